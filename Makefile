@@ -1,0 +1,46 @@
+# Every target makes its own virtual environment; nothing is expected but Python 3.11 (or later), pip, venv and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+JOBS ?= 2
+
+.PHONY: demo test test-long test-pythons check format clean help
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 — /'
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "resurgam needs Python 3.11 or later; call make with PYTHON=python3.11")'
+	@echo "setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## run the first example
+	@$(BIN)/python examples/hello.py
+
+check: $(STAMP)  ## format check, lint, types, import contracts
+	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/basedpyright --level error
+	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
+	@$(BIN)/codespell --skip '.git,.venv*,*_cache,.hypothesis' .
+	@echo "format, lint, types, import contracts and spelling are fine"
+
+test: check  ## everything that must hold before a change lands
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not long'
+
+test-long: $(STAMP)  ## thousands of random programs
+	@$(BIN)/python -m pytest -n $(JOBS) -m long -o timeout=3600 tests
+
+test-pythons: $(STAMP)  ## the named programs on every Python >= 3.11 of this machine, each replaying the others' histories
+	@$(BIN)/python tests/pythons.py
+
+format: $(STAMP)  ## put the code into shape
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+clean:  ## remove what was made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,36 @@
+"""Resurgam ("I shall rise again"): durable workflows for Python.
+
+Write ordinary async functions. What they do is recorded, so that they go on exactly where they were when the process,
+the machine or the deployment dies.
+"""
+
+from resurgam import errors
+from resurgam.client.handle import Handle
+from resurgam.core.errors import NonRetryable, RetryAfter, SignalTimeout
+from resurgam.core.event import Event
+from resurgam.core.location import Location
+from resurgam.core.retry import RetryPolicy
+from resurgam.core.state import Status
+from resurgam.engine import Engine
+from resurgam.runtime.context import Context
+from resurgam.runtime.registry import Registry, default_registry
+
+activity = default_registry.activity
+workflow = default_registry.workflow
+
+__all__ = [
+    "Context",
+    "Engine",
+    "Event",
+    "Handle",
+    "Location",
+    "NonRetryable",
+    "Registry",
+    "RetryAfter",
+    "RetryPolicy",
+    "SignalTimeout",
+    "Status",
+    "activity",
+    "errors",
+    "workflow",
+]

@@ -1,0 +1,1 @@
+"""Starts workflows, talks to them, and waits for what they give."""

@@ -1,0 +1,219 @@
+"""The error tree. Each error carries its data in fields and says what to do.
+
+::
+
+    ResurgamError
+    ├── WorkflowFailed          the workflow ended with an exception (`cause` is that exception)
+    ├── WorkflowCancelled       the workflow was asked to stop, and stopped
+    ├── ActivityFailed          an activity failed for good (`cause` is its last exception)
+    ├── OperationFailed         a side effect run by ``ctx.run`` raised (`cause` is what it raised)
+    ├── SignalTimeout           no signal came in time (also a `TimeoutError`)
+    ├── ResultTimeout           the result did not come in time (also a `TimeoutError`)
+    ├── RemoteError             stands for an exception whose type is not known in this process
+    ├── AlreadyExists           the id is in use
+    ├── NotFound                no workflow, activity or execution of that name or id
+    ├── DefinitionError         a workflow or activity that cannot be registered (also a `TypeError`)
+    ├── SerializationError      a value that cannot be written or read, with the path to the field
+    ├── NotDeterministic        workflow code did what cannot be replayed
+    ├── NonRetryable            raise it in an activity: do not try again
+    ├── RetryAfter              raise it in an activity: try again after this long
+    ├── CorruptHistory          the entries of a history do not fit together
+    └── StoreError              the store refused or cannot do it
+
+    BaseException               control flow: not to be caught by workflow code
+    ├── Evicted                 this coroutine is being put away; nothing it does counts any more
+    └── HistoryDiverged         the code does not fit the history
+        └── LatentHistory       the code ended while the history goes on
+"""
+
+from resurgam.core.location import Location
+from resurgam.core.retry import Duration, milliseconds
+
+
+class ResurgamError(Exception):
+    """Something went wrong in or around a durable workflow."""
+
+
+def describe(error: BaseException) -> str:
+    """Return type and message of an error in one line."""
+    text = str(error)
+    kind = error.type_name if isinstance(error, RemoteError) else type(error).__name__
+    return f"{kind}: {text}" if text else kind
+
+
+class _Caused(ResurgamError):
+    """A failure that somebody else's exception led to; its text names every link of the chain."""
+
+    @property
+    def cause(self) -> BaseException | None:
+        """The exception that led here, rebuilt from what was recorded of it."""
+        return self.__cause__
+
+    def _summary(self) -> str:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self._summary() + (f": {describe(self.__cause__)}" if self.__cause__ else "")
+
+
+class WorkflowFailed(_Caused):
+    """The workflow ended with an exception."""
+
+    def __init__(self, name: str, entity_id: str) -> None:
+        super().__init__(name, entity_id)
+        self.name, self.entity_id = name, entity_id
+
+    def _summary(self) -> str:
+        return f"workflow {self.name!r} ({self.entity_id}) failed"
+
+
+class WorkflowCancelled(ResurgamError):
+    """The workflow was asked to stop, and stopped."""
+
+    def __init__(self, name: str, entity_id: str) -> None:
+        super().__init__(name, entity_id)
+        self.name, self.entity_id = name, entity_id
+
+    def __str__(self) -> str:
+        return f"workflow {self.name!r} ({self.entity_id}) was cancelled"
+
+
+class ActivityFailed(_Caused):
+    """An activity failed for good."""
+
+    def __init__(self, name: str, attempts: int) -> None:
+        super().__init__(name, attempts)
+        self.name, self.attempts = name, attempts
+
+    def _summary(self) -> str:
+        tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
+        return f"activity {self.name!r} failed after {tries}"
+
+
+class OperationFailed(_Caused):
+    """A side effect run by ``ctx.run`` raised; such operations are not retried."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def _summary(self) -> str:
+        return f"operation {self.name!r} failed"
+
+
+class SignalTimeout(ResurgamError, TimeoutError):
+    """No signal came before the listener's deadline."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        super().__init__(names)
+        self.names = tuple(names)
+
+    def __str__(self) -> str:
+        return f"no signal {' or '.join(map(repr, self.names))} came in time"
+
+
+class ResultTimeout(ResurgamError, TimeoutError):
+    """The result did not come in time; the workflow goes on."""
+
+
+class RemoteError(ResurgamError):
+    """Stands for an exception whose type is not known, or cannot be rebuilt, in this process."""
+
+    def __init__(self, type_name: str, message: str, traceback: str = "") -> None:
+        super().__init__(type_name, message, traceback)
+        self.type_name, self.message, self.traceback = type_name, message, traceback
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class AlreadyExists(ResurgamError):
+    """The id is in use by an open execution."""
+
+
+class NotFound(ResurgamError):
+    """There is no workflow, activity or execution of that name or id."""
+
+
+class DefinitionError(ResurgamError, TypeError):
+    """A workflow or activity that cannot be registered, or is called with arguments it does not take."""
+
+
+class SerializationError(ResurgamError):
+    """A value that cannot be written to a history, or read from one."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+class NotDeterministic(ResurgamError):
+    """Workflow code did what cannot be replayed."""
+
+
+class NonRetryable(ResurgamError):
+    """Raise it in an activity to say: trying again is of no use."""
+
+
+class RetryAfter(ResurgamError):
+    """Raise it in an activity to say when the next attempt begins."""
+
+    def __init__(self, pause: Duration, message: str = "") -> None:
+        super().__init__(pause, message)
+        self.pause_ms = max(0, milliseconds(pause))
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message or f"try again after {self.pause_ms / 1000:g} s"
+
+
+class CorruptHistory(ResurgamError):
+    """The entries of a history do not fit together."""
+
+
+class StoreError(ResurgamError):
+    """The store refused, or cannot do it."""
+
+
+class Evicted(BaseException):
+    """A coroutine is being put away: what it does from now on does not count. Never catch it."""
+
+
+class HistoryDiverged(BaseException):
+    """The code does not fit the recorded history. The run is parked until code that fits takes it up."""
+
+    def __init__(
+        self,
+        location: Location,
+        command: str,
+        field: str,
+        *,
+        code_value: str,
+        history_value: str,
+        event_seq: int,
+        source: str = "",
+    ) -> None:
+        super().__init__(str(location), command, field, code_value, history_value, event_seq, source)
+        self.location, self.command, self.field = location, command, field
+        self.code_value, self.history_value = code_value, history_value
+        self.event_seq, self.source = event_seq, source
+
+    def __str__(self) -> str:
+        where = f" ({self.source})" if self.source else ""
+        return (
+            f"{self.command} at {self.location}{where}: the code has {self.field} {self.code_value!r}, "
+            f"entry {self.event_seq} of the history has {self.history_value!r}"
+        )
+
+
+class LatentHistory(HistoryDiverged):
+    """The code of a scope ended while its history goes on."""
+
+    def __str__(self) -> str:
+        return (
+            f"the code of scope {self.location.scope} ended, but its history goes on with {self.command} "
+            f"{self.history_value!r} at {self.location} (entry {self.event_seq})"
+        )

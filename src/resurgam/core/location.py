@@ -1,0 +1,158 @@
+"""Places an event in a history: coordinates of ordinates, their order, and the place between two of them.
+
+Rule 1: a location never changes once it is given.
+Rule 2: between any two neighbours there is always room.
+
+A *coordinate* is a tuple of ordinates, printed ``1.0.2``; a *location* is a tuple of coordinates, printed
+``{2, 11, 4.1}``; the root of a workflow is the empty location ``{}``. Order is plain tuple order on both levels,
+a prefix sorting before what it is a prefix of::
+
+    0.0.1 < 0.1 < 0.2 < 1 < 1.0.1 < 1.0.2 < 1.1 < 1.1.1 < 1.2 < 2 < 10
+    {2} < {2, 1} < {2, 1, 1} < {2.1} < {3}
+
+A coordinate never ends in 0: appended ones are a single ordinate (1, 2, 3, ...), inserted ones come from `between`,
+and the bare ``0`` is only the left bound that lets a step be inserted before the first.
+"""
+
+import functools
+import re
+from collections.abc import Iterator
+from typing import TypeAlias
+
+Coordinate: TypeAlias = tuple[int, ...]
+
+BEFORE_FIRST: Coordinate = (0,)
+"""The left bound of every scope; no event ever stands there."""
+
+_TEXT = re.compile(r"\{(?:\s*\d+(?:\.\d+)*\s*(?:,\s*\d+(?:\.\d+)*\s*)*)?\s*\}", re.ASCII)
+
+
+@functools.total_ordering
+class Location:
+    """Where an event stands: the coordinates from the root of the workflow down to it."""
+
+    __slots__ = ("_text", "coordinates")
+
+    coordinates: tuple[Coordinate, ...]
+
+    def __init__(self, *coordinates: Coordinate) -> None:
+        for coordinate in coordinates:
+            _check(coordinate)
+        self.coordinates = coordinates
+        self._text: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "Location":
+        """Read what `str` of a location printed: ``Location.parse("{2, 1.1}")``."""
+        if not _TEXT.fullmatch(text.strip()):
+            raise ValueError(f"not a location: {text!r}; write it like {{2, 1.1}}")
+        inner = text.strip()[1:-1].strip()
+        parts = inner.split(",") if inner else []
+        return cls(*(tuple(int(ordinate) for ordinate in part.strip().split(".")) for part in parts))
+
+    @classmethod
+    def from_key(cls, key: bytes) -> "Location":
+        """Undo `key`."""
+        return cls(*_read_key(key))
+
+    def child(self, coordinate: Coordinate) -> "Location":
+        """Return the location of a direct child."""
+        return Location(*self.coordinates, coordinate)
+
+    @property
+    def scope(self) -> "Location":
+        """The location of the scope that this one is a direct child of."""
+        if not self.coordinates:
+            raise ValueError("the root of a workflow is in no scope")
+        return Location(*self.coordinates[:-1])
+
+    @property
+    def last(self) -> Coordinate:
+        """The coordinate of this location within its scope."""
+        if not self.coordinates:
+            raise ValueError("the root of a workflow has no coordinate")
+        return self.coordinates[-1]
+
+    def contains(self, other: "Location") -> bool:
+        """Whether *other* is this location or lies anywhere below it."""
+        return other.coordinates[: len(self.coordinates)] == self.coordinates
+
+    def key(self) -> bytes:
+        """Return bytes that sort as locations do; a subtree is exactly the range of keys with this prefix.
+
+        Each ordinate is its length in one byte and its big-endian bytes; a closing 0 byte ends each coordinate. A
+        length is never 0, so the close sorts before any further ordinate, as a prefix must.
+        """
+        parts = bytearray()
+        for coordinate in self.coordinates:
+            for ordinate in coordinate:
+                raw = ordinate.to_bytes(max(1, (ordinate.bit_length() + 7) // 8), "big")
+                parts += bytes((len(raw),)) + raw
+            parts.append(0)
+        return bytes(parts)
+
+    def __str__(self) -> str:
+        if self._text is None:
+            inner = ", ".join(".".join(map(str, coordinate)) for coordinate in self.coordinates)
+            self._text = "{" + inner + "}"
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Location.parse({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self.coordinates == other.coordinates if isinstance(other, Location) else NotImplemented
+
+    def __lt__(self, other: object) -> bool:
+        return self.coordinates < other.coordinates if isinstance(other, Location) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.coordinates)
+
+
+ROOT = Location()
+
+
+def between(left: Coordinate, right: Coordinate) -> Coordinate:
+    """Return the coordinate for a step inserted between two neighbours, strictly between them and never ending in 0.
+
+    Where *right* extends *left* by zeros the answer needs one zero more: comparing lengths alone would give *right*
+    itself, and the new step would overwrite the one it was put before.
+    """
+    if not left < right:
+        raise ValueError(f"{left} does not come before {right}")
+    if right[: len(left)] == left:
+        rest = right[len(left) :]
+        zeros = next(i for i, ordinate in enumerate(rest) if ordinate)
+        return (*left, *(0,) * (zeros + 1), 1)
+    if len(left) > len(right):
+        return (*left[:-1], left[-1] + 1)
+    return (*left, 1)
+
+
+def after(last: Coordinate | None) -> Coordinate:
+    """Return the coordinate for a step appended to a scope whose last one is *last*."""
+    return (1,) if last is None else (last[0] + 1,)
+
+
+def _check(coordinate: Coordinate) -> None:
+    if not coordinate or min(coordinate) < 0:
+        raise ValueError(f"not a coordinate: {coordinate!r}; it is one or more whole numbers from 0")
+    if coordinate[-1] == 0 and coordinate != BEFORE_FIRST:
+        raise ValueError(f"not a coordinate: {coordinate!r}; its last ordinate may not be 0")
+
+
+def _read_key(key: bytes) -> Iterator[Coordinate]:
+    position = 0
+    coordinate: list[int] = []
+    while position < len(key):
+        length = key[position]
+        position += 1
+        if length == 0:
+            yield tuple(coordinate)
+            coordinate = []
+        else:
+            coordinate.append(int.from_bytes(key[position : position + length], "big"))
+            position += length
+    if coordinate or position > len(key):
+        raise ValueError(f"not the key of a location: {key!r}")

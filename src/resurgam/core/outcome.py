@@ -1,0 +1,50 @@
+"""What an instance wants of the world after it has been advanced: the values that go into its next commit."""
+
+import msgspec
+
+from resurgam.core.event import Event
+from resurgam.core.retry import RetryPolicy
+from resurgam.core.state import Status
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Something that waits to be told to an instance. *id* is the store's; None for what a worker brings itself."""
+
+    id: int | None
+    event: Event
+
+
+class ActivityRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """An activity to be put on a queue. *ref* is the command that asked for it."""
+
+    ref: int
+    name: str
+    queue: str
+    input: msgspec.Raw
+    entity_id: str
+    retry: RetryPolicy = RetryPolicy()
+    timeout: int | None = None
+
+
+class Withdrawal(msgspec.Struct, frozen=True):
+    """An activity that is no longer wanted.
+
+    *answered*: its cancellation is in the log already, so it goes whether or not a worker has begun it. Otherwise (the
+    workflow has ended) it goes only if nobody has begun it, and the store puts *entry* into the inbox to say so.
+    """
+
+    ref: int
+    answered: bool
+    entry: Event | None = None
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The atomic result of one advance."""
+
+    events: tuple[Event, ...] = ()
+    consumed: tuple[int, ...] = ()
+    activities: tuple[ActivityRequest, ...] = ()
+    withdrawals: tuple[Withdrawal, ...] = ()
+    status: Status = Status.RUNNING
+    deactivated: bool = False
+    wake_at: int | None = None

@@ -1,0 +1,69 @@
+"""When to try again, as a pure function."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeAlias
+
+Duration: TypeAlias = float | int | timedelta
+"""Seconds or a timedelta, wherever a length of time is asked for."""
+
+
+def milliseconds(duration: Duration) -> int:
+    """Return a length of time as whole milliseconds, refusing what is not one."""
+    seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not -1e12 < seconds < 1e12:
+        raise ValueError(f"not a length of time: {duration!r}; give seconds or a timedelta")
+    return round(seconds * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often a failed attempt is repeated, and after what pause.
+
+    *max_attempts* counts all tries, ``None`` is no limit. The pause before try *k + 1* is
+    ``initial_interval * backoff ** (k - 1)``, at most *max_interval*, spread by *jitter* (a share of it, both ways).
+    *non_retryable* names errors that end it at once, as types or by name. With ``redeliver=False`` a worker that dies
+    or loses its lease has spent an attempt; by default that is no attempt at all.
+    """
+
+    max_attempts: int | None = 5
+    initial_interval: float = 1.0
+    backoff: float = 2.0
+    max_interval: float = 100.0
+    jitter: float = 0.1
+    non_retryable: Sequence[type[BaseException] | str] = ()
+    redeliver: bool = True
+
+    def __post_init__(self) -> None:
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise ValueError(f"max_attempts is {self.max_attempts}; it counts all tries, so it is at least 1, or None")
+        # Written so that NaN, which is less than nothing and more than nothing, is refused too.
+        if not (self.initial_interval >= 0 and self.max_interval >= 0 and self.backoff >= 1):
+            raise ValueError("intervals are 0 or more and backoff is 1 or more")
+        if isinstance(self.non_retryable, str):
+            raise TypeError(f"non_retryable is {self.non_retryable!r}; it is a list of types or names")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"jitter is {self.jitter}; it is a share between 0 and 1")
+
+    def non_retryable_names(self) -> tuple[str, ...]:
+        """Return *non_retryable* as names, which is how they travel."""
+        return tuple(t if isinstance(t, str) else f"{t.__module__}.{t.__qualname__}" for t in self.non_retryable)
+
+    def pause(self, attempt: int, chance: float) -> int | None:
+        """Return the milliseconds to wait after failed try number *attempt*, or None if it was the last.
+
+        *chance* is a number in [0, 1) that somebody else drew.
+        """
+        if self.max_attempts is not None and attempt >= self.max_attempts:
+            return None
+        try:
+            base = min(self.max_interval, self.initial_interval * float(self.backoff) ** (attempt - 1))
+        except OverflowError:  # 2.0 ** 1100 is no float any more; the cap has long been reached
+            base = self.max_interval if self.initial_interval else 0.0
+        return round(base * 1000 * (1 + self.jitter * (2 * chance - 1)))
+
+    def refuses(self, type_names: Sequence[str]) -> bool:
+        """Whether an error with these names (its type and the types it derives from) is not to be retried."""
+        listed = set(self.non_retryable_names())
+        return any(name in listed or name.rsplit(".", 1)[-1] in listed for name in type_names)

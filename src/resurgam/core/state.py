@@ -1,0 +1,171 @@
+"""Folds events to the state of an instance, by a transition table.
+
+`TRANSITIONS` says which events may stand in a history while the instance is in a status, and which status follows.
+Recording is unconditional: an answer that comes after the end is appended all the same, it is only never delivered.
+What each event does beyond that is one short function, found by its type in `_EFFECTS`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Final, TypeVar, cast
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.command import ANSWERS
+from resurgam.core.errors import CorruptHistory
+
+
+class Status(StrEnum):
+    """Where an execution stands."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    DIVERGED = "diverged"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the outcome is decided, so that nothing new starts."""
+        return self in _TERMINAL
+
+
+_TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+_ENDS: Final[dict[type[events.Event], Status]] = {
+    events.WorkflowCompleted: Status.COMPLETED,
+    events.WorkflowFailed: Status.FAILED,
+    events.WorkflowCancelled: Status.CANCELLED,
+}
+_COMMANDS = tuple(ANSWERS)
+_ANSWERS = tuple(answer for answers in ANSWERS.values() for answer in answers)
+_LATE: Final[tuple[type[events.Event], ...]] = (
+    *ANSWERS[events.ActivityScheduled],
+    *ANSWERS[events.OperationStarted],
+    events.ActivityRetryScheduled,
+)
+_OUTSIDE = (events.SignalReceived, events.CancelRequested)
+
+
+def _stay(status: Status, *kinds: type[events.Event]) -> dict[type[events.Event], Status]:
+    return dict.fromkeys(kinds, status)
+
+
+_WORKING = _stay(Status.RUNNING, *_COMMANDS, *_ANSWERS, events.ActivityRetryScheduled, *_OUTSIDE)
+
+TRANSITIONS: Final[Mapping[Status | None, Mapping[type[events.Event], Status]]] = {
+    None: {events.WorkflowStarted: Status.RUNNING},
+    Status.RUNNING: _WORKING | _ENDS | {events.WorkflowDiverged: Status.DIVERGED},
+    # A parked run that code takes up again goes on as a running one; its entries say so, no event is needed.
+    Status.DIVERGED: _WORKING | _ENDS | {events.WorkflowDiverged: Status.DIVERGED},
+    **{status: _stay(status, *_LATE, *_OUTSIDE, events.WorkflowDeactivated) for status in _TERMINAL},
+}
+"""Status before, event, status after; a pair that is not here is a corrupt history."""
+
+
+class InstanceState:
+    """What a history amounts to so far."""
+
+    def __init__(self, log: Iterable[events.Event] = ()) -> None:
+        self.status: Status | None = None
+        self.started: events.WorkflowStarted | None = None
+        self.last_seq = 0
+        self.last_at = 0
+        self.open: dict[int, events.Command] = {}
+        self.variables: dict[str, Raw] = {}
+        self.mailbox: dict[int, events.SignalReceived] = {}
+        self.ended: events.Event | None = None
+        self.diverged: events.WorkflowDiverged | None = None
+        self.deactivated = False
+        for entry in log:
+            self.apply(entry)
+
+    def apply(self, entry: events.Event) -> None:
+        """Take one more event in; everything that is appended to a history passes here."""
+        if entry.seq != self.last_seq + 1:
+            raise CorruptHistory(f"entry {entry.seq} follows entry {self.last_seq}; the history has a gap or a double")
+        following = TRANSITIONS[self.status].get(type(entry))
+        if following is None or self.deactivated:
+            raise CorruptHistory(f"entry {entry.seq} is {entry.type}, which cannot follow in status {self.status}")
+        effect = _EFFECTS.get(type(entry))
+        if effect is not None:
+            effect(self, entry)
+        self.status = following
+        self.last_seq = entry.seq
+        self.last_at = max(self.last_at, entry.at)
+
+    def accepts(self, answer: events.Event) -> bool:
+        """Whether the command that this answers is still open; a second answer is not appended."""
+        return answer.ref is None or answer.ref in self.open
+
+
+E_ = TypeVar("E_", bound=events.Event)
+_Effect = Callable[[InstanceState, events.Event], None]
+_EFFECTS: Final[dict[type[events.Event], _Effect]] = {}
+
+
+def _effect(*kinds: type[E_]) -> Callable[[Callable[[InstanceState, E_], None]], Callable[[InstanceState, E_], None]]:
+    def register(function: Callable[[InstanceState, E_], None]) -> Callable[[InstanceState, E_], None]:
+        _EFFECTS.update(dict.fromkeys(kinds, cast("_Effect", function)))
+        return function
+
+    return register
+
+
+@_effect(events.WorkflowStarted)
+def _start(state: InstanceState, entry: events.WorkflowStarted) -> None:
+    state.started = entry
+
+
+@_effect(*(kind for kind, answers in ANSWERS.items() if answers))
+def _open(state: InstanceState, entry: events.Command) -> None:
+    state.open[entry.seq] = entry
+
+
+@_effect(*_ANSWERS)
+def _close(state: InstanceState, entry: events.Answer) -> None:
+    command = state.open.get(entry.ref)
+    if command is None or type(entry) not in ANSWERS[type(command)]:
+        what = "not open" if command is None else command.type
+        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) answers entry {entry.ref}, which is {what}")
+    if isinstance(entry, events.SignalsConsumed):
+        for seq in entry.signals:
+            if state.mailbox.pop(seq, None) is None:
+                raise CorruptHistory(f"entry {entry.seq} consumes signal {seq}, which is not in the mailbox")
+    del state.open[entry.ref]
+
+
+@_effect(events.ActivityRetryScheduled)
+def _retry(state: InstanceState, entry: events.ActivityRetryScheduled) -> None:
+    if not isinstance(state.open.get(entry.ref), events.ActivityScheduled):
+        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open activity")
+
+
+@_effect(events.StateSet)
+def _set(state: InstanceState, entry: events.StateSet) -> None:
+    state.variables[entry.name] = entry.value
+
+
+@_effect(events.StateCleared)
+def _clear(state: InstanceState, entry: events.StateCleared) -> None:
+    state.variables.pop(entry.name, None)
+
+
+@_effect(events.SignalReceived)
+def _receive(state: InstanceState, entry: events.SignalReceived) -> None:
+    state.mailbox[entry.seq] = entry
+
+
+@_effect(*_ENDS)
+def _end(state: InstanceState, entry: events.Event) -> None:
+    state.ended = entry
+
+
+@_effect(events.WorkflowDiverged)
+def _park(state: InstanceState, entry: events.WorkflowDiverged) -> None:
+    state.diverged = entry
+
+
+@_effect(events.WorkflowDeactivated)
+def _deactivate(state: InstanceState, entry: events.WorkflowDeactivated) -> None:
+    state.deactivated = True

@@ -1,0 +1,234 @@
+"""Client and worker in one process: what a program opens."""
+
+import os
+import socket
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar, TypeVarTuple, overload
+
+from resurgam.client.client import Client, IfExists
+from resurgam.client.handle import Handle
+from resurgam.core.clock import Clock
+from resurgam.core.errors import StoreError
+from resurgam.core.retry import Duration, milliseconds
+from resurgam.core.state import Status
+from resurgam.runtime.context import Context
+from resurgam.runtime.definition import WorkflowRef
+from resurgam.runtime.registry import Registry, default_registry
+from resurgam.runtime.system import SystemClock, new_id
+from resurgam.store.open import open_store
+from resurgam.store.protocol import Store
+from resurgam.store.records import Page, Query
+from resurgam.worker.loop import Worker, WorkerOptions
+
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+
+class Engine:
+    """Opens a store, and serves its queues unless ``worker=False``.
+
+    Leaving the ``async with`` drains: nothing more is claimed, what runs may finish within *grace*, the rest is
+    released for others.
+    """
+
+    def __init__(  # noqa: PLR0913 -- each is an option of its own with a default, and only given by name
+        self,
+        url: str | Store = "memory://",
+        *,
+        registry: Registry | None = None,
+        worker: bool = True,
+        queues: Sequence[str] = ("default",),
+        clock: Clock | None = None,
+        name: str | None = None,
+        lease: Duration = 10,
+        grace: Duration = 10,
+        max_activities: int = 100,
+        cache_size: int = 1000,
+    ) -> None:
+        if isinstance(queues, str) or not queues:
+            raise ValueError(f"queues is {queues!r}; it is a list of names")
+        if max_activities < 1 or cache_size < 0 or milliseconds(lease) < 1:
+            raise ValueError("max_activities is at least 1, cache_size at least 0, and a lease longer than nothing")
+        self._url = url
+        self._registry = default_registry if registry is None else registry
+        self._clock = SystemClock() if clock is None else clock
+        self._serves = worker
+        self._options = WorkerOptions(
+            name=name or f"{socket.gethostname()}-{os.getpid()}-{new_id(self._clock.now())[-6:]}",
+            queues=tuple(queues),
+            lease=milliseconds(lease),
+            grace=milliseconds(grace) / 1000,
+            max_activities=max_activities,
+            cache_size=cache_size,
+        )
+        self._store: Store | None = None
+        self._worker: Worker | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._store is not None:
+            raise StoreError("this engine is open already; make another one")
+        if isinstance(self._url, str):
+            self._store = open_store(self._url, self._clock, lease=self._options.lease)
+        else:
+            self._store = self._url
+        if self._serves:
+            self._worker = Worker(self._store, self._registry, self._clock, self._options)
+            self._worker.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._worker is not None:
+            await self._worker.stop()
+        if self._store is not None and isinstance(self._url, str):
+            await self._store.close()
+        self._worker = self._store = None
+
+    @property
+    def store(self) -> Store:
+        """The open store."""
+        if self._store is None:
+            raise StoreError("the engine is not open; use it inside `async with Engine(...) as engine:`")
+        return self._store
+
+    @property
+    def busy(self) -> int:
+        """How many instances and activities this engine's worker has in hand."""
+        return 0 if self._worker is None else self._worker.busy
+
+    @property
+    def progress(self) -> int:
+        """A number that grows with every claim, and when what was claimed is done."""
+        return 0 if self._worker is None else self._worker.progress
+
+    @property
+    def resting(self) -> bool:
+        """Whether this engine's worker has nothing in hand and waits for work."""
+        return self._worker is None or self._worker.resting
+
+    @overload
+    async def start(
+        self,
+        workflow: Callable[[Context, *Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        if_exists: IfExists = "error",
+    ) -> Handle[R]: ...
+    @overload
+    async def start(
+        self,
+        workflow: WorkflowRef[R],
+        /,
+        *args: Any,
+        id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        if_exists: IfExists = "error",
+    ) -> Handle[R]: ...
+    @overload
+    async def start(
+        self,
+        workflow: str,
+        /,
+        *args: Any,
+        id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        if_exists: IfExists = "error",
+    ) -> Handle[Any]: ...
+    async def start(  # type: ignore[misc]  # mypy does not see that *args: Any takes any *Ts
+        self,
+        workflow: Any,
+        /,
+        *args: Any,
+        id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        if_exists: IfExists = "error",
+    ) -> Handle[Any]:
+        """Begin a workflow and return its handle.
+
+        *id* is your own name for it; while an execution of that id is open, another start is `AlreadyExists`, unless
+        ``if_exists="attach"``, which returns the one there is, open or closed.
+        """
+        client = Client(self.store, self._registry, self._clock)
+        self._check_known(workflow, queue)
+        return await client.start(workflow, args, id=id, queue=queue, tags=tags, if_exists=if_exists)
+
+    @overload
+    async def execute(
+        self,
+        workflow: Callable[[Context, *Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        if_exists: IfExists = "error",
+    ) -> R: ...
+    @overload
+    async def execute(
+        self,
+        workflow: WorkflowRef[R],
+        /,
+        *args: Any,
+        id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        if_exists: IfExists = "error",
+    ) -> R: ...
+    @overload
+    async def execute(
+        self,
+        workflow: str,
+        /,
+        *args: Any,
+        id: str | None = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        if_exists: IfExists = "error",
+    ) -> Any: ...
+    async def execute(  # type: ignore[misc]  # as above
+        self, workflow: Any, /, *args: Any, **options: Any
+    ) -> Any:
+        """Begin a workflow and wait for its result."""
+        handle: Handle[Any] = await self.start(workflow, *args, **options)
+        return await handle.result()
+
+    def handle(self, entity_id: str, run_id: str | None = None) -> Handle[Any]:
+        """Return a handle to a workflow by its id; with *run_id* it means that one run for ever."""
+        return Client(self.store, self._registry, self._clock).handle(entity_id, run_id)
+
+    async def list(
+        self,
+        *,
+        status: Status | str | None = None,
+        name: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        since: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """Return a page of instances, newest first; its ``cursor`` leads to the next."""
+        if limit < 1:
+            raise ValueError(f"limit is {limit}; it is at least 1")
+        query = Query(
+            status=None if status is None else Status(status),
+            name=name,
+            tags=dict(tags or {}),
+            since=None if since is None else round(since.timestamp() * 1000),
+            limit=limit,
+            cursor=cursor,
+        )
+        return await Client(self.store, self._registry, self._clock).list(query)
+
+    def _check_known(self, workflow: Any, queue: str | None) -> None:
+        """Refuse a name that nobody here knows, if it is this very engine that would have to run it."""
+        if isinstance(workflow, str) and self._serves and (queue or "default") in self._options.queues:
+            self._registry.workflows.find(workflow)

@@ -1,0 +1,1 @@
+"""Runs workflow code: the deterministic loop, the context, and `Execution.advance`."""

@@ -1,0 +1,124 @@
+"""What the decorators make of a function: a definition, which is still a callable."""
+
+import inspect
+from collections.abc import Callable, Coroutine
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+from resurgam.core.codec import Codec, TypeForm, codec_for
+from resurgam.core.retry import Duration, RetryPolicy, milliseconds
+from resurgam.runtime.signature import Signature
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityOptions:
+    """How an activity is run."""
+
+    queue: str | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    timeout: Duration | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and milliseconds(self.timeout) <= 0:
+            raise ValueError(f"timeout is {self.timeout!r}; it must be more than 0")
+
+
+class Activity(Generic[P, R_co]):
+    """Work outside the workflow, dispatched through a queue and retried on its own."""
+
+    def __init__(
+        self, name: str, function: Callable[P, object] | None, options: ActivityOptions, returns: TypeForm = Any
+    ) -> None:
+        if function is not None:
+            # First, so that attributes which the function happens to have do not overwrite the definition's own.
+            update_wrapper(cast("Callable[..., object]", self), function)
+        self.name = name
+        self.function = function
+        self.settings = options
+        self.signature = None if function is None else Signature(function, f"activity {name!r}")
+        self._returns = returns
+
+    @property
+    def result(self) -> Codec[object]:
+        """The codec of what the activity returns."""
+        return codec_for(self._returns) if self.signature is None else self.signature.result
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the function is run on the worker's loop; others are run in a thread."""
+        return inspect.iscoroutinefunction(self.function)
+
+    def options(
+        self, *, queue: str | None = None, retry: RetryPolicy | None = None, timeout: Duration | None = None
+    ) -> "Activity[P, R_co]":
+        """Return a copy that differs in these options: ``ctx.activity(charge.options(timeout=5), order)``."""
+        given: dict[str, Any] = {"queue": queue, "retry": retry, "timeout": timeout}
+        changed = replace(self.settings, **{key: value for key, value in given.items() if value is not None})
+        return type(self)(self.name, self.function, changed, self._returns)
+
+    def acting(self, function: Callable[..., object]) -> "Activity[P, R_co]":
+        """Return a copy that calls *function*, with the arguments and the result of this one."""
+        twin = copy(self)
+        twin.function = function
+        return twin
+
+    def __repr__(self) -> str:
+        return f"<activity {self.name!r}>"
+
+
+class AsyncActivity(Activity[P, R_co]):
+    """An activity written as ``async def``."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Call the function itself, without any durability."""
+        assert self.function is not None
+        return self.function(*args, **kwargs)  # type: ignore[return-value]  # the decorator saw an async function
+
+
+class SyncActivity(Activity[P, R_co]):
+    """An activity written as ``def``; a worker runs it in a thread."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function itself, without any durability."""
+        assert self.function is not None
+        return self.function(*args, **kwargs)  # type: ignore[return-value]  # the decorator saw a plain function
+
+
+class Workflow(Generic[P, R_co]):
+    """A durable function: ``async def name(ctx, ...)``."""
+
+    def __init__(
+        self, name: str, function: Callable[P, Coroutine[Any, Any, R_co]] | None, queue: str, returns: TypeForm = Any
+    ) -> None:
+        if function is not None:
+            # First, so that attributes which the function happens to have do not overwrite the definition's own.
+            update_wrapper(cast("Callable[..., object]", self), function)
+        self.name = name
+        self.function = function
+        self.queue = queue
+        self.signature = None if function is None else Signature(function, f"workflow {name!r}", skip=1)
+        self._returns = returns
+
+    @property
+    def result(self) -> Codec[object]:
+        """The codec of what the workflow returns."""
+        return codec_for(self._returns) if self.signature is None else self.signature.result
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Call the function itself; useful with a context, as a plain coroutine inside another workflow."""
+        if self.function is None:
+            raise TypeError(f"{self!r} is known by name only and cannot be called here")
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name!r}>"
+
+
+class WorkflowRef(Workflow[..., R_co]):
+    """A workflow that is known by its name and the type of its result only."""

@@ -1,0 +1,244 @@
+"""Names to workflow and activity functions, checked at registration."""
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from resurgam.core.codec import TypeForm
+from resurgam.core.errors import DefinitionError, NotFound
+from resurgam.core.retry import Duration, RetryPolicy
+from resurgam.runtime.context import Context
+from resurgam.runtime.definition import Activity, ActivityOptions, AsyncActivity, SyncActivity, Workflow, WorkflowRef
+from resurgam.runtime.info import ActivityInfo, activity_info
+
+P = ParamSpec("P")
+R = TypeVar("R")
+D = TypeVar("D", Activity[..., Any], Workflow[..., Any])
+_WorkflowFunction = Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+
+
+_ONCE_AND_AGAIN = RetryPolicy()
+
+
+class _Names(Generic[D]):
+    """The definitions of one kind, by name."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._known: dict[str, D] = {}
+
+    def add(self, definition: D) -> None:
+        known = self._known.get(definition.name)
+        if known is not None and _origin(known.function) != _origin(definition.function):
+            raise DefinitionError(
+                f"{_place(definition.function)}: {self._kind} {definition.name!r} is already registered by "
+                f"{_place(known.function)}; give one of them another name, or use a Registry of its own"
+            )
+        self._known[definition.name] = definition
+
+    def put(self, definition: D) -> None:
+        """Keep a definition in the place of whatever has its name."""
+        self._known[definition.name] = definition
+
+    def adopt(self, others: "_Names[D]") -> None:
+        """Take all definitions of another registry over."""
+        self._known.update(others._known)
+
+    def find(self, name: str) -> D:
+        found = self._known.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._known)) or "none"
+            raise NotFound(
+                f"{self._kind} {name!r} is not registered here (registered: {known}); "
+                "import the module that defines it before the engine starts"
+            )
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+
+class WorkflowDecorator:
+    """``@workflow``, bare or with options; ``workflow.ref`` names one that is defined elsewhere."""
+
+    def __init__(self, names: _Names[Workflow[..., Any]]) -> None:
+        self._names = names
+
+    @overload
+    def __call__(self, function: _WorkflowFunction[P, R], /) -> Workflow[Concatenate[Context, P], R]: ...
+    @overload
+    def __call__(
+        self, /, *, name: str | None = None, queue: str = "default"
+    ) -> Callable[[_WorkflowFunction[P, R]], Workflow[Concatenate[Context, P], R]]: ...
+    def __call__(
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, queue: str = "default"
+    ) -> Any:
+        """Register an ``async def`` whose first parameter is the context."""
+
+        def register(function: Callable[..., Any]) -> Workflow[..., Any]:
+            _check_workflow(function)
+            definition: Workflow[..., Any] = Workflow(name or function.__name__, function, queue)
+            assert definition.signature is not None
+            _check_annotations(function, definition.signature.check)
+            self._names.add(definition)
+            return definition
+
+        return register if function is None else register(function)
+
+    @overload
+    def ref(self, name: str, *, returns: type[R], queue: str = "default") -> WorkflowRef[R]: ...
+    @overload
+    def ref(self, name: str, *, returns: TypeForm = Any, queue: str = "default") -> WorkflowRef[Any]: ...
+    def ref(self, name: str, *, returns: TypeForm = Any, queue: str = "default") -> WorkflowRef[Any]:
+        """Return a workflow known by its name only, with the type of its result."""
+        return WorkflowRef(name, None, queue, returns)
+
+
+class ActivityDecorator:
+    """``@activity``, bare or with options; ``activity.ref`` names one that is defined elsewhere."""
+
+    def __init__(self, names: _Names[Activity[..., Any]]) -> None:
+        self._names = names
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # every async function is a function too; this fits first
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncActivity[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SyncActivity[P, R]: ...
+    @overload
+    def __call__(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        retry: RetryPolicy = ...,
+        timeout: Duration | None = None,
+    ) -> "_ActivityRegistrar": ...
+    def __call__(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        retry: RetryPolicy = _ONCE_AND_AGAIN,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Register a function, ``async def`` or plain."""
+        options = ActivityOptions(queue=queue, retry=retry, timeout=timeout)
+
+        def register(function: Callable[..., Any]) -> Activity[..., Any]:
+            _check_function(function, "an activity")
+            kind: Any = AsyncActivity if inspect.iscoroutinefunction(function) else SyncActivity
+            definition: Activity[..., Any] = kind(name or function.__name__, function, options)
+            assert definition.signature is not None
+            _check_annotations(function, definition.signature.check)
+            self._names.add(definition)
+            return definition
+
+        return register if function is None else register(function)
+
+    @overload
+    def ref(self, name: str, *, returns: type[R]) -> Activity[..., R]: ...
+    @overload
+    def ref(self, name: str, *, returns: TypeForm = Any) -> Activity[..., Any]: ...
+    def ref(self, name: str, *, returns: TypeForm = Any) -> Activity[..., Any]:
+        """Return an activity known by its name only, with the type of its result."""
+        return Activity(name, None, ActivityOptions(), returns)
+
+    def info(self) -> ActivityInfo:
+        """Return the ids and the attempt of the activity that is running."""
+        return activity_info()
+
+
+class _ActivityRegistrar:
+    """The type of ``@activity(...)`` with options, for static checkers."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # every async function is a function too; this fits first
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncActivity[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SyncActivity[P, R]: ...
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        """Register the function."""
+        raise NotImplementedError
+
+
+class Registry:
+    """Workflows and activities by name. Libraries, tests and several versions of one name have one of their own."""
+
+    def __init__(self) -> None:
+        self.workflows: _Names[Workflow[..., Any]] = _Names("workflow")
+        self.activities: _Names[Activity[..., Any]] = _Names("activity")
+        self.workflow = WorkflowDecorator(self.workflows)
+        self.activity = ActivityDecorator(self.activities)
+
+    def copy(self) -> "Registry":
+        """Return a registry with the same definitions, to be changed apart from this one."""
+        twin = Registry()
+        twin.workflows.adopt(self.workflows)
+        twin.activities.adopt(self.activities)
+        return twin
+
+    def replace(self, activity: Activity[..., Any] | str, function: Callable[..., object]) -> None:
+        """Have *function* called instead of the activity's own; arguments and result stay those of the activity."""
+        name = activity if isinstance(activity, str) else activity.name
+        known = activity if name not in self.activities else self.activities.find(name)
+        definition = Activity(name, function, ActivityOptions()) if isinstance(known, str) else known.acting(function)
+        self.activities.put(definition)
+
+
+default_registry = Registry()
+
+
+def _check_function(function: object, what: str) -> None:
+    if not inspect.isfunction(function):
+        raise DefinitionError(f"{function!r} is not a function; {what} is a plain function of a module")
+    first = next(iter(inspect.signature(function).parameters), "")
+    if first == "self" or ("." in function.__qualname__ and first == "cls"):
+        raise DefinitionError(f"{_place(function)}: {what} cannot be a method; define it as a function")
+
+
+def _check_workflow(function: Callable[..., Any]) -> None:
+    _check_function(function, "a workflow")
+    if not inspect.iscoroutinefunction(function):
+        raise DefinitionError(f"{_place(function)}: a workflow is an async function; write async def")
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.POSITIONAL_ONLY,
+    ):
+        raise DefinitionError(f"{_place(function)}: a workflow takes the context as its first parameter: (ctx, ...)")
+    annotation = parameters[0].annotation
+    if isinstance(annotation, str) and annotation.rpartition(".")[2] == "Context":
+        annotation = Context
+    if annotation not in (inspect.Parameter.empty, Context):
+        raise DefinitionError(f"{_place(function)}: the first parameter is annotated {annotation!r}, not Context")
+    for parameter in parameters:
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
+            raise DefinitionError(
+                f"{_place(function)}: parameter {parameter.name!r} can only be given by keyword; "
+                "a workflow's arguments are given by position"
+            )
+
+
+def _check_annotations(function: Callable[..., Any], check: Callable[[], None]) -> None:
+    try:
+        check()
+    except DefinitionError:
+        return  # a type defined further down or in a local scope: it is resolved, or refused, at first use
+    except Exception as error:
+        error.add_note(f"defined at {_place(function)}")
+        raise
+
+
+def _origin(function: Any) -> tuple[str, str]:
+    return function.__module__, function.__qualname__
+
+
+def _place(function: Any) -> str:
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno} ({function.__qualname__})"

@@ -1,0 +1,63 @@
+"""A strand of sequential code: its place in the history, and all that must be counted per strand.
+
+Everything that is drawn or counted (command ids, random numbers, the hashes of futures) belongs to the strand, not to
+the execution: strands may advance in any order relative to each other, but each one replays its own steps exactly.
+"""
+
+from collections import defaultdict
+from contextvars import ContextVar
+from hashlib import blake2b
+from random import Random
+
+from resurgam.core.location import ROOT, Location
+from resurgam.core.replay import Cursor
+
+
+class Scope:
+    """One strand: the root, a task, a branch, a race."""
+
+    __slots__ = ("_ids", "_random", "counts", "cursor", "futures", "location", "owner", "seed")
+
+    def __init__(self, location: Location, cursor: Cursor, *, seed: str, owner: object) -> None:
+        self.location = location
+        self.cursor = cursor
+        self.seed = seed
+        self.owner = owner
+        self.counts: defaultdict[str, int] = defaultdict(int)
+        self.futures = 0
+        self._random: Random | None = None
+        self._ids: Random | None = None
+
+    def command_id(self, kind: str) -> str:
+        """Count one more command of this type and return its id, such as ``Task(2)`` or ``Task(2)@{3, 1}``."""
+        number = self.counts[kind]
+        self.counts[kind] = number + 1
+        return f"{kind}({number})" if self.location == ROOT else f"{kind}({number})@{self.location}"
+
+    def future_hash(self) -> int:
+        """Return the hash for the next bare future made in this strand."""
+        self.futures += 1
+        return place_hash(self.seed, f"{self.location}#{self.futures}")
+
+    @property
+    def random(self) -> Random:
+        """The strand's own random numbers."""
+        if self._random is None:
+            self._random = Random(f"{self.seed}{self.location}")
+        return self._random
+
+    @property
+    def ids(self) -> Random:
+        """The numbers that ids are made of, apart from `random` so that neither shifts the other."""
+        if self._ids is None:
+            self._ids = Random(f"{self.seed}{self.location}ids")
+        return self._ids
+
+
+current: ContextVar[Scope] = ContextVar("resurgam.scope")
+"""The strand that is running. Tasks copy their creator's context and then get a strand of their own."""
+
+
+def place_hash(seed: str, place: str) -> int:
+    """Return a hash that is the same in every process, so that sets of futures iterate alike on replay."""
+    return int.from_bytes(blake2b(f"{seed}{place}".encode(), digest_size=8).digest(), "big", signed=True)

@@ -1,0 +1,141 @@
+"""The arguments and the result of a workflow, activity or operation, as its annotations say."""
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.core.codec import Codec, TypeForm, codec_for
+from resurgam.core.errors import DefinitionError, SerializationError
+
+# What a value's path and msgspec's own say of one argument: `[1]`, `.args[1]`, `['args'][1]`, `.kwargs.x`, `['kwargs']['x']`.
+_ARGUMENT = re.compile(
+    r"(?:(?:\.args|\['args'\])?\[(?P<index>\d+)\]|(?:\.kwargs|\['kwargs'\])(?:\.|\[')(?P<name>\w+)(?:'\])?)(?P<rest>.*)",
+    re.DOTALL,
+)
+
+Arguments = tuple[Sequence[object], Mapping[str, object]]
+
+
+class Signature:
+    """Writes and reads the arguments and the result of one function.
+
+    Arguments are recorded as a JSON array; ones that can only be given by keyword make it
+    ``{"args": [...], "kwargs": {...}}``.
+    """
+
+    def __init__(self, function: Callable[..., object], label: str, *, skip: int = 0) -> None:
+        self.label = label
+        self._function = function
+        self._skip = skip
+        self._shape = inspect.signature(function)
+        self._parameters = list(self._shape.parameters.values())[skip:]
+        self._arguments: dict[tuple[int, tuple[str, ...]], Codec[object]] = {}
+
+    @functools.cached_property
+    def hints(self) -> Mapping[str, TypeForm]:
+        """The annotations, resolved."""
+        try:
+            return get_type_hints(self._function, include_extras=True)
+        except NameError as error:
+            raise DefinitionError(
+                f"{self.label}: annotation {error.name!r} cannot be resolved; "
+                "define the type at module level, before the function is first used"
+            ) from error
+
+    @property
+    def parameters(self) -> set[str]:
+        """The names of the parameters."""
+        return {parameter.name for parameter in self._parameters}
+
+    def check(self) -> None:
+        """Build every codec now, so that a bad annotation is an error where the function is defined."""
+        for parameter in self._parameters:
+            self._codec(self._hint(parameter.name), f"parameter {parameter.name!r}")
+        _ = self.result
+
+    @functools.cached_property
+    def result(self) -> Codec[object]:
+        """The codec of what the function returns."""
+        return self._codec(self._hint("return"), "the result")
+
+    def encode(self, args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> Raw:
+        """Return the JSON of a call's arguments, after checking them against the signature."""
+        try:
+            bound = self._shape.bind(*(None,) * self._skip, *args, **(kwargs or {}))
+        except TypeError as error:
+            raise DefinitionError(f"{self.label}: {error}; it is {self._show()}") from error
+        positional, named = bound.args[self._skip :], bound.kwargs
+        codec = self._codec_of_call(len(positional), tuple(named))
+        value = {"args": positional, "kwargs": named} if named else positional
+        try:
+            return codec.check(value, "")
+        except SerializationError as error:
+            raise SerializationError(self._name(error.path), error.reason) from error.__cause__
+
+    def decode(self, data: Raw) -> Arguments:
+        """Return the arguments that `encode` wrote, which may have been another version of this function."""
+        given = msgspec.json.decode(data)
+        count = len(given) if isinstance(given, list) else len(given["args"])
+        named = tuple(given["kwargs"]) if isinstance(given, dict) else ()
+        try:
+            self._shape.bind(*(None,) * (self._skip + count), **dict.fromkeys(named))
+        except TypeError as error:
+            raise DefinitionError(f"{self.label} was called with other arguments than it takes: {error}") from error
+        try:
+            value: Any = self._codec_of_call(count, named).decode(data, "")
+        except SerializationError as error:
+            raise SerializationError(self._name(error.path), error.reason) from error.__cause__
+        return (value.args, msgspec.structs.asdict(value.kwargs)) if named else (value, {})
+
+    def _hint(self, name: str) -> TypeForm:
+        return self.hints.get(name, Any)
+
+    def _codec(self, hint: TypeForm, what: str) -> Codec[object]:
+        try:
+            return codec_for(hint)
+        except SerializationError as error:
+            raise SerializationError(f"{self.label}, {what} ({error.path})", error.reason) from error.__cause__
+
+    def _codec_of_call(self, count: int, named: tuple[str, ...]) -> Codec[object]:
+        found = self._arguments.get((count, named))
+        if found is None:
+            hint: Any = tuple[tuple(self._hint(self._at(i).name) for i in range(count))]  # type: ignore[misc]
+            if named:
+                kwargs = msgspec.defstruct("kwargs", [(name, self._keyword(name)) for name in named])
+                hint = msgspec.defstruct("Call", [("args", hint), ("kwargs", kwargs)])
+            found = self._arguments[count, named] = codec_for(hint)
+        return found
+
+    def _at(self, index: int) -> inspect.Parameter:
+        """Return the parameter that takes the argument at *index*; the last one may take many."""
+        positional = [p for p in self._parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+        return positional[min(index, len(positional) - 1)]
+
+    def _keyword(self, name: str) -> TypeForm:
+        known = {parameter.name for parameter in self._parameters}
+        catch_all = [p.name for p in self._parameters if p.kind is p.VAR_KEYWORD]
+        return self._hint(name if name in known else catch_all[0])
+
+    def _name(self, path: str) -> str:
+        """Turn ``[1].lines[2]`` into ``charge, argument 'order'.lines[2]``; so too ``.kwargs.order.lines[2]``."""
+        found = _ARGUMENT.fullmatch(path)
+        if found is None:
+            return f"{self.label}, arguments{path}"
+        index, name, rest = found.group("index", "name", "rest")
+        return f"{self.label}, argument {(name or self._at(int(index)).name)!r}{rest}"
+
+    def _show(self) -> str:
+        return f"({', '.join(map(str, self._parameters))})"
+
+
+def result_codec(function: Callable[..., object]) -> Codec[object]:
+    """Return the codec of what any callable says it returns; one that says nothing returns plain JSON types."""
+    try:
+        return codec_for(get_type_hints(function, include_extras=True).get("return", Any))
+    except (TypeError, NameError):
+        return codec_for(Any)

@@ -1,0 +1,273 @@
+"""The values that cross the seam between the engine and a store."""
+
+from typing import TypeAlias
+
+import msgspec
+
+from resurgam.core import event as events
+from resurgam.core.outcome import ActivityRequest, Entry, Outcome
+from resurgam.core.state import Status
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A value that crosses the seam."""
+
+
+class Instance(Record, frozen=True):
+    """What a store knows of one execution without reading its log.
+
+    *parked* is the diagnosis of a divergence, *dead* the reason why the store no longer hands it out.
+    """
+
+    entity_id: str
+    execution_id: str
+    run_id: str
+    tree_id: str
+    generation: int
+    attempt: int
+    name: str
+    queue: str
+    status: Status
+    created_at: int
+    closed_at: int | None = None
+    deactivated: bool = False
+    last_seq: int = 1
+    wake_at: int | None = None
+    tags: dict[str, str] = {}
+    parked: str | None = None
+    dead: str | None = None
+
+    @classmethod
+    def of(cls, started: events.WorkflowStarted) -> "Instance":
+        """Return the instance that a first entry begins."""
+        return cls(
+            entity_id=started.entity_id,
+            execution_id=started.execution_id,
+            run_id=started.run_id,
+            tree_id=started.tree_id,
+            generation=started.generation,
+            attempt=started.attempt,
+            name=started.name,
+            queue=started.queue,
+            status=Status.RUNNING,
+            created_at=started.at,
+            tags=started.tags,
+        )
+
+    @property
+    def cursor(self) -> str:
+        """Its place in a listing: milliseconds with leading zeros, so that text sorts as time does, then the id."""
+        return f"{self.created_at:015d}-{self.execution_id}"
+
+
+class Creation(Record, frozen=True):
+    """Begin an execution. Repeating it with the same ``run_id`` changes nothing.
+
+    *attach*: if the id has an execution already, open or closed, that one is meant.
+    """
+
+    started: events.WorkflowStarted
+    attach: bool = False
+
+
+class Created(Record, frozen=True):
+    """The execution is there and ready to be claimed."""
+
+    instance: Instance
+
+
+class Exists(Record, frozen=True):
+    """Nothing was created: the id has this execution."""
+
+    instance: Instance
+
+
+class Delivery(Record, frozen=True):
+    """Put an event into the inbox of the current execution of an entity, or of one execution."""
+
+    event: events.Event
+    entity_id: str
+    execution_id: str | None = None
+
+
+class Delivered(Record, frozen=True):
+    """The event will be told to the instance."""
+
+
+class Missing(Record, frozen=True):
+    """There is no such instance."""
+
+
+class Ended(Record, frozen=True):
+    """The instance has ended; it takes nothing from outside any more."""
+
+    status: Status
+
+
+class Claim(Record, frozen=True):
+    """An instance, leased to the worker that asked. Every later word about it names *epoch*."""
+
+    instance: Instance
+    epoch: int
+    wake: int
+    inbox: tuple[Entry, ...] = ()
+
+
+class Commit(Record, frozen=True):
+    """The outcome of an advance, to be applied whole or not at all.
+
+    *base_seq* is the ``seq`` the advance started from and *wake* the counter of the last claim or commit: an event
+    delivered since then makes the instance ready again. With *release* the lease ends with the commit.
+    """
+
+    execution_id: str
+    epoch: int
+    base_seq: int
+    wake: int
+    outcome: Outcome
+    worker: str = ""
+    release: bool = True
+
+
+class Committed(Record, frozen=True):
+    """The commit is durable. If the lease is kept: what came into the inbox meanwhile."""
+
+    wake: int
+    inbox: tuple[Entry, ...] = ()
+
+
+class Refused(Record, frozen=True):
+    """Nothing was changed: the lease is lost, or the state is not the one named."""
+
+    reason: str
+
+
+class Lease(Record, frozen=True):
+    """Somebody's hold on an instance, or with *ref* on one of its activities."""
+
+    execution_id: str
+    epoch: int
+    ref: int | None = None
+    wake: int = 0
+
+
+class Extended(Record, frozen=True):
+    """The lease runs on. For an instance: what came into the inbox meanwhile."""
+
+    wake: int = 0
+    inbox: tuple[Entry, ...] = ()
+
+
+class Release(Record, frozen=True):
+    """Give a lease back. *failed* counts as a failed delivery, which is limited."""
+
+    lease: Lease
+    failed: str | None = None
+
+
+class Released(Record, frozen=True):
+    """The lease has ended."""
+
+
+class ActivityTask(Record, frozen=True):
+    """An activity, leased to the worker that asked. *deliveries* counts how often it was handed out before."""
+
+    execution_id: str
+    workflow_id: str
+    epoch: int
+    attempt: int
+    deliveries: int
+    request: ActivityRequest
+
+
+class ActivityResult(Record, frozen=True):
+    """What became of an attempt: completed, failed for good, or to be tried again later."""
+
+    execution_id: str
+    epoch: int
+    event: events.ActivityCompleted | events.ActivityFailed | events.ActivityRetryScheduled
+
+
+class Accepted(Record, frozen=True):
+    """The result counts; the instance will be told."""
+
+
+class Purged(Record, frozen=True):
+    """Every trace of the execution is gone."""
+
+
+class Unfinished(Record, frozen=True):
+    """The execution is still open, and was left alone."""
+
+    status: Status
+
+
+class Work(Record, frozen=True):
+    """Wait for something that *worker* could claim in these queues."""
+
+    worker: str
+    queues: tuple[str, ...]
+    instances: bool = True
+    activities: bool = True
+
+
+class Closing(Record, frozen=True):
+    """Wait for an execution to end, or to be parked."""
+
+    execution_id: str
+    parked: bool = False
+
+
+class News(Record, frozen=True):
+    """Wait for something new in the inbox of an instance that one holds."""
+
+    execution_id: str
+    wake: int
+
+
+Watch: TypeAlias = Work | Closing | News
+
+
+class Query(Record, frozen=True):
+    """Which instances to list: newest first, those after *cursor*."""
+
+    status: Status | None = None
+    name: str | None = None
+    tags: dict[str, str] = {}
+    since: int | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+    def fits(self, instance: Instance) -> bool:
+        """Whether an instance is one of those asked for."""
+        return (
+            self.status in (None, instance.status)
+            and self.name in (None, instance.name)
+            and self.tags.items() <= instance.tags.items()
+            and (self.since is None or instance.created_at >= self.since)
+            and (self.cursor is None or instance.cursor < self.cursor)
+        )
+
+
+class Page(Record, frozen=True):
+    """Some instances, and where the next page begins; None if there is none."""
+
+    instances: tuple[Instance, ...]
+    cursor: str | None = None
+
+
+class QueueStats(Record, frozen=True):
+    """What waits in a queue, and what of it is being worked on."""
+
+    instances: int = 0
+    activities: int = 0
+    claimed_activities: int = 0
+
+
+class Stats(Record, frozen=True):
+    """How much there is of everything."""
+
+    instances: dict[str, int]
+    queues: dict[str, QueueStats]
+    dead_activities: int = 0
+    dead_instances: int = 0

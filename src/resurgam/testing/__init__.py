@@ -1,0 +1,12 @@
+"""For tests of workflows: virtual time, replay of recorded histories, crashes at every point.
+
+`resurgam.testing.contract` holds the suite that every store must pass.
+"""
+
+from resurgam.testing.clock import ManualClock
+from resurgam.testing.crash import Crashes, crash_everywhere
+from resurgam.testing.environment import Environment
+from resurgam.testing.replay import Report, replay
+from resurgam.testing.simulation import Simulation
+
+__all__ = ["Crashes", "Environment", "ManualClock", "Report", "Simulation", "crash_everywhere", "replay"]

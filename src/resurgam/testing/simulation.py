@@ -1,0 +1,227 @@
+"""Runs one workflow against a world that a chooser decides: no store, no worker, no clock.
+
+At every point the world can do one of several things: complete any open activity, let the next deadline come, send the
+next message from outside. The *chooser* picks. Every history that an engine could write comes out of some sequence of
+choices, and `Simulation(..., log=prefix)` goes on from any prefix of one, as a worker does after a crash.
+"""
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from resurgam.core import event as events
+from resurgam.core.errors import ResurgamError
+from resurgam.core.failure import capture
+from resurgam.core.outcome import Entry, Outcome
+from resurgam.core.state import Status
+from resurgam.runtime.callback import from_callback
+from resurgam.runtime.definition import Activity, Workflow
+from resurgam.runtime.execution import Execution
+from resurgam.runtime.log import conclude
+from resurgam.runtime.recorder import Operation
+from resurgam.runtime.registry import Registry, default_registry
+
+T = TypeVar("T")
+
+_LED_TO: dict[type[events.Event], str] = {
+    events.ActivityCompleted: "activity",
+    events.ActivityFailed: "activity",
+    events.TimerFired: "deadline",
+    events.ListenTimedOut: "deadline",
+    events.SignalReceived: "message",
+    events.CancelRequested: "message",
+}
+
+START = 1_700_000_000_000
+"""The moment at which a simulated world begins."""
+
+STEPS = 100_000
+"""Choices after which a simulation that has not ended is given up."""
+
+
+class Chooser(Protocol):
+    """Decides what happens next; `random.Random` is one."""
+
+    def choice(self, seq: Sequence[T], /) -> T:
+        """Pick one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Possibility:
+    """Something that the world can do next: end an activity (*ref* says which), reach a deadline, send a message."""
+
+    kind: str
+    ref: int
+    happen: Callable[[], Coroutine[Any, Any, list[events.Event]]]
+
+
+class Follower:
+    """The chooser that does what a recorded history says came next."""
+
+    def __init__(self, history: Sequence[events.Event]) -> None:
+        self._history = history
+        self.simulation: Simulation | None = None
+
+    def choice(self, seq: Sequence[T], /) -> T:
+        """Pick what led to the first entry from outside beyond the end of the simulation's own log."""
+        assert self.simulation is not None
+        entry = next(e for e in self._history[len(self.simulation.log) :] if type(e) in _LED_TO)
+        kind = _LED_TO[type(entry)]
+        ref = entry.ref if kind == "activity" else 0
+        return next(p for p in seq if isinstance(p, Possibility) and (p.kind, p.ref) == (kind, ref))
+
+
+class First:
+    """The chooser that always takes the first possibility."""
+
+    def choice(self, seq: Sequence[T], /) -> T:
+        """Pick the first."""
+        return seq[0]
+
+
+class Stuck(ResurgamError):
+    """Nothing in the simulated world can go on, but the workflow has not ended."""
+
+
+class Simulation:
+    """One execution in a simulated world.
+
+    *mocks* says what activities do instead of their own function: a value, an exception, or a callable. *messages*
+    are sent in their order, at moments that the chooser picks; unlike the rest they cannot be repeated after a crash,
+    so those that *log* holds already are left out.
+    """
+
+    def __init__(
+        self,
+        workflow: Workflow[..., Any],
+        *args: object,
+        log: Sequence[events.Event] = (),
+        chooser: Chooser | None = None,
+        mocks: Mapping[str, object] | None = None,
+        messages: Sequence[events.Event] = (),
+        registry: Registry = default_registry,
+    ) -> None:
+        self.workflow = workflow
+        self.log: list[events.Event] = list(log) or [start_event(workflow, args)]
+        self.performed: list[int] = []
+        self._chooser = chooser or First()
+        self._mocks = dict(mocks or {})
+        self._registry = registry
+        heard = sum(isinstance(entry, events.SignalReceived | events.CancelRequested) for entry in self.log)
+        self._messages = list(messages)[heard:]
+        self._clock = self.log[-1].at
+        self._execution = Execution(workflow, self.log)
+        self._wake_at: int | None = None
+        self.status = Status.RUNNING
+        if isinstance(chooser, Follower):
+            chooser.simulation = self
+
+    async def run(self) -> list[events.Event]:
+        """Go on until the workflow has ended, and return its history."""
+        try:
+            await self._advance([])
+            for _ in range(STEPS):
+                if self.status is not Status.RUNNING:
+                    return self.log
+                await self.step()
+        finally:
+            self.close()
+        raise Stuck(f"workflow {self.workflow.name!r} has not ended after {STEPS} steps")
+
+    async def step(self) -> None:
+        """Let the world do one thing."""
+        operations = self._execution.take_operations()
+        if operations:
+            await self._advance([await self._operate(operation) for operation in operations])
+            return
+        possible = [Possibility("activity", c.seq, partial(self._perform, c)) for c in self._open_activities()]
+
+        if self._wake_at is not None:
+            possible.append(Possibility("deadline", 0, self._wake))
+        if self._messages:
+            possible.append(Possibility("message", 0, self._send))
+        if not possible:
+            raise Stuck(f"workflow {self.workflow.name!r} waits for what never comes; its history:\n{self.show()}")
+        await self._advance(await self._chooser.choice(possible).happen())
+
+    def close(self) -> None:
+        """Put the coroutine away."""
+        self._execution.close()
+
+    def show(self) -> str:
+        """Return the history, a line for each entry."""
+        return "\n".join(entry.to_json() for entry in self.log)
+
+    async def _advance(self, inbox: list[events.Event]) -> None:
+        entries = [Entry(None, entry) for entry in inbox]
+        outcome: Outcome = await from_callback(lambda: self._execution.advance(entries, self._clock))
+        self.log += outcome.events
+        unbegun = [Entry(None, gone.entry) for gone in outcome.withdrawals if gone.entry is not None]
+        if unbegun:
+            self.log += conclude(self.log, unbegun, self._clock).events
+        self.status = outcome.status
+        self._wake_at = outcome.wake_at
+
+    def _open_activities(self) -> list[events.ActivityScheduled]:
+        answered = {entry.ref for entry in self.log if not isinstance(entry, events.ActivityRetryScheduled)}
+        scheduled = [entry for entry in self.log if isinstance(entry, events.ActivityScheduled)]
+        return [command for command in scheduled if command.seq not in answered]
+
+    async def _perform(self, command: events.ActivityScheduled) -> list[events.Event]:
+        self.performed.append(command.seq)
+        activity = self._registry.activities.find(command.name)
+        try:
+            result = activity.result.check(await self._answer(activity, command), f"result of {command.name!r}")
+        except Exception as error:  # noqa: BLE001 -- whatever the activity raises is its answer
+            return [events.ActivityFailed(ref=command.seq, at=self._clock, failure=capture(error))]
+        return [events.ActivityCompleted(ref=command.seq, at=self._clock, result=result)]
+
+    async def _answer(self, activity: Activity[..., Any], command: events.ActivityScheduled) -> object:
+        mock = self._mocks.get(activity.name, activity.function)
+        if isinstance(mock, BaseException):
+            raise mock
+        if not callable(mock):
+            return mock
+        assert activity.signature is not None
+        args, kwargs = activity.signature.decode(command.input)
+        result = mock(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    async def _wake(self) -> list[events.Event]:
+        assert self._wake_at is not None
+        self._clock = max(self._clock, self._wake_at)
+        return []
+
+    async def _send(self) -> list[events.Event]:
+        return [msgspec.structs.replace(self._messages.pop(0), at=self._clock)]
+
+    async def _operate(self, operation: Operation) -> events.Event:
+        try:
+            value = operation.function(*operation.args)
+            value = await value if inspect.isawaitable(value) else value
+            result = operation.result.check(value, f"result of {operation.name!r}")
+        except Exception as error:  # noqa: BLE001 -- whatever the operation raises is its answer
+            return events.OperationFailed(ref=operation.ref, at=self._clock, failure=capture(error))
+        return events.OperationCompleted(ref=operation.ref, at=self._clock, result=result)
+
+
+def start_event(workflow: Workflow[..., Any], args: Sequence[object]) -> events.WorkflowStarted:
+    """Return the first entry of a simulated history."""
+    assert workflow.signature is not None
+    return events.WorkflowStarted(
+        seq=1,
+        at=START,
+        name=workflow.name,
+        queue=workflow.queue,
+        entity_id="simulated",
+        execution_id="execution-1",
+        run_id="run-1",
+        tree_id="run-1",
+        python="simulated",
+        input=workflow.signature.encode(args),
+    )

@@ -1,0 +1,1 @@
+"""Claims instances and activities, advances them, and commits what came of it."""

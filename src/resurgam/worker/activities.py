@@ -1,0 +1,173 @@
+"""Runs one attempt of an activity, and decides what its failure means."""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.clock import Clock
+from resurgam.core.errors import DefinitionError, NonRetryable, ResurgamError, SerializationError
+from resurgam.core.failure import capture, in_user_code
+from resurgam.core.retry import RetryPolicy
+from resurgam.runtime.definition import Activity
+from resurgam.runtime.info import ActivityInfo, enter_activity
+from resurgam.runtime.registry import Registry
+from resurgam.store.records import ActivityTask
+from resurgam.worker.tasks import Tasks
+
+logger = logging.getLogger("resurgam.activity")
+
+Result = events.ActivityCompleted | events.ActivityFailed | events.ActivityRetryScheduled
+
+
+class LeaseLost(ResurgamError):
+    """The worker that ran this attempt died or lost its lease, and the activity must not be run twice unasked."""
+
+
+class ActivityRunner:
+    """Runs attempts: async functions on this loop, others in threads."""
+
+    def __init__(
+        self, registry: Registry, clock: Clock, tasks: Tasks, *, threads: int, chance: Callable[[], float]
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._tasks = tasks
+        self._chance = chance
+        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="resurgam-activity")
+
+    def close(self) -> None:
+        """Take no more work; threads that are busy end by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def attempt(self, task: ActivityTask) -> Result:
+        """Run one attempt and return what is to be recorded of it."""
+        request = task.request
+        try:
+            result = await self._run(task)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001 -- even sys.exit() in an activity is only its failure
+            return self._failed(task, error)
+        return events.ActivityCompleted(ref=request.ref, at=self._clock.now(), attempt=task.attempt, result=result)
+
+    async def _run(self, task: ActivityTask) -> Raw:
+        request = task.request
+        if task.deliveries and not request.retry.redeliver:
+            raise LeaseLost(f"the worker that ran attempt {task.attempt} of activity {request.name!r} was lost")
+        activity = self._registry.activities.find(request.name)
+        assert activity.signature is not None
+        args, kwargs = activity.signature.decode(request.input)
+        value = await self._within(request.timeout, activity.name, self._call(task, activity, args, kwargs))
+        return activity.result.check(value, f"result of activity {activity.name!r}")
+
+    def _call(self, task: ActivityTask, activity: Activity[..., Any], args: Any, kwargs: Any) -> asyncio.Future[Any]:
+        assert activity.function is not None
+        context = contextvars.copy_context()
+        context.run(enter_activity, _info(task))
+        loop = asyncio.get_running_loop()
+        if activity.is_async:
+            coroutine: Any = activity.function(*args, **kwargs)
+            return loop.create_task(_contained(coroutine), name=f"activity {activity.name}", context=context)
+        function = activity.function
+        return loop.run_in_executor(self._threads, lambda: context.run(function, *args, **kwargs))
+
+    async def _within(self, timeout: int | None, name: str, running: asyncio.Future[Any]) -> Any:
+        """Wait for an attempt, but no longer than its timeout.
+
+        An attempt that does not stop when it is cancelled, or a thread, which cannot be, is left behind: its lease has
+        ended with the answer, so what it returns is not heard.
+        """
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        call_off = self._clock.call_at(self._clock.now() + timeout, lambda: _settle(over)) if timeout else None
+        try:
+            await asyncio.wait({running, over}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            running.cancel()
+            raise
+        finally:
+            over.cancel()
+            if call_off is not None:
+                call_off()
+        if not running.done():
+            running.cancel()
+            assert timeout is not None
+            raise TimeoutError(f"activity {name!r} ran longer than its timeout of {timeout / 1000:g} s")
+        if running.cancelled():
+            raise RuntimeError(f"activity {name!r} was cancelled from within")
+        result = running.result()
+        if isinstance(result, _Left):
+            raise result.error
+        return result
+
+    def _failed(self, task: ActivityTask, error: BaseException) -> Result:
+        request, now = task.request, self._clock.now()
+        failure = capture(in_user_code(error))
+        pause = _pause(request.retry, task.attempt, error, (failure.type, *failure.bases), self._chance())
+        when = "no further attempt" if pause is None else f"next at {_show(now + pause)}"
+        logger.warning(
+            "activity %r of workflow %s, attempt %d failed; %s",
+            request.name,
+            task.workflow_id,
+            task.attempt,
+            when,
+            exc_info=error,
+        )
+        if pause is None:
+            return events.ActivityFailed(ref=request.ref, at=now, attempt=task.attempt, failure=failure)
+        return events.ActivityRetryScheduled(
+            ref=request.ref, at=now, attempt=task.attempt, next_at=now + pause, failure=failure
+        )
+
+
+def _pause(
+    policy: RetryPolicy, attempt: int, error: BaseException, names: tuple[str, ...], chance: float
+) -> int | None:
+    """Return the milliseconds until the next attempt, or None if there is to be none."""
+    # A result that cannot be written will not be writable next time; arguments that do not fit, neither.
+    if isinstance(error, NonRetryable | SerializationError | DefinitionError) or policy.refuses(names):
+        return None
+    usual = policy.pause(attempt, chance)
+    asked = getattr(error, "pause_ms", None)
+    return usual if usual is None or asked is None else int(asked)
+
+
+def _info(task: ActivityTask) -> ActivityInfo:
+    request = task.request
+    return ActivityInfo(
+        name=request.name,
+        entity_id=request.entity_id,
+        execution_id=f"{request.entity_id}#{task.attempt}",
+        workflow_id=task.workflow_id,
+        attempt=task.attempt,
+        queue=request.queue,
+    )
+
+
+class _Left:
+    """What an attempt raised that asyncio would hand on to end the whole process."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        return _Left(error)
+
+
+def _settle(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _show(moment: int) -> str:
+    return datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")

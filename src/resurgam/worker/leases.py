@@ -1,0 +1,81 @@
+"""Keeps what this worker holds: leases are renewed at a third of their length, and whoever lost one is told."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from resurgam.core.clock import Clock
+from resurgam.core.errors import StoreError
+from resurgam.store.protocol import Store
+from resurgam.store.records import Lease, Refused
+from resurgam.worker.tasks import Tasks
+
+logger = logging.getLogger("resurgam.worker")
+
+
+@dataclass(slots=True)
+class Held:
+    """A lease that is being kept. *lost* is called once if it is found to be gone."""
+
+    lease: Lease
+    lost: Callable[[], object]
+
+
+class Leases:
+    """The leases of one worker."""
+
+    def __init__(self, store: Store, clock: Clock, tasks: Tasks, *, length: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._tasks = tasks
+        self._pause = length // 3
+        self._held: dict[tuple[str, int | None], Held] = {}
+        self._call_off: Callable[[], None] | None = None
+
+    def keep(self, lease: Lease, lost: Callable[[], object]) -> None:
+        """Renew *lease* until it is dropped."""
+        self._held[lease.execution_id, lease.ref] = Held(lease, lost)
+        if self._call_off is None:
+            self._schedule()
+
+    def drop(self, lease: Lease) -> None:
+        """Renew it no longer."""
+        self._held.pop((lease.execution_id, lease.ref), None)
+
+    def revoke(self, execution_id: str, ref: int) -> None:
+        """The activity is no longer wanted: whoever runs it here need not wait for the next renewal to hear of it."""
+        held = self._held.pop((execution_id, ref), None)
+        if held is not None:
+            held.lost()
+
+    def all(self) -> list[Lease]:
+        """Return what is held now."""
+        return [held.lease for held in self._held.values()]
+
+    def stop(self) -> None:
+        """Renew nothing any more."""
+        if self._call_off is not None:
+            self._call_off()
+            self._call_off = None
+
+    def _schedule(self) -> None:
+        self._call_off = self._clock.call_at(self._clock.now() + self._pause, self._due)
+
+    def _due(self) -> None:
+        self._call_off = None
+        if self._held:
+            self._tasks.spawn(self._renew(), "leases")
+
+    async def _renew(self) -> None:
+        held = list(self._held.values())
+        try:
+            answers = await self._store.extend([h.lease for h in held])
+        except StoreError:
+            answers = ()  # the store is out of reach: the leases may still hold, so try again at the next turn
+        for one, answer in zip(held, answers, strict=False):
+            if isinstance(answer, Refused):
+                logger.warning("a lease on %s is lost: %s", one.lease.execution_id, answer.reason)
+                self.drop(one.lease)
+                one.lost()
+        if self._call_off is None and self._held:
+            self._schedule()

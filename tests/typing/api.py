@@ -1,0 +1,139 @@
+"""The public types, pinned: checked by mypy --strict and basedpyright, never run.
+
+A line that must not type-check carries an ignore for each checker; both complain if the ignore is not needed.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, assert_type
+from uuid import UUID
+
+from resurgam import Context, Engine, Event, Handle, Location, Registry, RetryPolicy, activity, workflow
+from resurgam.testing import Environment, crash_everywhere, replay
+
+
+@dataclass
+class Order:
+    id: str
+    cents: int
+
+
+@activity
+async def charge(order: Order, note: str = "") -> str:
+    return order.id + note
+
+
+@activity(retry=RetryPolicy(max_attempts=3), timeout=30)
+def total(orders: list[Order]) -> int:
+    return sum(order.cents for order in orders)
+
+
+@activity(queue="gpu")
+async def render(order: Order) -> bytes:
+    return b""
+
+
+@workflow
+async def checkout(ctx: Context, order: Order) -> str:
+    assert_type(await ctx.activity(charge, order), str)
+    assert_type(await ctx.activity(charge, order, note="x"), str)
+    assert_type(await ctx.activity(total, [order]), int)
+    assert_type(await ctx.activity(render, order), bytes)
+    assert_type(await ctx.activity(total.options(queue="slow", timeout=timedelta(minutes=1)), [order]), int)
+    assert_type(await ctx.activity(activity.ref("charge", returns=str), order), str)
+
+    ctx.activity(charge, 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ctx.activity(charge)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    ctx.activity(charge, order, timeout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+    both = await asyncio.gather(ctx.activity(charge, order), ctx.activity(total, [order]))
+    assert_type(both, tuple[str, int])
+    async with asyncio.TaskGroup():
+        pass
+    assert_type(await ctx.sleep(1), None)
+    assert_type(await ctx.sleep_until(datetime.fromisoformat("2030-01-01T00:00:00+00:00")), None)
+    assert_type(await ctx.listen("approve", type=bool), bool)
+    assert_type(await ctx.listen("approve", type=bool, timeout=3600), bool)
+    assert_type(await ctx.listen("yes", "no", type=int), tuple[str, int])
+    assert_type(await ctx.run(pick, 3, "a"), list[str])
+    assert_type(await ctx.run(fetch, 3), float)
+    ctx.run(pick, "a", 3)  # type: ignore[arg-type, call-arg]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    assert_type(await ctx.branch(part, 3), str)
+    ctx.branch(part, "3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    assert_type(await ctx.race(ctx.activity(charge, order), ctx.activity(charge, order)), tuple[int, str])
+    assert_type(await ctx.until(lambda: True), None)
+    assert_type(ctx.set("k", 1), None)
+    assert_type(ctx.clear("k"), None)
+    assert_type(ctx.now(), datetime)
+    assert_type(ctx.random, Random)
+    assert_type(ctx.uuid4(), UUID)
+    assert_type(ctx.info.attempt, int)
+    return order.id
+
+
+@workflow(name="other", queue="slow")
+async def other(ctx: Context) -> dict[str, int]:
+    return {}
+
+
+def pick(count: int, of: str) -> list[str]:
+    return [of] * count
+
+
+async def fetch(count: int) -> float:
+    return float(count)
+
+
+async def part(ctx: Context, count: int) -> str:
+    return str(count)
+
+
+async def running() -> None:
+    async with Engine("memory://", queues=("default", "slow")) as engine:
+        handle = await engine.start(checkout, Order("o-1", 1), id="o-1", tags={"shop": "a"})
+        assert_type(handle, Handle[str])
+        assert_type(await handle.result(), str)
+        assert_type(await handle.result(timeout=5), str)
+        assert_type(await engine.execute(other), dict[str, int])
+        assert_type(await engine.execute(workflow.ref("elsewhere", returns=int), 1, 2), int)
+        await engine.start("by name", 1, 2)
+        await engine.start(checkout, 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        await engine.start(checkout)  # type: ignore[arg-type, call-arg]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        await handle.signal("approve", True)
+        history = await handle.history()
+        assert_type(history, list[Event])
+        assert_type(history[0].location, Location | None)
+        assert_type((await handle.describe()).deactivated, bool)
+
+
+async def testing() -> None:
+    async with Environment() as env:
+        env.mock(charge, returns="r-1")
+        assert_type(await env.start(checkout, Order("o-1", 1)), Handle[str])
+        await env.advance(timedelta(days=2))
+    report = await replay(checkout, "")
+    assert_type(report.result, Any)
+    await crash_everywhere(checkout, Order("o-1", 1), mocks={charge: "r-1"})
+
+
+def registries() -> None:
+    registry = Registry()
+
+    @registry.activity
+    async def local(count: int) -> int:
+        return count
+
+    called: Coroutine[Any, Any, int] = local(3)
+    called.close()
+    assert_type(total([]), int)
+
+    @registry.workflow
+    async def uses(ctx: Context) -> int:
+        return await ctx.activity(local, 3)
+
+    @registry.workflow  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    async def without_context(count: int) -> int:
+        return count
