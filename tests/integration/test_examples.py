@@ -1,0 +1,52 @@
+"""Every example and every code block of the README runs as it stands."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+def run(*command: str) -> str:
+    """Run Python as a person would, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_example_runs_and_prints_something(example):
+    assert run(str(example)).strip()
+
+
+def test_there_are_examples():
+    assert len(EXAMPLES) >= 7
+
+
+@pytest.mark.parametrize(("number", "expected"), [(0, "receipt for o-1"), (1, "reminded Ada")])
+def test_the_code_block_of_the_readme_runs(number, expected):
+    assert expected in run("-c", BLOCKS[number])
+
+
+def test_the_readme_has_no_other_code_blocks():
+    assert len(BLOCKS) == 2
+
+
+def test_the_readme_names_exactly_two_commands_to_set_it_up():
+    commands = re.findall(r"^    (make [a-z-]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+
+    assert commands == ["make demo", "make test"]

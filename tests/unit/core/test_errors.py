@@ -1,0 +1,108 @@
+"""What each error says, and the data it carries."""
+
+import pytest
+
+from resurgam.core import errors
+from resurgam.core.location import Location
+from resurgam.core.outcome import ActivityRequest, Outcome
+from resurgam.core.retry import RetryPolicy
+from resurgam.core.state import Status
+
+
+def caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+DIVERGED = {"code_value": "ship", "history_value": "charge", "event_seq": 7}
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (errors.WorkflowFailed("order", "o-1"), "workflow 'order' (o-1) failed"),
+        (caused(errors.WorkflowFailed("order", "o-1"), KeyError("k")), "workflow 'order' (o-1) failed: KeyError: 'k'"),
+        (errors.WorkflowCancelled("order", "o-1"), "workflow 'order' (o-1) was cancelled"),
+        (errors.ActivityFailed("charge", 1), "activity 'charge' failed after 1 attempt"),
+        (
+            caused(
+                errors.WorkflowFailed("order", "o-1"),
+                caused(errors.ActivityFailed("charge", 3), ValueError("declined")),
+            ),
+            (
+                "workflow 'order' (o-1) failed: ActivityFailed: activity 'charge' failed after 3 attempts: "
+                "ValueError: declined"
+            ),
+        ),
+        (caused(errors.OperationFailed("read"), ValueError()), "operation 'read' failed: ValueError"),
+        (
+            caused(errors.OperationFailed("read"), errors.RemoteError("shop.Gone", "gone")),
+            "operation 'read' failed: shop.Gone: gone",
+        ),
+        (errors.SignalTimeout(("pay",)), "no signal 'pay' came in time"),
+        (errors.SignalTimeout(("pay", "cancel")), "no signal 'pay' or 'cancel' came in time"),
+        (errors.RemoteError("shop.Gone", "gone", "Traceback"), "gone"),
+        (errors.SerializationError("order.lines[2]", "no"), "order.lines[2]: no"),
+        (errors.RetryAfter(1.5), "try again after 1.5 s"),
+        (errors.RetryAfter(60, "busy"), "busy"),
+        (
+            errors.HistoryDiverged(Location((2,)), "Task(1)", "name", **DIVERGED),
+            "Task(1) at {2}: the code has name 'ship', entry 7 of the history has 'charge'",
+        ),
+        (
+            errors.HistoryDiverged(Location((2,)), "Task(1)", "name", **DIVERGED, source="shop.py:5"),
+            "Task(1) at {2} (shop.py:5): the code has name 'ship', entry 7 of the history has 'charge'",
+        ),
+        (
+            errors.LatentHistory(Location((2,), (1,)), "Task(1)", "name", **DIVERGED),
+            "the code of scope {2} ended, but its history goes on with Task(1) 'charge' at {2, 1} (entry 7)",
+        ),
+    ],
+)
+def test_text(error, text):
+    assert str(error) == text
+
+
+def test_a_cause_is_what_the_error_was_raised_from():
+    cause = KeyError("k")
+    assert caused(errors.ActivityFailed("charge", 1), cause).cause is cause
+    assert errors.ActivityFailed("charge", 1).cause is None
+
+
+def test_fields():
+    error = errors.HistoryDiverged(Location((2,)), "Task(1)", "name", **DIVERGED, source="s")
+    assert (error.location, error.command, error.field) == (Location((2,)), "Task(1)", "name")
+    assert (error.code_value, error.history_value, error.event_seq, error.source) == ("ship", "charge", 7, "s")
+    assert errors.RetryAfter(1.5).pause_ms == 1500
+    assert errors.RetryAfter(-1).pause_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "also"),
+    [
+        (errors.SignalTimeout, TimeoutError),
+        (errors.ResultTimeout, TimeoutError),
+        (errors.DefinitionError, TypeError),
+    ],
+)
+def test_some_errors_are_also_what_python_calls_them(kind, also):
+    assert issubclass(kind, also)
+    assert issubclass(kind, errors.ResurgamError)
+
+
+@pytest.mark.parametrize("kind", [errors.Evicted, errors.HistoryDiverged, errors.LatentHistory])
+def test_control_flow_is_not_caught_by_except_exception(kind):
+    assert not issubclass(kind, Exception)
+
+
+def test_a_caused_error_without_a_summary_is_a_mistake_of_ours():
+    with pytest.raises(NotImplementedError):
+        str(errors._Caused())
+
+
+def test_an_outcome_is_empty_unless_told_otherwise():
+    assert Outcome() == Outcome(
+        events=(), consumed=(), activities=(), withdrawals=(), status=Status.RUNNING, deactivated=False, wake_at=None
+    )
+    request = ActivityRequest(ref=2, name="a", queue="q", input=b"[]", entity_id="e")
+    assert (request.retry, request.timeout) == (RetryPolicy(), None)

@@ -1,0 +1,259 @@
+"""The closed union of events: each goes through JSON and comes back, under a tag that never changes."""
+
+import json
+import re
+import types
+import typing
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.command import ANSWERS, CANCELLATIONS, TYPES, Wish
+from resurgam.core.event import AnyEvent, Failure, decode_event, encode_event
+from resurgam.core.location import Location
+
+TAGS = [
+    "workflow_started",
+    "workflow_completed",
+    "workflow_failed",
+    "workflow_cancelled",
+    "workflow_diverged",
+    "workflow_deactivated",
+    "signal_received",
+    "cancel_requested",
+    "activity_scheduled",
+    "activity_completed",
+    "activity_failed",
+    "activity_cancelled",
+    "activity_retry_scheduled",
+    "timer_started",
+    "timer_fired",
+    "timer_cancelled",
+    "operation_started",
+    "operation_completed",
+    "operation_failed",
+    "operation_cancelled",
+    "state_set",
+    "state_cleared",
+    "listen_started",
+    "signals_consumed",
+    "listen_timed_out",
+    "listen_cancelled",
+    "branch_started",
+    "race_started",
+    "race_decided",
+]
+"""Written out, because histories hold them: a tag that is here may never be renamed or dropped."""
+
+CLASSES = typing.get_args(AnyEvent)
+COMMANDS = [kind for kind in CLASSES if issubclass(kind, events.Command)]
+FAILURE = Failure(
+    type="shop.Declined",
+    message="no",
+    bases=("builtins.Exception",),
+    traceback="Traceback",
+    notes=("n",),
+    args=Raw(b'["no"]'),
+    fields={"code": Raw(b"5")},
+    cause=Failure(type="builtins.KeyError", message="'k'"),
+    members=(Failure(type="builtins.OSError", message="o"),),
+    non_retryable=True,
+    retry_after=1500,
+)
+SAMPLES = {
+    int: 7,
+    str: "text",
+    Raw: Raw(b'{"order":[1,2]}'),
+    Location: Location((2,), (1, 1)),
+    Failure: FAILURE,
+    dict[str, str]: {"team": "red"},
+    tuple[str, ...]: ("a", "b"),
+    tuple[int, ...]: (3, 4),
+}
+
+
+def sample_of(hint):
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        hint = next(part for part in typing.get_args(hint) if part is not type(None))
+    return SAMPLES[hint]
+
+
+def full(kind):
+    """Return an instance of *kind* with every field given."""
+    return kind(**{field.name: sample_of(field.type) for field in msgspec.structs.fields(kind)})
+
+
+def least(kind):
+    """Return an instance of *kind* with no field given but those it must have."""
+    required = [field for field in msgspec.structs.fields(kind) if field.required]
+    return kind(**{field.name: sample_of(field.type) for field in required})
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("build", [full, least])
+def test_every_event_round_trips_through_json(kind, build):
+    event = build(kind)
+    again = decode_event(encode_event(event))
+    assert type(again) is kind
+    assert again == event
+    assert decode_event(event.to_json()) == event
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_event_is_one_line_of_json_that_begins_with_its_type(kind):
+    event = full(kind)
+    text = event.to_json()
+    assert "\n" not in text
+    assert text.startswith(f'{{"type":"{event.type}",')
+    assert set(json.loads(text)) == {"type", *(field.name for field in msgspec.structs.fields(kind))}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_fields_that_an_event_does_not_need_are_not_written(kind):
+    required = {field.name for field in msgspec.structs.fields(kind) if field.required}
+    assert set(json.loads(least(kind).to_json())) == {"type", *required}
+
+
+def test_tags_are_those_of_the_list_and_each_stands_once():
+    assert [least(kind).type for kind in CLASSES] == TAGS
+    assert len(set(TAGS)) == len(TAGS)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_a_tag_is_the_name_of_its_class_in_snake_case(kind):
+    assert least(kind).type == re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+def test_the_union_is_closed():
+    """Every leaf of the class tree is in the union, and nothing else is."""
+
+    def leaves(kind):
+        below = kind.__subclasses__()
+        return {leaf for sub in below for leaf in leaves(sub)} if below else {kind}
+
+    assert leaves(events.Event) == set(CLASSES)
+
+
+def test_the_json_of_a_command_is_readable_by_any_tool():
+    event = events.ActivityScheduled(
+        seq=2,
+        at=1000,
+        location=Location((2,), (1, 1)),
+        command="Task(0)",
+        name="charge",
+        queue="default",
+        digest="ab12",
+        input=Raw(b'[{"sku":"book","quantity":2}]'),
+    )
+    assert json.loads(event.to_json()) == {
+        "type": "activity_scheduled",
+        "seq": 2,
+        "at": 1000,
+        "location": "{2, 1.1}",
+        "command": "Task(0)",
+        "name": "charge",
+        "queue": "default",
+        "digest": "ab12",
+        "input": [{"sku": "book", "quantity": 2}],
+    }
+
+
+def test_a_failure_stands_readable_in_the_json():
+    text = events.WorkflowFailed(seq=3, at=5, failure=Failure(type="builtins.KeyError", message="'k'")).to_json()
+    assert text == '{"type":"workflow_failed","seq":3,"at":5,"failure":{"type":"builtins.KeyError","message":"\'k\'"}}'
+
+
+def test_fields_of_a_later_version_are_passed_over():
+    event = decode_event('{"type":"timer_fired","seq":3,"ref":2,"invented_later":true}')
+    assert event == events.TimerFired(seq=3, ref=2)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ('{"type":"timer_exploded"}', "Invalid value 'timer_exploded' - at `$.type`"),
+        ('{"type":"timer_fired"}', "Object missing required field `ref`"),
+        ('{"type":"activity_scheduled","location":"{1}","command":"Task(0)","name":"a"}', "required field `queue`"),
+        ('{"seq":1}', "Object missing required field `type`"),
+        ('{"type":"timer_fired","ref":"x"}', "Expected `int`, got `str` - at `$.ref`"),
+        ('{"type":"branch_started","command":"c","location":"1.1"}', "not a location: '1.1'"),
+        ('{"type":"branch_started","command":"c","location":"{1.0}"}', "its last ordinate may not be 0"),
+        ('{"type":"branch_started","command":"c","location":5}', "expected a location, got 5 - at `$.location`"),
+        ("[]", "Expected `object`, got `array`"),
+        ("not json", "JSON is malformed"),
+        ('{"type":"timer_fired"', "truncated"),
+        (b"\xff\xfe", "JSON is malformed"),
+        (b'{"type":"state_cleared","command":"c","location":"{1}","name":"\xff"}', "utf-8"),
+        ("", "truncated"),
+    ],
+)
+def test_what_is_no_event_is_refused_with_the_reason(data, reason):
+    with pytest.raises(ValueError) as caught:
+        decode_event(data)
+    shown = data if isinstance(data, str) else data.decode(errors="replace")
+    assert str(caught.value).startswith("not an event of this version: ")
+    assert reason in str(caught.value)
+    assert str(caught.value).endswith(shown)
+
+
+def test_a_long_text_that_is_no_event_is_cut_in_the_message():
+    with pytest.raises(ValueError) as caught:
+        decode_event("x" * 10_000)
+    assert str(caught.value).endswith(": " + "x" * 200)
+
+
+def test_an_event_that_holds_a_foreign_object_is_not_written():
+    with pytest.raises(TypeError) as caught:
+        encode_event(events.TimerFired(ref=object()))
+    assert str(caught.value) == "an event holds a object, which has no JSON form"
+
+
+def test_events_cannot_be_changed():
+    with pytest.raises(AttributeError):
+        events.TimerFired(ref=1).ref = 2
+
+
+@pytest.mark.parametrize("kind", COMMANDS)
+def test_every_command_has_a_type_and_answers(kind):
+    assert kind in TYPES
+    assert kind in ANSWERS
+    assert Wish(kind).type == TYPES[kind]
+
+
+def test_the_tables_know_commands_only():
+    assert set(TYPES) == set(ANSWERS) == set(COMMANDS)
+    assert set(CANCELLATIONS) <= set(COMMANDS)
+
+
+def test_command_types():
+    """Written out, because command ids such as ``Task(0)`` stand in histories."""
+    assert {kind.__name__: name for kind, name in TYPES.items()} == {
+        "ActivityScheduled": "Task",
+        "TimerStarted": "Timer",
+        "OperationStarted": "Operation",
+        "StateSet": "State",
+        "StateCleared": "State",
+        "ListenStarted": "Listen",
+        "BranchStarted": "Branch",
+        "RaceStarted": "Race",
+    }
+
+
+def test_every_answer_but_a_retry_belongs_to_exactly_one_command():
+    listed = [answer for answers in ANSWERS.values() for answer in answers]
+    expected = {kind for kind in CLASSES if issubclass(kind, events.Answer)} - {events.ActivityRetryScheduled}
+    assert set(listed) == expected
+    assert len(listed) == len(expected)
+
+
+@pytest.mark.parametrize(("command", "cancellation"), [*CANCELLATIONS.items()])
+def test_a_cancellation_is_one_of_the_answers_of_its_command(command, cancellation):
+    assert cancellation in ANSWERS[command]
+    assert cancellation.__name__.endswith("Cancelled")
+
+
+def test_every_answer_that_cancels_is_in_the_table_of_cancellations():
+    cancelling = {answer for answers in ANSWERS.values() for answer in answers if answer.__name__.endswith("Cancelled")}
+    assert set(CANCELLATIONS.values()) == cancelling

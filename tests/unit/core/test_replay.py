@@ -1,0 +1,183 @@
+"""Matching as data: a history, the code's wishes, and what comes of each."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resurgam.core import event as events
+from resurgam.core.command import Wish
+from resurgam.core.history import History
+from resurgam.core.location import ROOT, Location
+from resurgam.core.replay import Cursor, Diverged, New, Replayed, match
+
+A, B, C, D, X, P, Q, R = (Wish(events.ActivityScheduled, name) for name in "abcdxpqr")
+SLEEP = Wish(events.TimerStarted)
+BRANCH = Wish(events.BranchStarted)
+EXTRAS = {
+    events.ActivityScheduled: {"queue": "q"},
+    events.TimerStarted: {"deadline": 5},
+    events.ListenStarted: {"names": ("s",)},
+    events.RaceStarted: {"size": 2},
+}
+
+
+def recorded(places: str, *wishes: Wish) -> list[events.Command]:
+    """Return the commands that stand at these places, given like ``{1} {2, 1}``."""
+    texts = [text + "}" for text in places.split("}") if text.strip()]
+    return [
+        wish.kind(seq=seq, location=Location.parse(text), command="c", name=wish.name, **EXTRAS.get(wish.kind, {}))
+        for seq, (text, wish) in enumerate(zip(texts, wishes, strict=True), 2)
+    ]
+
+
+def run(log: list[events.Command], wishes: list[Wish], scope: Location = ROOT) -> list[str]:
+    """Let the code of one scope ask for its wishes; return what comes of each, up to a divergence."""
+    cursor, said = Cursor(History(log).commands(scope)), []
+    for wish in wishes:
+        verdict = match(cursor, wish)
+        if isinstance(verdict, Diverged):
+            text = f"diverged at {verdict.event.location}: {verdict.field} {verdict.code_value}"
+            return [*said, f"{text}, history {verdict.history_value}"]
+        if isinstance(verdict, Replayed):
+            said.append(f"replay {verdict.event.location}")
+        else:
+            said.append(f"write {scope.child(verdict.coordinate)}")
+        cursor.take(verdict)
+    return said
+
+
+@pytest.mark.parametrize(
+    ("log", "wishes", "expected"),
+    [
+        ([], [], []),
+        ([], [A, B, C], ["write {1}", "write {2}", "write {3}"]),
+        (recorded("{1} {2}", A, B), [A, B, C], ["replay {1}", "replay {2}", "write {3}"]),
+        (recorded("{1} {2}", A, B), [A, B], ["replay {1}", "replay {2}"]),
+        (recorded("{1} {2}", A, B), [A], ["replay {1}"]),
+        # a step put between others without a version
+        (
+            recorded("{1} {2} {3} {4}", A, B, C, D),
+            [A, X, B, C, D],
+            ["replay {1}", "diverged at {2}: name x, history b"],
+        ),
+        # a step put before all others
+        (recorded("{1} {2}", A, B), [X, A, B], ["diverged at {1}: name x, history a"]),
+        # a step taken away, and two in another order
+        (recorded("{1} {2} {3}", A, B, C), [A, C], ["replay {1}", "diverged at {2}: name c, history b"]),
+        (recorded("{1} {2}", A, B), [B, A], ["diverged at {1}: name b, history a"]),
+        # holes and sparse histories
+        (recorded("{1} {3} {6}", A, B, C), [A, B, C, D], ["replay {1}", "replay {3}", "replay {6}", "write {7}"]),
+        (recorded("{2.1} {4}", P, Q), [P, Q, R], ["replay {2.1}", "replay {4}", "write {5}"]),
+        (recorded("{1} {1.1}", A, B), [A, B, C], ["replay {1}", "replay {1.1}", "write {2}"]),
+        (recorded("{0.1}", A), [A, B, C], ["replay {0.1}", "write {1}", "write {2}"]),
+        # the order of places counts, not that of entries
+        (recorded("{2} {1.1} {1}", C, B, A), [A, B, C], ["replay {1}", "replay {1.1}", "replay {2}"]),
+        # another kind
+        (
+            recorded("{1}", A),
+            [SLEEP],
+            ["diverged at {1}: type timer_started, history activity_scheduled"],
+        ),
+        (
+            recorded("{1}", SLEEP),
+            [A],
+            ["diverged at {1}: type activity_scheduled, history timer_started"],
+        ),
+        # the kind is told before the name
+        (
+            recorded("{1}", Wish(events.StateSet, "v")),
+            [Wish(events.StateCleared, "w")],
+            ["diverged at {1}: type state_cleared, history state_set"],
+        ),
+        # names of other kinds
+        (recorded("{1}", SLEEP), [SLEEP], ["replay {1}"]),
+        (
+            recorded("{1}", Wish(events.StateSet, "v")),
+            [Wish(events.StateSet, "w")],
+            ["diverged at {1}: name w, history v"],
+        ),
+        (
+            recorded("{1}", Wish(events.ListenStarted, "pay")),
+            [Wish(events.ListenStarted)],
+            ["diverged at {1}: name None, history pay"],
+        ),
+    ],
+)
+def test_replay_of_one_scope(log, wishes, expected):
+    assert run(log, wishes) == expected
+
+
+@pytest.mark.parametrize(
+    ("in_history", "in_code", "expected"),
+    [
+        (None, None, ["replay {1}"]),
+        ("pay", "pay", ["replay {1}"]),
+        ("pay", None, ["replay {1}"]),
+        (None, "pay", ["replay {1}"]),
+        ("pay", "ship", ["diverged at {1}: name ship, history pay"]),
+    ],
+)
+def test_names_of_branches_are_compared_only_where_both_are_given(in_history, in_code, expected):
+    log = recorded("{1}", Wish(events.BranchStarted, in_history))
+    assert run(log, [Wish(events.BranchStarted, in_code)]) == expected
+
+
+def test_each_scope_is_replayed_by_itself():
+    """A step, two branches with one and two steps of their own, and a step after them."""
+    assert run([], [A, BRANCH, BRANCH, B]) == ["write {1}", "write {2}", "write {3}", "write {4}"]
+    assert run([], [P], Location((2,))) == ["write {2, 1}"]
+    assert run([], [Q, R], Location((3,))) == ["write {3, 1}", "write {3, 2}"]
+    log = recorded("{1} {2} {3} {3, 1} {2, 1} {4} {3, 2}", A, BRANCH, BRANCH, Q, P, B, R)
+    assert run(log, [A, BRANCH, BRANCH, B]) == ["replay {1}", "replay {2}", "replay {3}", "replay {4}"]
+    assert run(log, [P, X], Location((2,))) == ["replay {2, 1}", "write {2, 2}"]
+    assert run(log, [Q, R], Location((3,))) == ["replay {3, 1}", "replay {3, 2}"]
+    assert run(log, [X], Location((4,))) == ["write {4, 1}"]
+
+
+def test_a_history_holds_commands_only_and_no_scope_it_was_merely_asked_for():
+    log = [*recorded("{2} {1} {1, 1}", B, A, P), events.ActivityCompleted(seq=5, ref=2)]
+    history = History(log)
+    assert [str(command.location) for command in history.commands(ROOT)] == ["{1}", "{2}"]
+    assert [str(command.location) for command in history.commands(Location((1,)))] == ["{1, 1}"]
+    assert history.commands(Location((9,))) == ()
+    assert Location((9,)) not in history._scopes
+
+
+def test_a_history_is_a_snapshot():
+    log = recorded("{1}", A)
+    history = History(log)
+    log.extend(recorded("{2}", B))
+    assert len(history.commands(ROOT)) == 1
+
+
+def test_match_changes_nothing():
+    """Asking is free: only `take` moves on."""
+    commands = tuple(recorded("{1} {2}", A, B))
+    cursor = Cursor(commands)
+    for wish in (A, X, SLEEP, A):
+        first, second = match(cursor, wish), match(cursor, wish)
+        assert first == second
+        assert (cursor.next, cursor.last, cursor.rest) == (commands[0], None, commands)
+    cursor.take(Replayed(commands[0]))
+    assert (cursor.next, cursor.last, cursor.rest) == (commands[1], (1,), commands[1:])
+    cursor.take(Replayed(commands[1]))
+    assert (cursor.next, cursor.last, cursor.rest) == (None, (2,), ())
+    assert match(cursor, C) == match(cursor, C) == New((3,))
+    cursor.take(New((3,)))
+    assert (cursor.next, cursor.last, cursor.rest) == (None, (3,), ())
+
+
+def test_a_verdict_holds_what_it_is_about():
+    (command,) = recorded("{1}", A)
+    assert match(Cursor([command]), A) == Replayed(command)
+    assert match(Cursor([command]), B) == Diverged(command, "name", "b", "a")
+    assert match(Cursor([]), A) == New((1,))
+
+
+@given(st.lists(st.sampled_from([A, B, SLEEP, BRANCH]), max_size=8), st.integers(0, 8))
+def test_the_same_code_replays_any_cut_of_its_own_history(wishes, cut):
+    log = recorded("".join(f"{{{index}}}" for index in range(1, len(wishes) + 1)), *wishes)[:cut]
+    expected = [
+        f"replay {{{index}}}" if index <= len(log) else f"write {{{index}}}" for index in range(1, len(wishes) + 1)
+    ]
+    assert run(log, wishes) == expected

@@ -1,0 +1,165 @@
+"""When to try again, as tables."""
+
+import math
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resurgam.core.retry import RetryPolicy, milliseconds
+
+
+class Declined(ValueError):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("duration", "expected"),
+    [
+        (0, 0),
+        (1, 1000),
+        (1.5, 1500),
+        (0.0004, 0),
+        (0.0006, 1),
+        (-2, -2000),
+        (timedelta(minutes=1, milliseconds=5), 60_005),
+        (timedelta(days=365), 31_536_000_000),
+        (timedelta(seconds=-1), -1000),
+    ],
+)
+def test_milliseconds(duration, expected):
+    assert milliseconds(duration) == expected
+
+
+@pytest.mark.parametrize(
+    "wrong", [True, False, "5", None, math.nan, math.inf, -math.inf, 1e12, 10**400, Decimal(5), [1]]
+)
+def test_milliseconds_refuses_what_is_no_length_of_time(wrong):
+    with pytest.raises(ValueError) as caught:
+        milliseconds(wrong)
+    assert str(caught.value) == f"not a length of time: {wrong!r}; give seconds or a timedelta"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "expected"),
+    [(1, 1000), (2, 2000), (3, 4000), (4, 8000), (5, 16_000), (6, 32_000), (7, 64_000), (8, 100_000), (9, 100_000)],
+)
+def test_pauses_double_up_to_the_cap(attempt, expected):
+    assert RetryPolicy(max_attempts=None, jitter=0).pause(attempt, 0.9) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "pauses"),
+    [
+        (RetryPolicy(jitter=0), [1000, 2000, 4000, 8000, None, None]),
+        (RetryPolicy(jitter=0, max_attempts=1), [None]),
+        (RetryPolicy(jitter=0, max_attempts=2), [1000, None]),
+        (RetryPolicy(jitter=0, backoff=1), [1000, 1000, 1000, 1000, None]),
+        (RetryPolicy(jitter=0, initial_interval=0.25, backoff=3, max_interval=2), [250, 750, 2000, 2000, None]),
+        (RetryPolicy(jitter=0, initial_interval=0), [0, 0, 0, 0, None]),
+        (RetryPolicy(jitter=0, max_interval=0), [0, 0, 0, 0, None]),
+    ],
+)
+def test_pauses_of_a_policy(policy, pauses):
+    assert [policy.pause(attempt, 0.5) for attempt in range(1, len(pauses) + 1)] == pauses
+
+
+@pytest.mark.parametrize(
+    ("jitter", "chance", "expected"),
+    [(0.1, 0.0, 900), (0.1, 0.5, 1000), (0.1, 0.999999, 1100), (1, 0.0, 0), (1, 0.999999, 2000), (0, 0.0, 1000)],
+)
+def test_jitter_spreads_both_ways(jitter, chance, expected):
+    assert RetryPolicy(jitter=jitter).pause(1, chance) == expected
+
+
+@given(
+    st.integers(1, 10**9),
+    st.floats(0, 1, exclude_max=True),
+    st.floats(0, 1),
+    st.floats(1, 1e9),
+    st.floats(0, 1e6),
+    st.floats(0, 1e6),
+)
+def test_a_pause_is_never_negative_and_within_the_jitter_of_the_cap(attempt, chance, jitter, backoff, first, cap):
+    policy = RetryPolicy(max_attempts=None, jitter=jitter, backoff=backoff, initial_interval=first, max_interval=cap)
+    assert 0 <= policy.pause(attempt, chance) <= cap * 1000 * (1 + jitter) + 1
+
+
+@pytest.mark.parametrize("attempt", [65, 66, 1100, 10**6, 10**18])
+def test_large_attempt_numbers_stay_at_the_cap(attempt):
+    assert RetryPolicy(max_attempts=None, jitter=0).pause(attempt, 0.5) == 100_000
+
+
+def test_a_steep_backoff_does_not_overflow():
+    assert RetryPolicy(max_attempts=None, jitter=0, backoff=1e6).pause(100, 0.5) == 100_000
+
+
+def test_a_gentle_backoff_reaches_the_cap_too():
+    """1.01 ** 499 is 143, so the cap of 100 seconds has been reached."""
+    assert RetryPolicy(max_attempts=None, jitter=0, backoff=1.01).pause(500, 0.5) == 100_000
+
+
+def test_without_a_limit_there_is_always_another_attempt():
+    assert RetryPolicy(max_attempts=None).pause(10**9, 0.5) is not None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"max_attempts": 0}, "max_attempts is 0; it counts all tries, so it is at least 1, or None"),
+        ({"max_attempts": -1}, "max_attempts is -1; it counts all tries, so it is at least 1, or None"),
+        ({"initial_interval": -1}, "intervals are 0 or more and backoff is 1 or more"),
+        ({"max_interval": -0.5}, "intervals are 0 or more and backoff is 1 or more"),
+        ({"backoff": 0.5}, "intervals are 0 or more and backoff is 1 or more"),
+        ({"initial_interval": math.nan}, "intervals are 0 or more and backoff is 1 or more"),
+        ({"max_interval": math.nan}, "intervals are 0 or more and backoff is 1 or more"),
+        ({"backoff": math.nan}, "intervals are 0 or more and backoff is 1 or more"),
+        ({"jitter": -0.1}, "jitter is -0.1; it is a share between 0 and 1"),
+        ({"jitter": 1.1}, "jitter is 1.1; it is a share between 0 and 1"),
+        ({"jitter": math.nan}, "jitter is nan; it is a share between 0 and 1"),
+    ],
+)
+def test_a_bad_policy_is_refused_when_it_is_made(wrong, message):
+    with pytest.raises(ValueError) as caught:
+        RetryPolicy(**wrong)
+    assert str(caught.value) == message
+
+
+def test_one_name_that_was_not_put_into_a_list_is_refused():
+    """A string is a sequence too: of letters, none of which names an error."""
+    with pytest.raises((TypeError, ValueError)):
+        RetryPolicy(non_retryable="ValueError")
+
+
+def test_a_policy_takes_keywords_only_and_cannot_be_changed():
+    with pytest.raises(TypeError):
+        RetryPolicy(3)
+    with pytest.raises(AttributeError):
+        RetryPolicy().max_attempts = 3
+
+
+def test_types_travel_as_names():
+    policy = RetryPolicy(non_retryable=(ValueError, "KeyError", Declined))
+    assert policy.non_retryable_names() == ("builtins.ValueError", "KeyError", f"{__name__}.Declined")
+
+
+@pytest.mark.parametrize(
+    ("listed", "names", "expected"),
+    [
+        ((ValueError,), ["builtins.ValueError"], True),
+        (("ValueError",), ["builtins.ValueError"], True),
+        (("builtins.ValueError",), ["builtins.ValueError"], True),
+        (("shop.ValueError",), ["builtins.ValueError"], False),
+        ((ValueError,), ["shop.Declined", "builtins.ValueError", "builtins.Exception"], True),
+        (("ValueError",), ["shop.Declined", "builtins.ValueError"], True),
+        (("Declined",), ["shop.errors.Declined"], True),
+        ((KeyError,), ["shop.Declined", "builtins.ValueError"], False),
+        (("Value",), ["builtins.ValueError"], False),
+        ((), ["builtins.ValueError"], False),
+        ((ValueError,), [], False),
+    ],
+)
+def test_refuses(listed, names, expected):
+    assert RetryPolicy(non_retryable=listed).refuses(names) is expected

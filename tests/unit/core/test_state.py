@@ -1,0 +1,250 @@
+"""Folding a history to the state of an instance: which event may follow in which status, and what it does."""
+
+import typing
+
+import pytest
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.command import ANSWERS
+from resurgam.core.errors import CorruptHistory
+from resurgam.core.event import AnyEvent, Failure
+from resurgam.core.location import Location
+from resurgam.core.state import TRANSITIONS, InstanceState, Status
+
+FAILURE = Failure(type="builtins.ValueError", message="bad")
+START = events.WorkflowStarted(
+    seq=1, at=10, name="w", queue="q", entity_id="e", execution_id="x", run_id="r", tree_id="t", python="3.11"
+)
+PLACE = {"location": Location((1,)), "command": "C(0)"}
+MAKE = {
+    "workflow_started": lambda seq, ref: events.WorkflowStarted(
+        seq=seq, name="w", queue="q", entity_id="e", execution_id="x", run_id="r", tree_id="t", python="3.11"
+    ),
+    "workflow_completed": lambda seq, ref: events.WorkflowCompleted(seq=seq),
+    "workflow_failed": lambda seq, ref: events.WorkflowFailed(seq=seq, failure=FAILURE),
+    "workflow_cancelled": lambda seq, ref: events.WorkflowCancelled(seq=seq),
+    "workflow_diverged": lambda seq, ref: events.WorkflowDiverged(seq=seq, diagnosis="d"),
+    "workflow_deactivated": lambda seq, ref: events.WorkflowDeactivated(seq=seq),
+    "signal_received": lambda seq, ref: events.SignalReceived(seq=seq, name="s", id="i"),
+    "cancel_requested": lambda seq, ref: events.CancelRequested(seq=seq),
+    "activity_scheduled": lambda seq, ref: events.ActivityScheduled(seq=seq, name="a", queue="q", **PLACE),
+    "activity_completed": lambda seq, ref: events.ActivityCompleted(seq=seq, ref=ref),
+    "activity_failed": lambda seq, ref: events.ActivityFailed(seq=seq, ref=ref, failure=FAILURE),
+    "activity_cancelled": lambda seq, ref: events.ActivityCancelled(seq=seq, ref=ref),
+    "activity_retry_scheduled": lambda seq, ref: events.ActivityRetryScheduled(
+        seq=seq, ref=ref, attempt=1, next_at=5, failure=FAILURE
+    ),
+    "timer_started": lambda seq, ref: events.TimerStarted(seq=seq, deadline=5, **PLACE),
+    "timer_fired": lambda seq, ref: events.TimerFired(seq=seq, ref=ref),
+    "timer_cancelled": lambda seq, ref: events.TimerCancelled(seq=seq, ref=ref),
+    "operation_started": lambda seq, ref: events.OperationStarted(seq=seq, name="o", **PLACE),
+    "operation_completed": lambda seq, ref: events.OperationCompleted(seq=seq, ref=ref),
+    "operation_failed": lambda seq, ref: events.OperationFailed(seq=seq, ref=ref, failure=FAILURE),
+    "operation_cancelled": lambda seq, ref: events.OperationCancelled(seq=seq, ref=ref),
+    "state_set": lambda seq, ref: events.StateSet(seq=seq, name="v", value=Raw(b"1"), **PLACE),
+    "state_cleared": lambda seq, ref: events.StateCleared(seq=seq, name="v", **PLACE),
+    "listen_started": lambda seq, ref: events.ListenStarted(seq=seq, names=("s",), **PLACE),
+    "signals_consumed": lambda seq, ref: events.SignalsConsumed(seq=seq, ref=ref, signals=()),
+    "listen_timed_out": lambda seq, ref: events.ListenTimedOut(seq=seq, ref=ref),
+    "listen_cancelled": lambda seq, ref: events.ListenCancelled(seq=seq, ref=ref),
+    "branch_started": lambda seq, ref: events.BranchStarted(seq=seq, **PLACE),
+    "race_started": lambda seq, ref: events.RaceStarted(seq=seq, size=2, **PLACE),
+    "race_decided": lambda seq, ref: events.RaceDecided(seq=seq, ref=ref, winner=0),
+}
+TAG = {kind: str(kind.__struct_config__.tag) for kind in typing.get_args(AnyEvent)}
+COMMAND_OF = {answer: command for command, answers in ANSWERS.items() for answer in answers}
+COMMAND_OF[events.ActivityRetryScheduled] = events.ActivityScheduled
+
+OUTSIDE = {"signal_received", "cancel_requested"}
+LATE = {tag for tag in MAKE if tag.startswith(("activity_", "operation_"))} - {
+    "activity_scheduled",
+    "operation_started",
+}
+ENDS = {"workflow_completed": "completed", "workflow_failed": "failed", "workflow_cancelled": "cancelled"}
+AT_WORK = set(MAKE) - set(ENDS) - {"workflow_started", "workflow_diverged", "workflow_deactivated"}
+LEGAL = {
+    (None, "workflow_started"): "running",
+    **{(status, tag): "running" for status in ("running", "diverged") for tag in AT_WORK},
+    **{(status, tag): end for status in ("running", "diverged") for tag, end in ENDS.items()},
+    **{(status, "workflow_diverged"): "diverged" for status in ("running", "diverged")},
+    **{(end, tag): end for end in ENDS.values() for tag in LATE | OUTSIDE | {"workflow_deactivated"}},
+}
+STATUSES = [None, "running", "diverged", "completed", "failed", "cancelled"]
+PAIRS = [(status, tag) for status in STATUSES for tag in MAKE]
+INTO = {
+    "diverged": "workflow_diverged",
+    "completed": "workflow_completed",
+    "failed": "workflow_failed",
+    "cancelled": "workflow_cancelled",
+}
+
+
+def state_in(status, *, open_kind=None) -> InstanceState:
+    """Return a state in *status* whose entry 2, if asked for, is an open command."""
+    log = [] if status is None else [START]
+    if open_kind is not None and log:
+        log.append(MAKE[TAG[open_kind]](2, None))
+    if status in INTO:
+        log.append(MAKE[INTO[status]](len(log) + 1, None))
+    return InstanceState(log)
+
+
+def started(*tags) -> InstanceState:
+    return InstanceState([START, *(MAKE[tag](seq, None) for seq, tag in enumerate(tags, 2))])
+
+
+def test_the_samples_cover_the_union():
+    assert set(MAKE) == set(TAG.values())
+
+
+def test_the_table_says_what_is_legal():
+    table = {(status, TAG[kind]): after for status, row in TRANSITIONS.items() for kind, after in row.items()}
+    assert table == LEGAL
+
+
+@pytest.mark.parametrize(("status", "tag"), [pair for pair in PAIRS if pair in LEGAL])
+def test_a_legal_event_leads_to_the_status_of_the_table(status, tag):
+    kind = next(kind for kind, name in TAG.items() if name == tag)
+    state = state_in(status, open_kind=COMMAND_OF.get(kind))
+    state.apply(MAKE[tag](state.last_seq + 1, 2))
+    assert state.status == LEGAL[status, tag]
+
+
+@pytest.mark.parametrize(("status", "tag"), [pair for pair in PAIRS if pair not in LEGAL])
+def test_any_other_event_is_a_corrupt_history(status, tag):
+    kind = next(kind for kind, name in TAG.items() if name == tag)
+    state = state_in(status, open_kind=COMMAND_OF.get(kind))
+    seq = state.last_seq + 1
+    with pytest.raises(CorruptHistory) as caught:
+        state.apply(MAKE[tag](seq, 2))
+    assert str(caught.value) == f"entry {seq} is {tag}, which cannot follow in status {status}"
+    assert (state.status, state.last_seq) == (status, seq - 1)
+
+
+@pytest.mark.parametrize("tag", [*MAKE])
+@pytest.mark.parametrize("end", [*ENDS])
+def test_nothing_follows_a_deactivation(end, tag):
+    state = started("activity_scheduled", end, "workflow_deactivated")
+    assert state.deactivated is True
+    with pytest.raises(CorruptHistory, match="entry 5 is"):
+        state.apply(MAKE[tag](5, 2))
+
+
+@pytest.mark.parametrize("seq", [0, 1, 2, 4, 100, -1])
+def test_a_gap_or_a_double_is_a_corrupt_history(seq):
+    state = started("signal_received")
+    with pytest.raises(CorruptHistory) as caught:
+        state.apply(MAKE["signal_received"](seq, None))
+    assert str(caught.value) == f"entry {seq} follows entry 2; the history has a gap or a double"
+
+
+def test_the_empty_state():
+    state = InstanceState()
+    assert (state.status, state.started, state.last_seq, state.last_at) == (None, None, 0, 0)
+    assert (state.open, state.variables, state.mailbox) == ({}, {}, {})
+    assert (state.ended, state.diverged, state.deactivated) == (None, None, False)
+
+
+def test_the_first_entry_is_kept():
+    state = InstanceState([START])
+    assert state.started is START
+    assert (state.last_seq, state.last_at) == (1, 10)
+
+
+def test_time_never_goes_back():
+    state = InstanceState([START, events.CancelRequested(seq=2, at=5)])
+    assert state.last_at == 10
+
+
+@pytest.mark.parametrize(("answer", "command"), [*COMMAND_OF.items()])
+def test_the_first_answer_closes_a_command_and_a_second_is_corrupt(answer, command):
+    state = started(TAG[command])
+    assert list(state.open) == [2]
+    first = MAKE[TAG[answer]](3, 2)
+    assert state.accepts(first) is True
+    state.apply(first)
+    if answer is events.ActivityRetryScheduled:
+        assert list(state.open) == [2], "a retry is no answer yet"
+        return
+    assert state.open == {}
+    second = MAKE[TAG[answer]](4, 2)
+    assert state.accepts(second) is False
+    with pytest.raises(CorruptHistory) as caught:
+        state.apply(second)
+    assert str(caught.value) == f"entry 4 ({TAG[answer]}) answers entry 2, which is not open"
+
+
+@pytest.mark.parametrize(("answer", "command"), [*COMMAND_OF.items()])
+def test_an_answer_of_another_kind_of_command_is_corrupt(answer, command):
+    other = "timer_started" if command is not events.TimerStarted else "activity_scheduled"
+    with pytest.raises(CorruptHistory):
+        started(other).apply(MAKE[TAG[answer]](3, 2))
+
+
+@pytest.mark.parametrize("tag", ["state_set", "state_cleared", "branch_started"])
+def test_a_command_without_an_answer_is_never_open(tag):
+    assert started(tag).open == {}
+
+
+def test_what_is_no_answer_is_always_accepted():
+    assert started().accepts(MAKE["signal_received"](2, None)) is True
+
+
+def test_an_answer_after_the_end_closes_its_command():
+    state = started("activity_scheduled", "workflow_completed")
+    state.apply(MAKE["activity_completed"](4, 2))
+    assert state.open == {}
+    assert state.status == "completed"
+
+
+def test_variables_are_set_overwritten_and_cleared():
+    def set_to(seq, name, value):
+        return events.StateSet(seq=seq, name=name, value=Raw(value), **PLACE)
+
+    state = InstanceState([START, set_to(2, "a", b"1"), set_to(3, "b", b"2"), set_to(4, "a", b"3")])
+    assert state.variables == {"a": Raw(b"3"), "b": Raw(b"2")}
+    state.apply(events.StateCleared(seq=5, name="a", **PLACE))
+    state.apply(events.StateCleared(seq=6, name="never set", **PLACE))
+    assert state.variables == {"b": Raw(b"2")}
+
+
+def test_signals_wait_in_the_mailbox_until_they_are_consumed():
+    state = started("signal_received", "signal_received", "listen_started", "signal_received")
+    assert list(state.mailbox) == [2, 3, 5]
+    state.apply(events.SignalsConsumed(seq=6, ref=4, signals=(2, 5)))
+    assert list(state.mailbox) == [3]
+    assert state.open == {}
+
+
+@pytest.mark.parametrize("signals", [(2, 2), (3,), (99,)])
+def test_a_signal_that_is_not_in_the_mailbox_cannot_be_consumed(signals):
+    state = started("signal_received", "listen_started")
+    with pytest.raises(CorruptHistory):
+        state.apply(events.SignalsConsumed(seq=4, ref=3, signals=signals))
+
+
+@pytest.mark.parametrize("tag", [*ENDS])
+def test_the_end_is_kept(tag):
+    state = started(tag)
+    assert state.ended is not None
+    assert state.ended.type == tag
+
+
+def test_a_divergence_is_kept():
+    state = started("workflow_diverged")
+    assert state.diverged is not None
+    assert state.diverged.diagnosis == "d"
+    assert state.status is Status.DIVERGED
+
+
+@pytest.mark.parametrize(
+    ("status", "terminal"),
+    [("running", False), ("diverged", False), ("completed", True), ("failed", True), ("cancelled", True)],
+)
+def test_terminal(status, terminal):
+    assert Status(status).terminal is terminal
+
+
+def test_every_status_has_a_row():
+    assert set(TRANSITIONS) == {None, *Status}

@@ -1,0 +1,590 @@
+"""The deterministic loop: one test for each trap of asyncio that it deals with, and for each promise it makes."""
+
+import asyncio
+import contextlib
+import gc
+import sys
+import threading
+
+import pytest
+
+from resurgam.core import event as events
+from resurgam.core.errors import NotDeterministic
+from resurgam.core.state import Status
+from resurgam.runtime.callback import from_callback
+from resurgam.runtime.definition import Workflow
+from resurgam.runtime.execution import TICKS_PER_ADVANCE, Execution
+from resurgam.runtime.loop import _FORBIDDEN, WorkflowLoop
+from resurgam.runtime.registry import Registry
+from resurgam.testing.simulation import START, Simulation, start_event
+
+registry = Registry()
+
+
+@registry.activity
+async def echo(x):
+    return x
+
+
+_begun = []
+
+
+@pytest.fixture(autouse=True)
+def put_away():
+    """Put away what a test that failed has left."""
+    yield
+    while _begun:
+        _begun.pop().close()
+
+
+def begin(function):
+    """Return the execution of a workflow function that has not been advanced yet."""
+    workflow = Workflow(function.__name__, function, "default")
+    _begun.append(Execution(workflow, [start_event(workflow, ())]))
+    return _begun[-1]
+
+
+def advance(function):
+    """Begin a workflow and return the execution and what its first advance gave."""
+    execution = begin(function)
+    return execution, execution.advance([], START)
+
+
+async def run(function, **options):
+    """Run a workflow to its end and return its simulation."""
+    simulation = Simulation(Workflow(function.__name__, function, "default"), registry=registry, **options)
+    await simulation.run()
+    return simulation
+
+
+async def result(function):
+    """Run a workflow to its end and return what it returned."""
+    simulation = await run(function)
+    (end,) = [entry for entry in simulation.log if isinstance(entry, events.WorkflowCompleted)]
+    return simulation.workflow.result.decode(end.result, "result")
+
+
+def places(log):
+    """Return where the commands of a history stand, by name or kind."""
+    return [(entry.name or entry.type, str(entry.location)) for entry in log if isinstance(entry, events.Command)]
+
+
+# Sets of futures.
+
+
+def some_futures(ctx, found):
+    """Put one future of each kind into *found*."""
+
+    async def nothing():
+        await ctx.sleep(1)
+
+    found["activity"] = ctx.activity(echo, 1)
+    found["timer"] = ctx.sleep(1)
+    found["task"] = asyncio.create_task(nothing())
+    found["branch"] = ctx.branch(lambda _: nothing())
+    found["race"] = ctx.race(nothing())
+    found["bare"] = asyncio.get_running_loop().create_future()
+    found["until"] = ctx.until(lambda: False)
+    found["gather"] = asyncio.gather(nothing(), nothing())
+    found["shield"] = asyncio.shield(found["task"])
+    for future in found.values():
+        hash(future)
+
+
+def hashes_of_one_execution():
+    found = {}
+
+    async def workflow(ctx):
+        some_futures(ctx, found)
+        await ctx.sleep(1)
+
+    execution, _ = advance(workflow)
+    hashes = {name: hash(future) for name, future in found.items()}
+    execution.close()
+    return hashes, found
+
+
+def test_futures_hash_alike_in_every_execution():
+    first, kept = hashes_of_one_execution()  # kept alive, so that no address is used twice
+    second, _ = hashes_of_one_execution()
+    assert first == second
+    assert len(set(first.values())) == len(kept)
+
+
+def test_no_future_hashes_by_its_address():
+    hashes, found = hashes_of_one_execution()
+    assert not [name for name, future in found.items() if hashes[name] == object.__hash__(future)]
+
+
+def test_sets_of_futures_iterate_alike_in_every_execution():
+    orders, keep = [], []
+    for _ in range(5):
+        found = hashes_of_one_execution()[1]
+        keep.append(found)
+        names = {future: name for name, future in found.items()}
+        orders.append([names[future] for future in set(found.values())])
+    assert orders == [orders[0]] * 5
+
+
+async def test_on_other_loops_a_gathering_hashes_by_identity():
+    gathered = asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))
+    assert hash(gathered) == object.__hash__(gathered)
+    done, _ = await asyncio.wait({gathered})
+    assert done == {gathered}
+
+
+# as_completed and wait_for.
+
+
+async def test_as_completed_over_bare_coroutines_is_refused_with_a_remedy():
+    async def workflow(ctx):
+        async def one():
+            await ctx.activity(echo, 1)
+
+        with pytest.raises(
+            NotDeterministic, match=r"create the tasks first: asyncio\.as_completed\(\[asyncio\.create_"
+        ):
+            for next_one in asyncio.as_completed([one()]):
+                await next_one
+        return [await next_one for next_one in asyncio.as_completed([asyncio.create_task(one())])]
+
+    assert await result(workflow) == [None]
+
+
+async def test_what_is_waited_for_stays_in_the_strand_of_the_caller():
+    async def workflow(ctx):
+        async def step(x):
+            await ctx.activity(echo, x)
+
+        await asyncio.wait_for(step(1), 5)
+        await asyncio.wait_for(step(2), None)
+        await ctx.activity(echo, 3)
+
+    log = (await run(workflow)).log
+    assert places(log) == [("timer_started", "{1}"), ("echo", "{2}"), ("echo", "{3}"), ("echo", "{4}")]
+
+
+async def test_a_strand_goes_on_after_what_it_waited_for_on_replay_too():
+    async def workflow(ctx):
+        async def step():
+            await ctx.activity(echo, 1)
+
+        await asyncio.wait_for(step(), 5)
+        await ctx.activity(echo, 2)
+
+    log = (await run(workflow)).log
+    replayed = await run(workflow, log=log)
+    assert (replayed.status, replayed.log) == (Status.COMPLETED, log)
+
+
+@pytest.mark.parametrize(("limit", "first"), [(5, 2), (None, 1)])  # without a limit 3.11 too awaits without a task
+async def test_tasks_made_below_a_limit_of_time_are_strands_of_their_own(limit, first):
+    async def workflow(ctx):
+        async def step(x):
+            await ctx.activity(echo, x)
+
+        async def deeper():
+            await asyncio.create_task(step(1))
+            await asyncio.ensure_future(step(2))
+            await asyncio.gather(step(3))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(step(4))
+            await asyncio.shield(step(5))
+
+        await asyncio.wait_for(deeper(), limit)
+
+    found = [place for name, place in places((await run(workflow)).log) if name == "echo"]
+    assert found == [f"{{{first + number}, 1}}" for number in range(5)]
+
+
+async def test_waiting_with_a_limit_does_not_move_the_hashes_of_what_comes_after():
+    """Python 3.11 makes futures for it and later versions do not; the order of sets must not depend on that."""
+
+    def workflow_that(waits):
+        async def workflow(ctx):
+            async def nothing():
+                return None
+
+            if waits:
+                await asyncio.wait_for(nothing(), 5)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.get_running_loop().create_future(), 1)
+            return hash(asyncio.get_running_loop().create_future())
+
+        return workflow
+
+    assert await result(workflow_that(waits=True)) == await result(workflow_that(waits=False))
+
+
+# Asynchronous generators, and what a tick leaves behind.
+
+
+async def test_a_generator_left_half_way_is_not_finalised_by_the_garbage_collector():
+    events_of_generator = []
+
+    async def workflow(ctx):
+        async def generate():
+            try:
+                yield 1
+                yield 2
+            finally:
+                events_of_generator.append("clean-up")
+
+        async for _ in generate():
+            break
+        gc.collect()
+        await ctx.activity(echo, 1)
+        gc.collect()
+        events_of_generator.append("end of the workflow")
+
+    await run(workflow)
+    assert events_of_generator == ["end of the workflow", "clean-up"]
+
+
+async def test_generators_that_are_done_are_not_kept():
+    async def workflow(ctx):
+        async def generate():
+            yield 1
+
+        for _ in range(10):
+            async for _ in generate():
+                pass
+        await ctx.sleep(1)
+
+    execution, _ = advance(workflow)
+    assert len(execution._recorder.loop._generators) == 0
+    execution.close()
+
+
+async def test_a_tick_leaves_the_thread_as_it_found_it():
+    seen = []
+
+    async def workflow(ctx):
+        async def generate():
+            yield 1
+
+        async for _ in generate():
+            seen.append(asyncio.get_running_loop())
+        await ctx.sleep(1)
+
+    loop, hooks = asyncio.get_running_loop(), sys.get_asyncgen_hooks()
+    execution = begin(workflow)
+    await from_callback(lambda: execution.advance([], START))
+    assert isinstance(seen[0], WorkflowLoop)
+    assert asyncio.get_running_loop() is loop
+    assert sys.get_asyncgen_hooks() == hooks
+    execution.close()
+    assert asyncio.get_running_loop() is loop
+    assert sys.get_asyncgen_hooks() == hooks
+
+
+def test_without_an_outer_loop_there_is_none_afterwards():
+    async def workflow(ctx):
+        await ctx.sleep(1)
+
+    execution, _ = advance(workflow)
+    execution.close()
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        asyncio.get_running_loop()
+    assert sys.get_asyncgen_hooks() == (None, None)
+
+
+async def test_the_current_task_is_the_workflows_inside_and_the_callers_outside():
+    seen = []
+
+    async def workflow(ctx):
+        seen.append(asyncio.current_task())
+        await ctx.activity(echo, 1)
+        seen.append(asyncio.current_task())
+
+    outer = asyncio.current_task()
+    simulation = Simulation(Workflow("workflow", workflow, "default"), registry=registry)
+    await simulation.run()
+    assert asyncio.current_task() is outer
+    assert seen == [simulation._execution.root] * 2
+
+
+async def test_ticks_are_run_outside_of_any_task():
+    assert await from_callback(asyncio.current_task) is None
+
+
+# What is forbidden.
+
+
+def own_loop_call(name):
+    def call():
+        return getattr(asyncio.get_running_loop(), name)()
+
+    return call
+
+
+THROUGH_ASYNCIO = {
+    "run_in_executor": lambda: asyncio.to_thread(print),
+    "create_connection": lambda: asyncio.open_connection("localhost", 1),
+    "create_server": lambda: asyncio.start_server(print, "localhost", 1),
+    "create_unix_connection": lambda: asyncio.open_unix_connection("x"),
+    "create_unix_server": lambda: asyncio.start_unix_server(print, "x"),
+    "subprocess_exec": lambda: asyncio.create_subprocess_exec("true"),
+    "subprocess_shell": lambda: asyncio.create_subprocess_shell("true"),
+}
+CALLS = [*((name, own_loop_call(name)) for name in _FORBIDDEN), *THROUGH_ASYNCIO.items()]
+
+
+@pytest.mark.parametrize(("name", "call"), CALLS, ids=[name for name, _ in CALLS])
+async def test_a_forbidden_call_says_what_it_was_and_what_to_do(name, call):
+    async def workflow(ctx):
+        try:
+            await call()
+        except NotDeterministic as error:
+            return str(error)
+
+    said = await result(workflow)
+    assert said == f"loop.{name}() in workflow code: {_FORBIDDEN[name]}"
+    assert any(remedy in said for remedy in ("ctx.activity(", "signal", "engine"))
+
+
+def test_what_must_be_forbidden_is():
+    wanted = {"run_in_executor", "call_soon_threadsafe", "add_reader", "getaddrinfo", "create_connection", "sock_recv"}
+    assert wanted | {"subprocess_exec", "add_signal_handler", "run_until_complete"} <= _FORBIDDEN.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in dir(asyncio.AbstractEventLoop) if not name.startswith("_")])
+async def test_no_method_of_a_loop_is_left_without_an_answer(name):
+    """Whatever a loop can be asked either works here or is refused with a remedy; asyncio's own gives neither."""
+    assert getattr(WorkflowLoop, name) is not getattr(asyncio.AbstractEventLoop, name)
+
+
+async def test_a_coroutine_from_another_thread_is_refused():
+    async def workflow(ctx):
+        async def one():
+            return 1
+
+        coroutine, said = one(), []
+
+        def elsewhere(loop):
+            try:
+                asyncio.run_coroutine_threadsafe(coroutine, loop)
+            except NotDeterministic as error:
+                said.append(str(error))
+
+        thread = threading.Thread(target=elsewhere, args=[asyncio.get_running_loop()])
+        thread.start()
+        thread.join()
+        coroutine.close()
+        return said
+
+    assert await result(workflow) == [
+        f"loop.call_soon_threadsafe() in workflow code: {_FORBIDDEN['call_soon_threadsafe']}"
+    ]
+
+
+@pytest.mark.parametrize("make", [lambda: asyncio.gather(asyncio.sleep(0)), lambda: 1], ids=["gathering", "number"])
+async def test_what_is_not_a_coroutine_is_refused_as_asyncio_does(make):
+    async def workflow(ctx):
+        try:
+            asyncio.create_task(make())  # noqa: RUF006 -- it never begins
+        except TypeError as error:
+            return "coroutine" in str(error)
+
+    assert await result(workflow) is True
+
+
+# Strangers.
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda ctx: ctx.activity(echo, 1),
+        lambda ctx: ctx.sleep(1),
+        lambda ctx: ctx.set("a", 1),
+        lambda ctx: ctx.random,
+        lambda ctx: ctx.uuid4(),
+    ],
+    ids=["activity", "sleep", "set", "random", "uuid4"],
+)
+async def test_a_context_is_of_no_use_outside_of_its_workflow(use):
+    contexts = []
+
+    async def workflow(ctx):
+        contexts.append(ctx)
+        await ctx.sleep(1)
+
+    async def stranger(ctx):
+        with pytest.raises(NotDeterministic, match="outside of that workflow's own code"):
+            use(contexts[0])
+
+    execution, _ = advance(workflow)
+    with pytest.raises(NotDeterministic, match="outside of that workflow's own code"):
+        use(contexts[0])
+    await run(stranger)
+    assert execution.last_seq == 2
+    execution.close()
+
+
+@pytest.mark.parametrize("use", [lambda ctx: ctx.sleep(1), lambda ctx: ctx.set("a", 1)], ids=["sleep", "set"])
+async def test_the_predicate_of_until_makes_no_durable_calls(use):
+    async def workflow(ctx):
+        try:
+            await ctx.until(lambda: use(ctx) or True)
+        except NotDeterministic as error:
+            said = str(error)
+        await ctx.activity(echo, 1)
+        return said
+
+    assert "the predicate of ctx.until" in await result(workflow)
+    assert places((await run(workflow)).log) == [("echo", "{1}")]
+
+
+# Being put away.
+
+
+async def test_eviction_is_invisible():
+    seen = []
+
+    async def workflow(ctx):
+        try:
+            await ctx.activity(echo, 1)
+        finally:
+            seen.append("clean-up")
+            ctx.set("state", "evicted")
+            await ctx.activity(echo, 2)
+            seen.append("never")
+
+    execution, outcome = advance(workflow)
+    before = list(execution._recorder.log.new)
+    execution.close()
+    assert seen == ["clean-up"]
+    assert list(outcome.events) == before == execution._recorder.log.new
+    assert execution.last_seq == 2
+
+
+VERBS = {
+    "activity": lambda ctx: ctx.activity(echo, 1),
+    "run": lambda ctx: ctx.run(print),
+    "sleep": lambda ctx: ctx.sleep(1),
+    "listen": lambda ctx: ctx.listen("never"),
+    "race": lambda ctx: ctx.race(ctx.sleep(1)),
+    "until": lambda ctx: ctx.until(lambda: False),
+    "asyncio.sleep": lambda ctx: asyncio.sleep(1),
+    "asyncio.create_task": lambda ctx: asyncio.create_task(asyncio.Event().wait()),
+}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python's own word on such code
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_loop_around_everything_does_not_hold_an_eviction(verb):
+    held = []
+
+    async def workflow(ctx):
+        for _ in range(20_000):  # for ever, were this not a test
+            with contextlib.suppress(BaseException):
+                await VERBS[verb](ctx)
+        held.append(verb)
+
+    execution, outcome = advance(workflow)
+    execution.close()
+    assert held == []
+    assert execution.last_seq == 1 + len(outcome.events)
+
+
+async def test_cleaning_up_generators_and_tasks_at_an_eviction_records_nothing():
+    seen = []
+
+    async def workflow(ctx):
+        async def generate():
+            try:
+                yield await ctx.run(lambda: 1)
+            finally:
+                seen.append("generator")
+                await ctx.sleep(1)
+
+        async def task():
+            try:
+                await ctx.sleep(5)
+            finally:
+                seen.append("task")
+                asyncio.create_task(task())  # noqa: RUF006 -- it never begins
+
+        async for _ in generate():
+            break
+        await asyncio.gather(task(), task())
+
+    simulation = Simulation(Workflow("workflow", workflow, "default"), registry=registry)
+    await simulation._advance([])
+    await simulation.step()
+    log = list(simulation.log)
+    simulation.close()
+    assert sorted(seen) == ["generator", "task", "task"]
+    assert simulation.log == log
+    assert simulation._execution.last_seq == len(log)
+
+
+async def test_tasks_that_are_alive_when_the_root_ends_are_closed_silently(caplog):
+    seen = []
+
+    async def workflow(ctx):
+        async def endless():
+            try:
+                while True:
+                    await ctx.sleep(1)
+            finally:
+                seen.append("closed")
+                await ctx.activity(echo, "never")
+
+        asyncio.create_task(endless())  # noqa: RUF006 -- nobody waits for it
+        await ctx.sleep(3)
+
+    simulation = await run(workflow)
+    gc.collect()
+    assert simulation.status is Status.COMPLETED
+    assert seen == ["closed"]
+    assert caplog.records == []
+    assert not [entry for entry in simulation.log if isinstance(entry, events.ActivityScheduled)]
+    assert not simulation._execution._recorder.loop.tasks
+
+
+# Calling off, and going on for ever.
+
+
+def test_what_is_called_off_in_the_same_tick_is_recorded_but_never_dispatched():
+    async def workflow(ctx):
+        future = ctx.activity(echo, 1)
+        assert future.cancel()
+        assert not future.cancel()
+        ctx.run(print, "never").cancel()
+        ctx.sleep(1).cancel()
+        await ctx.listen("never")
+
+    execution, outcome = advance(workflow)
+    assert [(entry.type, entry.ref) for entry in outcome.events] == [
+        ("activity_scheduled", None),
+        ("activity_cancelled", 2),
+        ("operation_started", None),
+        ("operation_cancelled", 4),
+        ("timer_started", None),
+        ("timer_cancelled", 6),
+        ("listen_started", None),
+    ]
+    assert (outcome.activities, outcome.withdrawals, outcome.wake_at) == ((), (), None)
+    assert execution.take_operations() == []
+    execution.close()
+
+
+@pytest.mark.parametrize("sleep", ["ctx.sleep", "listen"])
+def test_a_workflow_that_never_rests_does_not_hold_its_worker(sleep):
+    async def workflow(ctx):
+        while True:
+            if sleep == "ctx.sleep":
+                await ctx.sleep(0)
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await ctx.listen("never", timeout=0)
+
+    execution, outcome = advance(workflow)
+    assert outcome.status is Status.RUNNING
+    assert outcome.wake_at == START
+    assert len(outcome.events) <= 2 * TICKS_PER_ADVANCE + 1
+    again = execution.advance([], START)
+    assert again.events[0].seq == outcome.events[-1].seq + 1
+    execution.close()

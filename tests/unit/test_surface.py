@@ -1,0 +1,95 @@
+"""The public surface: few names, each documented, and no import that is not needed."""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import resurgam
+import resurgam.testing
+from resurgam import errors
+
+PACKAGE = Path(resurgam.__file__).parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_the_names_at_the_top_are_sorted_few_and_exactly_these():
+    assert resurgam.__all__ == [
+        "Context",
+        "Engine",
+        "Event",
+        "Handle",
+        "Location",
+        "NonRetryable",
+        "Registry",
+        "RetryAfter",
+        "RetryPolicy",
+        "SignalTimeout",
+        "Status",
+        "activity",
+        "errors",
+        "workflow",
+    ]
+
+
+@pytest.mark.parametrize("module", [resurgam, resurgam.testing, errors], ids=lambda module: module.__name__)
+def test_every_public_name_has_a_docstring(module):
+    undocumented = [name for name in module.__all__ if not inspect.getdoc(getattr(module, name))]
+
+    assert undocumented == []
+
+
+def test_the_error_tree_is_drawn_as_it_is():
+    """The tree in the docstring names every error, under the one it derives from."""
+    drawn = re.findall(r"^ {4}([│├└─ ]*)([A-Z]\w+)", sys.modules["resurgam.core.errors"].__doc__ or "", re.MULTILINE)
+    parents: dict[str, str] = {}
+    above: list[str] = []
+    for branch, name in drawn:
+        depth = len(branch) // 4
+        above = [*above[:depth], name]
+        if depth:
+            parents[name] = above[depth - 1]
+
+    for name in errors.__all__:
+        if name != "ResurgamError":
+            assert parents[name] in {base.__name__ for base in getattr(errors, name).__mro__}, name
+
+
+def test_importing_the_package_does_not_import_what_is_optional():
+    code = (
+        "import resurgam, sys; print([m for m in ('pydantic', 'hypothesis', 'pytest', 'sqlite3') if m in sys.modules])"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_and_functions_stay_within_their_limits(source):
+    text = source.read_text()
+    functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    long = [f.name for f in functions if (f.end_lineno or 0) - f.body[0].lineno + 1 > 40]
+
+    assert len(text.splitlines()) <= 500
+    assert long == []
+
+
+def test_names_in_backticks_in_docstrings_exist():
+    """What a docstring refers to in single backticks is a name of the package or of what it speaks of."""
+    known = {"asyncio", "time", "random", "logging", "pytest", "msgspec"} | set(dir(__builtins__))
+    for source in SOURCES:
+        known |= set(re.findall(r"\b[A-Za-z_]\w*\b", re.sub(r"`[^`]*`", "", source.read_text())))
+
+    missing = []
+    for source in SOURCES:
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                doc = re.sub(r"``.*?``", "", ast.get_docstring(node) or "", flags=re.DOTALL)
+                for name in re.findall(r"`([A-Za-z_][\w.]*)`", doc):
+                    if not set(name.split(".")) <= known:
+                        missing.append(f"{source.name}: {name}")
+
+    assert missing == []
