@@ -1,0 +1,230 @@
+"""Random concurrent programs: a small tree language, a strategy that draws trees, and a workflow that runs them.
+
+Programs nest concurrency (gather, task groups, races, timeouts, branches), share one list, and take decisions on what
+stands in it. That is the code for which replay is hard: the order in which strands move shows in everything they do.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from resurgam import Context, Registry, SignalTimeout
+from resurgam.core import event as events
+from resurgam.errors import ActivityFailed, OperationFailed
+
+Node = list[Any]
+registry = Registry()
+
+LEAVES = ("act", "fail", "sleep", "op", "state", "listen", "random", "until")
+NESTS = ("gather", "group", "race", "timeout", "wait", "branch", "shield", "cancel")
+RACES = frozenset({"race", "timeout", "wait", "cancel"})
+
+
+@registry.activity
+def act(value: int) -> int:
+    """Return what it is given, negated."""
+    return -value
+
+
+@registry.activity
+def fail(value: int) -> int:
+    """Fail always."""
+    raise ValueError(value)
+
+
+@registry.workflow
+async def program(ctx: Context, tree: list[Any]) -> list[Any]:
+    """Run a tree and return everything that happened, in the order in which it did."""
+    seen: list[Any] = []
+    try:
+        await run(ctx, tree, seen)
+    except (ActivityFailed, OperationFailed, TimeoutError, ExceptionGroup) as error:
+        seen.append(type(error).__name__)
+    except asyncio.CancelledError:
+        seen.append(["cleaned", await ctx.activity(act, 99)])
+    return seen
+
+
+async def run(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    """Run one node of a tree."""
+    value = await _RUN[node[0]](ctx, node, seen)
+    seen.append([node[0], value])
+    return value
+
+
+async def _seq(ctx: Context, node: Node, seen: list[Any]) -> int:
+    for child in node[1]:
+        await run(ctx, child, seen)
+    return len(seen)
+
+
+async def _decide(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    return await run(ctx, node[1][len(seen) % len(node[1])], seen)
+
+
+async def _act(ctx: Context, node: Node, seen: list[Any]) -> int:
+    return await ctx.activity(act, node[1] + len(seen))
+
+
+async def _fail(ctx: Context, node: Node, seen: list[Any]) -> str:
+    try:
+        return str(await ctx.activity(fail, node[1]))
+    except ActivityFailed as error:
+        if node[1] % 2:
+            raise
+        return str(error)
+
+
+async def _sleep(ctx: Context, node: Node, seen: list[Any]) -> str:
+    await (asyncio.sleep(node[1] / 10) if node[1] % 2 else ctx.sleep(node[1] / 10))
+    return ctx.now().isoformat()
+
+
+async def _op(ctx: Context, node: Node, seen: list[Any]) -> int:
+    async def later() -> int:
+        return node[1] * 2
+
+    return await (ctx.run(later, name="later") if node[1] % 2 else ctx.run(lambda: node[1] * 3, name="at once"))
+
+
+async def _state(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    before = ctx.get("k", 0)
+    if before % 3 == 2:
+        ctx.clear("k")
+    else:
+        ctx.set("k", before + 1)
+    return before
+
+
+async def _listen(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    try:
+        return await ctx.listen("s", "t", timeout=node[1] / 10)
+    except SignalTimeout:
+        return None
+
+
+async def _random(ctx: Context, node: Node, seen: list[Any]) -> list[Any]:
+    return [ctx.random.random(), str(ctx.uuid4()), ctx.info.history_length]
+
+
+async def _until(ctx: Context, node: Node, seen: list[Any]) -> int:
+    goal = len(seen) + 1
+    helper = asyncio.create_task(run(ctx, ["act", node[1]], seen))
+    await ctx.until(lambda: len(seen) >= goal)
+    await helper
+    return len(seen)
+
+
+async def _gather(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    results = await asyncio.gather(*(run(ctx, child, seen) for child in node[1]), return_exceptions=True)
+    return [type(r).__name__ if isinstance(r, BaseException) else r for r in results]
+
+
+async def _group(ctx: Context, node: Node, seen: list[Any]) -> int:
+    async with asyncio.TaskGroup() as group:
+        for child in node[1]:
+            group.create_task(run(ctx, child, seen))
+        group.create_task(ctx.activity(act, 7))
+    return len(seen)
+
+
+async def _race(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    index, _ = await ctx.race(ctx.activity(act, 5), *(run(ctx, child, seen) for child in node[1]))
+    return index
+
+
+async def _timeout(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    try:
+        if len(node[1]) > 1:
+            return await asyncio.wait_for(run(ctx, node[1][0], seen), 0.25)
+        async with asyncio.timeout(0.35):
+            return await run(ctx, node[1][0], seen)
+    except TimeoutError:
+        return "late"
+
+
+async def _wait(ctx: Context, node: Node, seen: list[Any]) -> int:
+    todo = {asyncio.create_task(run(ctx, child, seen)) for child in node[1]}
+    rounds = 0
+    while todo:
+        done, todo = await asyncio.wait(todo, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            seen.append(["done", task.exception() is None])
+        rounds += 1
+    return rounds
+
+
+async def _branch(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    return await ctx.branch(_seq, node, seen, name="branch")
+
+
+async def _shield(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    inner = asyncio.ensure_future(run(ctx, node[1][0], seen))
+    try:
+        async with asyncio.timeout(0.15):
+            return await asyncio.shield(inner)
+    except TimeoutError:
+        return ["after all", await inner]
+
+
+async def _cancel(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    async def body() -> None:
+        try:
+            await run(ctx, node[1][0], seen)
+        except asyncio.CancelledError:
+            seen.append(["clean-up", await ctx.activity(act, 1)])
+            raise
+
+    task = asyncio.create_task(body())
+    await ctx.activity(act, 3)
+    task.cancel()
+    [outcome] = await asyncio.gather(task, return_exceptions=True)
+    return type(outcome).__name__
+
+
+_RUN: dict[str, Callable[[Context, Node, list[Any]], Any]] = {
+    name.removeprefix("_"): function for name, function in globals().items() if asyncio.iscoroutinefunction(function)
+}
+
+
+def _nodes(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    several = st.lists(children, min_size=1, max_size=3)
+    # Concurrency is what these programs are about, so it is drawn three times as often as plain sequence.
+    kinds = st.sampled_from(NESTS * 3 + ("seq", "decide") * 4)
+    return st.tuples(kinds, several).map(list)
+
+
+leaves = st.tuples(st.sampled_from(LEAVES), st.integers(0, 9)).map(list)
+_parts = st.recursive(leaves, _nodes, max_leaves=8)
+trees: st.SearchStrategy[Node] = st.tuples(
+    st.sampled_from(("seq", "gather", "group", "race", "wait")), st.lists(_parts, min_size=2, max_size=3)
+).map(list)
+
+
+def messages(seed: int) -> list[events.Event]:
+    """Draw the signals, and sometimes the request to cancel, that reach a program from outside."""
+    chance = random.Random(seed)
+    drawn: list[events.Event] = [
+        events.SignalReceived(name=chance.choice("st"), id=f"{n}", value=Raw(b"%d" % n))
+        for n in range(chance.randrange(4))
+    ]
+    if chance.random() < 0.15:
+        drawn.insert(chance.randrange(len(drawn) + 1), events.CancelRequested())
+    return drawn
+
+
+def kinds(tree: Node) -> list[str]:
+    """Return every kind of node in a tree."""
+    inside = tree[1] if isinstance(tree[1], list) else []
+    return [tree[0], *(kind for child in inside for kind in kinds(child))]
+
+
+def nests_concurrency(tree: Node, depth: int = 0) -> bool:
+    """Whether a tree has concurrency within concurrency."""
+    here = depth + (tree[0] in NESTS)
+    inside = tree[1] if isinstance(tree[1], list) else []
+    return here >= 2 or any(nests_concurrency(child, here) for child in inside)
