@@ -1,0 +1,289 @@
+"""What the cases for stores are written with: a store, its clock, and short words for what is done to them."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from typing import Any, Final, TypeVar
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.location import Location
+from resurgam.core.outcome import ActivityRequest, Entry, Outcome
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.protocol import Store
+from resurgam.testing.clock import ManualClock
+
+T = TypeVar("T")
+
+LEASE: Final = 10_000
+"""How long a claim must hold in the stores under test, in milliseconds."""
+
+HOUR: Final = 3_600_000
+QUEUE: Final = "default"
+_QUIET: Final = 10
+
+
+@contextmanager
+def raises(kind: type[BaseException], text: str = "") -> Iterator[list[BaseException]]:
+    """Expect that the block raises *kind* with *text* in its message; the list holds the error afterwards."""
+    caught: list[BaseException] = []
+    try:
+        yield caught
+    except kind as error:
+        caught.append(error)
+    assert caught, f"{kind.__name__} was not raised"
+    assert text in str(caught[0]), f"{text!r} is not in {str(caught[0])!r}"
+
+
+class OpensStores:
+    """What a backend gives to join the suite.
+
+    *pause* is how many real seconds the suite waits at a time where it wants to see that nothing happens; a store that
+    is reached over a network may need more than none. *limit* is how many it waits for what must come.
+    """
+
+    pause: float = 0
+    limit: float = 5
+
+    def open_store(self, clock: ManualClock) -> AbstractAsyncContextManager[Store]:
+        """Open an empty store that asks *clock* for the time and whose leases hold for `LEASE` milliseconds."""
+        raise NotImplementedError
+
+    @asynccontextmanager
+    async def bench(self, clock: ManualClock | None = None) -> "AsyncIterator[Bench]":
+        """Open a store for one case."""
+        clock = clock or ManualClock()
+        async with self.open_store(clock) as store:
+            yield Bench(store, clock, pause=self.pause, limit=self.limit)
+
+
+class Bench:
+    """A store under test. The helpers take a batch of one; cases about batches call the store itself."""
+
+    def __init__(self, store: Store, clock: ManualClock, *, pause: float, limit: float) -> None:
+        self.store = store
+        self.clock = clock
+        self._pause = pause
+        self._limit = limit
+        self._numbers = itertools.count(1)
+
+    # Time.
+
+    async def pass_time(self, milliseconds: int) -> None:
+        """Set the clock forward, and let whoever waits notice it."""
+        self.clock.move_to(self.clock.now() + milliseconds)
+        await self.quiet()
+
+    async def quiet(self) -> None:
+        """Give everything that can go on the time to do so."""
+        for _ in range(_QUIET):
+            await asyncio.sleep(self._pause)
+
+    async def soon(self, waited_for: Awaitable[T]) -> T:
+        """Return what must come without any further help."""
+        try:
+            return await asyncio.wait_for(waited_for, self._limit)
+        except TimeoutError:
+            raise AssertionError("what was waited for has not come") from None
+
+    # Instances.
+
+    def started(self, entity_id: str = "order", *, queue: str = QUEUE, **fields: Any) -> events.WorkflowStarted:
+        """Return the first event of a new execution."""
+        number = next(self._numbers)
+        given = {"execution_id": f"execution-{number:04}", "run_id": f"run-{number:04}", **fields}
+        return events.WorkflowStarted(
+            **{"seq": 1, "at": self.clock.now(), "name": "sell", "python": "3.11", "tree_id": given["run_id"], **given},
+            entity_id=entity_id,
+            queue=queue,
+        )
+
+    async def create(self, entity_id: str = "order", *, queue: str = QUEUE, **fields: Any) -> r.Instance:
+        """Begin an execution."""
+        [answer] = await self.store.create([r.Creation(started=self.started(entity_id, queue=queue, **fields))])
+        assert isinstance(answer, r.Created), answer
+        return answer.instance
+
+    async def claim(
+        self, worker: str = "first", queues: Sequence[str] = (QUEUE,), limit: int = 100
+    ) -> Sequence[r.Claim]:
+        """Claim what there is."""
+        return await self.store.claim(worker, queues, limit)
+
+    async def claim_one(self, worker: str = "first", queues: Sequence[str] = (QUEUE,)) -> r.Claim:
+        """Claim the one instance that there must be."""
+        claims = await self.claim(worker, queues)
+        assert len(claims) == 1, f"expected one claim, got {len(claims)}"
+        return claims[0]
+
+    async def commit(
+        self, claim: r.Claim, *log: events.Event, wake: int | None = None, release: bool = True, **fields: Any
+    ) -> r.Committed | r.Refused:
+        """Commit an outcome under a claim. *base_seq* is that of the claim unless it is given."""
+        base_seq = fields.pop("base_seq", claim.instance.last_seq)
+        worker = fields.pop("worker", "first")
+        part = r.Commit(
+            execution_id=claim.instance.execution_id,
+            epoch=claim.epoch,
+            base_seq=base_seq,
+            wake=claim.wake if wake is None else wake,
+            outcome=Outcome(events=tuple(log), **fields),
+            worker=worker,
+            release=release,
+        )
+        [answer] = await self.store.commit([part])
+        return answer
+
+    async def committed(self, claim: r.Claim, *log: events.Event, **fields: Any) -> r.Committed:
+        """Commit what must be accepted."""
+        answer = await self.commit(claim, *log, **fields)
+        assert isinstance(answer, r.Committed), answer
+        return answer
+
+    async def end(self, claim: r.Claim, **fields: Any) -> None:
+        """Commit that the workflow has completed, and that nothing of it is outstanding."""
+        seq = claim.instance.last_seq
+        log = (events.WorkflowCompleted(seq=seq + 1), events.WorkflowDeactivated(seq=seq + 2))
+        await self.committed(claim, *log, status=Status.COMPLETED, deactivated=True, **fields)
+
+    async def ended(self, entity_id: str = "order") -> r.Instance:
+        """Return an execution that has begun and ended."""
+        instance = await self.create(entity_id, queue="ended")
+        await self.end(await self.claim_one(queues=["ended"]), consumed=())
+        found = await self.store.get(entity_id, instance.run_id)
+        assert found is not None
+        return found
+
+    async def tell(
+        self, entity_id: str, value: str, execution_id: str | None = None
+    ) -> r.Delivered | r.Missing | r.Ended:
+        """Deliver a signal."""
+        delivery = r.Delivery(event=signal(value), entity_id=entity_id, execution_id=execution_id)
+        [answer] = await self.store.deliver([delivery])
+        return answer
+
+    async def told(self, entity_id: str, *values: str) -> None:
+        """Deliver signals that must be accepted."""
+        for value in values:
+            assert await self.tell(entity_id, value) == r.Delivered()
+
+    async def get(self, entity_id: str = "order") -> r.Instance:
+        """Return the newest execution of an entity, which must be there."""
+        found = await self.store.get(entity_id)
+        assert found is not None
+        return found
+
+    # Activities.
+
+    async def want(self, claim: r.Claim, *requests: ActivityRequest, **fields: Any) -> r.Committed:
+        """Commit that an instance wants activities."""
+        log = [scheduled(request) for request in requests]
+        return await self.committed(claim, *log, activities=requests, **fields)
+
+    async def wanting(self, *refs: int, entity_id: str = "order", queue: str = QUEUE) -> r.Instance:
+        """Return a new instance at rest that wants an activity for each of *refs*, which count from 2."""
+        instance = await self.create(entity_id, queue="wanting")
+        await self.want(await self.claim_one(queues=["wanting"]), *(request(ref, queue) for ref in refs))
+        return instance
+
+    async def tasks(
+        self, worker: str = "first", queues: Sequence[str] = (QUEUE,), limit: int = 100
+    ) -> Sequence[r.ActivityTask]:
+        """Claim the activities that there are."""
+        return await self.store.claim_activities(worker, queues, limit)
+
+    async def task(self, worker: str = "first", queues: Sequence[str] = (QUEUE,)) -> r.ActivityTask:
+        """Claim the one activity that there must be."""
+        tasks = await self.tasks(worker, queues)
+        assert len(tasks) == 1, f"expected one activity, got {len(tasks)}"
+        return tasks[0]
+
+    async def answer(self, task: r.ActivityTask, event: events.Event | None = None) -> r.Accepted | r.Refused:
+        """Hand in what became of an attempt; without *event* it has completed."""
+        done: Any = event or completed(task)
+        [answer] = await self.store.complete_activities(
+            [r.ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=done)]
+        )
+        return answer
+
+    # Leases.
+
+    async def extend(self, holder: r.Claim | r.ActivityTask, wake: int = 0) -> r.Extended | r.Refused:
+        """Renew a lease."""
+        [answer] = await self.store.extend([lease_of(holder, wake)])
+        return answer
+
+    async def release(self, holder: r.Claim | r.ActivityTask, failed: str | None = None) -> r.Released | r.Refused:
+        """Give a lease back."""
+        [answer] = await self.store.release([r.Release(lease=lease_of(holder), failed=failed)])
+        return answer
+
+    # Looking.
+
+    async def queue(self, name: str = QUEUE) -> r.QueueStats:
+        """Return the counts of a queue; one that nobody has used holds nothing."""
+        return (await self.store.stats()).queues.get(name, r.QueueStats())
+
+    async def is_there(self, watch: r.Watch) -> bool:
+        """Whether what is watched for is there now."""
+        waiting = asyncio.ensure_future(self.store.wait(watch))
+        await self.quiet()
+        there = waiting.done()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        return there
+
+
+def lease_of(holder: r.Claim | r.ActivityTask, wake: int = 0) -> r.Lease:
+    """Return the lease that a claim gave."""
+    if isinstance(holder, r.Claim):
+        return r.Lease(execution_id=holder.instance.execution_id, epoch=holder.epoch, wake=wake)
+    return r.Lease(execution_id=holder.execution_id, epoch=holder.epoch, ref=holder.request.ref)
+
+
+def signal(value: str, name: str = "news") -> events.SignalReceived:
+    """Return a signal whose id and value are *value*."""
+    return events.SignalReceived(at=1, name=name, id=value, value=Raw(f'"{value}"'.encode()))
+
+
+def values(inbox: Iterable[Entry]) -> list[str]:
+    """Return the ids of the signals in an inbox, and the types of whatever else is in it."""
+    return [entry.event.id if isinstance(entry.event, events.SignalReceived) else entry.event.type for entry in inbox]
+
+
+def ids(inbox: Iterable[Entry]) -> tuple[int, ...]:
+    """Return the ids under which entries are consumed."""
+    return tuple(entry.id for entry in inbox if entry.id is not None)
+
+
+def request(ref: int, queue: str = QUEUE) -> ActivityRequest:
+    """Return the wish for an activity."""
+    return ActivityRequest(ref=ref, name="charge", queue=queue, input=Raw(b"[1]"), entity_id=f"run/{ref}")
+
+
+def scheduled(wish: ActivityRequest) -> events.ActivityScheduled:
+    """Return the event that asks for an activity."""
+    return events.ActivityScheduled(
+        seq=wish.ref,
+        location=Location((wish.ref - 1,)),
+        command=f"Task({wish.ref - 2})",
+        name=wish.name,
+        queue=wish.queue,
+        input=wish.input,
+    )
+
+
+def completed(task: r.ActivityTask) -> events.ActivityCompleted:
+    """Return the answer of an attempt that went well."""
+    return events.ActivityCompleted(ref=task.request.ref, at=1, attempt=task.attempt, result=Raw(b"7"))
+
+
+def retried(task: r.ActivityTask, next_at: int) -> events.ActivityRetryScheduled:
+    """Return the answer of an attempt that went wrong and is to be repeated."""
+    failure = events.Failure(type="ValueError", message="no")
+    return events.ActivityRetryScheduled(
+        ref=task.request.ref, at=1, attempt=task.attempt, next_at=next_at, failure=failure
+    )

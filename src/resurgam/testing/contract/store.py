@@ -1,0 +1,16 @@
+"""The cases of all topics that a store must pass, as one class."""
+
+from resurgam.testing.contract.activities import ActivityCases
+from resurgam.testing.contract.basics import BasicCases
+from resurgam.testing.contract.fencing import FencingCases
+from resurgam.testing.contract.identity import IdentityCases
+from resurgam.testing.contract.listing import ListingCases
+from resurgam.testing.contract.recovery import RecoveryCases
+from resurgam.testing.contract.waiting import WaitingCases
+from resurgam.testing.contract.wakeups import WakeUpCases
+
+
+class StoreContract(
+    BasicCases, FencingCases, WakeUpCases, ActivityCases, RecoveryCases, IdentityCases, ListingCases, WaitingCases
+):
+    """What every store promises, verb by verb."""

@@ -1,0 +1,263 @@
+"""`wait`: level-triggered, so that nothing is missed between looking and waiting; and never for longer than asked."""
+
+import asyncio
+from collections.abc import Callable
+
+from resurgam.core import event as events
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.testing.clock import ManualClock
+from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, ids, request, retried
+
+WORK = r.Work(worker="first", queues=(QUEUE,))
+
+
+class WaitingCases(OpensStores):
+    """Work, Closing and News."""
+
+    async def test_waiting_for_what_is_there_returns_at_once(self) -> None:
+        """Each watch is answered True as long as it holds, however often one asks."""
+        async with self.bench() as b:
+            await b.wanting(2)
+            await b.create("ready")
+            held = await b.create("held", queue="held")
+            claim = await b.claim_one(queues=["held"])
+            await b.told("held", "x")
+            ended = await b.ended("ended")
+            for _ in range(2):
+                assert await b.is_there(WORK)
+                assert await b.is_there(r.Work(worker="first", queues=(QUEUE,), instances=False))
+                assert await b.is_there(r.News(execution_id=held.execution_id, wake=claim.wake))
+                assert await b.is_there(r.Closing(execution_id=ended.execution_id))
+
+    async def test_waiting_ends_at_its_moment(self) -> None:
+        """Where nothing comes, every wait returns False when its time has come, and not before."""
+        async with self.bench() as b:
+            instance = await b.create(queue="elsewhere")
+            claim = await b.claim_one(queues=["elsewhere"])
+            for watch in (
+                WORK,
+                r.Closing(execution_id=instance.execution_id),
+                r.News(execution_id=instance.execution_id, wake=claim.wake),
+            ):
+                waiting = await self._wait(b, watch, b.clock.now() + 500)
+                await b.pass_time(499)
+                assert not waiting.done()
+                await b.pass_time(1)
+                assert await b.soon(waiting) is False
+
+    async def test_a_moment_that_is_past_means_only_a_look(self) -> None:
+        """Waiting until a moment that has been returns what is the case now."""
+        async with self.bench() as b:
+            assert await b.soon(b.store.wait(WORK, b.clock.now() - 1000)) is False
+            await b.create()
+            assert await b.soon(b.store.wait(WORK, b.clock.now() - 1000)) is True
+
+    async def test_new_work_wakes_whoever_waits_for_it(self) -> None:
+        """A creation, a delivery, a commit with activities, a result and a release each wake who waits for work."""
+        async with self.bench() as b:
+            waiting = await self._wait(b, WORK)
+            await b.create()
+            assert await b.soon(waiting)
+            claim = await b.claim_one()
+            waiting = await self._wait(b, WORK)
+            await b.want(claim, request(2))
+            assert await b.soon(waiting)
+            task = await b.task()
+            waiting = await self._wait(b, WORK)
+            await b.answer(task)
+            assert await b.soon(waiting)
+            claim = await b.claim_one()
+            waiting = await self._wait(b, WORK)
+            await b.release(claim)
+            assert await b.soon(waiting)
+            claim = await b.claim_one()
+            await b.committed(claim, consumed=ids(claim.inbox))
+            waiting = await self._wait(b, WORK)
+            await b.told("order", "x")
+            assert await b.soon(waiting)
+
+    async def test_work_of_others_wakes_nobody(self) -> None:
+        """Work in other queues, and of the kind that was not asked for, is not what is waited for."""
+        async with self.bench() as b:
+            await b.wanting(2, queue="elsewhere")
+            instances = await self._wait(b, r.Work(worker="first", queues=(QUEUE,), activities=False))
+            activities = await self._wait(b, r.Work(worker="first", queues=(QUEUE,), instances=False))
+            neither = r.Work(worker="first", queues=(QUEUE,), instances=False, activities=False)
+            nothing = await self._wait(b, neither, b.clock.now() + 1)
+            await b.create("elsewhere", queue="elsewhere")
+            await b.quiet()
+            assert not instances.done()
+            await b.create("here")
+            assert await b.soon(instances)
+            await b.quiet()
+            assert not activities.done()
+            await b.want(await b.claim_one(), request(2))
+            assert await b.soon(activities)
+            assert not nothing.done()
+            await b.pass_time(1)
+            assert await b.soon(nothing) is False
+
+    async def test_what_comes_while_an_instance_is_held_is_no_work_for_others(self) -> None:
+        """News for a held instance wakes its holder only; others are woken by the release."""
+        async with self.bench() as b:
+            instance = await b.create()
+            claim = await b.claim_one()
+            work = await self._wait(b, WORK)
+            news = await self._wait(b, r.News(execution_id=instance.execution_id, wake=claim.wake))
+            await b.told("order", "x")
+            assert await b.soon(news)
+            await b.quiet()
+            assert not work.done()
+            await b.committed(claim)
+            assert await b.soon(work)
+
+    async def test_news_that_is_known_wakes_nobody(self) -> None:
+        """News is what is newer than the counter that the holder names."""
+        async with self.bench() as b:
+            instance = await b.create()
+            await b.told("order", "x")
+            claim = await b.claim_one()
+            waiting = await self._wait(b, r.News(execution_id=instance.execution_id, wake=claim.wake))
+            await b.quiet()
+            assert not waiting.done()
+            await b.told("order", "y")
+            assert await b.soon(waiting)
+            extended = await b.extend(claim, claim.wake)
+            assert isinstance(extended, r.Extended)
+            assert not await b.is_there(r.News(execution_id=instance.execution_id, wake=extended.wake))
+
+    async def test_a_deadline_wakes_whoever_waits_for_work(self) -> None:
+        """Who waits is woken at the moment of a deadline, by the clock alone."""
+        async with self.bench() as b:
+            await b.create()
+            await b.committed(await b.claim_one(), wake_at=b.clock.now() + 5000)
+            waiting = await self._wait(b, WORK)
+            await b.pass_time(4999)
+            assert not waiting.done()
+            await b.pass_time(1)
+            assert await b.soon(waiting)
+            await b.claim_one()
+
+    async def test_a_lost_lease_wakes_whoever_waits_for_work(self) -> None:
+        """Who waits is woken when the lease of an instance or of an activity has run out."""
+        async with self.bench() as b:
+            await b.create()
+            await b.claim_one("dead")
+            await self._woken_after(b, LEASE)
+            await b.want(await b.claim_one(), request(2))
+            await b.task("dead")
+            await self._woken_after(b, LEASE)
+            await b.task()
+
+    async def test_the_next_attempt_wakes_whoever_waits_for_work(self) -> None:
+        """Who waits is woken at the moment at which an activity is to be tried again."""
+        async with self.bench() as b:
+            await b.wanting(2)
+            task = await b.task()
+            await b.answer(task, retried(task, b.clock.now() + 3000))
+            await self._woken_after(b, 3000)
+            await b.task()
+
+    async def test_an_end_wakes_whoever_waits_for_it(self) -> None:
+        """Every terminal status ends the wait, and so does a purge; nothing else does."""
+        async with self.bench() as b:
+            for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
+                instance = await b.create(status)
+                waiting = await self._wait(b, r.Closing(execution_id=instance.execution_id))
+                claim = await b.claim_one()
+                await b.committed(claim, release=False)
+                await b.told(status, "x")
+                await b.quiet()
+                assert not waiting.done()
+                await b.committed(claim, status=status, wake=claim.wake + 1)
+                assert await b.soon(waiting)
+            assert await b.is_there(r.Closing(execution_id="nobody"))
+
+    async def test_parking_wakes_only_who_asked_for_it(self) -> None:
+        """A parked instance has not ended; who wants to hear of parking says so."""
+        async with self.bench() as b:
+            instance = await b.create()
+            end = await self._wait(b, r.Closing(execution_id=instance.execution_id))
+            parking = await self._wait(b, r.Closing(execution_id=instance.execution_id, parked=True))
+            entry = events.WorkflowDiverged(seq=2, diagnosis="no")
+            await b.committed(await b.claim_one(), entry, status=Status.DIVERGED)
+            assert await b.soon(parking)
+            await b.quiet()
+            assert not end.done()
+            await b.end(await b.claim_one("second"))
+            assert await b.soon(end)
+
+    async def test_all_who_wait_are_woken(self) -> None:
+        """One end wakes everybody who waits for it, and work wakes everybody who could take it."""
+        async with self.bench() as b:
+            instance = await b.create()
+            ends = [await self._wait(b, r.Closing(execution_id=instance.execution_id)) for _ in range(3)]
+            claim = await b.claim_one()
+            workers = [await self._wait(b, r.Work(worker=name, queues=(QUEUE,))) for name in ("a", "b")]
+            await b.end(claim)
+            assert await b.soon(asyncio.gather(*ends)) == [True, True, True]
+            await b.create("other")
+            assert await b.soon(asyncio.gather(*workers)) == [True, True]
+
+    async def test_a_wait_that_is_cancelled_leaves_the_others_alone(self) -> None:
+        """Who gives up waiting is forgotten; who still waits is woken."""
+        async with self.bench() as b:
+            given_up, waiting = await self._wait(b, WORK), await self._wait(b, WORK)
+            given_up.cancel()
+            await asyncio.gather(given_up, return_exceptions=True)
+            await b.create()
+            assert await b.soon(waiting)
+
+    async def test_a_clock_that_jumps_back_leaves_who_waits_to_be_woken(self) -> None:
+        """Who waits across the jump is woken by news and by deadlines as before."""
+        async with self.bench() as b:
+            await b.create("timed")
+            moment = b.clock.now() + 1000
+            await b.committed(await b.claim_one(), wake_at=moment)
+            waiting = await self._wait(b, WORK)
+            b.clock.set_back(3_600_000)
+            await b.quiet()
+            assert not waiting.done()
+            await b.create("order")
+            assert await b.soon(waiting)
+            await b.claim_one()
+            waiting = await self._wait(b, WORK)
+            b.clock.move_to(moment)
+            assert await b.soon(waiting)
+
+    async def test_waiting_for_an_end_stands_still_while_deadlines_pass(self) -> None:
+        """Who waits for an end, with nobody there to take up what has become due, does not keep the clock busy."""
+        clock = _Counting()
+        async with self.bench(clock) as b:
+            instance = await b.create()
+            await b.committed(await b.claim_one(), wake_at=b.clock.now() + 100)
+            waiting = await self._wait(b, r.Closing(execution_id=instance.execution_id), b.clock.now() + 2 * LEASE)
+            await b.pass_time(LEASE)
+            assert not waiting.done()
+            await b.pass_time(LEASE)
+            assert await b.soon(waiting) is False
+
+    async def _wait(self, b: Bench, watch: r.Watch, until: int | None = None) -> "asyncio.Future[bool]":
+        waiting = asyncio.ensure_future(b.store.wait(watch, until))
+        await b.quiet()
+        assert not waiting.done(), f"{watch} was there already"
+        return waiting
+
+    async def _woken_after(self, b: Bench, milliseconds: int) -> None:
+        waiting = await self._wait(b, WORK)
+        await b.pass_time(milliseconds - 1)
+        assert not waiting.done()
+        await b.pass_time(1)
+        assert await b.soon(waiting)
+
+
+class _Counting(ManualClock):
+    """A clock that is not to be asked for calls without end."""
+
+    asked = 0
+
+    def call_at(self, when: int, callback: Callable[[], None]) -> Callable[[], None]:
+        self.asked += 1
+        assert self.asked < 1000, "the store asks for a call at a moment that is past, again and again"
+        return super().call_at(when, callback)

@@ -1,0 +1,16 @@
+"""The memory store, under the suite that every store must pass."""
+
+from contextlib import asynccontextmanager
+
+from resurgam.store.memory import MemoryStore
+from resurgam.testing.contract import LEASE, EngineContract, StoreContract
+
+
+class TestMemory(StoreContract):
+    @asynccontextmanager
+    async def open_store(self, clock):
+        yield MemoryStore(clock, lease=LEASE)
+
+
+class TestMemoryEngine(EngineContract):
+    open_store = TestMemory.open_store

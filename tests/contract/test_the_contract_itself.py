@@ -1,0 +1,258 @@
+"""The suite has teeth: a store with any one promise broken is found out, by the case that is about that promise."""
+
+import inspect
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from resurgam.core import event as events
+from resurgam.store import records as r
+from resurgam.store.memory import MemoryStore
+from resurgam.testing.contract import LEASE, EngineContract, StoreContract
+
+SABOTAGE = {}
+
+
+def breaks(*cases):
+    """Put a sabotaged store into the table, with the cases that must find it out."""
+
+    def register(kind):
+        SABOTAGE[kind.__name__] = (kind, cases)
+        return kind
+
+    return register
+
+
+@breaks("test_a_worker_that_lost_its_lease_is_refused", "test_the_same_claim_commits_only_once")
+class NoEpochForInstances(MemoryStore):
+    def _held(self, execution_id, epoch):
+        row = self._rows.get(execution_id)
+        return r.Refused(reason="there is no such instance") if row is None else row
+
+
+@breaks("test_an_activity_that_lost_its_lease_is_refused")
+class NoEpochForActivities(MemoryStore):
+    def _holder(self, lease):
+        row = self._rows.get(lease.execution_id)
+        activity = None if row is None or lease.ref is None else row.activities.get(lease.ref)
+        return super()._holder(lease) if activity is None else activity
+
+
+@breaks("test_a_commit_from_another_state_is_refused")
+class NoBaseSeq(MemoryStore):
+    def _commit(self, part):
+        row = self._rows[part.execution_id]
+        return super()._commit(msgspec.structs.replace(part, base_seq=row.instance.last_seq))
+
+
+@breaks("test_what_comes_while_an_instance_is_held_makes_it_ready_after_its_release")
+class NoWakeCounter(MemoryStore):
+    def _let_go(self, row, *, ready):
+        super()._let_go(row, ready=ready and row.epoch == 0)
+
+
+@breaks("test_nothing_wakes_an_instance_for_which_nothing_came")
+class AlwaysReady(MemoryStore):
+    def _let_go(self, row, *, ready):
+        super()._let_go(row, ready=True)
+
+
+@breaks("test_a_second_answer_is_refused")
+class SecondAnswers(MemoryStore):
+    def _complete(self, part):
+        answer = super()._complete(part)
+        if isinstance(answer, r.Refused) and part.execution_id in self._rows:
+            self._put(self._rows[part.execution_id], part.event)
+            return r.Accepted()
+        return answer
+
+
+@breaks("test_entries_are_consumed_by_id")
+class ConsumedByRange(MemoryStore):
+    def _commit(self, part):
+        inbox = self._rows[part.execution_id].inbox
+        upto = tuple(key for key in inbox if key <= max(part.outcome.consumed, default=0))
+        outcome = msgspec.structs.replace(part.outcome, consumed=upto)
+        return super()._commit(msgspec.structs.replace(part, outcome=outcome))
+
+
+@breaks("test_lost_instances_come_back_in_every_queue", "test_all_queues_are_served_by_one_claim")
+class OnlyTheFirstQueue(MemoryStore):
+    def _claimable(self, worker, queues):
+        return super()._claimable(worker, queues[:1])
+
+
+@breaks("test_lost_activities_come_back_in_every_queue")
+class OnlyTheFirstQueueOfLostActivities(MemoryStore):
+    def _claimable_activities(self, queues):
+        for activity in super()._claimable_activities(queues):
+            if activity.deliveries == 0 or activity.request.queue == queues[0]:
+                yield activity
+
+
+@breaks("test_an_activity_that_kills_its_workers_is_put_aside")
+class NoDeadLetters(MemoryStore):
+    def _claim_activity(self, activity):
+        activity.deliveries = min(activity.deliveries, 1)
+        return super()._claim_activity(activity)
+
+
+@breaks("test_a_graceful_release_is_no_failed_delivery")
+class EveryReleaseCounts(MemoryStore):
+    def _release(self, part):
+        return super()._release(msgspec.structs.replace(part, failed="counted"))
+
+
+@breaks("test_a_retry_is_invisible_until_its_moment")
+class RetriesAtOnce(MemoryStore):
+    def _schedule(self, row, activity):
+        activity.visible_at = self._clock.now()
+        super()._schedule(row, activity)
+
+
+@breaks("test_a_deadline_wakes_an_instance_at_its_moment")
+class NoDeadlines(MemoryStore):
+    def _bring_up_instance(self, row, now):
+        if row.leased_until is not None:
+            super()._bring_up_instance(row, now)
+
+
+@breaks("test_a_claimed_activity_of_an_ended_workflow_runs_on")
+class WithdrawsWhatRuns(MemoryStore):
+    def _commit(self, part):
+        for withdrawal in part.outcome.withdrawals:
+            activity = self._rows[part.execution_id].activities.get(withdrawal.ref)
+            if activity is not None:
+                activity.leased_until = None
+        return super()._commit(part)
+
+
+@breaks("test_a_creation_that_is_repeated_changes_nothing")
+class CreatesAnew(MemoryStore):
+    def _create(self, part):
+        number = f"{part.started.run_id}/{len(self._rows)}"
+        return super()._create(
+            msgspec.structs.replace(part, started=msgspec.structs.replace(part.started, run_id=number))
+        )
+
+
+@breaks("test_purging_an_old_execution_leaves_the_current_one_alone")
+class PurgesThePointer(MemoryStore):
+    def _purge(self, execution_id):
+        row = self._rows.get(execution_id)
+        answer = super()._purge(execution_id)
+        if isinstance(answer, r.Purged):
+            self._current.pop(row.instance.entity_id, None)
+        return answer
+
+
+@breaks("test_a_signal_to_nobody_is_missing")
+class DeliversToNobody(MemoryStore):
+    def _deliver(self, part):
+        answer = super()._deliver(part)
+        return r.Delivered() if isinstance(answer, r.Missing) else answer
+
+
+@breaks("test_an_instance_that_has_ended_takes_nothing_from_outside")
+class DeliversToTheDead(MemoryStore):
+    def _deliver(self, part):
+        answer = super()._deliver(part)
+        return r.Delivered() if isinstance(answer, r.Ended) else answer
+
+
+@breaks("test_a_parked_instance_is_offered_once_to_each_worker")
+class OffersParkedAgain(MemoryStore):
+    def _claimable(self, worker, queues):
+        return super()._claimable(f"{worker}-{self._next_id}-again", queues)
+
+
+@breaks("test_pages_neither_repeat_nor_leave_out")
+class PagesByTime(MemoryStore):
+    async def list(self, query):
+        page = await super().list(query)
+        moments = None if page.cursor is None else page.cursor.partition("-")[0]
+        return r.Page(instances=page.instances, cursor=moments)
+
+
+@breaks("test_an_inbox_keeps_the_order_of_arrival")
+class Backwards(MemoryStore):
+    def _claim(self, row):
+        claim = super()._claim(row)
+        return None if claim is None else msgspec.structs.replace(claim, inbox=claim.inbox[::-1])
+
+
+@breaks("test_a_deadline_wakes_whoever_waits_for_work")
+class NoAlarm(MemoryStore):
+    def _set_alarm(self):
+        return
+
+
+@breaks("test_commits_are_answered_one_by_one")
+class AllOrNothing(MemoryStore):
+    async def commit(self, parts):
+        if any(isinstance(self._held(part.execution_id, part.epoch), r.Refused) for part in parts):
+            return [r.Refused(reason="one of them is stale") for _ in parts]
+        return await super().commit(parts)
+
+
+@breaks("test_a_commit_appends_its_events_in_order")
+class LosesNumbers(MemoryStore):
+    async def read(self, execution_id, after=0):
+        log = await super().read(execution_id, after)
+        return [events.decode_event(entry.to_json().replace("9007199254740993", "9007199254740992")) for entry in log]
+
+
+def cases_of(contract):
+    """Return the cases of a contract by name."""
+    return {name: case for name, case in inspect.getmembers(contract, inspect.isfunction) if name.startswith("test_")}
+
+
+def suite(contract, kind):
+    """Return the contract for stores of this kind."""
+
+    @asynccontextmanager
+    async def open_store(self, clock):
+        yield kind(clock, lease=LEASE)
+
+    return type("Suite", (contract,), {"open_store": open_store, "limit": 0.05})()
+
+
+async def failed(contract, kind, name):
+    """Whether a case finds fault with a store."""
+    case = getattr(suite(contract, kind), name)
+    try:
+        await case()
+    except AssertionError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", SABOTAGE)
+async def test_a_broken_promise_is_found_out(name):
+    kind, cases = SABOTAGE[name]
+    for case in cases:
+        assert await failed(StoreContract, kind, case), f"{case} finds no fault with {name}"
+        assert not await failed(StoreContract, MemoryStore, case), f"{case} finds fault with the store as it is"
+
+
+def test_every_case_says_what_it_expects():
+    for contract in (StoreContract, EngineContract):
+        for name, case in cases_of(contract).items():
+            assert case.__doc__, name
+            assert inspect.iscoroutinefunction(case), name
+
+
+def test_no_case_hides_another():
+    for contract in (StoreContract, EngineContract):
+        names = [name for base in contract.__mro__ for name in vars(base) if name.startswith("test_")]
+        assert len(names) == len(set(names))
+
+
+def test_every_numbered_case_is_there():
+    stores, engines = (
+        {(case.__doc__ or "").partition(":")[0] for case in cases_of(contract).values()}
+        for contract in (StoreContract, EngineContract)
+    )
+    assert {f"B{number:02}" for number in range(1, 20)} <= stores
+    assert {f"E{number:02}" for number in (*range(1, 10), *range(22, 25), *range(26, 35))} <= engines
