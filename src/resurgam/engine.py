@@ -47,8 +47,14 @@ class Engine:
         max_activities: int = 100,
         cache_size: int = 1000,
     ) -> None:
-        if isinstance(queues, str) or not queues:
+        if isinstance(queues, str) or not queues or not all(isinstance(q, str) and q for q in queues):
             raise ValueError(f"queues is {queues!r}; it is a list of names")
+        if not isinstance(url, str) and not hasattr(url, "claim"):
+            raise TypeError(f"{url!r} is neither the URL of a store nor a store")
+        if registry is not None and not isinstance(registry, Registry):
+            raise TypeError(f"registry is {registry!r}; it is a Registry")
+        if milliseconds(grace) < 0:
+            raise ValueError(f"grace is {grace!r}; it is 0 or more")
         if max_activities < 1 or cache_size < 0 or milliseconds(lease) < 1:
             raise ValueError("max_activities is at least 1, cache_size at least 0, and a lease longer than nothing")
         self._url = url
@@ -56,7 +62,8 @@ class Engine:
         self._clock = SystemClock() if clock is None else clock
         self._serves = worker
         self._options = WorkerOptions(
-            name=name or f"{socket.gethostname()}-{os.getpid()}-{new_id(self._clock.now())[-6:]}",
+            # A start of its own each time: a parked run is offered once to each start of a worker.
+            name=f"{name or f'{socket.gethostname()}-{os.getpid()}'}-{new_id(self._clock.now())[-6:]}",
             queues=tuple(queues),
             lease=milliseconds(lease),
             grace=milliseconds(grace) / 1000,
@@ -218,6 +225,8 @@ class Engine:
         """Return a page of instances, newest first; its ``cursor`` leads to the next."""
         if limit < 1:
             raise ValueError(f"limit is {limit}; it is at least 1")
+        if since is not None and since.tzinfo is None:
+            raise ValueError(f"since={since.isoformat()}: no time zone; use an aware datetime")
         query = Query(
             status=None if status is None else Status(status),
             name=name,

@@ -14,8 +14,8 @@ def hands_results_over_at_creation(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replayed call gets its recorded answer when it is made, not when the answer's turn comes."""
     original_init, original_call = Recorder.__init__, Recorder.call
 
-    def init(self: Recorder, log: Any, *, seed: str) -> None:
-        original_init(self, log, seed=seed)
+    def init(self: Recorder, log: Any, **options: str) -> None:
+        original_init(self, log, **options)
         self.answers = {e.ref: e for e in log if delivery.is_answer(e)}  # type: ignore[attr-defined]
 
     def call(self: Recorder, kind: type[events.Command], *args: Any, **kwargs: Any) -> Any:
@@ -39,6 +39,7 @@ def delivers_two_entries_before_running(monkeypatch: pytest.MonkeyPatch) -> None
         if delivery.is_answer(entry) and following is not None and asked:
             self._undelivered.remove(following)
             self._recorder.now = following.at
+            self._recorder.loop.open = True
             delivery.settle(self._recorder, entry)  # type: ignore[arg-type]
             entry = following
         original(self, entry)

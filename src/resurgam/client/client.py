@@ -100,6 +100,8 @@ def _input(definition: Workflow[..., Any], args: tuple[object, ...]) -> Raw:
 
 
 def _tags(tags: Mapping[str, str] | None) -> dict[str, str]:
+    if tags is not None and not isinstance(tags, Mapping):
+        raise TypeError(f"tags is {tags!r}; it is a mapping of strings to strings")
     for key, value in (tags or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"tag {key!r}: {value!r}; tags are strings by strings")

@@ -19,6 +19,7 @@ from resurgam.store.records import Closing, Delivery, Ended, Instance, Missing
 
 R = TypeVar("R")
 _ANY = codec_for(Any)
+_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +95,15 @@ class Handle(Generic[R]):
         """Send a signal; it waits in order until the workflow listens. The same *id* twice counts once."""
         if not isinstance(name, str) or not name:
             raise ValueError(f"the name of a signal is a string that is not empty; got {name!r}")
+        if id is not None and not (isinstance(id, str) and id):
+            raise ValueError(f"the id of a signal is a string that is not empty; got {id!r}")
         written = _ANY.encode(value, f"signal {name!r}")
         now = self._clock.now()
         await self._tell(events.SignalReceived(at=now, name=name, id=id or new_id(now), value=written))
 
     async def cancel(self, reason: str = "") -> None:
         """Ask the workflow to stop: its code gets `asyncio.CancelledError` and may clean up first."""
-        await self._tell(events.CancelRequested(at=self._clock.now(), reason=reason))
+        await self._tell(events.CancelRequested(at=self._clock.now(), reason=str(reason)))
 
     async def state(self, key: str, default: Any = None) -> Any:
         """Return what the workflow keeps under *key*, without asking its code."""
@@ -131,7 +134,7 @@ class Handle(Generic[R]):
             deactivated=instance.deactivated,
             history_length=instance.last_seq,
             tags=instance.tags,
-            waiting_for=() if instance.status.terminal else tuple(_wants(c) for c in state.open.values()),
+            waiting_for=_waiting_for(instance, state),
             error=_error(state, instance),
         )
 
@@ -176,11 +179,17 @@ class Handle(Generic[R]):
         after = f"no result of workflow {self.entity_id!r} within {timeout}"
         if found.status is Status.DIVERGED or isinstance(found.error, str):
             return f"{after}: it is {found.status}: {found.error}"
-        return f"{after}: it is {found.status} and waits for {', '.join(found.waiting_for) or 'its turn'}"
+        return f"{after}: it is {found.status} and waits for {', '.join(found.waiting_for)}"
 
 
 def _moment(milliseconds_since: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds_since / 1000, UTC)
+    return datetime.fromtimestamp(min(milliseconds_since / 1000, _LAST), UTC)
+
+
+def _waiting_for(instance: Instance, state: InstanceState) -> tuple[str, ...]:
+    if instance.status.terminal:
+        return ()
+    return tuple(_wants(c) for c in state.open.values()) or (f"a worker that serves queue {instance.queue!r}",)
 
 
 def _wants(command: events.Command) -> str:
@@ -198,4 +207,4 @@ def _wants(command: events.Command) -> str:
 def _error(state: InstanceState, instance: Instance) -> BaseException | str | None:
     if isinstance(state.ended, events.WorkflowFailed):
         return rebuild(state.ended.failure)
-    return instance.dead or instance.parked
+    return instance.dead or instance.parked or "; ".join(instance.troubles) or None

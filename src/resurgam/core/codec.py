@@ -71,7 +71,7 @@ class Codec(Generic[T]):
                     _show(hint), f"values of type {_show(custom.cls)} cannot be written. {_REMEDY}"
                 )
         kinds = {type(part) for part in parts}
-        self._anything = inspect.AnyType in kinds
+        self._anything = inspect.AnyType in kinds or any(custom.cls is object for custom in customs)
         self._careful = self._anything or bool(customs or kinds & {inspect.DateTimeType, inspect.TimeType})
 
     def encode(self, value: object, where: str = "value") -> Raw:
@@ -85,7 +85,7 @@ class Codec(Generic[T]):
                 )
         except SerializationError:
             raise
-        except (TypeError, ValueError, RecursionError, NotImplementedError, msgspec.MsgspecError) as error:
+        except Exception as error:  # properties of the user's own classes may raise anything
             raise _locate(value, where, error) from error
         if b"null" in data:
             _refuse_nan(value, where)
@@ -97,8 +97,8 @@ class Codec(Generic[T]):
             if _MARK_BYTES in bytes(data):
                 return cast("T", self._convert(_revive(msgspec.json.decode(data))))
             return cast("T", self._decoder.decode(data))
-        except (msgspec.MsgspecError, ValueError, TypeError, LookupError, ArithmeticError) as error:
-            path, reason = _explain(str(error), where)
+        except Exception as error:  # a __post_init__ or a validator of the user's may raise anything
+            path, reason = _explain(str(error) or type(error).__name__, where)
             raise SerializationError(path, reason) from error
 
     def _convert(self, tree: object) -> object:
@@ -158,7 +158,10 @@ def _is_pydantic(kind: type) -> bool:
 
 
 def _is_hooked(kind: type) -> bool:
-    return isinstance(kind, type) and (any(issubclass(kind, known) for known in _HOOKS) or _is_pydantic(kind))
+    # `object` as a hint says no more than Any does.
+    return isinstance(kind, type) and (
+        kind is object or any(issubclass(kind, known) for known in _HOOKS) or _is_pydantic(kind)
+    )
 
 
 def _write_hook(value: object) -> object:
@@ -171,6 +174,8 @@ def _write_hook(value: object) -> object:
 
 
 def _read_hook(kind: type, value: object) -> object:
+    if kind is object:
+        return value
     if _is_pydantic(kind):
         return kind.model_validate(value)  # type: ignore[attr-defined]  # checked in the line above
     if isinstance(value, str):
@@ -275,7 +280,7 @@ def _locate(value: object, where: str, error: Exception) -> SerializationError:
     for step, item in _children(value):
         try:
             _encoder.encode(item)
-        except (TypeError, ValueError, NotImplementedError, msgspec.MsgspecError) as inner:
+        except Exception as inner:  # noqa: BLE001 -- as in `Codec.encode`
             return _locate(item, where + step, inner)
     reason = str(error) or f"values of type {type(value).__qualname__} cannot be written"
     return SerializationError(where, reason)

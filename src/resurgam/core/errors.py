@@ -163,7 +163,7 @@ class RetryAfter(ResurgamError):
 
     def __init__(self, pause: Duration, message: str = "") -> None:
         super().__init__(pause, message)
-        self.pause_ms = max(0, milliseconds(pause))
+        self.pause_ms = min(max(0, milliseconds(pause)), 10 * 365 * 86400 * 1000)
         self.message = message
 
     def __str__(self) -> str:

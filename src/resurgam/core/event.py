@@ -34,8 +34,6 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     fields: dict[str, Raw] = {}
     cause: "Failure | None" = None
     members: tuple["Failure", ...] = ()
-    non_retryable: bool = False
-    retry_after: int | None = None
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, tag_field="type"):
@@ -87,7 +85,6 @@ class WorkflowStarted(Event, frozen=True, kw_only=True, tag="workflow_started"):
     generation: int = 1
     attempt: int = 1
     matching: str = "location"
-    on_divergence: str = "block"
     python: str
     input: Raw = NULL
     tags: dict[str, str] = {}
@@ -220,6 +217,7 @@ class StateCleared(Command, frozen=True, kw_only=True, tag="state_cleared"):
 class ListenStarted(Command, frozen=True, kw_only=True, tag="listen_started"):
     """Wait for a signal of one of these names, until ``deadline`` if there is one."""
 
+    name: str
     names: tuple[str, ...]
     deadline: int | None = None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw
 
-from resurgam.core.errors import NonRetryable, RemoteError, RetryAfter
+from resurgam.core.errors import RemoteError
 from resurgam.core.event import NULL, Failure
 
 _NOT_THE_USERS = (str(Path(__file__).parents[1]), str(Path(futures.__file__).parent))
@@ -26,7 +26,13 @@ def capture(error: BaseException, *, depth: int = 20, seen: frozenset[int] = fro
 
     *depth* and *seen* end chains that are very long, or that lead back to where they came from.
     """
-    seen |= {id(error)}
+    try:
+        return _capture(error, depth, seen | {id(error)})
+    except Exception as odd:  # noqa: BLE001 -- an exception of the user may refuse anything; its failure must not be lost
+        return Failure(type=name_of(type(error)), message=f"<an exception that cannot be read: {type(odd).__name__}>")
+
+
+def _capture(error: BaseException, depth: int, seen: frozenset[int]) -> Failure:
     cause = _leading_to(error, seen)
     members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     fields, lost = _fields(error)
@@ -40,8 +46,6 @@ def capture(error: BaseException, *, depth: int = 20, seen: frozenset[int] = fro
         fields=fields,
         cause=capture(cause, depth=depth - 1, seen=seen) if cause is not None and depth else None,
         members=tuple(capture(member, depth=depth - 1, seen=seen) for member in members) if depth else (),
-        non_retryable=isinstance(error, NonRetryable),
-        retry_after=error.pause_ms if isinstance(error, RetryAfter) else None,
     )
 
 
@@ -52,11 +56,10 @@ def rebuild(failure: Failure) -> BaseException:
     if error is None:
         error = RemoteError(failure.type, failure.message, failure.traceback)
         error.__cause__ = _cause(failure)
-    for note in failure.notes:
-        error.add_note(note)
+    for note in (*failure.notes, *([failure.traceback] if failure.traceback else ())):
+        BaseException.add_note(error, note)
     if failure.traceback:
         error.__dict__["__remote_traceback__"] = failure.traceback
-        error.add_note(failure.traceback)
     return error
 
 
@@ -92,7 +95,7 @@ def _text(text: str) -> str:
 def _message(error: BaseException) -> str:
     try:
         return error.message if isinstance(error, BaseExceptionGroup) else str(error)
-    except Exception as broken:  # noqa: BLE001 -- a broken __str__ of the user must not lose the failure itself
+    except BaseException as broken:  # noqa: BLE001 -- a broken __str__ of the user must not lose the failure itself
         return f"<{type(error).__name__} whose text cannot be made: {broken!r}>"
 
 
@@ -116,7 +119,8 @@ def _traceback(error: BaseException) -> str:
 
 def _notes(error: BaseException) -> list[str]:
     # A rebuilt exception carries its remote traceback as a note, to be printed; that is not one of its own notes.
-    return [str(note) for note in getattr(error, "__notes__", ()) if note != _remote(error)]
+    notes = getattr(error, "__notes__", None)
+    return [str(note) for note in notes if note != _remote(error)] if isinstance(notes, list) else []
 
 
 def _fields(error: BaseException) -> tuple[dict[str, Raw], list[str]]:

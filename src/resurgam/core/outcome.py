@@ -39,12 +39,13 @@ class Withdrawal(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The atomic result of one advance."""
+    """The atomic result of one advance. *diagnosis* says why a run is parked, with status ``diverged``."""
 
     events: tuple[Event, ...] = ()
     consumed: tuple[int, ...] = ()
     activities: tuple[ActivityRequest, ...] = ()
     withdrawals: tuple[Withdrawal, ...] = ()
     status: Status = Status.RUNNING
+    diagnosis: str | None = None
     deactivated: bool = False
     wake_at: int | None = None

@@ -12,13 +12,14 @@ Rule 2: matching decides, it does not act. `match` is a pure function; `Cursor.t
 Inputs are not compared: changing an argument of a step that is done is a harmless edit.
 """
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.command import Wish
+from resurgam.core.errors import CorruptHistory
 from resurgam.core.location import Coordinate, after
 
 
@@ -44,6 +45,7 @@ class Diverged(msgspec.Struct, frozen=True):
 
 
 Verdict: TypeAlias = Replayed | New | Diverged
+Matcher: TypeAlias = "Callable[[Cursor, Wish], Verdict]"
 
 
 class Cursor:
@@ -90,6 +92,17 @@ def match(cursor: Cursor, wish: Wish) -> Verdict:
     if not _same_name(found, wish):
         return Diverged(found, "name", str(wish.name), str(found.name))
     return Replayed(found)
+
+
+MATCHERS: Final[dict[str, Matcher]] = {"location": match}
+"""The rules by which code is matched with a history; which one is recorded in its first entry."""
+
+
+def matcher(name: str) -> Matcher:
+    """Return the rule that a history was recorded under."""
+    if name not in MATCHERS:
+        raise CorruptHistory(f"the history was recorded under matching {name!r}; this version knows {list(MATCHERS)}")
+    return MATCHERS[name]
 
 
 def _same_name(found: events.Command, wish: Wish) -> bool:

@@ -9,10 +9,16 @@ Duration: TypeAlias = float | int | timedelta
 """Seconds or a timedelta, wherever a length of time is asked for."""
 
 
+_FOREVER = 1e11
+"""Seconds, three thousand years: what lies beyond has no date any more."""
+
+_LONGEST_PAUSE = 10 * 365 * 86400 * 1000
+
+
 def milliseconds(duration: Duration) -> int:
     """Return a length of time as whole milliseconds, refusing what is not one."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not -1e12 < seconds < 1e12:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not -_FOREVER < seconds < _FOREVER:
         raise ValueError(f"not a length of time: {duration!r}; give seconds or a timedelta")
     return round(seconds * 1000)
 
@@ -36,12 +42,13 @@ class RetryPolicy:
     redeliver: bool = True
 
     def __post_init__(self) -> None:
-        if self.max_attempts is not None and self.max_attempts < 1:
+        if self.max_attempts is not None and not (isinstance(self.max_attempts, int) and self.max_attempts >= 1):
             raise ValueError(f"max_attempts is {self.max_attempts}; it counts all tries, so it is at least 1, or None")
         # Written so that NaN, which is less than nothing and more than nothing, is refused too.
         if not (self.initial_interval >= 0 and self.max_interval >= 0 and self.backoff >= 1):
             raise ValueError("intervals are 0 or more and backoff is 1 or more")
-        if isinstance(self.non_retryable, str):
+        listed = self.non_retryable if isinstance(self.non_retryable, list | tuple | set | frozenset) else [None]
+        if not all(isinstance(one, str | type) for one in listed):
             raise TypeError(f"non_retryable is {self.non_retryable!r}; it is a list of types or names")
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter is {self.jitter}; it is a share between 0 and 1")
@@ -61,7 +68,7 @@ class RetryPolicy:
             base = min(self.max_interval, self.initial_interval * float(self.backoff) ** (attempt - 1))
         except OverflowError:  # 2.0 ** 1100 is no float any more; the cap has long been reached
             base = self.max_interval if self.initial_interval else 0.0
-        return round(base * 1000 * (1 + self.jitter * (2 * chance - 1)))
+        return round(min(base * 1000 * (1 + self.jitter * (2 * chance - 1)), _LONGEST_PAUSE))
 
     def refuses(self, type_names: Sequence[str]) -> bool:
         """Whether an error with these names (its type and the types it derives from) is not to be retried."""

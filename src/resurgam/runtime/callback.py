@@ -21,8 +21,8 @@ async def from_callback(function: Callable[[], T]) -> T:
             return
         try:
             result = function()
-        except Exception as error:  # noqa: BLE001 -- handed on to whoever awaits it
-            done.set_exception(error)
+        except BaseException as error:  # noqa: BLE001 -- handed on to whoever awaits it
+            done.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
         else:
             done.set_result(result)
 

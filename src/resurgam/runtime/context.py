@@ -19,8 +19,10 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definition import Activity, ActivityOptions
 from resurgam.runtime.futures import Durable
+from resurgam.runtime.guard import guarded
 from resurgam.runtime.info import WorkflowInfo
-from resurgam.runtime.recorder import ANY, Operation, Race, Recorder
+from resurgam.runtime.operation import Operation
+from resurgam.runtime.recorder import ANY, Race, Recorder
 from resurgam.runtime.scope import Scope, current
 from resurgam.runtime.signature import result_codec
 
@@ -112,7 +114,8 @@ class Context:
         if not names or not all(isinstance(name, str) and name for name in names):
             raise ValueError(f"listen needs the names of the signals, as strings; got {names!r}")
         deadline = None if timeout is None else self._recorder.log.stamp() + max(0, milliseconds(timeout))
-        future = self._recorder.call(events.ListenStarted, None, codec_for(type), names=names, deadline=deadline)
+        label = ", ".join(names)
+        future = self._recorder.call(events.ListenStarted, label, codec_for(type), names=names, deadline=deadline)
         self._recorder.listeners[future.command.seq] = names
         return future
 
@@ -154,6 +157,7 @@ class Context:
         scope = self._recorder.scope_below(future.command)
         race = Race([_competitor(awaitable, scope) for awaitable in awaitables])
         self._recorder.races[future.command.seq] = race
+        self._recorder.close_scope(scope)
         for index, member in enumerate(race.members):
             member.add_done_callback(_arrival(race, index))
         future.add_done_callback(lambda _: _cancel_all(race.members))
@@ -209,6 +213,10 @@ class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 -- the name is logging's
         return not self._recorder.replaying and super().isEnabledFor(level)
 
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        with guarded(on=False):  # a handler may well open a socket or start a thread
+            super().log(level, msg, *args, **kwargs)
+
     def process(self, msg: object, kwargs: MutableMapping[str, Any]) -> tuple[object, MutableMapping[str, Any]]:
         return f"[{(self.extra or {}).get('entity_id')}] {msg}", kwargs
 
@@ -241,6 +249,8 @@ def _entity_id(run_id: str, command: events.Command) -> str:
 
 
 def _epoch_ms(moment: datetime) -> int:
+    if not isinstance(moment, datetime):
+        raise TypeError(f"sleep_until({moment!r}): give an aware datetime, or use ctx.sleep for a length of time")
     if moment.tzinfo is None:
         raise ValueError(f"sleep_until({moment.isoformat()}): no time zone; use an aware datetime")
     return round(moment.timestamp() * 1000)

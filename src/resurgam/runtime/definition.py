@@ -8,6 +8,7 @@ from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from resurgam.core.codec import Codec, TypeForm, codec_for
+from resurgam.core.errors import DefinitionError
 from resurgam.core.retry import Duration, RetryPolicy, milliseconds
 from resurgam.runtime.signature import Signature
 
@@ -25,6 +26,10 @@ class ActivityOptions:
     timeout: Duration | None = None
 
     def __post_init__(self) -> None:
+        if self.queue is not None and not (isinstance(self.queue, str) and self.queue):
+            raise DefinitionError(f"queue is {self.queue!r}; it is a name")
+        if not isinstance(self.retry, RetryPolicy):
+            raise DefinitionError(f"retry is {self.retry!r}; it is a RetryPolicy")
         if self.timeout is not None and milliseconds(self.timeout) <= 0:
             raise ValueError(f"timeout is {self.timeout!r}; it must be more than 0")
 

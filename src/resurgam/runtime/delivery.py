@@ -29,6 +29,9 @@ def settle(recorder: Recorder, answer: events.Answer) -> None:
     if not recorder.was_asked_for(answer.ref):
         recorder.verdict = _unasked(recorder, answer)
         return
+    if isinstance(answer, events.SignalsConsumed):
+        # Even without anybody to hear them, they leave the mailbox.
+        recorder.taken = [recorder.take_signal(seq) for seq in answer.signals]
     future = recorder.pending.pop(answer.ref, None)
     recorder.operations.pop(answer.ref, None)
     recorder.listeners.pop(answer.ref, None)
@@ -37,7 +40,8 @@ def settle(recorder: Recorder, answer: events.Answer) -> None:
     try:
         _HANDLERS[type(answer)](recorder, answer, future)
     except errors.SerializationError as error:
-        recorder.verdict = _unreadable(future, answer, error)
+        # Whether the entry is new or recorded: a choice that depended on it could not be replayed.
+        recorder.verdict = _unfit(future, answer, "type", f"a type that does not fit ({error.reason})", error.path)
 
 
 def _settles(*kinds: type[A]) -> Callable[[Callable[[Recorder, A, Durable[Any]], None]], None]:
@@ -47,13 +51,9 @@ def _settles(*kinds: type[A]) -> Callable[[Callable[[Recorder, A, Durable[Any]],
     return register
 
 
-@_settles(events.ActivityCompleted)
-def _activity_completed(recorder: Recorder, answer: events.ActivityCompleted, future: Durable[Any]) -> None:
-    future.set_result(future.codec.decode(answer.result, f"result of {future.command.name!r}"))
-
-
-@_settles(events.OperationCompleted)
-def _operation_completed(recorder: Recorder, answer: events.OperationCompleted, future: Durable[Any]) -> None:
+@_settles(events.ActivityCompleted, events.OperationCompleted)
+def _completed(recorder: Recorder, answer: events.Answer, future: Durable[Any]) -> None:
+    assert isinstance(answer, events.ActivityCompleted | events.OperationCompleted)
     future.set_result(future.codec.decode(answer.result, f"result of {future.command.name!r}"))
 
 
@@ -79,7 +79,7 @@ def _timer_fired(recorder: Recorder, answer: events.TimerFired, future: Durable[
 @_settles(events.SignalsConsumed)
 def _signals_consumed(recorder: Recorder, answer: events.SignalsConsumed, future: Durable[Any]) -> None:
     command = cast("events.ListenStarted", future.command)
-    signal = recorder.take_signal(answer.signals[0])
+    signal = recorder.taken[0]
     try:
         value = future.codec.decode(signal.value, f"signal {signal.name!r}")
     except errors.SerializationError as error:
@@ -96,7 +96,13 @@ def _listen_timed_out(recorder: Recorder, answer: events.ListenTimedOut, future:
 
 @_settles(events.RaceDecided)
 def _race_decided(recorder: Recorder, answer: events.RaceDecided, future: Durable[Any]) -> None:
-    winner = recorder.races.pop(answer.ref).members[answer.winner]
+    members = recorder.races.pop(answer.ref).members
+    if answer.winner >= len(members) or not members[answer.winner].done():
+        recorder.verdict = _unfit(
+            future, answer, "winner", "none such, or not there yet", f"competitor {answer.winner}"
+        )
+        return
+    winner = members[answer.winner]
     if winner.cancelled():
         future.cancel()
     elif (error := winner.exception()) is not None:
@@ -117,14 +123,14 @@ def _unasked(recorder: Recorder, answer: events.Answer) -> errors.HistoryDiverge
     )
 
 
-def _unreadable(
-    future: Durable[Any], answer: events.Answer, error: errors.SerializationError
+def _unfit(
+    future: Durable[Any], answer: events.Answer, field: str, code_value: str, history_value: str
 ) -> errors.HistoryDiverged:
     return errors.HistoryDiverged(
         future.command.location,
         future.command.command,
-        "value",
-        code_value=error.reason,
-        history_value=error.path,
+        field,
+        code_value=code_value,
+        history_value=history_value,
         event_seq=answer.seq,
     )

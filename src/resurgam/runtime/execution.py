@@ -17,17 +17,20 @@ from contextvars import Context as Variables
 from heapq import heappop
 from typing import Any, Final
 
+import msgspec
+
 from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory, Evicted, HistoryDiverged
 from resurgam.core.failure import capture, in_user_code
-from resurgam.core.outcome import Entry, Outcome, Withdrawal
+from resurgam.core.outcome import ActivityRequest, Entry, Outcome, Withdrawal
 from resurgam.core.state import Status
 from resurgam.runtime.context import Context
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.delivery import is_answer, settle
 from resurgam.runtime.log import outstanding, withdraw
-from resurgam.runtime.recorder import Operation, Recorder
+from resurgam.runtime.operation import Operation
+from resurgam.runtime.recorder import Recorder
 
 logger = logging.getLogger("resurgam.runtime")
 
@@ -45,7 +48,7 @@ class Execution:
             raise CorruptHistory("a history begins with workflow_started; this one does not")
         self.started = log[0]
         self._workflow = workflow
-        self._recorder = Recorder(log, seed=self.started.run_id)
+        self._recorder = Recorder(log, seed=self.started.run_id, matching=self.started.matching)
         self._recorder.loop.on_error = self._complain
         self._undelivered = deque(log)
         self._root: asyncio.Task[Any] | None = None
@@ -55,6 +58,7 @@ class Execution:
         self._left: list[Entry] = []
         self._cancel_requested = False
         self._base = 0
+        self._entry = 0
         self._mark = 0
         self._closed = False
 
@@ -74,12 +78,19 @@ class Execution:
         return self._recorder.verdict
 
     @property
+    def closed(self) -> bool:
+        """Whether the coroutine has been put away."""
+        return self._closed
+
+    @property
     def root(self) -> "asyncio.Task[Any] | None":
         """The task that runs the workflow's function, once it has begun."""
         return self._root
 
     def advance(self, inbox: Sequence[Entry], clock: int, *, worker: str = "") -> Outcome:
         """Deliver what is recorded, then *inbox* and what is due by *clock*; return what to commit."""
+        if self._closed:
+            raise RuntimeError("this execution has been put away")
         self._recorder.log.begin(clock)
         self._recorder.requests = {}
         self._base, self._mark = self.last_seq, 0
@@ -153,11 +164,16 @@ class Execution:
         if deliver is None:
             return
         self._recorder.now = entry.at
+        self._entry = entry.seq
         if entry.seq > self._recorder.log.recorded_seq:
             self._mark = len(self._recorder.log.new)
-        deliver(self, entry)
-        if self._recorder.verdict is None:
-            self._recorder.loop.run()
+        self._recorder.loop.open = True
+        try:
+            deliver(self, entry)
+            if self._recorder.verdict is None:
+                self._recorder.loop.run()
+        finally:
+            self._recorder.loop.open = False
         if entry.seq > self._recorder.log.recorded_seq:
             self._recorder.check_ended()
 
@@ -223,7 +239,7 @@ class Execution:
     def _decide_race(self) -> events.Event | None:
         for seq, race in self._recorder.races.items():
             if race.winner is not None and seq in self._recorder.pending:
-                return self._append(events.RaceDecided, ref=seq, winner=race.winner)
+                return self._append(events.RaceDecided, ref=seq, winner=race.winner, cause=self._entry)
         return None
 
     def _due_entry(self, waiting: deque[Entry], clock: int) -> events.Event | None:
@@ -271,7 +287,8 @@ class Execution:
     def _check_exception(self) -> None:
         """An exception that leaves the root while the history goes on is a change of the code, not a failure."""
         assert self._root is not None
-        if self._root.cancelled() or (error := self._root.exception()) is None:
+        error = asyncio.CancelledError() if self._root.cancelled() else self._root.exception()
+        if error is None:
             return
         further = self._recorder.unasked() or self._undelivered_entry()
         if further is not None:
@@ -301,7 +318,7 @@ class Execution:
             log.append(self._ending())
             for command in outstanding(log.state):
                 # Asked for in this very commit, so nobody can have begun it.
-                if self._recorder.requests.pop(command.seq, None) is not None:
+                if command.seq in self._recorder.requests:
                     self._append(events.ActivityCancelled, ref=command.seq)
         while self._taken_entry(waiting, consumed) is not None:
             pass
@@ -330,36 +347,53 @@ class Execution:
         """Keep the entries that were delivered, drop the commands of the tick that diverged, and say why."""
         log = self._recorder.log
         kept = log.new[: self._mark]
-        seq = (kept[-1].seq if kept else self._base) + 1
         diagnosis = str(self._recorder.verdict)
         before = log.state.diverged
         logger.error("workflow %r (%s) diverged: %s", self._workflow.name, self.started.entity_id, diagnosis)
+
+        def keep(entry: events.Event) -> None:
+            kept.append(msgspec.structs.replace(entry, seq=self._base + len(kept) + 1, at=log.stamp()))
+
+        for left in self._left:
+            # Held in memory only: the answer of an operation, which would otherwise be run again.
+            if left.event.ref in log.state.open and (left.event.ref or 0) <= self._base + len(kept):
+                keep(left.event)
         if before is None or before.diagnosis != diagnosis or kept:
-            kept.append(events.WorkflowDiverged(seq=seq, at=log.stamp(), diagnosis=diagnosis, worker=worker))
-        kept_seqs = {entry.seq for entry in kept}
+            keep(events.WorkflowDiverged(diagnosis=diagnosis, worker=worker))
         self.close()
         return Outcome(
             events=tuple(kept),
             consumed=tuple(consumed),
-            activities=tuple(r for r in self._recorder.requests.values() if r.ref in kept_seqs),
+            activities=self._wanted(kept),
+            withdrawals=self._unwanted(kept),
             status=Status.DIVERGED,
+            diagnosis=diagnosis,
         )
 
     def _outcome(self, consumed: list[int], wake_at: int | None) -> Outcome:
-        log, requests = self._recorder.log, self._recorder.requests
+        log = self._recorder.log
         state = log.state
-        cancelled = [entry.ref for entry in log.new if isinstance(entry, events.ActivityCancelled) and entry.ref]
-        gone = [Withdrawal(ref, answered=True) for ref in cancelled if requests.pop(ref, None) is None]
         ended = state.ended is not None
         return Outcome(
             events=tuple(log.new),
             consumed=tuple(consumed),
-            activities=tuple(requests.values()),
-            withdrawals=(*gone, *(withdraw(outstanding(state), log.stamp()) if ended else ())),
+            activities=self._wanted(log.new),
+            withdrawals=(*self._unwanted(log.new), *(withdraw(outstanding(state), log.stamp()) if ended else ())),
             # A parked run that this code fits is running again, even if there is nothing to record yet.
             status=state.status if ended and state.status else Status.RUNNING,
             deactivated=state.deactivated,
             wake_at=None if ended else wake_at or self._next_deadline(),
+        )
+
+    def _wanted(self, written: Sequence[events.Event]) -> tuple[ActivityRequest, ...]:
+        """Return the activities to be put on their queues: asked for in these entries, and not called off in them."""
+        issued = {entry.seq for entry in written} - _called_off(written)
+        return tuple(request for request in self._recorder.requests.values() if request.ref in issued)
+
+    def _unwanted(self, written: Sequence[events.Event]) -> tuple[Withdrawal, ...]:
+        """Return the withdrawals of activities that were put on their queues before, and are called off now."""
+        return tuple(
+            Withdrawal(ref, answered=True) for ref in sorted(_called_off(written)) if ref not in self._recorder.requests
         )
 
     def _complain(self, context: dict[str, Any]) -> None:
@@ -380,3 +414,7 @@ _DELIVERED: Final[dict[type[events.Event], Callable[[Execution, events.Event], N
     **dict.fromkeys(_ENDS, Execution._ended_before),
 }
 """What is told to the code beside the answers to its commands."""
+
+
+def _called_off(written: Sequence[events.Event]) -> set[int]:
+    return {entry.ref for entry in written if isinstance(entry, events.ActivityCancelled)}

@@ -5,12 +5,15 @@ are looked at would differ from run to run. Here the hash comes from the place o
 """
 
 import asyncio
+import sys
 from collections.abc import Coroutine
 from contextvars import Context
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from resurgam.core import event as events
 from resurgam.core.codec import Codec
+from resurgam.core.errors import NotDeterministic
 from resurgam.runtime.scope import Scope, current, place_hash
 
 if TYPE_CHECKING:
@@ -81,10 +84,30 @@ class WorkflowTask(asyncio.Task[T]):
     ) -> None:
         self.scope = scope
         self._hash = place_hash(loop.seed, place)
-        super().__init__(coroutine, loop=loop, context=context)
+        # Named by its place: asyncio's own names count the tasks of the process.
+        super().__init__(coroutine, loop=loop, context=context, name=f"Task {place}")
 
     def __hash__(self) -> int:
         return self._hash
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the workflow's loop; `asyncio.all_tasks`, which asks every task for it, is refused to its code."""
+        loop = super().get_loop()
+        if asyncio._get_running_loop() is loop and _asked_by_all_tasks(sys._getframe(1)):
+            raise NotDeterministic(
+                "asyncio.all_tasks() gives tasks in an order that differs from run to run; keep a list of your own"
+            )
+        return loop
+
+
+def _asked_by_all_tasks(frame: FrameType | None) -> bool:
+    for _ in range(3):  # past asyncio's own look-up, and before 3.12 the frame of a set comprehension
+        if frame is None:
+            return False
+        if frame.f_code is asyncio.all_tasks.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _counted_hash(future: "asyncio.Future[Any]") -> int:

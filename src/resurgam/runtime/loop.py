@@ -12,6 +12,7 @@ Traps of asyncio that are dealt with here, each with a test:
   does not depend on the Python that wrote it;
 - asynchronous generators that are left half-way are kept until the run ends: otherwise the garbage collector would
   decide when their clean-up runs;
+- `asyncio.all_tasks` gives a set that was filled in the order of addresses: refused;
 - running a tick inside a task of the worker's loop confuses `asyncio.current_task` from 3.14 on: ticks are run from a
   plain callback, by whoever calls `run`.
 """
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, cast
 
 from resurgam.core.errors import Evicted, HistoryDiverged, NotDeterministic
 from resurgam.runtime.futures import BareFuture, Durable, WorkflowTask
+from resurgam.runtime.guard import guarded
 from resurgam.runtime.scope import Scope, current
 
 if TYPE_CHECKING:
@@ -80,6 +82,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def __init__(self, seed: str, recorder: "Recorder") -> None:
         self.seed = seed
         self.tasks: dict[WorkflowTask[Any], None] = {}
+        self.open = False
         self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
         self._recorder = recorder
         self._ready: deque[asyncio.Handle] = deque()
@@ -101,7 +104,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         sys.set_asyncgen_hooks(firstiter=self._keep, finalizer=self._keep)
         self._running = True
         try:
-            self._run_ready()
+            with guarded():
+                self._run_ready()
         finally:
             self._running = False
             sys.set_asyncgen_hooks(*hooks)
@@ -131,8 +135,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 continue
             try:
                 holds = predicate()
-            except Exception as error:  # noqa: BLE001 -- the user's predicate failed: whoever awaits it hears of it
-                waiter.set_exception(error)
+            except asyncio.CancelledError:
+                waiter.cancel()
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 -- the user's predicate failed: whoever awaits it hears of it
+                waiter.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
             else:
                 if not holds:
                     continue
@@ -150,6 +158,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Close every task and generator that is still alive. The recorder must refuse durable calls by now."""
         outer = asyncio_events._get_running_loop()
         asyncio_events._set_running_loop(self)
+        self.open = True
         try:
             for task in list(self.tasks):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # else asyncio complains of each
@@ -157,6 +166,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             for generator in list(self._generators.values()):
                 _close(generator)
         finally:
+            self.open = False
             asyncio_events._set_running_loop(outer)
             self.tasks.clear()
             self._generators.clear()
@@ -173,6 +183,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """Run *callback* in this tick, after what is ready now."""
+        if not self.open and self._recorder.verdict is None:
+            raise NotDeterministic(
+                "something of a workflow was touched from outside its own code, such as an asyncio.Event that two "
+                "workflows share; send a signal instead"
+            )
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -207,11 +222,12 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             return coro  # type: ignore[return-value]  # all that a TaskGroup asks of a task, a future has
         if not asyncio.iscoroutine(coro):
             raise TypeError(f"a coroutine was expected, got {coro!r}")
-        if self._recorder.exhausted:
-            coro.close()
-            return cast("asyncio.Task[T]", BareFuture(self))
         try:
             task = self._begin(coro, sys._getframe(1), context)
+        except (HistoryDiverged, Evicted):
+            # The verdict ends the tick. Raising it here would leave the other coroutines of a gather never awaited.
+            coro.close()
+            return cast("asyncio.Task[T]", BareFuture(self))
         except BaseException:
             coro.close()
             raise
@@ -341,5 +357,7 @@ def _close(coroutine: Any) -> None:
             coroutine.aclose().send(None)
         else:
             coroutine.close()
-    except (Exception, asyncio.CancelledError, GeneratorExit, Evicted, HistoryDiverged):  # noqa: BLE001 -- see above
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 -- see above
         return

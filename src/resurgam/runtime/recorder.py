@@ -23,10 +23,12 @@ from resurgam.core.errors import CorruptHistory, HistoryDiverged, LatentHistory,
 from resurgam.core.history import History
 from resurgam.core.location import ROOT
 from resurgam.core.outcome import ActivityRequest
-from resurgam.core.replay import Cursor, Diverged, New, Replayed, match
+from resurgam.core.replay import Cursor, Diverged, New, Replayed, matcher
+from resurgam.core.retry import milliseconds
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.log import Log
 from resurgam.runtime.loop import WorkflowLoop
+from resurgam.runtime.operation import Operation
 from resurgam.runtime.scope import Scope, current
 
 T = TypeVar("T")
@@ -44,17 +46,6 @@ _NOWHERE = events.ActivityScheduled(location=ROOT, command="", name="", queue=""
 _OWN_FILES = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """A side effect that the code asked for. It may be begun once the command it stands for is committed."""
-
-    ref: int
-    name: str
-    function: Callable[..., object]
-    args: tuple[object, ...]
-    result: Codec[object]
-
-
 @dataclass(slots=True)
 class Race:
     """The competitors of a race, and which of them settled first."""
@@ -66,7 +57,7 @@ class Race:
 class Recorder:
     """The history of one execution as its code sees it: what it asked for, and what it waits for."""
 
-    def __init__(self, log: Sequence[events.Event], *, seed: str) -> None:
+    def __init__(self, log: Sequence[events.Event], *, seed: str, matching: str = "location") -> None:
         self.log = Log(log)
 
         # What the loop forbids is set on the class from a table, where mypy does not see it.
@@ -77,12 +68,14 @@ class Recorder:
         self.operations: dict[int, Operation] = {}
         self.races: dict[int, Race] = {}
         self.mailbox: dict[str, deque[events.SignalReceived]] = {}
+        self.taken: list[events.SignalReceived] = []
         self.listeners: dict[int, tuple[str, ...]] = {}
         self.variables: dict[str, Raw] = {}
         self.verdict: BaseException | None = None
         self.now = 0
         self.position = 0
         self.replaying = False
+        self._match = matcher(matching)
         self._history = History(log)
         self._recorded = {entry.seq: entry for entry in log if isinstance(entry, events.Command)}
         self._called_off = {entry.ref: entry.seq for entry in log if isinstance(entry, _OWN_CANCELLATIONS)}
@@ -107,9 +100,11 @@ class Recorder:
     def issue(self, kind: type[events.Command], name: str | None = None, **fields: Any) -> events.Command:
         """Take the next place of the running strand for a command, and return its event, recorded or new."""
         self._refuse_if_over(kind)
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"the name of a {TYPES[kind]} is {name!r}; it must be a string")
         scope = self.scope()
         command_id = scope.command_id(TYPES[kind])
-        verdict = match(scope.cursor, Wish(kind, name))
+        verdict = self._match(scope.cursor, Wish(kind, name))
         if isinstance(verdict, Diverged):
             raise self._diverge(verdict, command_id)
         scope.cursor.take(verdict)
@@ -121,6 +116,19 @@ class Recorder:
 
     def _record(self, kind: type[events.Command], verdict: New, scope: Scope, **fields: Any) -> events.Command:
         location = scope.location.child(verdict.coordinate)
+        ended = self.log.state.ended
+        if ended is not None:
+            asked = fields["name"] or kind.__struct_config__.tag
+            self.verdict = HistoryDiverged(
+                location,
+                fields["command"],
+                "end",
+                code_value=f"goes on with {asked}",
+                history_value=ended.type,
+                event_seq=ended.seq,
+                source=_source(),
+            )
+            raise self.verdict
 
         def make(seq: int, at: int) -> events.Command:
             return kind(seq=seq, at=at, location=location, **fields)
@@ -168,7 +176,7 @@ class Recorder:
 
     def start_timer(self, seconds: float) -> Durable[None]:
         """Start a durable timer of this length."""
-        return self.call(events.TimerStarted, deadline=self.log.stamp() + max(0, round(seconds * 1000)))
+        return self.call(events.TimerStarted, deadline=self.log.stamp() + max(0, milliseconds(seconds)))
 
     def branch(self, name: str | None = None) -> Scope:
         """Open a strand at the next place of the running one."""

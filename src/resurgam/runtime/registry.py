@@ -28,6 +28,8 @@ class _Names(Generic[D]):
         self._known: dict[str, D] = {}
 
     def add(self, definition: D) -> None:
+        if not (isinstance(definition.name, str) and definition.name):
+            raise DefinitionError(f"{_place(definition.function)}: name is {definition.name!r}; it is a string")
         known = self._known.get(definition.name)
         if known is not None and _origin(known.function) != _origin(definition.function):
             raise DefinitionError(
@@ -77,7 +79,9 @@ class WorkflowDecorator:
 
         def register(function: Callable[..., Any]) -> Workflow[..., Any]:
             _check_workflow(function)
-            definition: Workflow[..., Any] = Workflow(name or function.__name__, function, queue)
+            definition: Workflow[..., Any] = Workflow(function.__name__ if name is None else name, function, queue)
+            if not (isinstance(queue, str) and queue):
+                raise DefinitionError(f"{_place(function)}: queue is {queue!r}; it is a name")
             assert definition.signature is not None
             _check_annotations(function, definition.signature.check)
             self._names.add(definition)
@@ -132,7 +136,7 @@ class ActivityDecorator:
         def register(function: Callable[..., Any]) -> Activity[..., Any]:
             _check_function(function, "an activity")
             kind: Any = AsyncActivity if inspect.iscoroutinefunction(function) else SyncActivity
-            definition: Activity[..., Any] = kind(name or function.__name__, function, options)
+            definition: Activity[..., Any] = kind(function.__name__ if name is None else name, function, options)
             assert definition.signature is not None
             _check_annotations(function, definition.signature.check)
             self._names.add(definition)
@@ -197,6 +201,8 @@ default_registry = Registry()
 def _check_function(function: object, what: str) -> None:
     if not inspect.isfunction(function):
         raise DefinitionError(f"{function!r} is not a function; {what} is a plain function of a module")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise DefinitionError(f"{_place(function)}: {what} cannot be a generator; return a list")
     first = next(iter(inspect.signature(function).parameters), "")
     if first == "self" or ("." in function.__qualname__ and first == "cls"):
         raise DefinitionError(f"{_place(function)}: {what} cannot be a method; define it as a function")

@@ -5,59 +5,36 @@ Each verb runs without giving way to other tasks, so it is atomic by itself. Two
 - *fencing*: a claim raises the ``epoch`` of its row; whoever names another epoch has lost the lease;
 - *no lost wake-up*: whatever enters an inbox raises the ``wake`` counter; a commit makes the row ready again exactly
   if the counter is not the one its claim saw.
+
+Four indexes say what can be claimed without looking at every row:
+
+- ``_ready``: instances to be claimed, oldest first. A row in it may still be leased if that lease has run out;
+- ``_parked``: diverged instances, claimable by workers that have not tried them; never in ``_ready`` too;
+- ``_queued``: activities to be claimed, oldest first;
+- ``_due``: what becomes claimable at a moment. Its entries are hints: `_bring_up` asks the row itself again, once at
+  the beginning of every verb, so that one verb sees one moment.
 """
 
-import asyncio
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeVar, assert_never
 
 import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
-from resurgam.core.outcome import ActivityRequest, Entry, Withdrawal
+from resurgam.core.errors import StoreError
+from resurgam.core.outcome import Entry, Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.protocol import REDELIVERIES
+from resurgam.store.rows import ActivityRow, Row
+from resurgam.store.waiting import Waiting
 
 P = TypeVar("P")
 A = TypeVar("A")
-
-
-@dataclass(slots=True)
-class _Activity:
-    """An activity that somebody wants, until it is answered."""
-
-    execution_id: str
-    request: ActivityRequest
-    visible_at: int
-    attempt: int = 1
-    epoch: int = 0
-    leased_until: int | None = None
-    deliveries: int = 0
-    dead: str | None = None
-
-
-@dataclass(slots=True)
-class _Row:
-    """An instance with all that belongs to it."""
-
-    instance: r.Instance
-    log: list[events.Event]
-    inbox: dict[int, tuple[int, Entry]] = field(default_factory=dict)
-    activities: dict[int, _Activity] = field(default_factory=dict)
-    ready: bool = True
-    wake: int = 0
-    epoch: int = 0
-    leased_until: int | None = None
-    deliveries: int = 0
-    tried_by: set[str] = field(default_factory=set)
-
-    def news(self, since: int) -> tuple[Entry, ...]:
-        return tuple(entry for wake, entry in self.inbox.values() if wake > since)
 
 
 class MemoryStore:
@@ -66,16 +43,16 @@ class MemoryStore:
     def __init__(self, clock: Clock, *, lease: int = 10_000) -> None:
         self._clock = clock
         self._lease = lease
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[str, Row] = {}
         self._current: dict[str, list[str]] = defaultdict(list)
         self._ready: dict[str, None] = {}
         self._parked: dict[str, None] = {}
         self._queued: dict[tuple[str, int], None] = {}
-        # What becomes due: (moment, execution, activity or 0). Entries are hints; the row itself is asked again.
         self._due: list[tuple[int, str, int]] = []
         self._next_id = 0
-        self._waiting: list[tuple[r.Watch, asyncio.Future[bool]]] = []
-        self._alarm: Callable[[], None] | None = None
+        self._touched: set[str] = set()
+        self._waiting = Waiting(clock, self._is_there)
+        self._closed = False
 
     # Store.
 
@@ -87,12 +64,12 @@ class MemoryStore:
         started = part.started
         known = [self._rows[execution].instance for execution in self._current[started.entity_id]]
         for instance in known:
-            if instance.run_id == started.run_id:
+            if (instance.run_id, instance.attempt) == (started.run_id, started.attempt):
                 return r.Created(instance=instance)
         if known and (part.attach or not known[-1].status.terminal):
             return r.Exists(instance=known[-1])
         instance = r.Instance.of(started)
-        self._rows[instance.execution_id] = _Row(instance, [started])
+        self._rows[instance.execution_id] = Row(instance, [started])
         self._current[started.entity_id].append(instance.execution_id)
         self._ready[instance.execution_id] = None
         return r.Created(instance=instance)
@@ -113,17 +90,18 @@ class MemoryStore:
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
-        claimable = list(self._claimable(worker, queues))
-        claims = [claim for row in claimable[:limit] if (claim := self._claim(row)) is not None]
+        self._bring_up()
+        claimable = list(islice(self._claimable(worker, queues), limit))
+        claims = [claim for row in claimable if (claim := self._claim(row)) is not None]
         self._changed()
         return claims
 
-    def _claim(self, row: _Row) -> r.Claim | None:
+    def _claim(self, row: Row) -> r.Claim | None:
         execution_id = row.instance.execution_id
         self._ready.pop(execution_id, None)
         row.ready = False
         if row.deliveries >= REDELIVERIES:
-            dead = f"handed out {row.deliveries} times without a commit"
+            dead = f"handed out {row.deliveries} times without a commit{row.last_failure}"
             row.instance = msgspec.structs.replace(row.instance, dead=dead)
             row.leased_until = None
             self._parked.pop(execution_id, None)
@@ -150,18 +128,20 @@ class MemoryStore:
         for entry_id in outcome.consumed:
             row.inbox.pop(entry_id, None)
         for request in outcome.activities:
-            self._schedule(row, _Activity(part.execution_id, request, visible_at=self._clock.now()))
+            self._schedule(row, ActivityRow(part.execution_id, request, visible_at=self._clock.now()))
         for withdrawal in outcome.withdrawals:
             self._withdraw(row, withdrawal)
         row.deliveries = 0
+        row.last_failure = ""
         row.instance = self._after(row.instance, part)
+        self._touched.add(part.execution_id)
         self._park(row, part)
         news = row.news(part.wake)
         if part.release:
             self._let_go(row, ready=row.wake != part.wake)
         return r.Committed(wake=row.wake, inbox=() if part.release else news)
 
-    def _withdraw(self, row: _Row, withdrawal: Withdrawal) -> None:
+    def _withdraw(self, row: Row, withdrawal: Withdrawal) -> None:
         activity = row.activities.get(withdrawal.ref)
         if activity is not None and (withdrawal.answered or activity.leased_until is None):
             self._drop(row, withdrawal.ref)
@@ -169,19 +149,17 @@ class MemoryStore:
                 # This raises the counter too, so that the instance hears of it.
                 self._put(row, withdrawal.entry)
 
-    def _park(self, row: _Row, part: r.Commit) -> None:
+    def _park(self, row: Row, part: r.Commit) -> None:
         """Remember who has tried a run that diverged; code that fits takes it out of the list."""
         if part.outcome.status is Status.DIVERGED:
             row.tried_by.add(part.worker)
             self._parked[part.execution_id] = None
-        elif part.execution_id in self._parked:
-            del self._parked[part.execution_id]
-            row.tried_by.clear()
+        else:
+            # Who has tried it in vain stays on the list: their code does not fit, now or later.
+            self._parked.pop(part.execution_id, None)
 
     def _after(self, instance: r.Instance, part: r.Commit) -> r.Instance:
         outcome = part.outcome
-        diagnoses = [entry.diagnosis for entry in outcome.events if isinstance(entry, events.WorkflowDiverged)]
-        parked = next(reversed(diagnoses), instance.parked) if outcome.status is Status.DIVERGED else None
         closed_at = instance.closed_at or (self._clock.now() if outcome.status.terminal else None)
         return msgspec.structs.replace(
             instance,
@@ -190,7 +168,7 @@ class MemoryStore:
             deactivated=outcome.deactivated,
             last_seq=instance.last_seq + len(outcome.events),
             wake_at=outcome.wake_at,
-            parked=parked,
+            parked=outcome.diagnosis,
         )
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
@@ -204,7 +182,7 @@ class MemoryStore:
         held.leased_until = self._clock.now() + self._lease
         self._remind(held.leased_until, lease.execution_id, lease.ref or 0)
         # It may have run out and been offered to others already; nobody took it.
-        if isinstance(held, _Activity):
+        if isinstance(held, ActivityRow):
             self._queued.pop((lease.execution_id, held.request.ref), None)
             return r.Extended()
         held.ready = False
@@ -220,25 +198,28 @@ class MemoryStore:
         if isinstance(held, r.Refused):
             return held
         if part.failed is None:
-            held.deliveries -= 1
-        if isinstance(held, _Activity):
+            held.deliveries = max(0, held.deliveries - 1)
+        if isinstance(held, ActivityRow):
             held.leased_until = None
             self._queued[part.lease.execution_id, held.request.ref] = None
         else:
+            held.last_failure = f"; the last error: {part.failed}" if part.failed else ""
             self._let_go(held, ready=True)
         return r.Released()
 
     async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:
         """Lease activities whose time has come."""
-        claimable = list(self._claimable_activities(queues))
-        tasks = [task for activity in claimable[:limit] if (task := self._claim_activity(activity)) is not None]
+        self._bring_up()
+        claimable = list(islice(self._claimable_activities(queues), limit))
+        tasks = [task for activity in claimable if (task := self._claim_activity(activity)) is not None]
         self._changed()
         return tasks
 
-    def _claim_activity(self, activity: _Activity) -> r.ActivityTask | None:
+    def _claim_activity(self, activity: ActivityRow) -> r.ActivityTask | None:
         del self._queued[activity.execution_id, activity.request.ref]
         if activity.deliveries >= REDELIVERIES:
-            activity.dead = f"handed out {activity.deliveries} times without an answer"
+            what = f"activity {activity.request.name!r} (entry {activity.request.ref})"
+            activity.dead = f"{what} was handed out {activity.deliveries} times without an answer"
             activity.leased_until = None
             return None
         activity.deliveries += 1
@@ -262,11 +243,11 @@ class MemoryStore:
         held = self._holder(r.Lease(execution_id=part.execution_id, epoch=part.epoch, ref=part.event.ref))
         if isinstance(held, r.Refused):
             return held
-        assert isinstance(held, _Activity)
+        assert isinstance(held, ActivityRow)
         row = self._rows[part.execution_id]
         self._drop(row, part.event.ref)
         if isinstance(part.event, events.ActivityRetryScheduled):
-            again = _Activity(part.execution_id, held.request, part.event.next_at, held.attempt + 1, held.epoch)
+            again = ActivityRow(part.execution_id, held.request, part.event.next_at, held.attempt + 1, held.epoch)
             self._schedule(row, again)
         self._put(row, part.event)
         return r.Accepted()
@@ -278,20 +259,9 @@ class MemoryStore:
 
     async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
         """Return True once what is watched for is there."""
-        if self._is_there(watch):
-            return True
-        if until is not None and until <= self._clock.now():
-            return False
-        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting.append((watch, waiter))
+        self._bring_up()
         self._set_alarm()
-        call_off = self._clock.call_at(until, lambda: _settle(waiter, there=False)) if until is not None else None
-        try:
-            return await waiter
-        finally:
-            self._waiting = [(w, f) for w, f in self._waiting if f is not waiter]
-            if call_off is not None:
-                call_off()
+        return await self._waiting.wait(watch, until)
 
     async def purge(self, execution_ids: Sequence[str]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
         """Remove ended executions."""
@@ -307,26 +277,30 @@ class MemoryStore:
             self._drop(row, ref)
         self._ready.pop(execution_id, None)
         self._current[row.instance.entity_id].remove(execution_id)
+        if not self._current[row.instance.entity_id]:
+            del self._current[row.instance.entity_id]
         del self._rows[execution_id]
+        self._touched.add(execution_id)
         return r.Purged()
 
     async def close(self) -> None:
-        """Wake whoever still waits."""
-        for _, waiter in self._waiting:
-            _settle(waiter, there=False)
-        if self._alarm is not None:
-            self._alarm()
+        """Refuse everything from now on, and tell whoever still waits."""
+        self._closed = True
+        self._waiting.close()
 
     # Inspector.
 
     async def get(self, entity_id: str, run_id: str | None = None) -> r.Instance | None:
         """Return the newest execution of an entity, or the one of a run."""
-        known = [self._rows[execution].instance for execution in self._current.get(entity_id, [])]
-        return next((i for i in reversed(known) if run_id in (None, i.run_id)), None)
+        self._bring_up()
+        known = [self._rows[execution] for execution in self._current.get(entity_id, [])]
+        found = next((row for row in reversed(known) if run_id in (None, row.instance.run_id)), None)
+        return None if found is None else found.seen()
 
     async def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""
-        ordered = sorted((row.instance for row in self._rows.values()), key=lambda i: i.cursor, reverse=True)
+        self._bring_up()
+        ordered = sorted((row.seen() for row in self._rows.values()), key=lambda i: i.cursor, reverse=True)
         found = [instance for instance in ordered if query.fits(instance)]
         page = tuple(found[: query.limit])
         return r.Page(instances=page, cursor=page[-1].cursor if len(found) > len(page) > 0 else None)
@@ -337,6 +311,7 @@ class MemoryStore:
 
     async def stats(self) -> r.Stats:
         """Return the counts."""
+        self._bring_up()
         statuses: dict[str, int] = defaultdict(int)
         ready: dict[str, int] = defaultdict(int)
         queued: dict[str, int] = defaultdict(int)
@@ -360,11 +335,12 @@ class MemoryStore:
     # What is behind the verbs.
 
     def _each(self, verb: Callable[[P], A], parts: Sequence[P]) -> Sequence[A]:
+        self._bring_up()
         answers = [verb(part) for part in parts]
         self._changed()
         return answers
 
-    def _holder(self, lease: r.Lease) -> "_Row | _Activity | r.Refused":
+    def _holder(self, lease: r.Lease) -> "Row | ActivityRow | r.Refused":
         if lease.ref is None:
             return self._held(lease.execution_id, lease.epoch)
         row = self._rows.get(lease.execution_id)
@@ -375,7 +351,7 @@ class MemoryStore:
             return r.Refused(reason="the lease of the activity is lost")
         return activity
 
-    def _held(self, execution_id: str, epoch: int) -> "_Row | r.Refused":
+    def _held(self, execution_id: str, epoch: int) -> "Row | r.Refused":
         row = self._rows.get(execution_id)
         if row is None:
             return r.Refused(reason="there is no such instance")
@@ -383,40 +359,41 @@ class MemoryStore:
             return r.Refused(reason="the lease is lost")
         return row
 
-    def _let_go(self, row: _Row, *, ready: bool) -> None:
+    def _let_go(self, row: Row, *, ready: bool) -> None:
         row.leased_until = None
         row.ready = False
         self._ready.pop(row.instance.execution_id, None)
         if ready:
             self._make_ready(row)
-        elif row.instance.wake_at is not None:
-            self._remind(row.instance.wake_at, row.instance.execution_id)
+        elif row.instance.wake_at not in (None, row.reminded):
+            row.reminded = row.instance.wake_at
+            self._remind(row.instance.wake_at or 0, row.instance.execution_id)
 
-    def _put(self, row: _Row, event: events.Event) -> None:
+    def _put(self, row: Row, event: events.Event) -> None:
         self._next_id += 1
+        self._touched.add(row.instance.execution_id)
         row.wake += 1
         row.inbox[self._next_id] = (row.wake, Entry(self._next_id, event))
         if row.leased_until is None:
             self._make_ready(row)
 
-    def _make_ready(self, row: _Row) -> None:
+    def _make_ready(self, row: Row) -> None:
         row.ready = True
         if row.instance.execution_id not in self._parked and row.instance.dead is None:
             self._ready[row.instance.execution_id] = None
 
-    def _schedule(self, row: _Row, activity: _Activity) -> None:
+    def _schedule(self, row: Row, activity: ActivityRow) -> None:
         row.activities[activity.request.ref] = activity
         if activity.visible_at <= self._clock.now():
             self._queued[activity.execution_id, activity.request.ref] = None
         else:
             self._remind(activity.visible_at, activity.execution_id, activity.request.ref)
 
-    def _drop(self, row: _Row, ref: int) -> None:
+    def _drop(self, row: Row, ref: int) -> None:
         del row.activities[ref]
         self._queued.pop((row.instance.execution_id, ref), None)
 
-    def _claimable(self, worker: str, queues: Sequence[str]) -> Iterator[_Row]:
-        self._bring_up()
+    def _claimable(self, worker: str, queues: Sequence[str]) -> Iterator[Row]:
         now = self._clock.now()
         for execution_id in (*self._ready, *self._parked):
             row = self._rows[execution_id]
@@ -424,8 +401,7 @@ class MemoryStore:
             if row.instance.queue in queues and free and worker not in row.tried_by:
                 yield row
 
-    def _claimable_activities(self, queues: Sequence[str]) -> Iterator[_Activity]:
-        self._bring_up()
+    def _claimable_activities(self, queues: Sequence[str]) -> Iterator[ActivityRow]:
         for execution_id, ref in self._queued:
             activity = self._rows[execution_id].activities[ref]
             if activity.request.queue in queues:
@@ -436,6 +412,8 @@ class MemoryStore:
 
     def _bring_up(self) -> None:
         """Make ready whatever has become due: deadlines, leases that ran out, activities to be tried again."""
+        if self._closed:
+            raise StoreError("the store is closed; open another engine")
         now = self._clock.now()
         while self._due and self._due[0][0] <= now:
             _, execution_id, ref = heapq.heappop(self._due)
@@ -447,14 +425,16 @@ class MemoryStore:
             elif (activity := row.activities.get(ref)) is not None:
                 self._bring_up_activity(activity, now)
 
-    def _bring_up_instance(self, row: _Row, now: int) -> None:
+    def _bring_up_instance(self, row: Row, now: int) -> None:
         # A lease that has run out is offered to others, but its holder may use it until somebody takes it.
         expired = row.leased_until is not None and row.leased_until <= now
         waking = row.instance.wake_at is not None and row.instance.wake_at <= now
+        if row.reminded is not None and row.reminded <= now:
+            row.reminded = None
         if expired or (waking and row.leased_until is None):
             self._make_ready(row)
 
-    def _bring_up_activity(self, activity: _Activity, now: int) -> None:
+    def _bring_up_activity(self, activity: ActivityRow, now: int) -> None:
         until = activity.leased_until if activity.leased_until is not None else activity.visible_at
         if until <= now and activity.dead is None:
             self._queued[activity.execution_id, activity.request.ref] = None
@@ -467,7 +447,7 @@ class MemoryStore:
                 )
             case r.Closing():
                 row = self._rows.get(watch.execution_id)
-                return row is None or row.instance.status.terminal or (watch.parked and row.instance.parked is not None)
+                return row is None or row.instance.status.terminal
             case r.News():
                 row = self._rows.get(watch.execution_id)
                 return row is None or row.wake > watch.wake
@@ -475,22 +455,16 @@ class MemoryStore:
                 assert_never(watch)
 
     def _changed(self) -> None:
-        """Tell the waiters whose moment it is."""
-        for watch, waiter in self._waiting:
-            if self._is_there(watch):
-                _settle(waiter, there=True)
+        """Tell the waiters whose moment it is, and have them looked after again when the next thing becomes due."""
+        touched, self._touched = self._touched, set()
+        self._waiting.look(touched)
         self._set_alarm()
 
     def _set_alarm(self) -> None:
-        """Have the waiters looked after again when the next thing becomes due."""
-        if self._alarm is not None:
-            self._alarm()
-            self._alarm = None
-        self._bring_up()
-        if self._due and self._waiting:
-            self._alarm = self._clock.call_at(self._due[0][0], self._changed)
+        self._waiting.set_alarm(self._due[0][0] if self._due else None, self._ring)
 
-
-def _settle(waiter: asyncio.Future[bool], *, there: bool) -> None:
-    if not waiter.done():
-        waiter.set_result(there)
+    def _ring(self) -> None:
+        self._waiting.rang()
+        if not self._closed:
+            self._bring_up()
+            self._changed()

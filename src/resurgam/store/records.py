@@ -16,7 +16,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 class Instance(Record, frozen=True):
     """What a store knows of one execution without reading its log.
 
-    *parked* is the diagnosis of a divergence, *dead* the reason why the store no longer hands it out.
+    *parked* is the diagnosis of a divergence, *dead* the reason why the store no longer hands it out, *troubles* the
+    same for activities of it.
     """
 
     entity_id: str
@@ -36,6 +37,7 @@ class Instance(Record, frozen=True):
     tags: dict[str, str] = {}
     parked: str | None = None
     dead: str | None = None
+    troubles: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, started: events.WorkflowStarted) -> "Instance":
@@ -212,10 +214,9 @@ class Work(Record, frozen=True):
 
 
 class Closing(Record, frozen=True):
-    """Wait for an execution to end, or to be parked."""
+    """Wait for an execution to end."""
 
     execution_id: str
-    parked: bool = False
 
 
 class News(Record, frozen=True):

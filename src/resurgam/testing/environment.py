@@ -50,6 +50,9 @@ class Environment:
         self._patience = patience
         self._stalled_at = -1
 
+        if isinstance(store, str):
+            # Long leases, so that time need not stop at every renewal while an activity hangs.
+            options.setdefault("lease", 86400)
         self.engine = Engine(store, registry=self._registry, clock=self.clock, **options)
 
     async def __aenter__(self) -> Self:

@@ -39,8 +39,12 @@ async def replay(workflow: Workflow[..., Any], history: str | Iterable[events.Ev
 
 def parse(history: str | Iterable[events.Event | str]) -> list[events.Event]:
     """Return the events of a history given as text, as lines or as events."""
-    lines = history.splitlines() if isinstance(history, str) else history
-    return [decode_event(line) if isinstance(line, str) else line for line in lines if line != ""]
+    lines = history.split("\n") if isinstance(history, str) else history
+    return [
+        decode_event(line) if isinstance(line, str) else line
+        for line in lines
+        if not isinstance(line, str) or line.strip()
+    ]
 
 
 def _report(execution: Execution) -> Report:

@@ -22,8 +22,9 @@ from resurgam.runtime.callback import from_callback
 from resurgam.runtime.definition import Activity, Workflow
 from resurgam.runtime.execution import Execution
 from resurgam.runtime.log import conclude
-from resurgam.runtime.recorder import Operation
+from resurgam.runtime.operation import Operation
 from resurgam.runtime.registry import Registry, default_registry
+from resurgam.testing.clock import START
 
 T = TypeVar("T")
 
@@ -35,9 +36,6 @@ _LED_TO: dict[type[events.Event], str] = {
     events.SignalReceived: "message",
     events.CancelRequested: "message",
 }
-
-START = 1_700_000_000_000
-"""The moment at which a simulated world begins."""
 
 STEPS = 100_000
 """Choices after which a simulation that has not ended is given up."""
@@ -141,10 +139,10 @@ class Simulation:
             return
         possible = [Possibility("activity", c.seq, partial(self._perform, c)) for c in self._open_activities()]
 
-        if self._wake_at is not None:
-            possible.append(Possibility("deadline", 0, self._wake))
         if self._messages:
             possible.append(Possibility("message", 0, self._send))
+        if self._wake_at is not None:
+            possible.append(Possibility("deadline", 0, self._wake))
         if not possible:
             raise Stuck(f"workflow {self.workflow.name!r} waits for what never comes; its history:\n{self.show()}")
         await self._advance(await self._chooser.choice(possible).happen())
@@ -203,11 +201,9 @@ class Simulation:
     async def _operate(self, operation: Operation) -> events.Event:
         try:
             value = operation.function(*operation.args)
-            value = await value if inspect.isawaitable(value) else value
-            result = operation.result.check(value, f"result of {operation.name!r}")
+            return operation.completed(await value if inspect.isawaitable(value) else value, self._clock)
         except Exception as error:  # noqa: BLE001 -- whatever the operation raises is its answer
-            return events.OperationFailed(ref=operation.ref, at=self._clock, failure=capture(error))
-        return events.OperationCompleted(ref=operation.ref, at=self._clock, result=result)
+            return operation.failed(error, self._clock)
 
 
 def start_event(workflow: Workflow[..., Any], args: Sequence[object]) -> events.WorkflowStarted:

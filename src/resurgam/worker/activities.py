@@ -4,7 +4,6 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,14 +11,15 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
-from resurgam.core.errors import DefinitionError, NonRetryable, ResurgamError, SerializationError
+from resurgam.core.errors import DefinitionError, NonRetryable, ResurgamError, RetryAfter, SerializationError
 from resurgam.core.failure import capture, in_user_code
 from resurgam.core.retry import RetryPolicy
 from resurgam.runtime.definition import Activity
 from resurgam.runtime.info import ActivityInfo, enter_activity
 from resurgam.runtime.registry import Registry
 from resurgam.store.records import ActivityTask
-from resurgam.worker.tasks import Tasks
+from resurgam.worker.tasks import settle
+from resurgam.worker.threads import Ended, in_thread
 
 logger = logging.getLogger("resurgam.activity")
 
@@ -30,30 +30,26 @@ class LeaseLost(ResurgamError):
     """The worker that ran this attempt died or lost its lease, and the activity must not be run twice unasked."""
 
 
+class _Failed(Exception):
+    """Brings what an attempt raised, whatever it is, past everything that is not the attempt's."""
+
+
 class ActivityRunner:
     """Runs attempts: async functions on this loop, others in threads."""
 
-    def __init__(
-        self, registry: Registry, clock: Clock, tasks: Tasks, *, threads: int, chance: Callable[[], float]
-    ) -> None:
+    def __init__(self, registry: Registry, clock: Clock, *, chance: Callable[[], float]) -> None:
         self._registry = registry
         self._clock = clock
-        self._tasks = tasks
         self._chance = chance
-        self._threads = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="resurgam-activity")
-
-    def close(self) -> None:
-        """Take no more work; threads that are busy end by themselves."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def attempt(self, task: ActivityTask) -> Result:
         """Run one attempt and return what is to be recorded of it."""
         request = task.request
         try:
             result = await self._run(task)
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # noqa: BLE001 -- even sys.exit() in an activity is only its failure
+        except _Failed as failed:
+            return self._failed(task, failed.__cause__ or failed)
+        except Exception as error:  # noqa: BLE001 -- what keeps an attempt from being made is its failure too
             return self._failed(task, error)
         return events.ActivityCompleted(ref=request.ref, at=self._clock.now(), attempt=task.attempt, result=result)
 
@@ -71,12 +67,13 @@ class ActivityRunner:
         assert activity.function is not None
         context = contextvars.copy_context()
         context.run(enter_activity, _info(task))
-        loop = asyncio.get_running_loop()
         if activity.is_async:
             coroutine: Any = activity.function(*args, **kwargs)
-            return loop.create_task(_contained(coroutine), name=f"activity {activity.name}", context=context)
+            return asyncio.get_running_loop().create_task(
+                _contained(coroutine), name=f"activity {activity.name}", context=context
+            )
         function = activity.function
-        return loop.run_in_executor(self._threads, lambda: context.run(function, *args, **kwargs))
+        return in_thread(lambda: context.run(function, *args, **kwargs), f"activity {activity.name}")
 
     async def _within(self, timeout: int | None, name: str, running: asyncio.Future[Any]) -> Any:
         """Wait for an attempt, but no longer than its timeout.
@@ -85,7 +82,7 @@ class ActivityRunner:
         ended with the answer, so what it returns is not heard.
         """
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        call_off = self._clock.call_at(self._clock.now() + timeout, lambda: _settle(over)) if timeout else None
+        call_off = self._clock.call_at(self._clock.now() + timeout, lambda: settle(over)) if timeout else None
         try:
             await asyncio.wait({running, over}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -101,10 +98,10 @@ class ActivityRunner:
             raise TimeoutError(f"activity {name!r} ran longer than its timeout of {timeout / 1000:g} s")
         if running.cancelled():
             raise RuntimeError(f"activity {name!r} was cancelled from within")
-        result = running.result()
-        if isinstance(result, _Left):
-            raise result.error
-        return result
+        value, error = running.result()
+        if error is not None:
+            raise _Failed from error
+        return value
 
     def _failed(self, task: ActivityTask, error: BaseException) -> Result:
         request, now = task.request, self._clock.now()
@@ -134,8 +131,7 @@ def _pause(
     if isinstance(error, NonRetryable | SerializationError | DefinitionError) or policy.refuses(names):
         return None
     usual = policy.pause(attempt, chance)
-    asked = getattr(error, "pause_ms", None)
-    return usual if usual is None or asked is None else int(asked)
+    return error.pause_ms if usual is not None and isinstance(error, RetryAfter) else usual
 
 
 def _info(task: ActivityTask) -> ActivityInfo:
@@ -150,23 +146,14 @@ def _info(task: ActivityTask) -> ActivityInfo:
     )
 
 
-class _Left:
-    """What an attempt raised that asyncio would hand on to end the whole process."""
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-
-async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Any:
+async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Ended:
+    """Await an attempt; even sys.exit() in it is only its failure."""
     try:
-        return await coroutine
-    except (SystemExit, KeyboardInterrupt) as error:
-        return _Left(error)
-
-
-def _settle(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+        return await coroutine, None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- see above
+        return None, error
 
 
 def _show(moment: int) -> str:

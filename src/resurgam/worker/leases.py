@@ -13,7 +13,7 @@ from resurgam.worker.tasks import Tasks
 logger = logging.getLogger("resurgam.worker")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Held:
     """A lease that is being kept. *lost* is called once if it is found to be gone."""
 
@@ -22,31 +22,36 @@ class Held:
 
 
 class Leases:
-    """The leases of one worker."""
+    """The leases of one worker.
+
+    They are told apart by their epoch too: the next turn of an instance may begin before the last one has put its
+    own lease down.
+    """
 
     def __init__(self, store: Store, clock: Clock, tasks: Tasks, *, length: int) -> None:
         self._store = store
         self._clock = clock
         self._tasks = tasks
-        self._pause = length // 3
-        self._held: dict[tuple[str, int | None], Held] = {}
+        self._pause = max(1, length // 3)
+        self._held: dict[tuple[str, int | None, int], Held] = {}
         self._call_off: Callable[[], None] | None = None
 
     def keep(self, lease: Lease, lost: Callable[[], object]) -> None:
         """Renew *lease* until it is dropped."""
-        self._held[lease.execution_id, lease.ref] = Held(lease, lost)
+        self._held[_key(lease)] = Held(lease, lost)
         if self._call_off is None:
             self._schedule()
 
     def drop(self, lease: Lease) -> None:
         """Renew it no longer."""
-        self._held.pop((lease.execution_id, lease.ref), None)
+        self._held.pop(_key(lease), None)
 
     def revoke(self, execution_id: str, ref: int) -> None:
         """The activity is no longer wanted: whoever runs it here need not wait for the next renewal to hear of it."""
-        held = self._held.pop((execution_id, ref), None)
-        if held is not None:
-            held.lost()
+        for held in list(self._held.values()):
+            if (held.lease.execution_id, held.lease.ref) == (execution_id, ref):
+                self.drop(held.lease)
+                held.lost()
 
     def all(self) -> list[Lease]:
         """Return what is held now."""
@@ -71,11 +76,16 @@ class Leases:
         try:
             answers = await self._store.extend([h.lease for h in held])
         except StoreError:
-            answers = ()  # the store is out of reach: the leases may still hold, so try again at the next turn
+            logger.exception("the store failed at renewing leases; they may still hold, so it is tried again")
+            answers = ()
         for one, answer in zip(held, answers, strict=False):
-            if isinstance(answer, Refused):
+            if isinstance(answer, Refused) and _key(one.lease) in self._held:
                 logger.warning("a lease on %s is lost: %s", one.lease.execution_id, answer.reason)
                 self.drop(one.lease)
                 one.lost()
         if self._call_off is None and self._held:
             self._schedule()
+
+
+def _key(lease: Lease) -> tuple[str, int | None, int]:
+    return lease.execution_id, lease.ref, lease.epoch

@@ -2,23 +2,22 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.runtime import system
 from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
-from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Claim, Lease, Refused, Release, Work
+from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Lease, Refused, Release, Work
 from resurgam.worker.activities import ActivityRunner
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
-from resurgam.worker.tasks import Tasks
+from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, pause
 
 logger = logging.getLogger("resurgam.worker")
-
-_PAUSE_AFTER_ERROR = 1.0
-"""Seconds to wait before a store that failed is asked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +38,7 @@ class Worker:
 
     def __init__(self, store: Store, registry: Registry, clock: Clock, options: WorkerOptions) -> None:
         self._store = store
+        self._clock = clock
         self._options = options
         self._tasks = Tasks()
         self._turns = Tasks()
@@ -53,10 +53,9 @@ class Worker:
             leases=self._leases,
             cache=options.cache_size,
         )
-        self._activities = ActivityRunner(
-            registry, clock, self._tasks, threads=options.max_activities, chance=system.chance
-        )
+        self._activities = ActivityRunner(registry, clock, chance=system.chance)
         self._freed = asyncio.Event()
+        self._instances.on_wait = self._freed.set
         self.progress = 0
         self._stopping = False
         self._resting = False
@@ -82,44 +81,54 @@ class Worker:
         self._freed.set()
         if self._main is not None:
             await self._main
-        # Turns first: a workflow at rest needs no grace, while an activity may need all of it.
-        await self._turns.finish(self._options.grace)
-        await self._attempts.finish(self._options.grace)
-        self._leases.stop()
-        await self._tasks.finish(0)
-        held = [Release(lease=lease) for lease in self._leases.all()]
-        if held:
-            await self._store.release(held)
-        await self._instances.forget_all()
-        self._activities.close()
+        deadline = asyncio.get_running_loop().time() + self._options.grace
+        try:
+            await self._turns.finish(deadline)
+            await self._attempts.finish(deadline)
+            await self._tasks.finish(0)
+            await self._store.release([Release(lease=lease) for lease in self._leases.all()])
+        except StoreError:
+            logger.exception("the store failed; what this worker held is free when its leases run out")
+        finally:
+            self._leases.stop()
+            await self._instances.forget_all()
 
     async def _serve(self) -> None:
         while not self._stopping:
             try:
                 if not await self._claim():
                     await self._rest()
-            except StoreError:
-                logger.exception("the store failed; asking it again in %g s", _PAUSE_AFTER_ERROR)
-                await asyncio.sleep(_PAUSE_AFTER_ERROR)
+            except Exception:  # whatever it is, a worker that stands still unseen would be worse
+                logger.exception("claiming failed; trying again in %g s", PAUSE_AFTER_ERROR)
+                await self._pause()
+
+    async def _pause(self) -> None:
+        """Wait a while before the store is asked again, or until the worker stops."""
+        waiting = asyncio.ensure_future(pause(self._clock, PAUSE_AFTER_ERROR))
+        freed = asyncio.ensure_future(self._freed.wait())
+        await asyncio.wait({waiting, freed}, return_when=asyncio.FIRST_COMPLETED)
+        for waiter in (waiting, freed):
+            waiter.cancel()
 
     async def _claim(self) -> bool:
         """Claim as much as there are free hands for; whether there was anything."""
         options = self._options
+        before = self.progress
         self._freed.clear()
-        claims: list[Claim] = []
-        tasks: list[ActivityTask] = []
-        if free := options.max_instances - len(self._turns):
-            claims = list(await self._store.claim(options.name, options.queues, free))
+        if free := self._free_turns():
+            for claim in await self._store.claim(options.name, options.queues, free):
+                self._begin(self._turns, self._instances.serve(claim), f"workflow {claim.instance.entity_id}")
         if free := options.max_activities - len(self._attempts):
-            tasks = list(await self._store.claim_activities(options.name, options.queues, free))
-        for claim in claims:
-            turn = self._turns.spawn(self._instances.serve(claim), f"workflow {claim.instance.entity_id}")
-            turn.add_done_callback(self._free)
-        for task in tasks:
-            attempt = self._attempts.spawn(self._perform(task), f"activity {task.request.name}")
-            attempt.add_done_callback(self._free)
-        self.progress += len(claims) + len(tasks)
-        return bool(claims or tasks)
+            for task in await self._store.claim_activities(options.name, options.queues, free):
+                self._begin(self._attempts, self._perform(task), f"activity {task.request.name}")
+        return self.progress > before
+
+    def _free_turns(self) -> int:
+        return max(0, self._options.max_instances - len(self._turns) + self._instances.waiting)
+
+    def _begin(self, hands: Tasks, work: Coroutine[Any, Any, None], name: str) -> None:
+        self.progress += 1
+        hands.spawn(work, name).add_done_callback(self._free)
 
     def _free(self, _: asyncio.Task[None]) -> None:
         self.progress += 1
@@ -131,7 +140,7 @@ class Worker:
         watch = Work(
             worker=options.name,
             queues=options.queues,
-            instances=len(self._turns) < options.max_instances,
+            instances=self._free_turns() > 0,
             activities=len(self._attempts) < options.max_activities,
         )
         work = asyncio.ensure_future(self._store.wait(watch))
@@ -143,7 +152,8 @@ class Worker:
             self._resting = False
             for waiter in (work, freed):
                 waiter.cancel()
-            await asyncio.gather(work, freed, return_exceptions=True)
+        if work.done():
+            work.result()  # a store that fails at waiting is not asked again at once
 
     async def _perform(self, task: ActivityTask) -> None:
         """Run one attempt of an activity under its lease, and hand in what came of it."""
@@ -151,12 +161,19 @@ class Worker:
         assert this is not None
         lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
         self._leases.keep(lease, this.cancel)
-        result = await self._activities.attempt(task)
-        # The lease is kept until the result is handed in; a cancelled attempt keeps it too, for `stop` to give back.
-        answer = await self._hand_in(ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=result))
+        try:
+            result = await self._activities.attempt(task)
+            # The lease is kept until the result is handed in.
+            answer = await self._hand_in(ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=result))
+            if isinstance(answer, Refused):
+                logger.warning("result of activity %r is not heard: %s", task.request.name, answer.reason)
+        except asyncio.CancelledError:
+            # Lost, or the worker stops: then the lease stays listed, for `stop` to give back.
+            raise
+        except Exception as error:
+            logger.exception("running activity %r failed", task.request.name)
+            await self._store.release([Release(lease=lease, failed=repr(error))])
         self._leases.drop(lease)
-        if isinstance(answer, Refused):
-            logger.warning("result of activity %r is not heard: %s", task.request.name, answer.reason)
 
     async def _hand_in(self, result: ActivityResult) -> Accepted | Refused:
         """Tell the store what became of an attempt; while it is out of reach the result is kept here."""
@@ -164,7 +181,7 @@ class Worker:
             try:
                 [answer] = await self._store.complete_activities([result])
             except StoreError:
-                logger.exception("the store failed; handing a result in again in %g s", _PAUSE_AFTER_ERROR)
-                await asyncio.sleep(_PAUSE_AFTER_ERROR)
+                logger.exception("the store failed; handing a result in again in %g s", PAUSE_AFTER_ERROR)
+                await pause(self._clock, PAUSE_AFTER_ERROR)
             else:
                 return answer

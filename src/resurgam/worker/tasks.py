@@ -3,10 +3,34 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from contextvars import Context
-from typing import Any
+from typing import Any, Final
+
+from resurgam.core.clock import Clock
 
 logger = logging.getLogger("resurgam.worker")
+
+PAUSE_AFTER_ERROR: Final = 1.0
+"""Seconds to wait before a store that failed is asked again."""
+
+
+async def pause(clock: Clock, seconds: float) -> None:
+    """Wait by the engine's own clock."""
+    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    call_off = clock.call_at(clock.now() + round(seconds * 1000), lambda: settle(over))
+    try:
+        await over
+    finally:
+        call_off()
+
+
+def settle(waiter: asyncio.Future[None]) -> None:
+    """Settle a future that only says that something has happened."""
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+_STUBBORN: Final = 1.0
+"""Seconds that cancelled tasks are waited for; user code that swallows cancellation must not hold the engine."""
 
 
 class Tasks:
@@ -18,22 +42,24 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._running)
 
-    def spawn(
-        self, coroutine: Coroutine[Any, Any, Any], name: str, context: Context | None = None
-    ) -> asyncio.Task[Any]:
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run a coroutine beside the caller."""
-        task = asyncio.get_running_loop().create_task(coroutine, name=name, context=context)
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    async def finish(self, timeout: float) -> None:
-        """Wait for all to end, at most *timeout* seconds, then cancel the rest."""
+    async def finish(self, deadline: float) -> None:
+        """Wait for all to end until the loop's time is *deadline*, then cancel the rest."""
+        left = deadline - asyncio.get_running_loop().time()
         if self._running:
-            await asyncio.wait(self._running, timeout=timeout)
+            await asyncio.wait(self._running, timeout=max(0.0, left))
         for task in list(self._running):
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        if self._running:
+            await asyncio.wait(self._running, timeout=_STUBBORN)
+        for task in self._running:
+            logger.warning("%s does not stop when it is cancelled, and is left behind", task.get_name())
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

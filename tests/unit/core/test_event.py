@@ -59,8 +59,6 @@ FAILURE = Failure(
     fields={"code": Raw(b"5")},
     cause=Failure(type="builtins.KeyError", message="'k'"),
     members=(Failure(type="builtins.OSError", message="o"),),
-    non_retryable=True,
-    retry_after=1500,
 )
 SAMPLES = {
     int: 7,

@@ -436,14 +436,6 @@ def test_a_group_nested_too_deeply_ends_in_a_remote_error():
     assert back.type_name == "builtins.ExceptionGroup"
 
 
-def test_marks_for_retries_are_recorded():
-    assert capture(NonRetryable("never")).non_retryable is True
-    assert capture(ValueError("x")).non_retryable is False
-    assert capture(RetryAfter(1.5)).retry_after == 1500
-    assert capture(RetryAfter(-5)).retry_after == 0
-    assert capture(ValueError("x")).retry_after is None
-
-
 def test_an_error_of_ours_keeps_its_text_with_its_cause():
     error = ActivityFailed("charge", 3)
     error.__cause__ = Declined(5, reason="r")

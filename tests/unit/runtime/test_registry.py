@@ -213,7 +213,7 @@ class Shop:
         (keyword_only, "parameter 'colour' can only be given by keyword; a workflow's arguments are given by position"),
         (catch_all, "parameter 'colours' can only be given by keyword; a workflow's arguments are given by position"),
         (not_async, "a workflow is an async function; write async def"),
-        (generator, "a workflow is an async function; write async def"),
+        (generator, "a workflow cannot be a generator; return a list"),
         (Shop.method, "a workflow cannot be a method; define it as a function"),
         (Shop.of_class, "a workflow cannot be a method; define it as a function"),
     ],

@@ -130,7 +130,7 @@ class Bench:
             epoch=claim.epoch,
             base_seq=base_seq,
             wake=claim.wake if wake is None else wake,
-            outcome=Outcome(events=tuple(log), **fields),
+            outcome=Outcome(events=tuple(log), **{"diagnosis": _diagnosis(log), **fields}),
             worker=worker,
             release=release,
         )
@@ -287,3 +287,7 @@ def retried(task: r.ActivityTask, next_at: int) -> events.ActivityRetryScheduled
     return events.ActivityRetryScheduled(
         ref=task.request.ref, at=1, attempt=task.attempt, next_at=next_at, failure=failure
     )
+
+
+def _diagnosis(log: Sequence[events.Event]) -> str | None:
+    return next((entry.diagnosis for entry in log if isinstance(entry, events.WorkflowDiverged)), None)

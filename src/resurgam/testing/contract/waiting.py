@@ -174,15 +174,13 @@ class WaitingCases(OpensStores):
                 assert await b.soon(waiting)
             assert await b.is_there(r.Closing(execution_id="nobody"))
 
-    async def test_parking_wakes_only_who_asked_for_it(self) -> None:
-        """A parked instance has not ended; who wants to hear of parking says so."""
+    async def test_parking_is_not_an_end(self) -> None:
+        """A parked instance has not ended: who waits for the end goes on waiting."""
         async with self.bench() as b:
             instance = await b.create()
             end = await self._wait(b, r.Closing(execution_id=instance.execution_id))
-            parking = await self._wait(b, r.Closing(execution_id=instance.execution_id, parked=True))
             entry = events.WorkflowDiverged(seq=2, diagnosis="no")
             await b.committed(await b.claim_one(), entry, status=Status.DIVERGED)
-            assert await b.soon(parking)
             await b.quiet()
             assert not end.done()
             await b.end(await b.claim_one("second"))

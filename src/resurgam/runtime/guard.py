@@ -1,0 +1,49 @@
+"""Refuses threads, subprocesses and sockets to workflow code, by Python's own audit events.
+
+What the workflow's event loop offers is refused there. This is for what goes past it: ``threading.Thread``,
+``subprocess.run``, ``socket.socket``. The hook is silent unless a tick is running in the same thread.
+"""
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+
+from resurgam.core.errors import NotDeterministic
+
+_INSTEAD = "it cannot be replayed; put it into an activity and call ctx.activity(...), or ctx.run(...) if it is short"
+_EVENTS = frozenset(
+    {
+        *("_thread.start_new_thread", "_thread.start_joinable_thread"),
+        *("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn"),
+        *("socket.__new__", "socket.connect", "socket.bind", "socket.getaddrinfo", "socket.gethostbyname"),
+    }
+)
+
+
+class _Ticking(threading.local):
+    """Whether this thread is running workflow code."""
+
+    now = False
+
+
+_ticking = _Ticking()
+
+
+@contextlib.contextmanager
+def guarded(*, on: bool = True) -> Iterator[None]:
+    """Refuse (or with ``on=False`` allow again, as for logging handlers) what cannot be replayed."""
+    before = _ticking.now
+    _ticking.now = on
+    try:
+        yield
+    finally:
+        _ticking.now = before
+
+
+def _refuse(event: str, args: tuple[object, ...]) -> None:
+    if _ticking.now and event in _EVENTS:
+        raise NotDeterministic(f"{event} in workflow code: {_INSTEAD}")
+
+
+sys.addaudithook(_refuse)

@@ -1,0 +1,32 @@
+"""A side effect that a workflow's code asked for by ``ctx.run``."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from resurgam.core import event as events
+from resurgam.core.codec import Codec
+from resurgam.core.errors import SerializationError
+from resurgam.core.failure import capture, in_user_code
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What to call, and how to record what comes of it. It may be begun once its command is committed."""
+
+    ref: int
+    name: str
+    function: Callable[..., object]
+    args: tuple[object, ...]
+    result: Codec[object]
+
+    def completed(self, value: object, at: int) -> events.Event:
+        """Return the answer for a value that the function returned; one that cannot be written is a failure."""
+        try:
+            written = self.result.check(value, f"result of operation {self.name!r}")
+        except SerializationError as error:
+            return self.failed(error, at)
+        return events.OperationCompleted(ref=self.ref, at=at, result=written)
+
+    def failed(self, error: BaseException, at: int) -> events.Event:
+        """Return the answer for an exception that the function raised."""
+        return events.OperationFailed(ref=self.ref, at=at, failure=capture(in_user_code(error)))

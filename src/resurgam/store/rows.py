@@ -1,0 +1,50 @@
+"""What the memory store keeps of an instance and of an activity."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from resurgam.core import event as events
+from resurgam.core.outcome import ActivityRequest, Entry
+from resurgam.store import records as r
+
+
+@dataclass(slots=True)
+class ActivityRow:
+    """An activity that somebody wants, until it is answered."""
+
+    execution_id: str
+    request: ActivityRequest
+    visible_at: int
+    attempt: int = 1
+    epoch: int = 0
+    leased_until: int | None = None
+    deliveries: int = 0
+    dead: str | None = None
+
+
+@dataclass(slots=True)
+class Row:
+    """An instance with all that belongs to it."""
+
+    instance: r.Instance
+    log: list[events.Event]
+    inbox: dict[int, tuple[int, Entry]] = field(default_factory=dict)
+    activities: dict[int, ActivityRow] = field(default_factory=dict)
+    ready: bool = True
+    wake: int = 0
+    epoch: int = 0
+    leased_until: int | None = None
+    deliveries: int = 0
+    last_failure: str = ""
+    reminded: int | None = None
+    tried_by: set[str] = field(default_factory=set)
+
+    def seen(self) -> r.Instance:
+        """Return the instance as it is shown, with what is wrong with its activities."""
+        troubles = tuple(activity.dead for activity in self.activities.values() if activity.dead is not None)
+        return msgspec.structs.replace(self.instance, troubles=troubles) if troubles else self.instance
+
+    def news(self, since: int) -> tuple[Entry, ...]:
+        """Return what has come into the inbox after the wake counter was *since*."""
+        return tuple(entry for wake, entry in self.inbox.values() if wake > since)

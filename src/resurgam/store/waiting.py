@@ -1,0 +1,82 @@
+"""Who waits for what in a store within this process, and the alarm that wakes them when something becomes due."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+
+from resurgam.core.clock import Clock
+from resurgam.core.errors import StoreError
+from resurgam.store.records import Watch, Work
+
+_Waiter = tuple[Watch, "asyncio.Future[bool]"]
+
+
+class Waiting:
+    """Waiters by what they watch: those for work are asked after every change, the others only if theirs changed."""
+
+    def __init__(self, clock: Clock, is_there: Callable[[Watch], bool]) -> None:
+        self._clock = clock
+        self._is_there = is_there
+        self._waiters: defaultdict[str | None, list[_Waiter]] = defaultdict(list)
+        self._alarm: tuple[int, Callable[[], None]] | None = None
+
+    async def wait(self, watch: Watch, until: int | None) -> bool:
+        """Return True once what is watched for is there, False when the moment *until* has come before."""
+        if self._is_there(watch):
+            return True
+        if until is not None and until <= self._clock.now():
+            return False
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        place = self._waiters[_place(watch)]
+        place.append((watch, waiter))
+        call_off = self._clock.call_at(until, lambda: _settle(waiter, there=False)) if until is not None else None
+        try:
+            return await waiter
+        finally:
+            place.remove((watch, waiter))
+            if not place:
+                self._waiters.pop(_place(watch), None)
+            if call_off is not None:
+                call_off()
+
+    def look(self, touched: set[str]) -> None:
+        """Settle those whose moment it is: for work, and for the instances that were *touched*."""
+        for place in (None, *touched):
+            for watch, waiter in self._waiters.get(place, ()):
+                if self._is_there(watch):
+                    _settle(waiter, there=True)
+
+    def set_alarm(self, when: int | None, ring: Callable[[], None]) -> None:
+        """Have *ring* called at *when*, instead of whatever was set before."""
+        if self._alarm is not None and self._alarm[0] == when:
+            return
+        self.call_off()
+        if when is not None:
+            self._alarm = when, self._clock.call_at(when, ring)
+
+    def rang(self) -> None:
+        """The alarm has rung; the next one is to be set."""
+        self._alarm = None
+
+    def call_off(self) -> None:
+        """Set no alarm."""
+        if self._alarm is not None:
+            self._alarm[1]()
+            self._alarm = None
+
+    def close(self) -> None:
+        """Tell whoever still waits that it is over."""
+        self.call_off()
+        for waiters in self._waiters.values():
+            for _, waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(StoreError("the store was closed while this waited"))
+
+
+def _place(watch: Watch) -> str | None:
+    return None if isinstance(watch, Work) else watch.execution_id
+
+
+def _settle(waiter: asyncio.Future[bool], *, there: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(there)

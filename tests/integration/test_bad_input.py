@@ -1,0 +1,256 @@
+"""Bad input: one clear error that names what and where, and the worker goes on serving the others."""
+
+import asyncio
+import threading
+
+import pytest
+
+from resurgam import Context, Engine, Registry, RetryPolicy, errors
+from resurgam.store.memory import MemoryStore
+from resurgam.testing import Environment, ManualClock
+
+registry = Registry()
+once = RetryPolicy(max_attempts=1)
+
+
+@registry.activity(retry=once)
+async def echo(value: int) -> int:
+    return value
+
+
+@registry.activity(retry=once)
+async def opaque() -> object:
+    return object()
+
+
+class Awkward(Exception):
+    def __init__(self, code: int, lock: object) -> None:
+        super().__init__(f"code {code}")
+        self.code, self.lock = code, lock
+
+
+@registry.activity(retry=once)
+async def awkward() -> None:
+    raise Awkward(3, threading.Lock())
+
+
+@registry.workflow
+async def fine(ctx: Context, value: int) -> int:
+    return await ctx.activity(echo, value)
+
+
+@registry.workflow
+async def calls(ctx: Context, what: str, args: list[object]) -> object:
+    return await ctx.activity(what, *args)
+
+
+@registry.workflow
+async def option(ctx: Context) -> None:
+    await ctx.activity(echo, 1, timeout=5)  # type: ignore[call-arg]
+
+
+@registry.workflow
+async def undecorated(ctx: Context) -> None:
+    await ctx.activity(print)  # type: ignore[arg-type]
+
+
+@registry.workflow
+async def unwritable(ctx: Context) -> object:
+    return {"deep": [object()]}
+
+
+@registry.workflow
+async def wrong_type(ctx: Context) -> None:
+    await ctx.activity(echo, "three")  # type: ignore[arg-type]
+
+
+@registry.workflow
+async def naive(ctx: Context) -> None:
+    from datetime import datetime
+
+    await ctx.sleep_until(datetime.fromisoformat("2030-01-01"))
+
+
+@registry.workflow
+async def nobody(ctx: Context) -> None:
+    await ctx.race()
+
+
+FAILURES = [
+    (calls, ("nope", []), "activity 'nope' is not registered here (registered: awkward, echo, opaque)"),
+    (calls, ("echo", []), "missing a required argument: 'value'"),
+    (calls, ("echo", [1, 2]), "too many positional arguments"),
+    (calls, ("echo", ["three"]), "activity 'echo', argument 'value': Expected int, got str"),
+    (calls, ("opaque", []), "result of activity 'opaque': values of type object cannot be written"),
+    (calls, ("awkward", []), "Awkward: code 3"),
+    (option, (), "activity 'echo' has no parameter 'timeout'; for the option write"),
+    (undecorated, (), "is not an activity; decorate it with @activity"),
+    (unwritable, (), "result of workflow 'unwritable'['deep'][0]: values of type object cannot be written"),
+    (wrong_type, (), "activity 'echo', argument 'value': Expected int, got str"),
+    (naive, (), "no time zone; use an aware datetime"),
+    (nobody, (), "ctx.race needs at least one competitor"),
+]
+
+
+@pytest.mark.parametrize(("workflow", "args", "text"), FAILURES, ids=[text[:40] for *_, text in FAILURES])
+async def test_a_workflow_that_goes_wrong_fails_clearly_and_the_worker_goes_on(workflow, args, text, caplog):
+    async with Environment(registry=registry) as env:
+        handle = await env.start(workflow, *args)
+        with pytest.raises(errors.WorkflowFailed) as found:
+            await env.finish(handle.result())
+        after = await env.finish(env.engine.execute(fine, 5))
+
+    assert text in str(found.value)
+    assert after == 5
+
+
+async def test_an_exception_with_an_unpicklable_field_keeps_the_others_and_says_what_is_lost():
+    async with Environment(registry=registry) as env:
+        handle = await env.start(calls, "awkward", [])
+        with pytest.raises(errors.WorkflowFailed) as found:
+            await env.finish(handle.result())
+
+    failed = found.value.cause
+    assert isinstance(failed, errors.ActivityFailed)
+    assert isinstance(failed.cause, Awkward)
+    assert failed.cause.code == 3
+    assert "(field 'lock' of type lock could not be recorded)" in failed.cause.__notes__
+
+
+@pytest.mark.parametrize(
+    ("args", "kind", "text"),
+    [
+        (("nope",), errors.NotFound, "workflow 'nope' is not registered here"),
+        ((fine,), errors.DefinitionError, "workflow 'fine': missing a required argument: 'value'; it is (value: int)"),
+        ((fine, 1, 2), errors.DefinitionError, "too many positional arguments"),
+        ((fine, "x"), errors.SerializationError, "workflow 'fine', argument 'value': Expected int, got str"),
+        ((print,), errors.DefinitionError, "is not a workflow; decorate it with @workflow"),
+        ((None,), errors.DefinitionError, "is not a workflow"),
+    ],
+)
+async def test_a_start_that_cannot_be_is_refused_at_once(args, kind, text):
+    async with Engine(registry=registry) as engine:
+        with pytest.raises(kind) as found:
+            await engine.start(*args)
+        page = await engine.list()
+
+    assert text in str(found.value)
+    assert page.instances == ()
+
+
+async def test_an_id_in_use_is_refused_and_can_be_attached_to():
+    async with Environment(registry=registry) as env:
+        first = await env.engine.start(calls, "echo", [1], id="x")
+
+        with pytest.raises(errors.AlreadyExists, match=r"'x' is in use by an open execution of 'calls' .running."):
+            await env.engine.start(fine, 1, id="x")
+
+        second = await env.engine.start(fine, 1, id="x", if_exists="attach")
+        assert second.run_id == first.run_id
+        assert await env.finish(second.result()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"id": ""}, "id is ''"),
+        ({"id": 7}, "id is 7"),
+        ({"if_exists": "maybe"}, "if_exists is 'maybe'"),
+        ({"tags": {"a": 1}}, "tags are strings by strings"),
+    ],
+)
+async def test_options_that_make_no_sense_are_refused(options, text):
+    async with Engine(registry=registry) as engine:
+        with pytest.raises((ValueError, TypeError), match=text):
+            await engine.start(fine, 1, **options)
+
+
+async def test_unknown_ids_are_not_found():
+    async with Engine(registry=registry) as engine:
+        handle = engine.handle("nobody")
+        for call in (handle.result, handle.describe, handle.history, handle.cancel):
+            with pytest.raises(errors.NotFound, match="there is no workflow with id 'nobody'"):
+                await call()
+        with pytest.raises(errors.NotFound, match="no workflow with id 'nobody' and run 'r'"):
+            await engine.handle("nobody", "r").signal("x")
+        with pytest.raises(errors.StoreError, match="await describe"):
+            _ = handle.execution_id
+
+
+async def test_signals_need_a_name_and_a_value_that_can_be_written():
+    async with Engine(registry=registry) as engine:
+        handle = await engine.start(calls, "echo", [1])
+        with pytest.raises(ValueError, match="name of a signal"):
+            await handle.signal("")
+        with pytest.raises(errors.SerializationError, match="signal 'x'"):
+            await handle.signal("x", object())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"queues": "default"}, "it is a list of names"),
+        ({"queues": ()}, "it is a list of names"),
+        ({"max_activities": 0}, "max_activities is at least 1"),
+        ({"lease": 0}, "a lease longer than nothing"),
+    ],
+)
+def test_an_engine_that_cannot_work_is_refused(options, text):
+    with pytest.raises(ValueError, match=text):
+        Engine(**options)
+
+
+@pytest.mark.parametrize("url", ["mysql://x", "memory", "", "memory://host"])
+async def test_an_unknown_store_is_named(url):
+    with pytest.raises(errors.StoreError, match="no store for"):
+        async with Engine(url):
+            pass
+
+
+async def test_an_engine_is_used_while_it_is_open():
+    engine = Engine(registry=registry)
+    with pytest.raises(errors.StoreError, match="not open; use it inside"):
+        await engine.start(fine, 1)
+    async with engine:
+        with pytest.raises(errors.StoreError, match="open already"):
+            await engine.__aenter__()
+
+
+async def test_a_page_needs_a_limit_and_a_status_that_exists():
+    async with Engine(registry=registry) as engine:
+        with pytest.raises(ValueError, match="limit is 0"):
+            await engine.list(limit=0)
+        with pytest.raises(ValueError, match="'gone' is not a valid Status"):
+            await engine.list(status="gone")
+
+
+async def test_a_result_that_does_not_come_in_time_says_what_it_waits_for():
+    @registry.workflow
+    async def waiting(ctx: Context) -> None:
+        await asyncio.gather(ctx.listen("go"), ctx.sleep(60), ctx.activity(echo.options(queue="gpu"), 1))
+
+    async with Environment(registry=registry) as env:
+        handle = await env.start(waiting, id="w")
+
+        with pytest.raises(errors.ResultTimeout) as found:
+            await handle.result(timeout=0)
+
+    assert "no result of workflow 'w' within 0: it is running and waits for signal 'go' at {1}" in str(found.value)
+    assert "activity 'echo' on queue 'gpu' at {3}" in str(found.value)
+
+
+async def test_a_workflow_that_no_worker_knows_is_parked_and_taken_up_by_one_that_does():
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    async with Environment(store=store, clock=clock, registry=Registry()) as ignorant:
+        async with Engine(store, clock=clock, registry=registry, worker=False) as client:
+            handle = await client.start(fine, 4, id="f")
+        await ignorant.settle()
+        parked = await ignorant.engine.handle("f").describe()
+    async with Environment(store=store, clock=clock, registry=registry) as knowing:
+        result = await knowing.finish(knowing.engine.handle("f").result())
+
+    assert handle.entity_id == "f"
+    assert parked.status == "diverged"
+    assert "workflow 'fine' is not registered here" in str(parked.error)
+    assert result == 4
