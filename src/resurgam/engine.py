@@ -77,7 +77,7 @@ class Engine:
         if self._store is not None:
             raise StoreError("this engine is open already; make another one")
         if isinstance(self._url, str):
-            self._store = open_store(self._url, self._clock, lease=self._options.lease)
+            self._store = open_store(self._url, self._clock, name=self._options.name, lease=self._options.lease)
         else:
             self._store = self._url
         if self._serves:

@@ -3,7 +3,7 @@
 import msgspec
 
 from resurgam.core.event import Event
-from resurgam.core.retry import RetryPolicy
+from resurgam.core.retry import RetryRule
 from resurgam.core.state import Status
 
 
@@ -22,7 +22,7 @@ class ActivityRequest(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     input: msgspec.Raw
     entity_id: str
-    retry: RetryPolicy = RetryPolicy()
+    retry: RetryRule = RetryRule()
     timeout: int | None = None
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
+import msgspec
+
 Duration: TypeAlias = float | int | timedelta
 """Seconds or a timedelta, wherever a length of time is asked for."""
 
@@ -57,6 +59,30 @@ class RetryPolicy:
         """Return *non_retryable* as names, which is how they travel."""
         return tuple(t if isinstance(t, str) else f"{t.__module__}.{t.__qualname__}" for t in self.non_retryable)
 
+    def rule(self) -> "RetryRule":
+        """Return the policy in the form in which it travels with an activity."""
+        return RetryRule(
+            max_attempts=self.max_attempts,
+            initial_interval=self.initial_interval,
+            backoff=self.backoff,
+            max_interval=self.max_interval,
+            jitter=self.jitter,
+            non_retryable=self.non_retryable_names(),
+            redeliver=self.redeliver,
+        )
+
+
+class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A `RetryPolicy` as it is written down: errors are named."""
+
+    max_attempts: int | None = 5
+    initial_interval: float = 1.0
+    backoff: float = 2.0
+    max_interval: float = 100.0
+    jitter: float = 0.1
+    non_retryable: tuple[str, ...] = ()
+    redeliver: bool = True
+
     def pause(self, attempt: int, chance: float) -> int | None:
         """Return the milliseconds to wait after failed try number *attempt*, or None if it was the last.
 
@@ -72,5 +98,5 @@ class RetryPolicy:
 
     def refuses(self, type_names: Sequence[str]) -> bool:
         """Whether an error with these names (its type and the types it derives from) is not to be retried."""
-        listed = set(self.non_retryable_names())
+        listed = set(self.non_retryable)
         return any(name in listed or name.rsplit(".", 1)[-1] in listed for name in type_names)

@@ -1,16 +1,36 @@
 """`open_store(url)`: the only module that knows which backends exist."""
 
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store.memory import MemoryStore
 from resurgam.store.protocol import Store
+from resurgam.store.sql.store import SqliteStore
+
+_KNOWN = "memory:// (gone with the process), sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:// (temporary)"
 
 
-def open_store(url: str, clock: Clock, *, lease: int) -> Store:
-    """Return the store that *url* names. *lease* is how long a claim holds, in milliseconds."""
+def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
+    """Return the store that *url* names, for the engine *name*. A claim holds for *lease* milliseconds."""
     parts = urlsplit(url)
     if parts.scheme == "memory" and not (parts.netloc or parts.path or parts.query):
         return MemoryStore(clock, lease=lease)
-    raise StoreError(f"no store for {url!r}; this version knows memory:// (gone with the process)")
+    if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc:
+        return SqliteStore(_path(parts), clock, name=name, lease=lease, synchronous=_synchronous(url, parts))
+    raise StoreError(f"no store for {url!r}; this version knows {_KNOWN}")
+
+
+def _path(parts: SplitResult) -> Path | None:
+    """Return the file: relative after three slashes, absolute after four, none after two."""
+    return Path(unquote(parts.path[1:])) if len(parts.path) > 1 else None
+
+
+def _synchronous(url: str, parts: SplitResult) -> str:
+    options = parse_qs(parts.query, keep_blank_values=True)
+    unknown = sorted(options.keys() - {"synchronous"})
+    level = options.get("synchronous", ["full"])[-1].upper()
+    if unknown or level not in ("FULL", "NORMAL", "OFF"):
+        raise StoreError(f"{url!r}: the only option is synchronous=full, normal or off")
+    return level

@@ -46,6 +46,10 @@ class Waiting:
                 if self._is_there(watch):
                     _settle(waiter, there=True)
 
+    def look_at_all(self) -> None:
+        """Settle everybody whose moment it is."""
+        self.look({place for place in self._waiters if place is not None})
+
     def set_alarm(self, when: int | None, ring: Callable[[], None]) -> None:
         """Have *ring* called at *when*, instead of whatever was set before."""
         if self._alarm is not None and self._alarm[0] == when:

@@ -13,7 +13,7 @@ from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import DefinitionError, NonRetryable, ResurgamError, RetryAfter, SerializationError
 from resurgam.core.failure import capture, in_user_code
-from resurgam.core.retry import RetryPolicy
+from resurgam.core.retry import RetryRule
 from resurgam.runtime.definition import Activity
 from resurgam.runtime.info import ActivityInfo, enter_activity
 from resurgam.runtime.registry import Registry
@@ -123,9 +123,7 @@ class ActivityRunner:
         )
 
 
-def _pause(
-    policy: RetryPolicy, attempt: int, error: BaseException, names: tuple[str, ...], chance: float
-) -> int | None:
+def _pause(policy: RetryRule, attempt: int, error: BaseException, names: tuple[str, ...], chance: float) -> int | None:
     """Return the milliseconds until the next attempt, or None if there is to be none."""
     # A result that cannot be written will not be writable next time; arguments that do not fit, neither.
     if isinstance(error, NonRetryable | SerializationError | DefinitionError) or policy.refuses(names):

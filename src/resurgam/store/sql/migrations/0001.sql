@@ -1,0 +1,81 @@
+-- Everything an engine keeps, in tables that a person can read.
+--
+-- An instance is a row with a log (events), an inbox and the activities it wants. Moments are milliseconds since 1970.
+-- A lease is (lease_owner, leased_until) and is told from every earlier one by its epoch. One that has run out is
+-- offered to others, but its holder may use it until somebody takes it.
+
+CREATE TABLE instances (
+    execution_id  TEXT PRIMARY KEY,
+    entity_id     TEXT NOT NULL,
+    run_id        TEXT NOT NULL,
+    tree_id       TEXT NOT NULL,
+    generation    INTEGER NOT NULL,
+    attempt       INTEGER NOT NULL,
+    name          TEXT NOT NULL,
+    queue         TEXT NOT NULL,
+    status        TEXT NOT NULL,
+    created_at    INTEGER NOT NULL,
+    closed_at     INTEGER,
+    deactivated   INTEGER NOT NULL DEFAULT 0,
+    last_seq      INTEGER NOT NULL,
+    wake_at       INTEGER,                      -- the earliest deadline of its timers and listeners
+    tags          TEXT NOT NULL DEFAULT '{}',
+    parked        TEXT,                         -- why it diverged
+    dead          TEXT,                         -- why it is no longer handed out
+    ready         INTEGER NOT NULL DEFAULT 1,
+    wake          INTEGER NOT NULL DEFAULT 0,   -- raised by whatever enters the inbox
+    epoch         INTEGER NOT NULL DEFAULT 0,
+    lease_owner   TEXT,
+    leased_until  INTEGER,
+    deliveries    INTEGER NOT NULL DEFAULT 0,   -- since the last commit
+    last_failure  TEXT NOT NULL DEFAULT '',
+    place         INTEGER NOT NULL              -- the order in which executions were created
+) STRICT;
+
+CREATE INDEX instances_entity ON instances (entity_id, place);
+CREATE INDEX instances_listed ON instances (created_at DESC, execution_id DESC);
+CREATE INDEX instances_ready ON instances (queue, place) WHERE ready AND leased_until IS NULL AND dead IS NULL;
+CREATE INDEX instances_waking ON instances (wake_at) WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL;
+CREATE INDEX instances_leased ON instances (leased_until) WHERE leased_until IS NOT NULL;
+CREATE INDEX instances_parked ON instances (queue) WHERE status = 'diverged' AND dead IS NULL;
+
+CREATE TABLE tried (                            -- which starts of workers have tried a parked instance in vain
+    execution_id TEXT NOT NULL REFERENCES instances ON DELETE CASCADE,
+    worker       TEXT NOT NULL,
+    PRIMARY KEY (execution_id, worker)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE events (
+    execution_id TEXT NOT NULL REFERENCES instances ON DELETE CASCADE,
+    seq          INTEGER NOT NULL,
+    body         TEXT NOT NULL,                 -- the event as one JSON object
+    PRIMARY KEY (execution_id, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE inbox (
+    id           INTEGER PRIMARY KEY AUTOINCREMENT,
+    execution_id TEXT NOT NULL REFERENCES instances ON DELETE CASCADE,
+    wake         INTEGER NOT NULL,              -- the counter of the instance when it came
+    body         TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX inbox_instance ON inbox (execution_id, id);
+
+CREATE TABLE activities (
+    execution_id TEXT NOT NULL REFERENCES instances ON DELETE CASCADE,
+    ref          INTEGER NOT NULL,              -- the command that asked for it
+    queue        TEXT NOT NULL,
+    request      TEXT NOT NULL,                 -- what to run, as one JSON object
+    visible_at   INTEGER NOT NULL,
+    attempt      INTEGER NOT NULL DEFAULT 1,
+    epoch        INTEGER NOT NULL DEFAULT 0,
+    lease_owner  TEXT,
+    leased_until INTEGER,
+    deliveries   INTEGER NOT NULL DEFAULT 0,    -- of this attempt, without an answer
+    dead         TEXT,
+    place        INTEGER PRIMARY KEY AUTOINCREMENT
+) STRICT;
+
+CREATE UNIQUE INDEX activities_command ON activities (execution_id, ref);
+CREATE INDEX activities_queued ON activities (queue, visible_at) WHERE leased_until IS NULL AND dead IS NULL;
+CREATE INDEX activities_leased ON activities (leased_until) WHERE leased_until IS NOT NULL;

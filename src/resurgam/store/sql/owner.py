@@ -1,0 +1,51 @@
+"""Tells the living from the dead: each open store holds a lock on a file of its own, beside the database.
+
+A lock belongs to its process and ends with it, however it ends. One that can be taken means that its owner is dead, and
+its leases end at once. It is `flock`, on a file of its own: POSIX record locks belong to the process, so a second
+engine in it could take them, and the database's own file is locked by SQLite in ways of its own.
+"""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+
+class Owner:
+    """The lock of one open store."""
+
+    def __init__(self, database: Path, name: str) -> None:
+        self.name = name
+        self._folder = database.with_name(database.name + "-owners")
+        self._folder.mkdir(exist_ok=True)
+        self._path = self._folder / name
+        self._file = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def is_dead(self, name: str) -> bool:
+        """Whether another owner's lock can be taken; then its file is removed."""
+        if name == self.name:
+            return False
+        path = self._folder / name
+        try:
+            file = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return True  # it has closed, or somebody else has found it dead
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+            return True
+        finally:
+            os.close(file)
+
+    def close(self) -> None:
+        """Give the lock up, and leave nothing behind."""
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+        os.close(self._file)
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()

@@ -1,0 +1,175 @@
+-- Every statement of the SQL stores. Each begins with its name and a sentence; parameters are named.
+
+-- instance_by_execution: One instance with everything the store keeps of it.
+SELECT * FROM instances WHERE execution_id = :execution_id;
+
+-- executions_of: The executions of an entity, oldest first.
+SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY place;
+
+-- instance_of_run: The newest execution of an entity, or the newest of one of its runs.
+SELECT * FROM instances
+WHERE entity_id = :entity_id AND (:run_id IS NULL OR run_id = :run_id)
+ORDER BY place DESC LIMIT 1;
+
+-- create_instance: A new execution, ready to be claimed.
+INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
+                       last_seq, tags, place)
+VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :name, :queue, :status, :created_at,
+        1, :tags, (SELECT coalesce(max(place), 0) + 1 FROM instances));
+
+-- append_event: One more entry of a log.
+INSERT INTO events (execution_id, seq, body) VALUES (:execution_id, :seq, :body);
+
+-- events_after: The log of an execution beyond a point.
+SELECT body FROM events WHERE execution_id = :execution_id AND seq > :after ORDER BY seq;
+
+-- raise_wake: Count that something enters an inbox; an instance that nobody holds becomes ready.
+UPDATE instances SET wake = wake + 1, ready = ready OR leased_until IS NULL
+WHERE execution_id = :execution_id RETURNING wake;
+
+-- put_into_inbox: Something to be told to an instance.
+INSERT INTO inbox (execution_id, wake, body) VALUES (:execution_id, :wake, :body);
+
+-- inbox_since: What came into an inbox after the counter had this value.
+SELECT id, body FROM inbox WHERE execution_id = :execution_id AND wake > :wake ORDER BY id;
+
+-- take_from_inbox: What was consumed, by id.
+DELETE FROM inbox WHERE execution_id = :execution_id AND id IN (SELECT value FROM json_each(:ids));
+
+-- claimable_instances: What a worker may claim: ready, due, its lease run out, or parked and not tried by it.
+WITH candidates AS (
+    SELECT execution_id FROM instances
+    WHERE ready AND leased_until IS NULL AND dead IS NULL AND status <> 'diverged'
+      AND queue IN (SELECT value FROM json_each(:queues))
+    UNION
+    SELECT execution_id FROM instances
+    WHERE wake_at <= :now AND leased_until IS NULL AND dead IS NULL AND status <> 'diverged'
+    UNION
+    SELECT execution_id FROM instances WHERE leased_until <= :now AND dead IS NULL
+    UNION
+    SELECT execution_id FROM instances WHERE status = 'diverged' AND dead IS NULL AND leased_until IS NULL
+)
+SELECT i.* FROM candidates JOIN instances AS i USING (execution_id)
+WHERE i.queue IN (SELECT value FROM json_each(:queues))
+  AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
+ORDER BY i.place LIMIT :limit;
+
+-- lease_instance: A lease with a new epoch.
+UPDATE instances
+SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1, ready = 0
+WHERE execution_id = :execution_id RETURNING epoch;
+
+-- bury_instance: An instance that is no longer handed out.
+UPDATE instances SET dead = :dead, leased_until = NULL, lease_owner = NULL, ready = 0
+WHERE execution_id = :execution_id;
+
+-- commit_instance: The fenced update of a commit. No row: the lease is lost, or the log is elsewhere.
+UPDATE instances
+SET status = :status, closed_at = coalesce(closed_at, :closed_at), deactivated = :deactivated, last_seq = :last_seq,
+    wake_at = :wake_at, parked = :parked, deliveries = 0, last_failure = ''
+WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
+RETURNING wake;
+
+-- release_instance: The end of a lease; ready again if asked for.
+UPDATE instances
+SET leased_until = NULL, lease_owner = NULL, ready = :ready, deliveries = max(0, deliveries - :undelivered),
+    last_failure = :last_failure
+WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL;
+
+-- extend_instance: A lease that runs on.
+UPDATE instances SET leased_until = :until
+WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL RETURNING wake;
+
+-- mark_tried: A start of a worker whose code does not fit.
+INSERT OR IGNORE INTO tried (execution_id, worker) VALUES (:execution_id, :worker);
+
+-- schedule_activity: An activity to be run from a moment on.
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, attempt, epoch)
+VALUES (:execution_id, :ref, :queue, :request, :visible_at, :attempt, :epoch);
+
+-- withdraw_activity: An activity that is no longer wanted; one that somebody has begun only if it is answered.
+DELETE FROM activities
+WHERE execution_id = :execution_id AND ref = :ref AND (:answered OR leased_until IS NULL) RETURNING ref;
+
+-- claimable_activities: Activities of these queues whose time has come, or whose lease has run out.
+SELECT a.*, i.entity_id FROM activities AS a JOIN instances AS i USING (execution_id)
+WHERE a.dead IS NULL AND a.queue IN (SELECT value FROM json_each(:queues))
+  AND ((a.leased_until IS NULL AND a.visible_at <= :now) OR a.leased_until <= :now)
+ORDER BY a.place LIMIT :limit;
+
+-- lease_activity: A lease with a new epoch.
+UPDATE activities
+SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1
+WHERE execution_id = :execution_id AND ref = :ref RETURNING epoch;
+
+-- bury_activity: An activity that is no longer handed out.
+UPDATE activities SET dead = :dead, leased_until = NULL, lease_owner = NULL
+WHERE execution_id = :execution_id AND ref = :ref;
+
+-- activity: One activity.
+SELECT * FROM activities WHERE execution_id = :execution_id AND ref = :ref;
+
+-- remove_activity: An activity that is answered.
+DELETE FROM activities WHERE execution_id = :execution_id AND ref = :ref;
+
+-- extend_activity: A lease that runs on.
+UPDATE activities SET leased_until = :until WHERE execution_id = :execution_id AND ref = :ref;
+
+-- release_activity: The end of a lease without an answer.
+UPDATE activities SET leased_until = NULL, lease_owner = NULL, deliveries = max(0, deliveries - :undelivered)
+WHERE execution_id = :execution_id AND ref = :ref;
+
+-- purge_instance: Every trace of an execution.
+DELETE FROM instances WHERE execution_id = :execution_id;
+
+-- next_due: The next moment at which something becomes claimable by itself; what is due already, is claimable.
+SELECT min(moment) AS moment FROM (
+    SELECT min(wake_at) AS moment FROM instances
+    WHERE wake_at > :now AND leased_until IS NULL AND dead IS NULL
+    UNION ALL
+    SELECT min(leased_until) FROM instances WHERE leased_until > :now
+    UNION ALL
+    SELECT min(visible_at) FROM activities WHERE visible_at > :now AND leased_until IS NULL AND dead IS NULL
+    UNION ALL
+    SELECT min(leased_until) FROM activities WHERE leased_until > :now
+);
+
+-- owners: Who holds leases.
+SELECT lease_owner FROM instances WHERE leased_until IS NOT NULL
+UNION
+SELECT lease_owner FROM activities WHERE leased_until IS NOT NULL;
+
+-- end_instance_leases: The leases of an owner that is dead end at once.
+UPDATE instances SET leased_until = :now WHERE lease_owner = :owner AND leased_until > :now;
+
+-- end_activity_leases: The same for activities.
+UPDATE activities SET leased_until = :now WHERE lease_owner = :owner AND leased_until > :now;
+
+-- listed_instances: A page of instances, newest first.
+SELECT * FROM instances
+WHERE (:status IS NULL OR status = :status) AND (:name IS NULL OR name = :name)
+  AND (:since IS NULL OR created_at >= :since)
+  AND (:cursor IS NULL OR printf('%015d-%s', created_at, execution_id) < :cursor)
+  AND NOT EXISTS (
+      SELECT 1 FROM json_each(:tags) AS wanted
+      WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had
+                        WHERE had.key = wanted.key AND had.value = wanted.value))
+ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
+
+-- troubles: What is wrong with the activities of an instance.
+SELECT dead FROM activities WHERE execution_id = :execution_id AND dead IS NOT NULL ORDER BY place;
+
+-- count_statuses: Instances by status.
+SELECT status, count(*) AS number FROM instances GROUP BY status;
+
+-- count_ready: Instances waiting in each queue.
+SELECT queue, sum(dead IS NULL AND leased_until IS NULL AND (ready OR coalesce(wake_at <= :now, 0))) AS number
+FROM instances GROUP BY queue;
+
+-- count_activities: Activities of each queue, waiting and claimed.
+SELECT queue, sum(leased_until IS NULL AND dead IS NULL) AS waiting,
+       sum(leased_until IS NOT NULL AND dead IS NULL) AS claimed, sum(dead IS NOT NULL) AS dead
+FROM activities GROUP BY queue;
+
+-- count_dead: Instances that are no longer handed out.
+SELECT count(*) AS number FROM instances WHERE dead IS NOT NULL;

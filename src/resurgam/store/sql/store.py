@@ -1,0 +1,186 @@
+"""The SQLite store: every verb is one piece of work for the writer, or one look at a consistent state."""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from resurgam.core import event as events
+from resurgam.core.clock import Clock
+from resurgam.core.errors import StoreError
+from resurgam.store import records as r
+from resurgam.store.sql.owner import Owner
+from resurgam.store.sql.reading import Reading
+from resurgam.store.sql.sqlite import Database, Session, Writer
+from resurgam.store.sql.transactions import Transactions
+from resurgam.store.waiting import Waiting
+
+P = TypeVar("P")
+A = TypeVar("A")
+T = TypeVar("T")
+
+_POLL: Final = 0.01
+"""Seconds between looks at whether another process has written: the one poll, a read of a number in shared memory."""
+
+
+class SqliteStore:
+    """Instances in a SQLite file, for several engines in this process and in others."""
+
+    def __init__(self, path: Path | None, clock: Clock, *, name: str, lease: int = 10_000, synchronous: str) -> None:
+        self._temporary = None
+        if path is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="resurgam-")
+            path = Path(self._temporary.name) / "resurgam.db"
+        self._clock = clock
+        self._lease = lease
+        self._database = Database(path, synchronous=synchronous)
+        self._writer = Writer(self._database)
+        self._owner = Owner(path, name)
+        self._waiting = Waiting(clock, self._is_there)
+        self._version = self._database.version()
+        self._poll: asyncio.Task[None] | None = None
+        self._closed = False
+
+    # Store.
+
+    async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
+        """Begin executions."""
+        return await self._each(parts, lambda t, part: t.create(part))
+
+    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended]:
+        """Put events into inboxes."""
+        return await self._each(parts, lambda t, part: t.deliver(part))
+
+    async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
+        """Lease instances that are ready."""
+        await self._bury_the_dead()
+        return await self._write(lambda t: t.claim(worker, queues, limit))
+
+    async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
+        """Apply outcomes."""
+        return await self._each(parts, lambda t, part: t.commit(part))
+
+    async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
+        """Renew leases."""
+        return await self._each(leases, lambda t, lease: t.extend(lease))
+
+    async def release(self, parts: Sequence[r.Release]) -> Sequence[r.Released | r.Refused]:
+        """Give leases back."""
+        return await self._each(parts, lambda t, part: t.release(part))
+
+    async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:
+        """Lease activities whose time has come."""
+        return await self._write(lambda t: t.claim_activities(queues, limit))
+
+    async def complete_activities(self, parts: Sequence[r.ActivityResult]) -> Sequence[r.Accepted | r.Refused]:
+        """Tell instances what became of their activities."""
+        return await self._each(parts, lambda t, part: t.complete_activity(part))
+
+    async def read(self, execution_id: str, after: int = 0) -> Sequence[events.Event]:
+        """Return the log beyond *after*."""
+        return self._look(lambda reading: reading.events(execution_id, after))
+
+    async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
+        """Return True once what is watched for is there."""
+        self._check_open()
+        if self._poll is None:
+            self._poll = asyncio.get_running_loop().create_task(self._watch_others(), name="sqlite poll")
+        self._set_alarm()
+        return await self._waiting.wait(watch, until)
+
+    async def purge(self, execution_ids: Sequence[str]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
+        """Remove ended executions."""
+        return await self._each(execution_ids, lambda t, execution_id: t.purge(execution_id))
+
+    async def close(self) -> None:
+        """Close the file; whoever still waits is told."""
+        if self._closed:
+            return
+        self._closed = True
+        self._waiting.close()
+        if self._poll is not None:
+            self._poll.cancel()
+            await asyncio.gather(self._poll, return_exceptions=True)
+        self._writer.close()
+        self._owner.close()
+        self._database.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    # Inspector.
+
+    async def get(self, entity_id: str, run_id: str | None = None) -> r.Instance | None:
+        """Return the newest execution of an entity, or the one of a run."""
+        return self._look(lambda reading: reading.get(entity_id, run_id))
+
+    async def list(self, query: r.Query) -> r.Page:
+        """Return a page of instances, newest first."""
+        return self._look(lambda reading: reading.list(query))
+
+    async def history(self, execution_id: str) -> Sequence[events.Event]:
+        """Return the log of an execution."""
+        return await self.read(execution_id)
+
+    async def stats(self) -> r.Stats:
+        """Return the counts."""
+        return self._look(lambda reading: reading.stats())
+
+    # What is behind the verbs.
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError("the store is closed; open another engine")
+
+    async def _write(self, work: Callable[[Transactions], T]) -> T:
+        self._check_open()
+        now, lease, owner = self._clock.now(), self._lease, self._owner.name
+
+        def in_transaction(session: Session) -> T:
+            return work(Transactions(session, now=now, lease=lease, owner=owner))
+
+        result = await self._writer.write(in_transaction)
+        self._changed()
+        return result
+
+    async def _each(self, parts: Sequence[P], verb: Callable[[Transactions, P], A]) -> Sequence[A]:
+        if not parts:
+            return []
+        return await self._write(lambda transactions: [verb(transactions, part) for part in parts])
+
+    def _look(self, look: Callable[[Reading], T]) -> T:
+        self._check_open()
+        now = self._clock.now()
+        return self._database.read(lambda session: look(Reading(session, now=now)))
+
+    def _is_there(self, watch: r.Watch) -> bool:
+        return self._look(lambda reading: reading.is_there(watch))
+
+    async def _bury_the_dead(self) -> None:
+        """End the leases of owners whose process is gone."""
+        for owner in self._look(lambda reading: reading.owners()):
+            if self._owner.is_dead(owner):
+                await self._write(lambda transactions, owner=owner: transactions.end_leases_of(owner))  # type: ignore[misc]
+
+    async def _watch_others(self) -> None:
+        """Look every few milliseconds whether another connection has written, and tell the waiters."""
+        while True:
+            await asyncio.sleep(_POLL)
+            with contextlib.suppress(StoreError):
+                version = self._database.version()
+                if version != self._version:
+                    self._version = version
+                    self._changed()
+
+    def _changed(self) -> None:
+        if not self._closed:
+            self._waiting.look_at_all()
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        self._waiting.set_alarm(self._look(lambda reading: reading.next_due()), self._ring)
+
+    def _ring(self) -> None:
+        self._waiting.rang()
+        self._changed()
