@@ -1,6 +1,8 @@
 """Client and worker in one process: what a program opens."""
 
+import asyncio
 import os
+import signal
 import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
@@ -93,6 +95,24 @@ class Engine:
         if self._store is not None and isinstance(self._url, str):
             await self._store.close()
         self._worker = self._store = None
+
+    async def run(self) -> None:
+        """Serve until the process is asked to stop (SIGTERM or SIGINT), then drain and return.
+
+        Call it inside the ``async with``; leaving that afterwards finds everything at rest.
+        """
+        if self._worker is None:
+            raise StoreError("there is no worker to run; open the engine without worker=False")
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signal_number, asked.set)
+        try:
+            await asked.wait()
+        finally:
+            for signal_number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(signal_number)
+        await self._worker.stop()
 
     @property
     def store(self) -> Store:

@@ -225,17 +225,18 @@ async def test_a_cached_execution_that_is_replaced_is_put_away():
     store = SlowAnswer(clock)
     async with Engine(store, registry=registry, clock=clock, grace=0) as engine:
         handle = await engine.start(listens, id="x")
-        gc.disable()
         await turn()
         await turn()
         before = list(ended)
-        gc.enable()
+        gc.collect()
+        collected = list(ended)
         await handle.signal("go")
         await turn()
 
         assert await handle.result() == "heard"
-    assert before == ["put away"]
-    assert ended == ["put away", "by itself"]
+    gc.collect()
+    assert before == collected == ["put away"]
+    assert ended.count("by itself") == 1
 
 
 @pytest.mark.parametrize("step", [5, 20, 45])

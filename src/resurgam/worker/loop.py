@@ -77,6 +77,8 @@ class Worker:
 
     async def stop(self) -> None:
         """Claim nothing more, let what runs come to its end within the grace, and give the rest back."""
+        if self._stopping:
+            return
         self._stopping = True
         self._freed.set()
         if self._main is not None:

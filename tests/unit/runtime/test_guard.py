@@ -1,0 +1,381 @@
+"""What goes past the workflow's event loop is refused to its code, by name, and to nobody else."""
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import socket
+import subprocess
+import threading
+import urllib.request
+
+import pytest
+
+from resurgam.core import event as events
+from resurgam.core.errors import NotDeterministic
+from resurgam.runtime.context import Context
+from resurgam.runtime.definition import Workflow
+from resurgam.runtime.execution import Execution
+from resurgam.runtime.guard import guarded
+from resurgam.runtime.registry import Registry
+from resurgam.testing import Environment, Simulation, replay
+from resurgam.testing.simulation import START, start_event
+
+REMEDY = "it cannot be replayed; put it into an activity and call ctx.activity(...), or ctx.run(...) if it is short"
+
+
+def start_thread():
+    thread = threading.Thread(target=int, daemon=True)
+    thread.start()
+    thread.join()
+
+
+def submit():
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+    try:
+        executor.submit(int).result()
+    finally:
+        executor.shutdown(wait=False)
+
+
+def run_command():
+    subprocess.run(["true"], check=True)
+
+
+def run_in_shell():
+    assert os.system("true") == 0
+
+
+def open_socket():
+    socket.socket().close()
+
+
+def open_connection():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        socket.create_connection(server.getsockname(), timeout=5).close()
+
+
+REFUSED = {
+    "threading.Thread": (start_thread, "thread"),
+    "ThreadPoolExecutor": (submit, "thread"),
+    "subprocess.run": (run_command, "subprocess.Popen"),
+    "os.system": (run_in_shell, "os.system"),
+    "socket.socket": (open_socket, "socket.__new__"),
+    "socket.create_connection": (lambda: socket.create_connection(("127.0.0.1", 9)), "socket.getaddrinfo"),
+    "urlopen": (lambda: urllib.request.urlopen("http://127.0.0.1:9/", timeout=5), "socket.getaddrinfo"),
+}
+ALLOWED = {
+    "threading.Thread": start_thread,
+    "ThreadPoolExecutor": submit,
+    "subprocess.run": run_command,
+    "os.system": run_in_shell,
+    "socket.socket": open_socket,
+    "socket.create_connection": open_connection,
+}
+
+
+def workflow_of(function):
+    return Workflow(function.__name__, function, "default")
+
+
+async def result_of(function):
+    """Run a workflow in a simulated world, and return what its history says that it returned."""
+    workflow = workflow_of(function)
+    history = await Simulation(workflow).run()
+    return (await replay(workflow, history)).result
+
+
+# Refused.
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_cannot_be_replayed_is_refused_in_workflow_code(name):
+    """The error names the call and says what to do instead."""
+    call, called = REFUSED[name]
+    told = []
+
+    async def forbidden(ctx):
+        with pytest.raises(NotDeterministic) as found:
+            call()
+        told.append(str(found.value))
+
+    await Simulation(workflow_of(forbidden)).run()
+
+    [text] = told
+    name_of_call, remedy = text.split(" in workflow code: ")
+    assert called in name_of_call
+    assert remedy == REMEDY
+
+
+async def test_it_is_refused_after_a_wait_and_in_a_strand_too():
+    """Every tick is guarded, not only the first."""
+    told = []
+
+    async def forbidden(ctx):
+        async def strand():
+            await ctx.sleep(1)
+            with pytest.raises(NotDeterministic) as found:
+                open_socket()
+            told.append(str(found.value))
+
+        await asyncio.gather(strand(), strand())
+
+    await Simulation(workflow_of(forbidden)).run()
+
+    assert told == [f"socket.__new__ in workflow code: {REMEDY}"] * 2
+
+
+async def test_a_workflow_that_does_it_fails_and_its_worker_goes_on():
+    """The mistake is the run's failure; activities in threads still run."""
+    registry = Registry()
+
+    @registry.activity
+    def threaded() -> str:
+        return threading.current_thread().name
+
+    @registry.workflow
+    async def forbidden(ctx: Context) -> None:
+        open_socket()
+
+    @registry.workflow
+    async def asks(ctx: Context) -> str:
+        return await ctx.activity(threaded)
+
+    async with Environment(registry=registry) as env:
+        handle = await env.start(forbidden)
+        error = (await handle.describe()).error
+        name = await env.finish(env.engine.execute(asks))
+
+    assert isinstance(error, NotDeterministic)
+    assert name == "activity threaded"
+
+
+# Allowed.
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_it_is_allowed_outside_of_workflows(name):
+    """The hook is silent where no tick is running."""
+    ALLOWED[name]()
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+async def test_it_is_allowed_in_activities_and_operations(name):
+    """That is where it belongs: async and threaded activities, plain and async operations."""
+    registry = Registry()
+    call = ALLOWED[name]
+
+    @registry.activity
+    def threaded() -> str:
+        call()
+        return "threaded"
+
+    @registry.activity
+    async def awaited() -> str:
+        call()
+        return "awaited"
+
+    async def operation() -> str:
+        call()
+        return "async"
+
+    def plain() -> str:
+        call()
+        return "plain"
+
+    @registry.workflow
+    async def allowed(ctx: Context) -> list[str]:
+        return [
+            await ctx.activity(threaded),
+            await ctx.activity(awaited),
+            await ctx.run(operation),
+            await ctx.run(plain),
+        ]
+
+    async with Environment(registry=registry) as env:
+        result = await env.finish(env.engine.execute(allowed))
+
+    assert result == ["threaded", "awaited", "async", "plain"]
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+async def test_it_is_allowed_in_a_logging_handler_behind_ctx_logger(name):
+    """A handler may send its records anywhere; the code after it is guarded again."""
+    handled = []
+
+    class Sending(logging.Handler):
+        def emit(self, record):
+            ALLOWED[name]()
+            handled.append(record.getMessage())
+
+    async def logs(ctx):
+        for say in (ctx.logger.info, ctx.logger.warning, ctx.logger.error):
+            say("hello %s", "world")
+        with pytest.raises(NotDeterministic):
+            open_socket()
+
+    logger = logging.getLogger("resurgam.workflow.logs")
+    handler = Sending()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel("INFO")
+    try:
+        await Simulation(workflow_of(logs)).run()
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+    assert handled == ["[simulated] hello world"] * 3
+
+
+async def test_it_is_allowed_again_after_a_tick_and_in_other_threads_during_one():
+    """The guard belongs to the thread that runs the workflow, for as long as it does."""
+    begin, done = threading.Event(), threading.Event()
+    failed = []
+
+    def beside():
+        begin.wait(30)
+        try:
+            open_socket()
+        except NotDeterministic as error:
+            failed.append(error)
+        done.set()
+
+    thread = threading.Thread(target=beside, daemon=True)
+    thread.start()
+
+    async def waits(ctx):
+        begin.set()
+        done.wait(30)
+
+    await Simulation(workflow_of(waits)).run()
+    open_socket()
+    thread.join()
+
+    assert failed == []
+
+
+def test_the_guard_is_put_back_as_it_was():
+    """Guards nest, and end with an exception too."""
+    with guarded():
+        with guarded(on=False):
+            open_socket()
+        with pytest.raises(NotDeterministic):
+            open_socket()
+        with pytest.raises(KeyError), guarded(on=False):
+            raise KeyError
+        with pytest.raises(NotDeterministic):
+            open_socket()
+    open_socket()
+
+
+# Tasks.
+
+
+async def test_all_tasks_is_refused_in_workflow_code():
+    """Its set is filled in the order of addresses, which no replay could repeat."""
+    told = []
+
+    async def looks(ctx):
+        beside = asyncio.create_task(asyncio.sleep(1))
+        for ask in (asyncio.all_tasks, lambda: asyncio.all_tasks(asyncio.get_running_loop())):
+            with pytest.raises(NotDeterministic) as found:
+                ask()
+            told.append(str(found.value))
+        await beside
+
+    await Simulation(workflow_of(looks)).run()
+
+    assert (
+        told
+        == ["asyncio.all_tasks() gives tasks in an order that differs from run to run; keep a list of your own"] * 2
+    )
+
+
+async def test_all_tasks_works_outside_while_workflows_are_alive():
+    """Whoever asks for the tasks of the program gets them, and none of a workflow's."""
+
+    async def waits(ctx):
+        await asyncio.gather(ctx.listen("a"), asyncio.create_task(asyncio.sleep(100)))
+
+    workflow = workflow_of(waits)
+    execution = Execution(workflow, [start_event(workflow, ())])
+    execution.advance([], START)
+    seen = asyncio.all_tasks()
+    inside = asyncio.all_tasks(execution._recorder.loop)
+    execution.close()
+
+    assert asyncio.current_task() in seen
+    assert not any(task.get_loop() is execution._recorder.loop for task in seen)
+    assert len(inside) == 2
+
+
+async def test_all_tasks_works_in_operations():
+    """An operation is run by the worker, outside of ticks."""
+
+    async def looks(ctx):
+        return await ctx.run(lambda: len(asyncio.all_tasks()) > 0, name="look")
+
+    assert await result_of(looks) is True
+
+
+async def test_an_event_shared_by_two_workflows_is_refused_to_the_one_that_touches_it():
+    """Setting it would wake code of another run, with nothing in that run's history to say why."""
+    shared = []
+    told = []
+
+    async def waits(ctx):
+        event = asyncio.Event()
+        shared.append(event)
+        await event.wait()
+
+    async def touches(ctx):
+        with pytest.raises(NotDeterministic) as found:
+            shared[0].set()
+        told.append(str(found.value))
+        await ctx.sleep(1)
+
+    waiting = workflow_of(waits)
+    execution = Execution(waiting, [start_event(waiting, ())])
+    execution.advance([], START)
+    history = await Simulation(workflow_of(touches)).run()
+    outcome = execution.advance([], START)
+    execution.close()
+
+    assert [entry.type for entry in history] == [
+        "workflow_started",
+        "timer_started",
+        "timer_fired",
+        "workflow_completed",
+        "workflow_deactivated",
+    ]
+    assert "such as an asyncio.Event that two workflows share; send a signal instead" in told[0]
+    assert outcome.events == ()
+    assert outcome.status == "running"
+
+
+async def test_tasks_have_the_same_names_on_replay():
+    """They are named by their place: asyncio's own names count the tasks of the process."""
+
+    async def names(ctx):
+        async def name():
+            await asyncio.sleep(0)
+            return asyncio.current_task().get_name()
+
+        first = asyncio.create_task(name())
+        named = asyncio.create_task(name(), name="mine")
+        async with asyncio.TaskGroup() as group:
+            grouped = group.create_task(name())
+        found = await asyncio.gather(first, named, grouped, name(), asyncio.wait_for(name(), 5))
+        return [asyncio.current_task().get_name(), *found[:4]]
+
+    workflow = workflow_of(names)
+    history = await Simulation(workflow).run()
+    for _ in range(5):
+        await asyncio.create_task(asyncio.sleep(0))
+    replayed = await replay(workflow, history)
+    ended = next(entry for entry in history if isinstance(entry, events.WorkflowCompleted))
+
+    assert replayed.diverged is None
+    assert replayed.result == ["Task root", "Task {1}", "mine", "Task {3}", "Task {4}"]
+    assert bytes(ended.result) == b'["Task root","Task {1}","mine","Task {3}","Task {4}"]'

@@ -1,0 +1,260 @@
+"""The SQLite file: what is in it, how writes are grouped, and what is said when something is wrong with it."""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from resurgam import Context, Engine, Registry
+from resurgam.errors import CorruptHistory, StoreError
+from resurgam.runtime.system import SystemClock
+from resurgam.store.open import open_store
+from resurgam.store.sql.owner import Owner
+from resurgam.store.sql.queries import migrations, queries
+from resurgam.store.sql.sqlite import Database, Writer
+from resurgam.store.sql.store import SqliteStore
+from resurgam.testing import Environment, ManualClock
+
+registry = Registry()
+
+
+@registry.activity
+async def double(value: int) -> int:
+    return 2 * value
+
+
+@registry.workflow
+async def four(ctx: Context, value: int) -> int:
+    return await ctx.activity(double, await ctx.activity(double, value))
+
+
+def opened(path: Path | None, name: str = "one") -> SqliteStore:
+    """Open a store as an engine does."""
+    return SqliteStore(path, ManualClock(), name=name, synchronous="FULL")
+
+
+async def run_one(url: str) -> None:
+    """Run one workflow to its end."""
+    async with Engine(url, registry=registry) as engine:
+        assert await engine.execute(four, 3, id="f") == 12
+
+
+async def test_a_history_survives_the_engine_and_can_be_read_with_the_shell(tmp_path):
+    file = tmp_path / "shop.db"
+    await run_one(f"sqlite:///{file}")
+
+    async with Engine(f"sqlite:///{file}", registry=registry) as later:
+        types = [event.type for event in await later.handle("f").history()]
+        result = await later.handle("f").result()
+
+    rows = sqlite3.connect(file).execute("SELECT seq, body ->> 'type', body ->> 'location' FROM events").fetchall()
+    assert result == 12
+    assert [row[1] for row in rows] == types
+    assert rows[1] == (2, "activity_scheduled", "{1}")
+
+
+async def test_nothing_is_left_beside_the_file_when_all_is_closed(tmp_path):
+    await run_one(f"sqlite:///{tmp_path}/shop.db")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["shop.db"]
+
+
+async def test_a_temporary_store_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    await run_one("sqlite://")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("option", "level"), [("", 2), ("?synchronous=normal", 1), ("?synchronous=off", 0)])
+async def test_a_commit_is_synced_unless_the_url_says_otherwise(tmp_path, option, level):
+    store = open_store(f"sqlite:///{tmp_path}/a.db{option}", SystemClock(), name="n", lease=1000)
+
+    try:
+        assert isinstance(store, SqliteStore)
+        assert store._database._writing.execute("PRAGMA synchronous").fetchone()[0] == level
+        assert store._database._writing.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite:///a.db?sync=1", "sqlite:///a.db?synchronous=maybe"])
+def test_an_unknown_option_is_refused(url):
+    with pytest.raises(StoreError, match="the only option is synchronous"):
+        open_store(url, SystemClock(), name="n", lease=1000)
+
+
+def test_every_query_has_a_name_and_one_statement():
+    for name, sql in queries().items():
+        assert sql.count(";") == 1, name
+        assert sqlite3.complete_statement(sql), name
+
+
+def test_every_query_is_used_and_every_used_query_exists():
+    source = "".join(path.read_text() for path in Path("src/resurgam/store/sql").glob("*.py"))
+
+    assert [name for name in queries() if f'"{name}"' not in source] == []
+
+
+def test_a_file_that_is_not_a_database_is_named(tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("this is not a database, though it is long enough to look at " * 20)
+
+    with pytest.raises(StoreError, match=r"notes.txt: file is not a database: .*give the path of another one"):
+        opened(file)
+
+
+def test_a_file_of_a_newer_schema_is_left_alone(tmp_path):
+    file = tmp_path / "new.db"
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+
+    with pytest.raises(StoreError, match=r"schema version 99, this Resurgam knows 1; use a newer one"):
+        opened(file)
+
+    assert sqlite3.connect(file).execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(StoreError, match="does its folder exist"):
+        opened(tmp_path / "nowhere" / "a.db")
+
+
+async def test_a_damaged_entry_is_named_and_the_others_go_on(tmp_path, caplog):
+    """One row that cannot be read puts its own run aside, with the reason."""
+    file = tmp_path / "shop.db"
+    clock = ManualClock()
+    async with Engine(f"sqlite:///{file}", registry=registry, clock=clock, worker=False) as client:
+        await client.start(four, 1, id="broken")
+        await client.start(four, 2, id="fine")
+    damaged = sqlite3.connect(file)
+    damaged.execute(
+        "UPDATE events SET body = '{\"type\": \"nonsense\"}' WHERE execution_id = (SELECT execution_id FROM instances WHERE entity_id = 'broken')"
+    )
+    damaged.commit()
+    damaged.close()
+
+    async with Environment(
+        store=SqliteStore(file, clock, name="w", synchronous="OFF"), clock=clock, registry=registry
+    ) as env:
+        assert await env.finish(env.engine.handle("fine").result()) == 8
+        found = await env.engine.store.get("broken")
+        with pytest.raises(CorruptHistory, match=r"entry 1 of execution \w+ cannot be read"):
+            await env.engine.handle("broken").history()
+        await env.engine.store.close()
+
+    assert found is not None
+    assert found.dead is not None
+    assert "handed out 20 times without a commit; the last error: CorruptHistory" in found.dead
+
+
+async def test_a_database_that_somebody_else_holds_is_an_error_that_passes(tmp_path, monkeypatch):
+    monkeypatch.setattr("resurgam.store.sql.sqlite.BUSY_TIMEOUT", 0.0)
+    store = opened(tmp_path / "a.db")
+    other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(StoreError, match=r"database is locked: another program holds the database"):
+        await store.purge(["x"])
+    other.execute("ROLLBACK")
+
+    assert len(await store.purge(["x"])) == 1
+    other.close()
+    await store.close()
+
+
+async def test_a_full_disk_is_named_and_work_goes_on_when_there_is_room(tmp_path):
+    """The size limit of SQLite itself stands for the disk."""
+    store = opened(tmp_path / "a.db")
+    writing = store._database._writing
+    pages = writing.execute("PRAGMA page_count").fetchone()[0]
+    writing.execute(f"PRAGMA max_page_count = {pages}")
+    clock = ManualClock()
+
+    async with Engine(store, registry=registry, clock=clock, worker=False) as client:
+        with pytest.raises(StoreError, match=r"full: the disk is full; make room"):
+            await asyncio.gather(*(client.start(four, 1, tags={"t": "x" * 5000}) for _ in range(20)))
+        writing.execute("PRAGMA max_page_count = 1000000")
+        assert (await client.start(four, 1, id="later")).entity_id == "later"
+    await store.close()
+
+
+async def test_pieces_of_work_that_wait_together_share_a_transaction(tmp_path):
+    database = Database(tmp_path / "a.db")
+    writer = Writer(database)
+    begun: list[str] = []
+    database._writing.set_trace_callback(begun.append)
+
+    await asyncio.gather(*(writer.write(lambda session: session.all("count_dead")) for _ in range(10)))
+
+    assert begun.count("BEGIN IMMEDIATE") == 1
+    assert begun.count("COMMIT") == 1
+    writer.close()
+    database.close()
+
+
+async def test_a_piece_of_work_that_fails_does_not_take_the_others_with_it(tmp_path):
+    database = Database(tmp_path / "a.db")
+    writer = Writer(database)
+
+    def bad(session: object) -> None:
+        raise ZeroDivisionError
+
+    answers = await asyncio.gather(
+        writer.write(lambda session: 1), writer.write(bad), writer.write(lambda session: 2), return_exceptions=True
+    )
+
+    assert (answers[0], answers[2]) == (1, 2)
+    assert isinstance(answers[1], ZeroDivisionError)
+    writer.close()
+    database.close()
+
+
+def test_an_owner_is_alive_while_its_lock_is_held(tmp_path):
+    one, two = Owner(tmp_path / "a.db", "one"), Owner(tmp_path / "a.db", "two")
+
+    assert not one.is_dead("one")
+    assert not one.is_dead("two")
+    two.close()
+    assert one.is_dead("two")
+    assert one.is_dead("never was")
+    one.close()
+
+
+def test_an_owner_that_was_killed_is_dead(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from resurgam.store.sql.owner import Owner; "
+        "o = Owner(Path(sys.argv[1]), 'other'); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(["python3", "-c", code, str(tmp_path / "a.db")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_env()) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        one = Owner(tmp_path / "a.db", "one")
+        alive = one.is_dead("other")
+        other.kill()
+        other.wait()
+
+        assert not alive
+        assert one.is_dead("other")
+        one.close()
+
+
+def _env() -> dict[str, str]:
+    import sys
+
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(["src", *sys.path])}
+
+
+def test_the_schema_is_made_in_one_step_that_can_be_repeated(tmp_path):
+    Database(tmp_path / "a.db").close()
+    shutil.copy(tmp_path / "a.db", tmp_path / "b.db")
+    Database(tmp_path / "b.db").close()
+
+    assert len(migrations()) == 1
+    assert sqlite3.connect(tmp_path / "b.db").execute("PRAGMA user_version").fetchone() == (1,)
