@@ -57,6 +57,9 @@ class Engine:
             raise TypeError(f"registry is {registry!r}; it is a Registry")
         if milliseconds(grace) < 0:
             raise ValueError(f"grace is {grace!r}; it is 0 or more")
+        for option, value in (("max_activities", max_activities), ("cache_size", cache_size)):
+            if not isinstance(value, int):
+                raise TypeError(f"{option} is {value!r}; it is a whole number")
         if max_activities < 1 or cache_size < 0 or milliseconds(lease) < 1:
             raise ValueError("max_activities is at least 1, cache_size at least 0, and a lease longer than nothing")
         self._url = url
@@ -243,7 +246,7 @@ class Engine:
         cursor: str | None = None,
     ) -> Page:
         """Return a page of instances, newest first; its ``cursor`` leads to the next."""
-        if limit < 1:
+        if not isinstance(limit, int) or limit < 1:
             raise ValueError(f"limit is {limit}; it is at least 1")
         if since is not None and since.tzinfo is None:
             raise ValueError(f"since={since.isoformat()}: no time zone; use an aware datetime")

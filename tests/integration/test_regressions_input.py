@@ -29,11 +29,19 @@ async def listens(ctx: Context) -> str:
 
 
 CALLS = {
-    "set(5)": (lambda ctx: ctx.set(5, 1), TypeError, "the name of a State is 5; it must be a string"),
-    "set([])": (lambda ctx: ctx.set([], 1), TypeError, "the name of a State is []; it must be a string"),
-    "set(None)": (lambda ctx: ctx.set(None, 1), TypeError, "the name of a State is None; it must be a string"),
-    "clear(7)": (lambda ctx: ctx.clear(7), TypeError, "the name of a State is 7; it must be a string"),
-    "clear(None)": (lambda ctx: ctx.clear(None), TypeError, "the name of a State is None; it must be a string"),
+    "set(5)": (lambda ctx: ctx.set(5, 1), TypeError, "the key of a state is 5; it is a string that is not empty"),
+    "set([])": (lambda ctx: ctx.set([], 1), TypeError, "the key of a state is []; it is a string that is not empty"),
+    "set(None)": (
+        lambda ctx: ctx.set(None, 1),
+        TypeError,
+        "the key of a state is None; it is a string that is not empty",
+    ),
+    "clear(7)": (lambda ctx: ctx.clear(7), TypeError, "the key of a state is 7; it is a string that is not empty"),
+    "clear(None)": (
+        lambda ctx: ctx.clear(None),
+        TypeError,
+        "the key of a state is None; it is a string that is not empty",
+    ),
     "run(name=5)": (lambda ctx: ctx.run(int, name=5), TypeError, "is 5; it must be a string"),
     "branch(name=5)": (lambda ctx: ctx.branch(lambda _: None, name=5), TypeError, "is 5; it must be a string"),
     "branch(5)": (lambda ctx: ctx.branch(lambda _: 5), TypeError, "a coroutine was expected, got 5"),
@@ -336,7 +344,7 @@ def test_a_pause_that_is_past_is_none_at_all():
 @pytest.mark.parametrize("text", ["", "{", "{a}", "{1.}"])
 def test_what_is_no_location_is_refused(text):
     """The error shows how one is written."""
-    with pytest.raises(ValueError, match="not a location: .*; write it like {2, 1.1}"):
+    with pytest.raises(ValueError, match=r"not a location: .*; write it like \{2, 1\.1\}"):
         Location.parse(text)
 
 

@@ -352,10 +352,21 @@ async def test_an_instance_that_always_fails_is_put_aside_with_its_last_error(mo
     assert (await store.stats()).dead_instances == 1
 
 
+class CountingStore(MemoryStore):
+    """A store that counts how often work is asked for."""
+
+    claims = 0
+
+    async def claim(self, *args):
+        """Claim, and count it."""
+        self.claims += 1
+        return await super().claim(*args)
+
+
 async def test_a_parked_instance_that_then_always_fails_is_not_claimed_for_ever(monkeypatch):
     """Dead and parked at once, it is dead: a worker with nothing else to do rests."""
     clock = ManualClock()
-    store = MemoryStore(clock)
+    store = CountingStore(clock)
     async with Environment(store=store, clock=clock, registry=build(good=True)) as env:
         await env.start("waits", id="x")
     async with Environment(store=store, clock=clock, registry=build(good=False)) as env:
@@ -366,12 +377,17 @@ async def test_a_parked_instance_that_then_always_fails_is_not_claimed_for_ever(
         raise IndexError("boom")
 
     monkeypatch.setattr(Execution, "advance", fail)
-    async with Environment(store=store, clock=clock, registry=build(good=True)) as env:
-        await env.settle()
-        error = (await env.engine.handle("x").describe()).error
+    async with Engine(store, clock=clock, registry=build(good=True), grace=0) as engine:
+        for _ in range(500):
+            await asyncio.sleep(0)
+        error = (await engine.handle("x").describe()).error
+        before = store.claims
+        for _ in range(100):
+            await asyncio.sleep(0)
+        after = store.claims
 
-        assert env.engine.resting
     assert error == "handed out 20 times without a commit; the last error: IndexError('boom')"
+    assert after == before
 
 
 async def test_an_activity_that_nobody_answers_is_shown_in_the_description():

@@ -207,6 +207,7 @@ async def test_a_commit_that_fails_once_is_tried_again_and_nothing_is_done_twice
 
         assert result == [100, "parcel"]
         assert shop.done == {"charge": 1, "pack": 1}
+        assert world.passed <= 5 + 1  # the sleep and the pause before the next try, but not a lease
         assert world.leases == []
 
 

@@ -396,7 +396,7 @@ async def test_a_result_of_a_workflow_that_its_class_refuses_is_its_failure(kind
     own.workflow(make)
     async with Environment(registry=own) as env:
         handle = await env.start("make")
-        with pytest.raises(errors.WorkflowFailed, match="SerializationError: result of workflow 'make': .*cents"):
+        with pytest.raises(errors.WorkflowFailed, match=r"SerializationError: result of workflow 'make': .*cents"):
             await env.finish(handle.result())
 
 
@@ -428,6 +428,30 @@ async def test_clean_up_that_raises_a_base_exception_when_put_away_does_not_hold
     assert len(cleaned) == 100
 
 
+async def test_clean_up_that_raises_a_base_exception_does_not_escape_from_the_engine():
+    """Leaving the engine puts every cached coroutine and each of its strands away, whatever their clean-up raises."""
+    own = Registry()
+    cleaned = []
+
+    @own.workflow
+    async def bad(ctx: Context) -> None:
+        async def strand(signal: str) -> None:
+            try:
+                await ctx.listen(signal)
+            finally:
+                cleaned.append(signal)
+                raise Base("clean-up")
+
+        await asyncio.gather(strand("a"), strand("b"))
+
+    async with Environment(registry=own) as env:
+        for _ in range(3):
+            await env.start(bad)
+        assert cleaned == []
+
+    assert sorted(cleaned) == ["a", "a", "a", "b", "b", "b"]
+
+
 async def test_an_operation_that_swallows_cancellation_does_not_hold_the_engine(monkeypatch):
     """It is waited for a little, then left behind, and the engine closes."""
     monkeypatch.setattr("resurgam.worker.tasks._STUBBORN", 0.01)
@@ -449,7 +473,10 @@ async def test_an_operation_that_swallows_cancellation_does_not_hold_the_engine(
     env = Environment(registry=own, grace=0, patience=0.01)
     await env.__aenter__()
     await env.start(operates_for_ever)
-    await asyncio.wait_for(env.__aexit__(None, None, None), 5)
-
-    assert swallowed != []
+    leaving = asyncio.ensure_future(env.__aexit__(None, None, None))
+    left, _ = await asyncio.wait({leaving}, timeout=2)
     free.set()
+    await leaving
+
+    assert left == {leaving}
+    assert swallowed != []

@@ -43,6 +43,8 @@ class Client:
         definition = self._definition(workflow)
         if id is not None and (not isinstance(id, str) or not id):
             raise ValueError(f"id is {id!r}; it is a string that is not empty")
+        if queue is not None and (not isinstance(queue, str) or not queue):
+            raise ValueError(f"queue is {queue!r}; it is a name")
         if if_exists not in ("error", "attach"):
             raise ValueError(f"if_exists is {if_exists!r}; it is 'error' or 'attach'")
         started = self._started(definition, _input(definition, args), id, queue, _tags(tags))

@@ -180,5 +180,5 @@ def _revive(kind: type[BaseException], failure: Failure) -> BaseException | None
         error.__dict__.update(_read_fields(failure))
         error.__cause__ = _cause(failure)
         return error if str(error) == failure.message else None
-    except Exception:  # noqa: BLE001 -- any class of the user may refuse; the caller then falls back to RemoteError
+    except BaseException:  # noqa: BLE001 -- any class of the user may refuse; the caller then falls back to RemoteError
         return None

@@ -121,12 +121,14 @@ class Context:
 
     def set(self, key: str, value: object) -> None:
         """Keep a value in the workflow's durable state, where it can be read from outside too."""
+        _check_key(key)
         written = ANY.encode(value, f"state {key!r}")
         self._recorder.issue(events.StateSet, key, value=written, digest=_digest(written))
         self._recorder.variables[key] = written
 
     def clear(self, key: str) -> None:
         """Drop a value from the workflow's durable state."""
+        _check_key(key)
         self._recorder.issue(events.StateCleared, key)
         self._recorder.variables.pop(key, None)
 
@@ -237,6 +239,11 @@ def _activity(given: object, kwargs: dict[str, Any]) -> Activity[..., Any]:
     if given.signature is None and kwargs:
         raise DefinitionError(f"activity {given.name!r} is known by name only; give its arguments by position")
     return given
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, str) or not key:
+        raise TypeError(f"the key of a state is {key!r}; it is a string that is not empty")
 
 
 def _digest(written: Raw) -> str:

@@ -47,3 +47,13 @@ def _refuse(event: str, args: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_refuse)
+
+if sys.version_info < (3, 12):
+    # Before 3.12 starting a thread is not audited, so the one door that all threads pass is watched instead.
+    _start_thread = threading.Thread.start
+
+    def _start(self: threading.Thread) -> None:
+        _refuse("_thread.start_new_thread", ())
+        _start_thread(self)
+
+    threading.Thread.start = _start  # type: ignore[method-assign]

@@ -7,7 +7,6 @@ from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store.memory import MemoryStore
 from resurgam.store.protocol import Store
-from resurgam.store.sql.store import SqliteStore
 
 _KNOWN = "memory:// (gone with the process), sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:// (temporary)"
 
@@ -15,9 +14,13 @@ _KNOWN = "memory:// (gone with the process), sqlite:///relative.db, sqlite:////a
 def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
     """Return the store that *url* names, for the engine *name*. A claim holds for *lease* milliseconds."""
     parts = urlsplit(url)
+    if parts.fragment:
+        raise StoreError(f"{url!r}: write the # of a file's name as %23")
     if parts.scheme == "memory" and not (parts.netloc or parts.path or parts.query):
         return MemoryStore(clock, lease=lease)
     if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc:
+        from resurgam.store.sql.store import SqliteStore  # noqa: PLC0415 -- only who uses a store pays for its import
+
         return SqliteStore(_path(parts), clock, name=name, lease=lease, synchronous=_synchronous(url, parts))
     raise StoreError(f"no store for {url!r}; this version knows {_KNOWN}")
 

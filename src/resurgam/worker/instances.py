@@ -137,9 +137,10 @@ class InstanceRunner:
     async def _give_back(self, turn: Turn, error: Exception) -> None:
         """Release the lease of a turn that failed; should the store fail too, it runs out by itself."""
         await self._put_away(turn)
+        self._leases.drop(turn.lease)
         try:
             await self._store.release([Release(lease=turn.lease, failed=repr(error))])
-        except StoreError:
+        except Exception:
             logger.exception("the store failed; the lease of %s will run out", turn.claim.instance.entity_id)
 
     # Operations.
@@ -195,6 +196,11 @@ class InstanceRunner:
             if running.done():
                 del turn.operations[ref]
                 turn.inbox.append(Entry(None, running.result()))
-        [answer] = await self._store.extend([turn.lease])
+        try:
+            [answer] = await self._store.extend([turn.lease])
+        except StoreError:
+            # The answer of an operation is in hand; it goes into the next commit, with or without news.
+            logger.exception("the store failed at telling the news of %s", turn.claim.instance.entity_id)
+            return
         if isinstance(answer, Extended):
             turn.hear(answer)

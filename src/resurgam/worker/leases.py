@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from resurgam.core.clock import Clock
-from resurgam.core.errors import StoreError
 from resurgam.store.protocol import Store
 from resurgam.store.records import Lease, Refused
 from resurgam.worker.tasks import Tasks
@@ -75,7 +74,7 @@ class Leases:
         held = list(self._held.values())
         try:
             answers = await self._store.extend([h.lease for h in held])
-        except StoreError:
+        except Exception:  # whatever it is: to stop renewing would be to lose everything that is held
             logger.exception("the store failed at renewing leases; they may still hold, so it is tried again")
             answers = ()
         for one, answer in zip(held, answers, strict=False):

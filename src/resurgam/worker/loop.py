@@ -108,7 +108,9 @@ class Worker:
         """Wait a while before the store is asked again, or until the worker stops."""
         waiting = asyncio.ensure_future(pause(self._clock, PAUSE_AFTER_ERROR))
         freed = asyncio.ensure_future(self._freed.wait())
+        self._resting = True
         await asyncio.wait({waiting, freed}, return_when=asyncio.FIRST_COMPLETED)
+        self._resting = False
         for waiter in (waiting, freed):
             waiter.cancel()
 
@@ -174,6 +176,8 @@ class Worker:
             raise
         except Exception as error:
             logger.exception("running activity %r failed", task.request.name)
+            # Dropped first: should giving it back fail too, it must run out by itself.
+            self._leases.drop(lease)
             await self._store.release([Release(lease=lease, failed=repr(error))])
         self._leases.drop(lease)
 

@@ -5,7 +5,7 @@ import pytest
 from resurgam.core import errors
 from resurgam.core.location import Location
 from resurgam.core.outcome import ActivityRequest, Outcome
-from resurgam.core.retry import RetryPolicy
+from resurgam.core.retry import RetryRule
 from resurgam.core.state import Status
 
 
@@ -105,4 +105,4 @@ def test_an_outcome_is_empty_unless_told_otherwise():
         events=(), consumed=(), activities=(), withdrawals=(), status=Status.RUNNING, deactivated=False, wake_at=None
     )
     request = ActivityRequest(ref=2, name="a", queue="q", input=b"[]", entity_id="e")
-    assert (request.retry, request.timeout) == (RetryPolicy(), None)
+    assert (request.retry, request.timeout) == (RetryRule(), None)

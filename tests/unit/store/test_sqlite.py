@@ -232,7 +232,9 @@ def test_an_owner_that_was_killed_is_dead(tmp_path):
         "import sys; from pathlib import Path; from resurgam.store.sql.owner import Owner; "
         "o = Owner(Path(sys.argv[1]), 'other'); print('held', flush=True); sys.stdin.read()"
     )
-    with subprocess.Popen(["python3", "-c", code, str(tmp_path / "a.db")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_env()) as other:
+    with subprocess.Popen(
+        ["python3", "-c", code, str(tmp_path / "a.db")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_env()
+    ) as other:
         assert other.stdout is not None
         other.stdout.readline()
         one = Owner(tmp_path / "a.db", "one")

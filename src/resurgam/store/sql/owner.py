@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 
 class Owner:
@@ -17,16 +18,25 @@ class Owner:
     def __init__(self, database: Path, name: str) -> None:
         self.name = name
         self._folder = database.with_name(database.name + "-owners")
-        self._folder.mkdir(exist_ok=True)
-        self._path = self._folder / name
-        self._file = os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
+        self._path = self._file_of(name)
+        self._file = self._open()
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _file_of(self, name: str) -> Path:
+        return self._folder / quote(name, safe="")
+
+    def _open(self) -> int:
+        """Make the file; whoever closes last removes the folder, and may do so in between."""
+        while True:
+            self._folder.mkdir(exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                return os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
 
     def is_dead(self, name: str) -> bool:
         """Whether another owner's lock can be taken; then its file is removed."""
         if name == self.name:
             return False
-        path = self._folder / name
+        path = self._file_of(name)
         try:
             file = os.open(path, os.O_RDWR)
         except FileNotFoundError:

@@ -7,6 +7,7 @@ the disk is.
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,8 @@ T = TypeVar("T")
 
 BUSY_TIMEOUT: Final = 5.0
 """Seconds to wait for another process that is writing."""
+
+_MOMENT: Final = 0.02
 
 _REMEDIES: Final = (
     ("file is not a database", "the file is not an SQLite database; give the path of another one"),
@@ -57,11 +60,10 @@ class Database:
 
     def __init__(self, path: Path, *, synchronous: str = "FULL") -> None:
         self.path = path
-        self._failures = 0
         try:
-            self._writing = self._connect(synchronous)
+            self._writing = _patiently(lambda: self._connect(synchronous))
             _migrate(self._writing, path)
-            self._reading = self._connect(synchronous)
+            self._reading = _patiently(lambda: self._connect(synchronous))
         except sqlite3.Error as error:
             raise self.explain(error) from error
         self.writer = Session(self._writing)
@@ -120,6 +122,21 @@ class Database:
         self._writing.close()
 
 
+def _patiently(connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
+    """Connect, though another process may be making the same file at this very moment.
+
+    Going over to WAL takes a lock that SQLite does not wait for, whatever its timeout.
+    """
+    for _ in range(round(BUSY_TIMEOUT / _MOMENT)):
+        try:
+            return connect()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise
+            time.sleep(_MOMENT)
+    return connect()
+
+
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring the schema up to date; a file of a newer version is left alone."""
     steps = migrations()
@@ -142,7 +159,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _statements(script: str) -> list[str]:
-    """Split a script; `executescript` would commit the transaction that it must be part of."""
+    """Split a script; ``executescript`` would commit the transaction that it must be part of."""
     found, waiting = [], ""
     for line in script.splitlines(keepends=True):
         waiting += line

@@ -1,0 +1,1 @@
+"""The command ``resurgam``: parse, call the engine, print."""

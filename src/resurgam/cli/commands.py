@@ -1,0 +1,208 @@
+"""The commands that talk to workflows: each parses, calls the engine, and prints what it says."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from resurgam import Engine, Handle, Status
+from resurgam.cli import output
+from resurgam.core.codec import codec_for
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LONGEST = 1e9
+"""Seconds, thirty years: nobody waits longer for a result."""
+
+
+# What command lines are made of.
+
+
+def text(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Refuse a name or an id, or several, that is empty or no text."""
+    for part in value if isinstance(value, tuple) else () if value is None else (value,):
+        if not part:
+            raise click.BadParameter("it is empty", context, parameter)
+        _encode(context, parameter, part)
+    return value
+
+
+def _encode(context: click.Context, parameter: click.Parameter, value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:  # bytes of the command line that are not UTF-8
+        raise click.BadParameter(f"{value!r} is not UTF-8", context, parameter) from error
+
+
+def _json(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+    try:
+        return None if value is None else msgspec.json.decode(_encode(context, parameter, value))
+    except (msgspec.DecodeError, RecursionError) as error:
+        message = f"{value!r} is not JSON: {error}; a string has quotes, as in '\"approve\"'"
+        raise click.BadParameter(message, context, parameter) from error
+
+
+def _arguments(context: click.Context, parameter: click.Parameter, value: str | None) -> list[Any]:
+    """Return the arguments of a workflow: an array of them, or one value as the only one."""
+    read = [] if value is None else _json(context, parameter, value)
+    return read if isinstance(read, list) else [read]
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0 <= value <= _LONGEST:  # NaN is neither
+        raise click.BadParameter(f"{value} is not a number of seconds from 0 to {_LONGEST:g}", context, parameter)
+    if value is not None and not context.params.get("wait"):
+        raise click.UsageError("--timeout says how long to --wait; give both", context)
+    return value
+
+
+def _check_store(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+    if not value:
+        message = "no store is named: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db"
+        raise click.UsageError(message, context)
+    _encode(context, parameter, value)
+    return value
+
+
+def _read_tags(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in text(context, parameter, values)]
+    for key, equals, _ in pairs:
+        if not (key and equals):
+            raise click.BadParameter(f"{key + equals!r} is not of the form KEY=VALUE", context, parameter)
+    return {key: value for key, _, value in pairs}
+
+
+def with_store(function: F) -> F:
+    """Add the options that every command has."""
+    store = click.option(
+        "--store",
+        metavar="URL",
+        envvar="RESURGAM_STORE",
+        show_envvar=True,
+        callback=_check_store,
+        help="The store, as in sqlite:///shop.db.",
+    )
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    return store(as_json(function))
+
+
+def example(line: str) -> str:
+    """Return the end of a command's help, with a line to copy."""
+    return f"\b\nExample: {line}"
+
+
+_tags = click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, callback=_read_tags, help="Repeatable.")
+
+
+def _ask(store: str, question: Callable[[Engine], Awaitable[T]]) -> T:
+    """Open the store without serving it, and return what the engine answers."""
+
+    async def talk() -> T:
+        async with Engine(store, worker=False) as engine:
+            return await question(engine)
+
+    return asyncio.run(talk())
+
+
+# The commands.
+
+
+@click.command(epilog=example('resurgam start checkout \'[{"id": "o-1"}]\' --id o-1 --wait --store sqlite:///shop.db'))
+@click.argument("name", callback=text)
+@click.argument("arguments", metavar="[JSON]", required=False, callback=_arguments)
+@click.option("--id", callback=text, help="Your own id for it; one is made if there is none.")
+@click.option("--queue", callback=text, help="The queue whose workers run it.")
+@_tags
+@click.option("--wait", is_flag=True, is_eager=True, help="Wait for the result and print it.")
+@click.option("--timeout", type=float, metavar="SECONDS", callback=_seconds, help="How long to wait at most.")
+@with_store
+def start(  # noqa: PLR0913 -- each is an option of the command line
+    *,
+    store: str,
+    as_json: bool,
+    name: str,
+    arguments: list[Any],
+    id: str | None,
+    queue: str | None,
+    tags: dict[str, str],
+    wait: bool,
+    timeout: float | None,
+) -> None:
+    """Start the workflow NAME.
+
+    JSON is an array of its arguments, or one value as the only argument; write [[1, 2]] for a single list.
+    """
+
+    async def begin(engine: Engine) -> dict[str, Any]:
+        handle = await engine.start(name, *arguments, id=id, queue=queue, tags=tags)
+        ids = {"entity_id": handle.entity_id, "execution_id": handle.execution_id, "run_id": handle.run_id}
+        return ids | ({"result": await _result(handle, timeout)} if wait else {})
+
+    output.started(name, _ask(store, begin), as_json=as_json)
+
+
+async def _result(handle: Handle[Any], timeout: float | None) -> msgspec.Raw:
+    return codec_for(Any).encode(await handle.result(timeout))
+
+
+@click.command("list", epilog=example("resurgam list --status failed --tag shop=berlin --store sqlite:///shop.db"))
+@click.option("--status", type=click.Choice([status.value for status in Status]), help="Only those that stand so.")
+@click.option("--name", callback=text, help="Only those of this workflow.")
+@_tags
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many at most.")
+@click.option("--cursor", callback=text, help="Go on where the page before ended.")
+@with_store
+def list_(
+    *,
+    store: str,
+    as_json: bool,
+    status: str | None,
+    name: str | None,
+    tags: dict[str, str],
+    limit: int,
+    cursor: str | None,
+) -> None:
+    """List workflows, newest first."""
+    found = _ask(store, lambda e: e.list(status=status, name=name, tags=tags, limit=limit, cursor=cursor))
+    output.page(found, as_json=as_json)
+
+
+@click.command(epilog=example("resurgam show o-1 --store sqlite:///shop.db"))
+@click.argument("id", callback=text)
+@with_store
+def show(*, store: str, as_json: bool, id: str) -> None:
+    """Show where the workflow ID stands, and what it waits for."""
+    output.description(_ask(store, lambda engine: engine.handle(id).describe()), as_json=as_json)
+
+
+@click.command(epilog=example("resurgam history o-1 --store sqlite:///shop.db"))
+@click.argument("id", callback=text)
+@with_store
+def history(*, store: str, as_json: bool, id: str) -> None:
+    """Print everything that was recorded of the workflow ID."""
+    output.history(_ask(store, lambda engine: engine.handle(id).history()), as_json=as_json)
+
+
+@click.command(epilog=example("resurgam signal o-1 approve true --store sqlite:///shop.db"))
+@click.argument("id", callback=text)
+@click.argument("name", callback=text)
+@click.argument("value", metavar="[JSON]", required=False, callback=_json)
+@click.option("--id", "signal_id", callback=text, help="Its own id; the same one sent twice counts once.")
+@with_store
+def signal(*, store: str, as_json: bool, id: str, name: str, value: Any, signal_id: str | None) -> None:
+    """Send the signal NAME to the workflow ID, with a value or null."""
+    _ask(store, lambda engine: engine.handle(id).signal(name, value, id=signal_id))
+    output.told({"entity_id": id, "signal": name}, f"sent signal {name!r} to {id}", as_json=as_json)
+
+
+@click.command(epilog=example("resurgam cancel o-1 --reason 'out of stock' --store sqlite:///shop.db"))
+@click.argument("id", callback=text)
+@click.option("--reason", callback=text, help="Recorded in its history.")
+@with_store
+def cancel(*, store: str, as_json: bool, id: str, reason: str | None) -> None:
+    """Ask the workflow ID to stop; its code may clean up first."""
+    _ask(store, lambda engine: engine.handle(id).cancel(reason or ""))
+    output.told({"entity_id": id, "cancel": reason or ""}, f"asked {id} to stop", as_json=as_json)

@@ -1,0 +1,449 @@
+"""`resurgam demo`: an order whose worker is killed at random moments, and that is finished all the same."""
+
+import asyncio
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self
+from urllib.parse import quote, unquote, urlsplit
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from resurgam import Engine, Handle, Status
+from resurgam.cli import demo_shop as shop
+from resurgam.core import event as events
+from resurgam.core.command import ANSWERS
+from resurgam.core.errors import ResurgamError, WorkflowFailed
+from resurgam.runtime.system import SystemClock, new_id
+
+ORDER: Final = shop.Order("teapot", 4200)
+COURIERS: Final = ("Ada", "Grace", "Alan", "Edsger", "Barbara")
+LAST_START: Final = 17
+"""The number of the entry that schedules the last activity: a kill after it still hits a workflow that runs."""
+
+EFFECTS: Final = "effects.txt"
+PATIENCE: Final = 60.0
+"""Seconds after which something must be wrong."""
+
+_clock = SystemClock()
+
+
+class DemoFailed(Exception):
+    """The outcome is not what it must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What chance has decided: after which entry, and how many seconds later, each kill comes; and who the courier is."""
+
+    seed: int
+    kills: tuple[tuple[int, float], ...]
+    courier: str
+
+    @classmethod
+    def draw(cls, seed: int, kills: int) -> Self:
+        """Return the plan of a seed."""
+        chance = random.Random(seed)
+        after = sorted(chance.sample(range(2, LAST_START + 1), kills))
+        return cls(seed, tuple((entry, chance.uniform(0, 0.25)) for entry in after), chance.choice(COURIERS))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the timeline: an entry of the history, or something that happened beside it."""
+
+    seq: str
+    elapsed: float
+    type: str
+    place: str = ""
+    name: str = ""
+    style: str = ""
+
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """Return the columns."""
+        return self.seq, f"{self.elapsed:.2f} s", self.type, self.place, self.name
+
+
+class View(Protocol):
+    """Where the demo shows itself."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+    def row(self, row: Row) -> None:
+        """Show one more line of the timeline."""
+        ...
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line outside of the timeline."""
+        ...
+
+
+class PlainView:
+    """Prints each line as it comes."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+    def row(self, row: Row) -> None:
+        """Print one line of the timeline."""
+        seq, elapsed, kind, place, name = row.cells()
+        click.echo(f"{seq:>3}  {elapsed:>8}  {kind:<20}  {place:<6}  {name}".rstrip())
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line."""
+        click.echo(text)
+
+
+class LiveView:
+    """A table that grows in its place; of a long one the end is shown until it is complete."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._rows: list[Row] = []
+        self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._live.update(self._table(self._rows), refresh=False)
+        self._live.__exit__(kind, error, traceback)
+
+    def row(self, row: Row) -> None:
+        """Add a line to the table."""
+        self._rows.append(row)
+        room = max(1, self._console.height - 6)
+        self._live.update(self._table(self._rows[-room:]), refresh=True)
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line, above the table while that grows."""
+        self._console.print(Text(text, style=style), soft_wrap=True)
+
+    def _table(self, rows: Sequence[Row]) -> Table:
+        table = Table(title="what is recorded", title_justify="left", expand=False)
+        table.add_column("seq", justify="right", no_wrap=True)
+        table.add_column("elapsed", justify="right", no_wrap=True)
+        for title in ("type", "place", "name"):
+            table.add_column(title, no_wrap=True, min_width=6)
+        for row in rows:
+            table.add_row(*map(Text, row.cells()), style=row.style)
+        return table
+
+
+class Shopkeeper:
+    """The worker process: started, killed, started again."""
+
+    def __init__(self, url: str, queue: str, folder: Path) -> None:
+        self._url = url
+        self._queue = queue
+        self._log = folder / "worker.log"
+        self.effects = folder / EFFECTS
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process that works now, or did last."""
+        return 0 if self._process is None else self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the process has ended; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def serving(self) -> bool:
+        """Whether the process has opened the store."""
+        return any(pid == self.pid for pid, _ in shop.read_effects(self.effects, shop.SERVING))
+
+    def start(self) -> None:
+        """Start a worker in a session of its own: Ctrl-C in the terminal is for the demo, which sees to the rest."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 -- this Python, and a URL as one argument
+                [sys.executable, "-m", "resurgam.cli.demo_shop", self._url],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, shop.EFFECTS: str(self.effects), shop.QUEUE: self._queue},
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """End the process with SIGKILL, and wait until it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def last_words(self) -> str:
+        """Return the last line of what the workers have written."""
+        lines = self._log.read_text("utf-8", "replace").split("\n") if self._log.exists() else []
+        return next((line for line in reversed(lines) if line.strip()), "it said nothing")
+
+
+class Demo:
+    """Follows one order to its end, and makes trouble on the way."""
+
+    def __init__(self, view: View, plan: Plan, handle: Handle[shop.Shipped], keeper: Shopkeeper) -> None:
+        self._view = view
+        self.plan = plan
+        self.handle = handle
+        self._keeper = keeper
+        self._kills = list(plan.kills)
+        self._strike_at: float | None = None
+        self._courier_at: float | None = None
+        self._courier_sent = False
+        self._deaths = 0
+        self._stillborn = 0
+        self.history: list[events.Event] = []
+        self.killed = 0
+
+    async def follow(self) -> None:
+        """Show the history as it grows, until it is complete."""
+        end = time.monotonic() + PATIENCE
+        self._keeper.start()
+        try:
+            while not await self._complete():
+                if time.monotonic() > end:
+                    waiting = ", ".join((await self.handle.describe()).waiting_for)
+                    raise DemoFailed(f"the order is not finished after {PATIENCE:g} s; it waits for {waiting}")
+                await self._send_courier()
+                await self._replace_dead()
+                await self._strike()
+                await asyncio.sleep(0.02)
+        finally:
+            self._keeper.kill()
+
+    async def _complete(self) -> bool:
+        """Take in what is new, and tell whether more can come."""
+        history = await self.handle.history()
+        for event in history[len(self.history) :]:
+            self._view.row(_row(event, history))
+        self.history = history
+        return isinstance(history[-1], events.WorkflowDeactivated)
+
+    async def _send_courier(self) -> None:
+        """Send the signal a moment after the workflow has begun to wait for it."""
+        if self._courier_sent or not any(isinstance(event, events.ListenStarted) for event in self.history):
+            return
+        now = time.monotonic()
+        if self._courier_at is None:
+            self._courier_at = now + 0.3
+        if now >= self._courier_at:
+            self._courier_sent = True
+            await self.handle.signal("courier", self.plan.courier)
+
+    async def _strike(self) -> None:
+        """Kill the worker if the time of the next kill has come, and start another."""
+        if not self._kills or len(self.history) < self._kills[0][0] or not self._keeper.serving:
+            return
+        now = time.monotonic()
+        if self._strike_at is None:
+            self._strike_at = now + self._kills[0][1]
+        if now >= self._strike_at:
+            self._keeper.kill()
+            self._kills.pop(0)
+            self._strike_at = None
+            self.killed += 1
+            await self._restart("KILLED", f"worker {self._keeper.pid} by SIGKILL")
+
+    async def _replace_dead(self) -> None:
+        """Start another worker if somebody else has killed ours; one that cannot live is no use."""
+        code = self._keeper.exit_code
+        if code is None:
+            return
+        self._deaths += 1
+        self._stillborn = 0 if self._keeper.serving else self._stillborn + 1
+        if self._stillborn >= 3 or self._deaths > 20:
+            raise DemoFailed(f"the worker ends by itself, with code {code}: {self._keeper.last_words()}")
+        await self._restart("DIED", f"worker {self._keeper.pid} by {_cause(code)}, not by the demo")
+
+    async def _restart(self, what: str, how: str) -> None:
+        ended = await self._complete()  # what the dead one had still recorded stands above the line
+        elapsed = (_clock.now() - self.history[0].at) / 1000
+        self._view.row(Row("", elapsed, what, name=how, style="bold red"))
+        if not ended:
+            self._keeper.start()
+
+
+def _cause(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _row(event: events.Event, history: Sequence[events.Event]) -> Row:
+    """Return the line of an entry; an answer is shown with the place and the name of what it answers."""
+    about = event if event.ref is None else history[event.ref - 1]
+    style = "green" if event.ref else "bold" if event.type.startswith("workflow_") else ""
+    elapsed = (event.at - history[0].at) / 1000
+    return Row(str(event.seq), elapsed, event.type, str(about.location or ""), about.name or "", style)
+
+
+def check(history: Sequence[events.Event], done: Counter[str]) -> None:
+    """Raise `DemoFailed` unless each command is answered once, ``seq`` has no gap, and every effect is there."""
+    if [event.seq for event in history] != list(range(1, len(history) + 1)):
+        raise DemoFailed(f"the history has a gap or a double: {[event.seq for event in history]}")
+    settling = tuple(kind for kinds in ANSWERS.values() for kind in kinds)
+    answers = Counter(event.ref for event in history if isinstance(event, settling))
+    asked = commands(history)
+    wrong = [command for command in asked if answers[command.seq] != 1]
+    if wrong:
+        seq = wrong[0].seq
+        raise DemoFailed(f"entry {seq} ({wrong[0].type}) was answered {answers[seq]} times")
+    if stray := answers.keys() - {command.seq for command in asked}:
+        raise DemoFailed(f"there are answers to entries {sorted(map(str, stray))}, which ask for nothing")
+    if missing := [step for step in shop.steps() if not done[step]]:
+        raise DemoFailed(f"recorded, but never done: {', '.join(missing)}")
+
+
+def commands(history: Sequence[events.Event]) -> list[events.Event]:
+    """Return the entries that want an answer."""
+    asking = tuple(kind for kind, answers in ANSWERS.items() if answers)
+    return [event for event in history if isinstance(event, asking)]
+
+
+async def _outcome(handle: Handle[shop.Shipped], plan: Plan) -> shop.Shipped:
+    """Return the result, if it is the one that must come out."""
+    result = await handle.result(timeout=5)
+    status = (await handle.describe()).status
+    if status is not Status.COMPLETED:
+        raise DemoFailed(f"the workflow is {status}, not completed")
+    if result != (wanted := shop.expected(ORDER, plan.courier)):
+        raise DemoFailed(f"the result is {result}, not {wanted}")
+    return result
+
+
+def _runs(started: Counter[str], done: Counter[str]) -> list[str]:
+    """Return which activities ran once, and which were run again."""
+    once = [step for step in shop.steps() if started[step] == 1]
+    again = [
+        f"ran again   {step}: started {_times(started[step])}, its effect happened {_times(done[step])}"
+        for step in shop.steps()
+        if started[step] > 1
+    ]
+    return [f"ran once    {', '.join(once) or 'nothing'}", *(again or ["ran again   nothing"])]
+
+
+def _times(number: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(number, f"{number} times")
+
+
+async def _play(url: str, view: View, plan: Plan, folder: Path) -> None:
+    """Run the demo, and raise unless everything came out right."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    began = time.monotonic()
+    async with Engine(url, registry=shop.registry, worker=False) as engine:
+        order_id = f"order-{new_id(_clock.now())[-6:].lower()}"
+        handle = await engine.start(shop.demo_order, ORDER, id=order_id, queue=order_id)
+        demo = Demo(view, plan, handle, Shopkeeper(url, order_id, folder))
+        try:
+            with view:
+                await demo.follow()
+            for line in _judge(demo, await _outcome(handle, plan), folder / EFFECTS):
+                view.say(line)
+        finally:
+            _where(view, url, order_id, folder)
+    view.say(f"all is well after {time.monotonic() - began:.1f} s", "bold green")
+
+
+def _judge(demo: Demo, result: shop.Shipped, effects: Path) -> list[str]:
+    """Return what there is to say of an order that came out right."""
+    order_id = demo.handle.entity_id
+    started, done = (
+        Counter(step for _, step in shop.read_effects(effects, kind, order_id)) for kind in (shop.STARTED, shop.DONE)
+    )
+    check(demo.history, done)
+    number = len(demo.history)
+    return [
+        f"result      {result.reservation}, {', '.join(result.parcels)}, courier {result.courier}, {result.receipt}",
+        f"kills       {demo.killed} of {len(demo.plan.kills)} planned",
+        f"history     {number} events, seq 1 to {number} without a gap",
+        f"answers     {len(commands(demo.history))} commands, each answered exactly once, none twice",
+        *_runs(started, done),
+    ]
+
+
+def _where(view: View, url: str, order_id: str, folder: Path) -> None:
+    view.say(f"database    {Path(unquote(urlsplit(url).path[1:])).absolute()}")
+    view.say(f"effects     {folder / EFFECTS}")
+    view.say(f"look at it  resurgam history {order_id} --store {shlex.quote(url)}")
+
+
+def _check_store(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
+    """Refuse a store that two processes cannot share."""
+    if url is not None and (urlsplit(url).scheme != "sqlite" or len(urlsplit(url).path) < 2):
+        raise click.BadParameter(f"{url!r}: the demo needs a file that two processes share: sqlite:///shop.db")
+    return url
+
+
+def _view(*, plain: bool) -> View:
+    console = Console()
+    live = not plain and sys.stdout.isatty() and not console.is_dumb_terminal
+    return LiveView(console) if live else PlainView()
+
+
+def _attempt(play: Callable[[], None]) -> int:
+    """Return the exit code, and say in one line what went wrong."""
+    try:
+        play()
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        click.echo("stopped; the worker is gone, the order stays in the database as it is", err=True)
+        return 130
+    except (DemoFailed, ResurgamError) as error:
+        cause = f": {error.__cause__}" if isinstance(error, WorkflowFailed) else ""
+        click.echo(f"the demo failed: {error}{cause}".replace("\n", " "), err=True)
+        return 1
+    return 0
+
+
+@click.command("demo")
+@click.option("--store", metavar="URL", callback=_check_store, help="A SQLite store; by default a new file, kept.")
+@click.option("--seed", type=int, help="Decides when the kills come; by default another one each time.")
+@click.option(
+    "--kills", type=click.IntRange(0, 8), default=2, show_default=True, help="How often the worker is killed."
+)
+@click.option("--plain", is_flag=True, help="Print lines as they come, without a live view.")
+def demo_command(store: str | None, seed: int | None, kills: int, *, plain: bool) -> None:
+    """Run an order whose worker is killed at random moments, and watch it finish."""
+    plan = Plan.draw(random.SystemRandom().randrange(1_000_000) if seed is None else seed, kills)
+    folder = Path(tempfile.mkdtemp(prefix="resurgam-demo-"))
+    url = store or f"sqlite:///{quote(str(folder / 'demo.db'))}"
+    view = _view(plain=plain)
+    view.say(f"seed        {plan.seed} (again: resurgam demo --seed {plan.seed} --kills {kills})")
+    code = _attempt(lambda: asyncio.run(_play(url, view, plan, folder)))
+    with suppress(OSError):
+        sys.stdout.flush()
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    demo_command()

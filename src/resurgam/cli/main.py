@@ -1,0 +1,65 @@
+"""The group of commands, and the one place where an error becomes a line and an exit code."""
+
+import importlib
+from typing import Any
+
+import click
+
+from resurgam.cli import commands
+from resurgam.cli.output import one_line
+from resurgam.cli.worker import worker
+from resurgam.errors import ResurgamError
+
+
+class Refusal(click.ClickException):
+    """A command line that cannot be understood: one line, and exit code 2."""
+
+    exit_code = 2
+
+
+class Group(click.Group):
+    """Commands whose errors are one line each on stderr: exit code 2 for usage, 1 for a failure."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            path = ctx.command_path if error.ctx is None else error.ctx.command_path
+            raise Refusal(one_line(f"{error.format_message().rstrip('.')} (see {path} --help)")) from error
+        except ResurgamError as error:
+            raise click.ClickException(one_line(str(error))) from error
+
+
+@click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="resurgam", message="%(prog)s %(version)s")
+def main() -> None:
+    """Durable workflows: run workers, start workflows, and see what became of them.
+
+    \b
+    Example: resurgam list --store sqlite:///shop.db
+    """  # noqa: D301 -- \b is the sign by which click leaves a paragraph as it stands
+
+
+@main.command(
+    add_help_option=False, context_settings={"ignore_unknown_options": True}, short_help="Watch workflows survive."
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def demo(context: click.Context, arguments: tuple[str, ...]) -> None:
+    """Hand everything to the demonstration, which is imported only now."""
+    command: click.Command = importlib.import_module("resurgam.cli.demo").demo_command
+    with command.make_context(context.info_name, list(arguments), parent=context.parent) as inner:
+        command.invoke(inner)
+
+
+for command in (
+    worker,
+    commands.start,
+    commands.list_,
+    commands.show,
+    commands.history,
+    commands.signal,
+    commands.cancel,
+):
+    main.add_command(command)

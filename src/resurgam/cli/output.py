@@ -1,0 +1,183 @@
+"""What commands print: tables for people, JSON for programs."""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from resurgam.client.handle import Description
+from resurgam.core.errors import describe
+from resurgam.core.event import Event, Failure
+from resurgam.store.records import Instance, Page
+
+_LIST = ("ID", "NAME", "STATUS", "QUEUE", "CREATED", "CLOSED", "TAGS")
+_HISTORY = ("SEQ", "TIME", "TYPE", "LOCATION", "NAME", "VALUE")
+_VALUES = ("input", "result", "value", "failure", "diagnosis", "reason", "names", "signals", "winner", "size")
+_MOMENTS = ("deadline", "next_at")
+_WIDEST = 60
+"""Characters shown of a value in a table; ``--json`` has all of it."""
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line that a terminal shows as it is, whatever a user has put into it."""
+    joined = " ".join(filter(None, map(str.strip, text.splitlines())))
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+
+
+def document(content: object) -> None:
+    """Print one JSON document."""
+    click.echo(msgspec.json.encode(content))
+
+
+def told(content: object, text: str, *, as_json: bool) -> None:
+    """Print that something was done: a line for people, or a document."""
+    if as_json:
+        document(content)
+    else:
+        click.echo(one_line(text))
+
+
+def started(name: str, content: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the ids of a workflow that has begun, and its result if that was waited for."""
+    told(content, f"started {name} as {content['entity_id']} (run {content['run_id']})", as_json=as_json)
+    if "result" in content and not as_json:
+        click.echo(bytes(content["result"]))
+
+
+def page(found: Page, *, as_json: bool) -> None:
+    """Print a page of workflows."""
+    if as_json:
+        document({"instances": [_instance(i) for i in found.instances], "cursor": found.cursor})
+        return
+    rows = [
+        (i.entity_id, i.name, i.status, i.queue, _time(i.created_at), _time(i.closed_at), _tags(i.tags))
+        for i in found.instances
+    ]
+    _table(_LIST, rows)
+    if found.cursor is not None:
+        click.echo(f"there are more: --cursor {found.cursor}")
+
+
+def description(found: Description, *, as_json: bool) -> None:
+    """Print where a workflow stands."""
+    if as_json:
+        fields = {name: getattr(found, name) for name in Description.__dataclass_fields__}
+        document(fields | {"error": _error(found.error)})
+        return
+    rows: list[tuple[str, str]] = [
+        ("id", found.entity_id),
+        ("name", found.name),
+        ("status", found.status),
+        ("queue", found.queue),
+        ("created", found.created_at.isoformat(sep=" ", timespec="milliseconds")),
+        ("closed", found.closed_at.isoformat(sep=" ", timespec="milliseconds") if found.closed_at else ""),
+        ("execution", found.execution_id),
+        ("run", found.run_id),
+        ("tree", found.tree_id),
+        ("attempt", f"{found.attempt} of generation {found.generation}"),
+        ("history", f"{found.history_length} entries"),
+        ("tags", _tags(found.tags)),
+        *(("waits for", what) for what in found.waiting_for),
+        *_links(found.error, "error"),
+    ]
+    _table(None, [row for row in rows if row[1]])
+
+
+def history(events: Iterable[Event], *, as_json: bool) -> None:
+    """Print a history: a table, or each event as a line of JSON, the form it has on disk."""
+    if as_json:
+        for event in events:
+            click.echo(event.to_json())
+        return
+    rows = [(str(e.seq), _time(e.at, "milliseconds"), e.type, _place(e), e.name or "", _value(e)) for e in events]
+    _table(_HISTORY, rows)
+
+
+def _instance(instance: Instance) -> dict[str, object]:
+    """Return what is known of an instance with its times as `description` has them."""
+    fields = msgspec.structs.asdict(instance)
+    return fields | {name: _moment(fields[name]) for name in ("created_at", "closed_at", "wake_at")}
+
+
+def _moment(at: int | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
+
+
+def _time(at: int | None, precision: str = "seconds") -> str:
+    moment = _moment(at)
+    return "" if moment is None else moment.replace(tzinfo=None).isoformat(sep=" ", timespec=precision) + "Z"
+
+
+def _tags(tags: dict[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in sorted(tags.items()))
+
+
+def _place(event: Event) -> str:
+    """Return the place of a command, or which entry an answer belongs to."""
+    if event.location is not None:
+        return str(event.location)
+    return "" if event.ref is None else f"of {event.ref}"
+
+
+def _value(event: Event) -> str:
+    """Return the one value that matters most of an event, cut to fit."""
+    for name in (*_VALUES, *_MOMENTS):
+        value = getattr(event, name, None)
+        if value not in (None, ""):
+            text = _time(value, "milliseconds") if name in _MOMENTS else _text(value)
+            return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
+    return ""
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Failure):
+        return f"{value.type}: {value.message}"
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _error(error: BaseException | str | None) -> object:
+    """Return an error with its cause chain, and the members of a group, as JSON can hold it."""
+    if not isinstance(error, BaseException):
+        return error
+    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    text = describe(error)
+    return {"error": text, "cause": _error(error.__cause__), "members": [_error(member) for member in members]}
+
+
+def _links(error: BaseException | str | None, label: str) -> Iterator[tuple[str, str]]:
+    """Yield a line for an error and for each of those that led to it."""
+    if not isinstance(error, BaseException):
+        yield label, error or ""
+        return
+    yield label, describe(error)
+    for member in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+        yield from _links(member, "member")
+    yield from _links(error.__cause__, "caused by")
+
+
+def _table(headings: Sequence[str] | None, rows: Iterable[Sequence[str]]) -> None:
+    """Print rows in columns: with rich on a terminal, elsewhere as plain text."""
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _rich(headings, cells)
+        return
+    lines = [list(headings), *cells] if headings else cells
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for row in lines:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _rich(headings: Sequence[str] | None, cells: Iterable[Sequence[str]]) -> None:
+    from rich.console import Console  # noqa: PLC0415 -- takes longer to import than all the rest; only people need it
+    from rich.table import Table  # noqa: PLC0415 -- as above
+    from rich.text import Text  # noqa: PLC0415 -- as above
+
+    table = Table(box=None, show_header=headings is not None, header_style="bold", pad_edge=False)
+    for heading in headings or ("", ""):
+        table.add_column(heading, overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console(highlight=False).print(table)

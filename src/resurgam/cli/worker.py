@@ -1,0 +1,122 @@
+"""The command that serves queues: imports the user's module, and runs an engine until it is asked to stop."""
+
+import asyncio
+import importlib
+import importlib.util
+import signal
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+import click
+
+from resurgam import Engine
+from resurgam.cli import output
+from resurgam.cli.commands import example, text, with_store
+
+_OURS = str(Path(__file__).parents[1])
+
+
+@click.command(epilog=example("resurgam worker shop.py --queue default --processes 4 --store sqlite:///shop.db"))
+@click.argument("module", callback=text)
+@click.option(
+    "--queue", "queues", callback=text, multiple=True, default=["default"], show_default=True, help="Repeatable."
+)
+@click.option("--processes", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many to run.")
+@with_store
+def worker(*, store: str, as_json: bool, module: str, queues: tuple[str, ...], processes: int) -> None:
+    """Serve queues with the workflows and activities of MODULE, a dotted name or the path of a .py file.
+
+    SIGTERM or Ctrl-C ends it: what runs may finish, the rest is released for others.
+    """
+    load(module)
+    if processes == 1:
+        asyncio.run(_serve(store, queues, as_json=as_json))
+        return
+    command = [
+        sys.executable,
+        "-m",
+        "resurgam",
+        "worker",
+        f"--store={store}",
+        *(f"--queue={queue}" for queue in queues),
+    ]
+    worst = asyncio.run(_supervise([*command, *["--json"] * as_json, "--", module], processes))
+    click.get_current_context().exit(worst)
+
+
+async def _serve(store: str, queues: tuple[str, ...], *, as_json: bool) -> None:
+    async with Engine(store, queues=queues) as engine:
+        ready = f"serving queue{'s' * (len(queues) > 1)} {', '.join(queues)} of {store}; stop with Ctrl-C"
+        # Said a moment later: by then `run` hears signals, and whoever has read the line may send one.
+        asyncio.get_running_loop().call_soon(
+            lambda: output.told({"queues": queues, "store": store}, ready, as_json=as_json)
+        )
+        await engine.run()
+
+
+async def _supervise(command: list[str], processes: int) -> int:
+    """Run a command several times at once, pass signals on, and return the worst exit code."""
+    children: list[subprocess.Popen[bytes]] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, _pass_on, number, children)
+    children.extend(_spawn(command) for _ in range(processes))
+    codes = await asyncio.gather(*(asyncio.to_thread(child.wait) for child in children))
+    return max(code if code >= 0 else 128 - code for code in codes)
+
+
+def _spawn(command: list[str]) -> subprocess.Popen[bytes]:
+    # A group of its own: Ctrl-C reaches it through us alone, once.
+    return subprocess.Popen(command, process_group=0)  # noqa: S603 -- the command is this very program
+
+
+def _pass_on(number: int, children: list[subprocess.Popen[bytes]]) -> None:
+    for child in children:
+        child.send_signal(number)
+
+
+def load(module: str) -> ModuleType:
+    """Import the user's module; what goes wrong is one line that says where."""
+    try:
+        if module.endswith(".py"):
+            return _load_file(Path(module).absolute())
+        sys.path.insert(0, str(Path.cwd()))
+        return importlib.import_module(module)
+    except click.ClickException:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise click.BadParameter(f"there is no module {module!r} in {Path.cwd()}", param_hint="MODULE") from error
+        raise _cannot_import(module, error) from error
+    except (Exception, SystemExit) as error:
+        raise _cannot_import(module, error) from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise click.BadParameter(f"there is no file {path}", param_hint="MODULE")
+    taken = sys.modules.get(path.stem)
+    if taken is not None and getattr(taken, "__file__", None) != str(path):
+        raise click.BadParameter(f"{path}: Python has a module {path.stem!r}; rename the file", param_hint="MODULE")
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _cannot_import(module: str, error: BaseException) -> click.ClickException:
+    """Return the error of a module that fails while it is imported, with the line of the user's code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if not f.filename.startswith((_OURS, "<frozen"))]
+    places = [f"{frame.filename}:{frame.lineno}: {frame.line}: " for frame in theirs[-1:]]
+    if isinstance(error, SyntaxError):
+        places = [f"{error.filename}:{error.lineno}: {(error.text or '').strip()}: "]
+    reason = error.msg if isinstance(error, SyntaxError) else str(error)
+    return click.ClickException(
+        output.one_line(f"cannot import {module}: {''.join(places)}{type(error).__name__}: {reason}")
+    )

@@ -1,0 +1,186 @@
+"""`resurgam demo` as a person runs it: a process of its own, whose workers are killed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from resurgam import Engine
+from resurgam.cli import demo as demo_module
+from resurgam.core import event as events
+from resurgam.core.location import Location
+
+ROOT = Path(__file__).parents[2]
+ACTIVITIES = ("reserve_stock", "charge_card", "pack_parcel 1", "pack_parcel 2", "pack_parcel 3", "send_receipt")
+
+
+def start(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """Start the demo; its temporary files go to *folder*."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "resurgam.cli.demo", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(folder)},
+    )
+
+
+def workers(folder: Path) -> list[int]:
+    """Return every worker that any demo in *folder* has ever had, from what they wrote."""
+    files = folder.glob("resurgam-demo-*/effects.txt")
+    lines = [line.split("\t") for file in files for line in file.read_text().splitlines()]
+    return sorted({int(line[1]) for line in lines})
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_for(condition, seconds: float = 15) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("kills", [0, 2])
+@pytest.mark.parametrize("seed", [1, 7])
+def test_the_order_is_finished_however_often_its_worker_is_killed(tmp_path, seed, kills):
+    began = time.monotonic()
+    done = start(tmp_path, "--seed", str(seed), "--kills", str(kills))
+    out, err = done.communicate(timeout=30)
+
+    assert (done.returncode, err) == (0, ""), out + err
+    assert time.monotonic() - began < 30
+    assert f"seed        {seed} " in out
+    assert len(re.findall(r"KILLED .* worker \d+ by SIGKILL", out)) == kills
+    assert f"kills       {kills} of {kills} planned" in out
+    assert "each answered exactly once, none twice" in out
+    assert re.search(r"history     20 events, seq 1 to 20 without a gap", out)
+    assert re.search(r"^look at it  resurgam history order-\w+ --store sqlite:////", out, re.MULTILINE)
+    assert "all is well" in out
+    database = re.search(r"^database    (.+)$", out, re.MULTILINE)
+    assert database is not None
+    assert Path(database[1]).exists()
+    assert all(name in out for name in ACTIVITIES)
+    assert len(workers(tmp_path)) == kills + 1
+    assert not any(map(alive, workers(tmp_path)))
+
+
+@pytest.mark.timeout(60)
+def test_without_kills_nothing_runs_twice(tmp_path):
+    out, _ = start(tmp_path, "--kills", "0").communicate(timeout=30)
+
+    assert f"ran once    {', '.join(ACTIVITIES)}\n" in out
+    assert "ran again   nothing\n" in out
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_it_leaves_no_process_behind(tmp_path, number):
+    demo = start(tmp_path, "--kills", "0")
+    wait_for(lambda: workers(tmp_path))
+    demo.send_signal(number)
+    _, err = demo.communicate(timeout=15)
+
+    assert demo.returncode == 130
+    assert err.startswith("stopped; ")
+    assert not any(map(alive, workers(tmp_path)))
+
+
+@pytest.mark.timeout(60)
+def test_a_worker_that_somebody_else_kills_is_replaced(tmp_path):
+    demo = start(tmp_path, "--kills", "0")
+    wait_for(lambda: workers(tmp_path))
+    [victim] = workers(tmp_path)
+    os.kill(victim, signal.SIGKILL)
+    out, _ = demo.communicate(timeout=30)
+
+    assert demo.returncode == 0
+    assert f"worker {victim} by SIGKILL, not by the demo" in out
+    assert len(workers(tmp_path)) == 2
+
+
+@pytest.mark.timeout(60)
+def test_a_demo_that_is_killed_takes_its_worker_along(tmp_path):
+    demo = start(tmp_path, "--kills", "0")
+    wait_for(lambda: workers(tmp_path))
+    demo.kill()
+    demo.communicate(timeout=15)
+
+    wait_for(lambda: not any(map(alive, workers(tmp_path))))
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite://", "shop.db"])
+def test_a_store_that_cannot_be_shared_is_refused(tmp_path, url):
+    demo = start(tmp_path, "--store", url)
+    _, err = demo.communicate(timeout=30)
+
+    assert demo.returncode == 2
+    assert "two processes share" in err
+
+
+def test_a_store_that_cannot_be_opened_is_one_line(tmp_path):
+    demo = start(tmp_path, "--store", f"sqlite:///{tmp_path}/nowhere/shop.db")
+    _, err = demo.communicate(timeout=30)
+
+    assert demo.returncode == 1
+    assert err.startswith("the demo failed: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.timeout(60)
+async def test_two_demos_share_a_store_and_leave_each_other_alone(tmp_path):
+    url = f"sqlite:///{tmp_path}/shop.db"
+    async with Engine(url, worker=False):
+        pass  # the file is there before the two of them come
+    first, second = (start(tmp_path, "--store", url, "--kills", "1", "--seed", seed) for seed in ("1", "2"))
+    outs = [demo.communicate(timeout=30) for demo in (first, second)]
+
+    assert (first.returncode, second.returncode) == (0, 0), outs
+
+
+def timer(seq: int) -> events.Event:
+    return events.TimerStarted(seq=seq, location=Location.parse("{1}"), command="Timer(0)", deadline=0)
+
+
+EVERYTHING = Counter(ACTIVITIES)
+
+
+@pytest.mark.parametrize(
+    ("history", "done", "complaint"),
+    [
+        ([timer(1), events.TimerFired(seq=3, ref=1)], EVERYTHING, "gap"),
+        ([timer(1), events.TimerFired(seq=2, ref=1), events.TimerFired(seq=3, ref=1)], EVERYTHING, "answered 2 times"),
+        ([timer(1)], EVERYTHING, "answered 0 times"),
+        ([events.TimerFired(seq=1, ref=7)], EVERYTHING, "ask for nothing"),
+        ([], EVERYTHING - Counter(["charge_card"]), "never done: charge_card"),
+    ],
+)
+def test_an_outcome_that_is_not_right_is_seen(history, done, complaint):
+    with pytest.raises(demo_module.DemoFailed, match=complaint):
+        demo_module.check(history, done)
+
+
+def test_a_right_outcome_is_seen_too():
+    demo_module.check([timer(1), events.TimerFired(seq=2, ref=1)], EVERYTHING)
+
+
+def test_a_failure_is_one_line_and_exit_code_1(capsys):
+    def play() -> None:
+        raise demo_module.DemoFailed("entry 2 was\nanswered twice")
+
+    assert demo_module._attempt(play) == 1
+    assert capsys.readouterr().err == "the demo failed: entry 2 was answered twice\n"

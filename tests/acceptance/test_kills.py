@@ -1,0 +1,155 @@
+"""Workers are killed at any moment, and every run ends as if nothing had been."""
+
+import asyncio
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from acceptance import shop
+from acceptance.town import check_effects, check_run, eventually
+
+SEED = int(os.environ.get("RESURGAM_SEED") or random.SystemRandom().randrange(10**9))
+
+
+async def _order(engine, number: int, after: float) -> None:
+    """Order, and approve at some time."""
+    await asyncio.sleep(after)
+    handle = await engine.start(shop.order, number, id=f"order-{number}")
+    await handle.signal("approve", number + 1, id="the one")
+    await handle.signal("approve", number + 1, id="the one")  # sent twice, counts once
+
+
+async def _kill_some(town, rng, moments) -> None:
+    begin = time.monotonic()
+    for moment in moments:
+        await asyncio.sleep(max(0.0, begin + moment - time.monotonic()))
+        town.kill(rng.choice(town.workers))
+        town.open_shop()
+
+
+async def _kill_and_check(town, *, runs: int, kills: int, span: float) -> None:
+    """Start *runs* runs and kill *kills* workers, all at uniformly random moments within *span* seconds."""
+    print(f"RESURGAM_SEED={SEED}")
+    rng = random.Random(SEED)
+    numbers = range(runs)
+    async with town.client() as engine:
+        for _ in range(3):
+            town.open_shop()
+        orders = [_order(engine, number, rng.uniform(0, span)) for number in numbers]
+        moments = sorted(rng.uniform(0, span) for _ in range(kills))
+        await asyncio.gather(_kill_some(town, rng, moments), *orders)
+        results = await asyncio.gather(*(engine.handle(f"order-{n}").result(timeout=60) for n in numbers))
+        assert results == [shop.ordered(number, number + 1) for number in numbers]
+        effects = town.effects()
+        for number, result in zip(numbers, results, strict=True):
+            handle = engine.handle(f"order-{number}")
+            assert await handle.state("stage") == "done"
+            history = await handle.history()
+            await check_run(shop.order, history, result)
+            check_effects(history, effects)
+    assert not town.errors()
+    again = len(effects) - len({(e.workflow, e.key) for e in effects})
+    print(f"{runs} runs, {kills} kills, {len(effects)} effects, {again} of them repeated")
+
+
+async def test_ten_kills(town):
+    await _kill_and_check(town, runs=40, kills=10, span=6)
+
+
+@pytest.mark.long
+async def test_five_hundred_kills(town):
+    await _kill_and_check(town, runs=1000, kills=500, span=280)
+
+
+@pytest.mark.parametrize(("workflow", "name"), [(shop.long_activity, "linger"), (shop.long_operation, "stamp")])
+async def test_a_worker_that_was_stopped_is_refused_and_goes_on(town, workflow, name):
+    """SIGSTOP beyond the lease: somebody else does the work, and what the first one has to say is not heard."""
+    stopped = town.open_shop(lease=2)
+
+    def done_by(worker):
+        return [e for e in town.effects() if e.pid == worker.pid and e.name == name]
+
+    async with town.client() as engine:
+        handle = await engine.start(workflow, 1.5, id="held")
+        await eventually(lambda: done_by(stopped), 10, "the first worker begins")
+        stopped.send_signal(signal.SIGSTOP)
+        other = town.open_shop(lease=2)
+        await eventually(lambda: done_by(other), 10, "the second worker takes over")
+        stopped.send_signal(signal.SIGCONT)
+        await eventually(lambda: _was_refused(town.said(stopped)), 10, "the first worker is refused")
+        result = await handle.result(timeout=20)
+        assert result == (other.pid if name == "linger" else 42)
+        history = await handle.history()
+        await check_run(workflow, history, result)
+        check_effects(history, town.effects())
+        town.kill(other)
+        await engine.start(shop.small, 4, id="afterwards")
+        assert await engine.handle("afterwards").result(timeout=20) == shop.SMALL_RESULT
+        assert {e.pid for e in town.effects() if e.workflow == "afterwards"} == {stopped.pid}
+
+
+def _was_refused(said: str) -> bool:
+    return "is lost" in said or "refused" in said or "is not heard" in said
+
+
+async def _until_it_works(town, engine, worker) -> None:
+    """Give work out until *worker* has done some of it, and all of it is done."""
+    for number in range(200):
+        await engine.start(shop.small, 4, id=f"warm-up-{number}")
+        await engine.handle(f"warm-up-{number}").result(timeout=20)
+        if any(effect.pid == worker.pid for effect in town.effects()):
+            return
+    raise AssertionError("the worker did nothing")
+
+
+def _held_by(town, worker) -> bool:
+    return any(effect.workflow == "held" and effect.pid == worker.pid for effect in town.effects())
+
+
+@pytest.mark.parametrize("workflow", [shop.long_activity, shop.long_operation])
+async def test_leases_of_the_dead_end_at_once(town, workflow):
+    """The lease is a minute long, but whoever held it is dead; the other worker stands by idle."""
+    first = town.open_shop(lease=60)
+    async with town.client() as engine:
+        await engine.start(workflow, 60.0, id="held")
+        await eventually(lambda: _held_by(town, first), 10, "the first worker begins")
+        second = town.open_shop(lease=60)
+        await _until_it_works(town, engine, second)
+        assert not _held_by(town, second)
+        town.kill(first)
+        killed = time.monotonic()
+        await eventually(lambda: _held_by(town, second), 5, "the second worker takes over")
+        print(f"taken over after {time.monotonic() - killed:.2f} s")
+
+
+async def test_a_new_worker_finds_the_dead_at_once(town):
+    first = town.open_shop(lease=60)
+    async with town.client() as engine:
+        await engine.start(shop.long_activity, 60.0, id="held")
+        await eventually(lambda: _held_by(town, first), 10, "the first worker begins")
+        town.kill(first)
+        second = town.open_shop(lease=60)
+        await eventually(lambda: _held_by(town, second), 5, "the second worker starts and takes over")
+
+
+async def test_two_processes_share_one_file(town):
+    """Both make progress, and nothing is done by both."""
+    town.open_shop()
+    town.open_shop()
+    pids = {worker.pid for worker in town.workers}
+    async with town.client() as engine:
+        for number in range(60):
+            await _order(engine, number, 0)
+            if {e.pid for e in town.effects()} >= pids:
+                break
+            await asyncio.sleep(0.05)
+        numbers = range(number + 1)
+        results = await asyncio.gather(*(engine.handle(f"order-{n}").result(timeout=30) for n in numbers))
+        assert results == [shop.ordered(n, n + 1) for n in numbers]
+    effects = town.effects()
+    assert {e.pid for e in effects} == pids
+    keys = [e.key for e in effects if e.key]
+    assert len(keys) == len(set(keys))

@@ -1,0 +1,137 @@
+"""Where the shops stand: their processes, the file they share, and what must be true of every run afterwards."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from acceptance import shop
+from resurgam import Engine
+from resurgam.core import event as events
+from resurgam.core.command import ANSWERS
+from resurgam.core.state import InstanceState, Status
+from resurgam.testing import replay
+
+SHOP = Path(shop.__file__)
+ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled)
+_FINAL = tuple({answer for answers in ANSWERS.values() for answer in answers})
+
+
+class Town:
+    """One database file, and the worker processes on it."""
+
+    def __init__(self, folder: Path, *, options: str = "") -> None:
+        self.folder = folder
+        self.file = folder / "shop.db"
+        self.url = f"sqlite:///{self.file}{options}"
+        self.effects_file = folder / "effects.jsonl"
+        self.workers: list[subprocess.Popen] = []
+        self._all: list[subprocess.Popen] = []
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, str(SHOP), self.url, *arguments]
+
+    def spawn(self, command: list[str], **environment: str) -> subprocess.Popen:
+        """Start a process; what it says goes to a file of its own."""
+        env = {**os.environ, "SHOP_EFFECTS": str(self.effects_file), **environment}
+        with (self.folder / f"process-{len(self._all)}.log").open("wb") as log:
+            process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+        self._all.append(process)
+        return process
+
+    def open_shop(self, *, lease: float = 2, **environment: str) -> subprocess.Popen:
+        """Start one more worker."""
+        worker = self.spawn(self.command("--lease", str(lease)), **environment)
+        self.workers.append(worker)
+        return worker
+
+    def kill(self, worker: subprocess.Popen) -> None:
+        """End a worker as a power cut would."""
+        assert worker.poll() is None, f"a worker ended by itself:\n{self.said(worker)}"
+        worker.send_signal(signal.SIGKILL)
+        worker.wait(10)
+        self.workers.remove(worker)
+
+    def said(self, process: subprocess.Popen) -> str:
+        return (self.folder / f"process-{self._all.index(process)}.log").read_text()
+
+    def errors(self) -> list[str]:
+        """Return what any process said of exceptions."""
+        said = [self.said(process) for process in self._all]
+        return [text for text in said if "Traceback" in text]
+
+    def effects(self) -> list[shop.Effect]:
+        """Return what was done, whole lines only."""
+        if not self.effects_file.exists():
+            return []
+        return [shop.Effect(**json.loads(line)) for line in self.effects_file.read_text().splitlines()]
+
+    def client(self) -> Engine:
+        return Engine(self.url, registry=shop.registry, worker=False)
+
+    def close(self) -> None:
+        for process in self._all:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(signal.SIGKILL)
+            process.wait(10)
+
+
+async def eventually(condition, within: float, what: str):
+    """Return what *condition* gives as soon as it gives something."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"not within {within} s: {what}")
+
+
+def commands(history) -> list[tuple]:
+    """Return what the code asked for, and where; when it did is left out."""
+    return [(e.type, str(e.location), e.command, e.name, e.digest) for e in history if isinstance(e, events.Command)]
+
+
+def check_log(history) -> InstanceState:
+    """Check what holds for every log, complete or not."""
+    assert [entry.seq for entry in history] == list(range(1, len(history) + 1))
+    answered = Counter(entry.ref for entry in history if isinstance(entry, _FINAL))
+    twice = [ref for ref, number in answered.items() if number > 1]
+    assert not twice, f"answered twice: {twice}"
+    assert sum(isinstance(entry, ENDS) for entry in history) <= 1
+    return InstanceState(history)
+
+
+async def check_run(workflow, history, result) -> None:
+    """Check a run that has ended: the log, the result, and that the code still gives the same."""
+    state = check_log(history)
+    assert state.status is Status.COMPLETED
+    assert sum(isinstance(entry, ENDS) for entry in history) == 1
+    report = await replay(workflow, history)
+    assert report.diverged is None
+    assert report.new == ()
+    assert report.finished
+    assert report.result == result
+
+
+def check_effects(history, effects) -> None:
+    """Check that each activity that completed was done, under one key, and nothing was done that nobody asked for."""
+    asked = {_key(history[0], entry): entry for entry in history if isinstance(entry, events.ActivityScheduled)}
+    completed = {entry.ref for entry in history if isinstance(entry, events.ActivityCompleted)}
+    mine = [e for e in effects if e.workflow == history[0].entity_id and e.name != "stamp"]
+    done = Counter(effect.key for effect in mine)
+    missing = [entry.name for key, entry in asked.items() if entry.seq in completed and not done[key]]
+    assert not missing, f"recorded, but never done: {missing}"
+    assert not done.keys() - asked.keys()
+    assert all(asked[effect.key].name == effect.name for effect in mine)
+
+
+def _key(started, command) -> str:
+    return "/".join([started.run_id, *(".".join(map(str, part)) for part in command.location.coordinates)])
