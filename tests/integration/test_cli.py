@@ -1,0 +1,206 @@
+"""The command `resurgam`: what it prints for people and for programs, and how it refuses."""
+
+import asyncio
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from resurgam import Context, Engine, Registry, RetryPolicy
+from resurgam.cli.main import main
+
+SRC = str(Path(__file__).parents[2] / "src")
+COMMANDS = ("worker", "start", "list", "show", "history", "signal", "cancel")
+SHOP = """
+from resurgam import Context, workflow
+
+@workflow
+async def greet_from_the_shop(ctx: Context, name: str) -> str:
+    return f"Hello, {name}!"
+"""
+
+registry = Registry()
+
+
+@registry.activity(retry=RetryPolicy(max_attempts=1))
+async def charge(order: str) -> str:
+    if order == "bad":
+        raise ValueError("no money\nat all")
+    return f"receipt for {order}"
+
+
+@registry.workflow
+async def checkout(ctx: Context, order: str) -> str:
+    receipt = await ctx.activity(charge, order)
+    return receipt if await ctx.listen("approve", type=bool) else "refused"
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RESURGAM_STORE", f"sqlite:///{tmp_path}/shop.db")
+    return f"sqlite:///{tmp_path}/shop.db"
+
+
+def resurgam(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments, prog_name="resurgam")
+
+
+def ok(*arguments: str) -> str:
+    done = resurgam(*arguments)
+    assert (done.exit_code, done.stderr) == (0, "")
+    return done.stdout
+
+
+def serve(url: str, id: str) -> None:
+    """Run a worker until the workflow has ended."""
+
+    async def work() -> None:
+        async with Engine(url, registry=registry) as engine:
+            await asyncio.gather(engine.handle(id).result(30), return_exceptions=True)
+
+    asyncio.run(work())
+
+
+def spawn(*arguments: str, **options) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "resurgam", *arguments]
+    environment = {**os.environ, "PYTHONPATH": SRC}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.Popen(command, env=environment, text=True, **pipes)
+
+
+def test_a_workflow_from_start_to_end_for_people(url):
+    assert ok("start", "checkout", '"o"', "--id", "o-1", "--tag", "shop=b").startswith("started checkout as o-1 (run ")
+    assert "waits for  a worker that serves queue 'default'" in ok("show", "o-1")
+    assert ok("signal", "o-1", "approve", "true", "--id", "s-1") == "sent signal 'approve' to o-1\n"
+    serve(url, "o-1")
+
+    heading, row = ok("list", "--status", "completed", "--tag", "shop=b").splitlines()
+    assert heading.split() == ["ID", "NAME", "STATUS", "QUEUE", "CREATED", "CLOSED", "TAGS"]
+    assert row.startswith("o-1  checkout  completed  default  ")
+    assert heading.index("TAGS") == row.index("shop=b")
+    lines = ok("history", "o-1").splitlines()
+    assert lines[0].split() == ["SEQ", "TIME", "TYPE", "LOCATION", "NAME", "VALUE"]
+    assert any(line.endswith('"receipt for o"') and "workflow_completed" in line for line in lines)
+    assert any("{1}" in line and "activity_scheduled" in line for line in lines)
+
+
+def test_a_workflow_from_start_to_end_for_programs(url):
+    assert json.loads(ok("start", "checkout", '["o"]', "--id", "o-1", "--json"))["entity_id"] == "o-1"
+    assert json.loads(ok("signal", "o-1", "approve", "true", "--json")) == {"entity_id": "o-1", "signal": "approve"}
+    serve(url, "o-1")
+
+    page = json.loads(ok("list", "--json"))
+    assert [(i["entity_id"], i["status"]) for i in page["instances"]] == [("o-1", "completed")]
+    assert page["cursor"] is None
+    assert json.loads(ok("show", "o-1", "--json"))["waiting_for"] == []
+    events = [json.loads(line) for line in ok("history", "o-1", "--json").splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+
+
+def test_a_failure_is_shown_with_its_cause(url):
+    ok("start", "checkout", '"bad"', "--id", "o-2")
+    serve(url, "o-2")
+
+    assert "caused by  ValueError: no money at all" in ok("show", "o-2").splitlines()
+    assert json.loads(ok("show", "o-2", "--json"))["error"]["cause"]["error"] == "ValueError: no money\nat all"
+
+
+def test_cancel_and_pages(url):
+    for name in ("a", "b"):
+        ok("start", "checkout", '"o"', "--id", name)
+    assert ok("cancel", "a", "--reason", "sold out") == "asked a to stop\n"
+    serve(url, "a")
+
+    assert json.loads(ok("list", "--status", "cancelled", "--json"))["instances"][0]["entity_id"] == "a"
+    cursor = ok("list", "--limit", "1").splitlines()[-1].removeprefix("there are more: --cursor ")
+    assert "there are more" not in ok("list", "--limit", "1", "--cursor", cursor)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["show", "x"], 1, "there is no workflow with id 'x'"),
+        (["history", "x"], 1, "there is no workflow with id 'x'"),
+        (["signal", "x", "go"], 1, "there is no workflow with id 'x'"),
+        (["cancel", "x"], 1, "there is no workflow with id 'x'"),
+        (["start", "w", "--tag", "k"], 2, "Invalid value for '--tag': 'k' is not of the form KEY=VALUE (see resurgam start --help)"),
+        (["start", "w", "--timeout", "1"], 2, "--timeout says how long to --wait; give both (see resurgam start --help)"),
+        (["start", "w", "--id", ""], 2, "Invalid value for '--id': it is empty (see resurgam start --help)"),
+        (["list", "--store", ""], 2, "no store is named: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db (see resurgam list --help)"),
+        (["show"], 2, "Missing argument 'ID' (see resurgam show --help)"),
+    ],
+)  # fmt: skip
+def test_an_error_is_one_line(url, arguments, code, line):
+    done = resurgam(*arguments)
+
+    assert (done.exit_code, done.stdout, done.stderr) == (code, "", f"Error: {line}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (["start", "w", "oops"], 2, "'oops' is not JSON: JSON is malformed: invalid character (byte 0)"),
+        (["signal", "x", "go", "{"], 2, "'{' is not JSON: Input data was truncated"),
+        (["start", "w", "--wait", "--timeout", "nan"], 2, "nan is not a number of seconds"),
+        (["start", "w", "--wait", "--timeout", "0"], 1, "waits for a worker that serves queue 'default'"),
+        (["list", "--store", "nosql://x"], 1, "no store for 'nosql://x'"),
+        (["worker", "no_such_module"], 2, "there is no module 'no_such_module' in "),
+        (["worker", "none.py"], 2, "there is no file "),
+        (["worker", "json.py"], 2, "Python has a module 'json'; rename the file"),
+        (["worker", "broken.py"], 1, "broken.py:2: import no_such_thing: ModuleNotFoundError: No module named"),
+        (["worker", "wrong.py"], 1, "wrong.py:1: def: SyntaxError: "),
+    ],
+)
+def test_an_error_says_what_is_wrong(url, tmp_path, monkeypatch, arguments, code, part):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name, text in {"json": "", "broken": "\nimport no_such_thing\n", "wrong": "def\n"}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.delitem(sys.modules, "broken", raising=False)
+    monkeypatch.delitem(sys.modules, "wrong", raising=False)
+
+    done = resurgam(*arguments)
+
+    assert (done.exit_code, done.stderr.count("\n")) == (code, 1)
+    assert part in done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_and_names_the_store(command):
+    text = ok(command, "--help")
+
+    assert f"Example: resurgam {command} " in text
+    assert "RESURGAM_STORE" in text
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_worker_serves_until_it_is_asked_to_stop(url, tmp_path, processes):
+    (tmp_path / "shop.py").write_text(SHOP)
+    worker = spawn("worker", "shop.py", "--processes", str(processes))
+    try:
+        for _ in range(processes):
+            assert worker.stdout.readline() == f"serving queue default of {url}; stop with Ctrl-C\n"
+        out = ok("start", "greet_from_the_shop", '"Ada"', "--wait", "--timeout", "30")
+        assert out.splitlines()[1] == '"Hello, Ada!"'
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        _, errors = worker.communicate(timeout=30)
+    assert (worker.returncode, errors) == (0, "")
+
+
+def test_on_a_terminal_the_table_is_rich(url):
+    ok("start", "checkout", '"o"', "--id", "[red]o[/red]")
+    ours, theirs = pty.openpty()
+    assert spawn("list", stdout=theirs).communicate(timeout=30)[1] == ""
+    os.close(theirs)
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+
+    assert "\x1b[" in shown or os.environ.get("TERM", "dumb") == "dumb" or "NO_COLOR" in os.environ
+    assert "[red]o" in shown
