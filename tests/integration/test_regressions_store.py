@@ -454,7 +454,6 @@ async def test_a_store_that_fails_at_the_end_is_closed_all_the_same(shop, monkey
         await engine.start(shop.wait)
         await world.turn()
         cache = engine._worker._instances._cache
-        assert len(cache) == 1
         world.store.fail("release", times=float("inf"))
 
     assert world.store.calls["release"] == 1

@@ -127,8 +127,11 @@ class MemoryStore:
         row.log += outcome.events
         for entry_id in outcome.consumed:
             row.inbox.pop(entry_id, None)
-        for request in outcome.activities:
-            self._schedule(row, ActivityRow(part.execution_id, request, visible_at=self._clock.now()))
+        tasks = self._dispatch(row, part)
+        for entry in outcome.events:
+            # What the worker that held the instance answered itself; answers from the inbox have no row any more.
+            if isinstance(entry, events.ActivityCompleted | events.ActivityFailed) and entry.ref in row.activities:
+                self._drop(row, entry.ref)
         for withdrawal in outcome.withdrawals:
             self._withdraw(row, withdrawal)
         row.deliveries = 0
@@ -137,9 +140,23 @@ class MemoryStore:
         self._touched.add(part.execution_id)
         self._park(row, part)
         news = row.news(part.wake)
-        if part.release:
+        if part.release and not tasks:
             self._let_go(row, ready=row.wake != part.wake)
-        return r.Committed(wake=row.wake, inbox=() if part.release else news)
+            return r.Committed(wake=row.wake)
+        return r.Committed(wake=row.wake, inbox=news, tasks=tasks)
+
+    def _dispatch(self, row: Row, part: r.Commit) -> tuple[r.ActivityTask, ...]:
+        """Put activities on their queues, and hand out as many as the worker has free hands for."""
+        older = {self._rows[execution].activities[ref].request.queue for execution, ref in self._queued}
+        tasks: list[r.ActivityTask] = []
+        for request in part.outcome.activities:
+            activity = ActivityRow(part.execution_id, request, visible_at=self._clock.now())
+            self._schedule(row, activity)
+            if len(tasks) < part.hands and request.queue in part.queues and request.queue not in older:
+                task = self._claim_activity(activity)
+                assert task is not None
+                tasks.append(task)
+        return tuple(tasks)
 
     def _withdraw(self, row: Row, withdrawal: Withdrawal) -> None:
         activity = row.activities.get(withdrawal.ref)

@@ -120,6 +120,9 @@ class Commit(Record, frozen=True):
 
     *base_seq* is the ``seq`` the advance started from and *wake* the counter of the last claim or commit: an event
     delivered since then makes the instance ready again. With *release* the lease ends with the commit.
+
+    *hands* of the activities it asks for in *queues* may be claimed by the commit itself, unless older work waits in
+    their queue. If any is, the lease is kept, so that its result can be told where the coroutine is.
     """
 
     execution_id: str
@@ -129,13 +132,16 @@ class Commit(Record, frozen=True):
     outcome: Outcome
     worker: str = ""
     release: bool = True
+    hands: int = 0
+    queues: tuple[str, ...] = ()
 
 
 class Committed(Record, frozen=True):
-    """The commit is durable. If the lease is kept: what came into the inbox meanwhile."""
+    """The commit is durable. If the lease is kept: what came into the inbox meanwhile, and what was claimed."""
 
     wake: int
     inbox: tuple[Entry, ...] = ()
+    tasks: "tuple[ActivityTask, ...]" = ()
 
 
 class Refused(Record, frozen=True):

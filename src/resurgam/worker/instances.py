@@ -5,9 +5,9 @@ import inspect
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from resurgam.core import event as events
-from resurgam.core.clock import Clock
 from resurgam.core.errors import NotFound, StoreError
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
@@ -16,9 +16,7 @@ from resurgam.runtime.execution import Execution
 from resurgam.runtime.log import conclude
 from resurgam.runtime.operation import Operation
 from resurgam.runtime.registry import Registry
-from resurgam.store.protocol import Store
 from resurgam.store.records import Claim, Extended, News, Release
-from resurgam.worker.leases import Leases
 from resurgam.worker.tasks import Tasks
 from resurgam.worker.turn import Committer, Turn
 
@@ -28,16 +26,14 @@ logger = logging.getLogger("resurgam.worker")
 class InstanceRunner:
     """Advances instances, keeping the coroutines of the most recent ones alive in between."""
 
-    def __init__(
-        self, store: Store, registry: Registry, clock: Clock, *, worker: str, tasks: Tasks, leases: Leases, cache: int
-    ) -> None:
-        self._store = store
+    def __init__(self, committer: Committer, registry: Registry, *, tasks: Tasks, cache: int) -> None:
+        self._committer = committer
+        self._store = committer.store
+        self._clock = committer.clock
+        self._leases = committer.leases
+        self._hands = committer.hands
         self._registry = registry
-        self._clock = clock
-        self._worker = worker
         self._tasks = tasks
-        self._leases = leases
-        self._committer = Committer(store, clock, leases, worker)
         self._cache: OrderedDict[str, Execution] = OrderedDict()
         self._cache_size = cache
         # Turns that only wait for an operation take no hands; *on_wait* is called when there is one more of them.
@@ -47,9 +43,7 @@ class InstanceRunner:
     async def serve(self, claim: Claim) -> None:
         """Advance a claimed instance until its lease is released. A failure here counts against the instance only."""
         turn = Turn.of(claim)
-        this = asyncio.current_task()
-        assert this is not None
-        self._leases.keep(turn.lease, this.cancel)
+        self._leases.keep(turn.lease, self._this().cancel)
         try:
             await self._serve(turn)
         except asyncio.CancelledError:
@@ -62,7 +56,20 @@ class InstanceRunner:
         finally:
             for running in turn.operations.values():
                 running.cancel()
+            self._let_attempts_go(turn)
         self._leases.drop(turn.lease)
+
+    def _this(self) -> "asyncio.Task[Any]":
+        this = asyncio.current_task()
+        assert this is not None
+        return this
+
+    def _let_attempts_go(self, turn: Turn) -> None:
+        """What this turn did not come to commit, the store is told by itself."""
+        for attempt in turn.attempts.values():
+            self._hands.leave(attempt)
+        for result in turn.results.values():
+            self._tasks.spawn(self._hands.hand_in(result), "result")
 
     async def forget_all(self) -> None:
         """Put every cached coroutine away."""
@@ -103,13 +110,19 @@ class InstanceRunner:
         """Advance once and commit; whether the instance is still in hand."""
         now = self._clock.now()
         inbox = turn.inbox
-        outcome = await from_callback(lambda: execution.advance(inbox, now, worker=self._worker))
+        outcome = await from_callback(lambda: execution.advance(inbox, now, worker=self._committer.worker))
         consumed = set(outcome.consumed)
         turn.inbox = [entry for entry in inbox if entry.id is not None and entry.id not in consumed]
-        going_on = outcome.status is Status.RUNNING and bool(turn.inbox or turn.operations or execution.wants_more())
+        going_on = outcome.status is Status.RUNNING and bool(
+            turn.inbox or turn.operations or turn.attempts or execution.wants_more()
+        )
         if not await self._committer.commit(turn, outcome, release=not going_on):
             await self._put_away(turn)
             return False
+        if turn.attempts and not going_on and outcome.status is Status.RUNNING:
+            # The commit has claimed activities, and so kept the lease.
+            self._leases.keep(turn.lease, self._this().cancel)
+            going_on = True
         if not going_on:
             await self._keep(turn, execution, outcome)
             return False
@@ -157,7 +170,7 @@ class InstanceRunner:
                 turn.operations[operation.ref] = self._tasks.spawn(
                     self._finish(operation, begun), f"operation {operation.name}"
                 )
-        if turn.operations and not turn.inbox and not execution.wants_more():
+        if (turn.operations or turn.attempts) and not turn.inbox and not execution.wants_more():
             await self._first_news(turn)
 
     def _begin(self, operation: Operation) -> events.Event | Awaitable[object]:
@@ -169,8 +182,7 @@ class InstanceRunner:
         return value if inspect.isawaitable(value) else operation.completed(value, self._clock.now())
 
     async def _finish(self, operation: Operation, remaining: Awaitable[object]) -> events.Event:
-        this = asyncio.current_task()
-        assert this is not None
+        this = self._this()
         try:
             value = await remaining
         except BaseException as error:
@@ -186,7 +198,9 @@ class InstanceRunner:
         watch = News(execution_id=turn.claim.instance.execution_id, wake=turn.wake)
         news = self._tasks.spawn(self._store.wait(watch, turn.wake_at), "news")
         try:
-            await asyncio.wait({news, *turn.operations.values()}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {news, *turn.operations.values(), *turn.attempts.values()}, return_when=asyncio.FIRST_COMPLETED
+            )
             if news.done():
                 news.result()  # a store that fails is an error of this turn, not news
         finally:
@@ -196,6 +210,9 @@ class InstanceRunner:
             if running.done():
                 del turn.operations[ref]
                 turn.inbox.append(Entry(None, running.result()))
+        await self._collect(turn)
+        if not news.done():
+            return
         try:
             [answer] = await self._store.extend([turn.lease])
         except StoreError:
@@ -204,3 +221,18 @@ class InstanceRunner:
             return
         if isinstance(answer, Extended):
             turn.hear(answer)
+
+    async def _collect(self, turn: Turn) -> None:
+        """Take in the results of attempts that have ended; one that is to be repeated is the store's to schedule."""
+        for ref, attempt in list(turn.attempts.items()):
+            if not attempt.done():
+                continue
+            del turn.attempts[ref]
+            if attempt.cancelled():
+                continue  # called off by the workflow, or its lease is lost
+            result = attempt.result()
+            if isinstance(result.event, events.ActivityRetryScheduled):
+                await self._hands.hand_in(result)
+            else:
+                turn.results[ref] = result
+                turn.inbox.append(Entry(None, result.event))

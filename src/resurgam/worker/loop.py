@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +10,13 @@ from resurgam.core.errors import StoreError
 from resurgam.runtime import system
 from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
-from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Lease, Refused, Release, Work
+from resurgam.store.records import Release, Work
 from resurgam.worker.activities import ActivityRunner
+from resurgam.worker.hands import Hands
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
 from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, pause
+from resurgam.worker.turn import Committer
 
 logger = logging.getLogger("resurgam.worker")
 
@@ -42,29 +43,28 @@ class Worker:
         self._options = options
         self._tasks = Tasks()
         self._turns = Tasks()
-        self._attempts = Tasks()
         self._leases = Leases(store, clock, self._tasks, length=options.lease)
+        runner = ActivityRunner(registry, clock, chance=system.chance)
+        self._hands = Hands(store, clock, runner, leases=self._leases, limit=options.max_activities)
+        self._hands.on_free = self._free
         self._instances = InstanceRunner(
-            store,
+            Committer(store, clock, self._leases, self._hands, worker=options.name, queues=options.queues),
             registry,
-            clock,
-            worker=options.name,
             tasks=self._tasks,
-            leases=self._leases,
             cache=options.cache_size,
         )
-        self._activities = ActivityRunner(registry, clock, chance=system.chance)
         self._freed = asyncio.Event()
-        self._instances.on_wait = self._freed.set
+        self._instances.on_wait = self._nudge
         self.progress = 0
         self._stopping = False
         self._resting = False
+        self._short = False
         self._main: asyncio.Task[None] | None = None
 
     @property
     def busy(self) -> int:
         """How many instances and activities are in hand."""
-        return len(self._turns) + len(self._attempts)
+        return len(self._turns) + len(self._hands)
 
     @property
     def resting(self) -> bool:
@@ -80,13 +80,14 @@ class Worker:
         if self._stopping:
             return
         self._stopping = True
+        self._hands.closed = True
         self._freed.set()
         if self._main is not None:
             await self._main
         deadline = asyncio.get_running_loop().time() + self._options.grace
         try:
             await self._turns.finish(deadline)
-            await self._attempts.finish(deadline)
+            await self._hands.finish(deadline)
             await self._tasks.finish(0)
             await self._store.release([Release(lease=lease) for lease in self._leases.all()])
         except StoreError:
@@ -121,22 +122,26 @@ class Worker:
         self._freed.clear()
         if free := self._free_turns():
             for claim in await self._store.claim(options.name, options.queues, free):
-                self._begin(self._turns, self._instances.serve(claim), f"workflow {claim.instance.entity_id}")
-        if free := options.max_activities - len(self._attempts):
+                self.progress += 1
+                turn = self._turns.spawn(self._instances.serve(claim), f"workflow {claim.instance.entity_id}")
+                turn.add_done_callback(self._free)
+        if free := self._hands.free:
             for task in await self._store.claim_activities(options.name, options.queues, free):
-                self._begin(self._attempts, self._perform(task), f"activity {task.request.name}")
+                self.progress += 1
+                self._hands.perform(task)
         return self.progress > before
 
     def _free_turns(self) -> int:
         return max(0, self._options.max_instances - len(self._turns) + self._instances.waiting)
 
-    def _begin(self, hands: Tasks, work: Coroutine[Any, Any, None], name: str) -> None:
+    def _free(self, _: asyncio.Task[Any]) -> None:
         self.progress += 1
-        hands.spawn(work, name).add_done_callback(self._free)
+        self._nudge()
 
-    def _free(self, _: asyncio.Task[None]) -> None:
-        self.progress += 1
-        self._freed.set()
+    def _nudge(self) -> None:
+        """There is a free hand: of interest only if there was none when the worker went to rest."""
+        if self._short:
+            self._freed.set()
 
     async def _rest(self) -> None:
         """Wait until there is something to claim and a free hand for it."""
@@ -145,8 +150,9 @@ class Worker:
             worker=options.name,
             queues=options.queues,
             instances=self._free_turns() > 0,
-            activities=len(self._attempts) < options.max_activities,
+            activities=self._hands.free > 0,
         )
+        self._short = not (watch.instances and watch.activities)
         work = asyncio.ensure_future(self._store.wait(watch))
         freed = asyncio.ensure_future(self._freed.wait())
         self._resting = True
@@ -158,36 +164,3 @@ class Worker:
                 waiter.cancel()
         if work.done():
             work.result()  # a store that fails at waiting is not asked again at once
-
-    async def _perform(self, task: ActivityTask) -> None:
-        """Run one attempt of an activity under its lease, and hand in what came of it."""
-        this = asyncio.current_task()
-        assert this is not None
-        lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
-        self._leases.keep(lease, this.cancel)
-        try:
-            result = await self._activities.attempt(task)
-            # The lease is kept until the result is handed in.
-            answer = await self._hand_in(ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=result))
-            if isinstance(answer, Refused):
-                logger.warning("result of activity %r is not heard: %s", task.request.name, answer.reason)
-        except asyncio.CancelledError:
-            # Lost, or the worker stops: then the lease stays listed, for `stop` to give back.
-            raise
-        except Exception as error:
-            logger.exception("running activity %r failed", task.request.name)
-            # Dropped first: should giving it back fail too, it must run out by itself.
-            self._leases.drop(lease)
-            await self._store.release([Release(lease=lease, failed=repr(error))])
-        self._leases.drop(lease)
-
-    async def _hand_in(self, result: ActivityResult) -> Accepted | Refused:
-        """Tell the store what became of an attempt; while it is out of reach the result is kept here."""
-        while True:
-            try:
-                [answer] = await self._store.complete_activities([result])
-            except StoreError:
-                logger.exception("the store failed; handing a result in again in %g s", PAUSE_AFTER_ERROR)
-                await pause(self._clock, PAUSE_AFTER_ERROR)
-            else:
-                return answer

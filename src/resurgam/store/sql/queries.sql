@@ -97,6 +97,11 @@ WHERE a.dead IS NULL AND a.queue IN (SELECT value FROM json_each(:queues))
   AND ((a.leased_until IS NULL AND a.visible_at <= :now) OR a.leased_until <= :now)
 ORDER BY a.place LIMIT :limit;
 
+-- queues_with_work: The queues in which something waits to be claimed.
+SELECT DISTINCT queue FROM activities
+WHERE dead IS NULL AND queue IN (SELECT value FROM json_each(:queues))
+  AND ((leased_until IS NULL AND visible_at <= :now) OR leased_until <= :now);
+
 -- lease_activity: A lease with a new epoch.
 UPDATE activities
 SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1

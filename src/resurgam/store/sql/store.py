@@ -56,7 +56,9 @@ class SqliteStore:
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
         await self._bury_the_dead()
-        return await self._write(lambda t: t.claim(worker, queues, limit))
+        watch = r.Work(worker=worker, queues=tuple(queues), activities=False)
+        # A look costs no commit; most of the time there is nothing to be claimed.
+        return await self._write(lambda t: t.claim(worker, queues, limit)) if self._is_there(watch) else []
 
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
         """Apply outcomes."""
@@ -72,7 +74,8 @@ class SqliteStore:
 
     async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:
         """Lease activities whose time has come."""
-        return await self._write(lambda t: t.claim_activities(queues, limit))
+        watch = r.Work(worker=worker, queues=tuple(queues), instances=False)
+        return await self._write(lambda t: t.claim_activities(queues, limit)) if self._is_there(watch) else []
 
     async def complete_activities(self, parts: Sequence[r.ActivityResult]) -> Sequence[r.Accepted | r.Refused]:
         """Tell instances what became of their activities."""

@@ -122,17 +122,52 @@ class Transactions:
         )
         if not hit:
             return r.Refused(reason="the lease is lost, or the log is elsewhere")
+        older = self._queues_with_older_work(part)
         wake = hit[0]["wake"] + self._apply(part.execution_id, outcome)
+        tasks = self._hand_out(part, older)
         if outcome.status is Status.DIVERGED:
             self._session.do("mark_tried", execution_id=part.execution_id, worker=part.worker)
-        if part.release:
+        if part.release and not tasks:
             self._let_go(part.execution_id, part.epoch, ready=wake != part.wake)
             return r.Committed(wake=wake)
-        return r.Committed(wake=wake, inbox=self._news(part.execution_id, part.wake))
+        return r.Committed(wake=wake, inbox=self._news(part.execution_id, part.wake), tasks=tasks)
+
+    def _queues_with_older_work(self, part: r.Commit) -> set[str]:
+        if not part.hands or not part.outcome.activities:
+            return set()
+        rows = self._session.all("queues_with_work", queues=_json(list(part.queues)), now=self._now)
+        return {row["queue"] for row in rows}
+
+    def _hand_out(self, part: r.Commit, older: set[str]) -> tuple[r.ActivityTask, ...]:
+        """Lease as many of the activities just asked for as the worker has free hands for."""
+        served = set(part.queues) - older
+        wanted = [request for request in part.outcome.activities if request.queue in served][: part.hands]
+        if not wanted:
+            return ()
+        [row] = self._session.all("instance_by_execution", execution_id=part.execution_id)
+        for request in wanted:
+            self._session.do(
+                "lease_activity", execution_id=part.execution_id, ref=request.ref, owner=self._owner, until=self._until
+            )
+        return tuple(
+            r.ActivityTask(
+                execution_id=part.execution_id,
+                workflow_id=row["entity_id"],
+                epoch=1,
+                attempt=1,
+                deliveries=0,
+                request=request,
+            )
+            for request in wanted
+        )
 
     def _apply(self, execution_id: str, outcome: Outcome) -> int:
         """Write what an outcome brings; return how often that raised the wake counter."""
         self._append(execution_id, outcome.events)
+        for entry in outcome.events:
+            # What the worker that held the instance answered itself; answers from the inbox have no row any more.
+            if isinstance(entry, events.ActivityCompleted | events.ActivityFailed):
+                self._session.do("remove_activity", execution_id=execution_id, ref=entry.ref)
         if outcome.consumed:
             self._session.do("take_from_inbox", execution_id=execution_id, ids=_json(list(outcome.consumed)))
         if outcome.activities:

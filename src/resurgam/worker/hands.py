@@ -1,0 +1,102 @@
+"""The hands of a worker: attempts of activities that run now, each under its lease."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from resurgam.core.clock import Clock
+from resurgam.core.errors import StoreError
+from resurgam.store.protocol import Store
+from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Lease, Refused, Release
+from resurgam.worker.activities import ActivityRunner
+from resurgam.worker.leases import Leases
+from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, pause
+
+logger = logging.getLogger("resurgam.worker")
+
+
+class Hands:
+    """Runs attempts, at most so many at once."""
+
+    def __init__(self, store: Store, clock: Clock, runner: ActivityRunner, *, leases: Leases, limit: int) -> None:
+        self._store = store
+        self._clock = clock
+        self._runner = runner
+        self._leases = leases
+        self._limit = limit
+        self._tasks = Tasks()
+        self.closed = False
+        self.on_free: Callable[[asyncio.Task[object]], None] = lambda _: None
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    @property
+    def free(self) -> int:
+        """How many more attempts may be begun."""
+        return 0 if self.closed else max(0, self._limit - len(self._tasks))
+
+    def begin(self, task: ActivityTask) -> "asyncio.Task[ActivityResult]":
+        """Run an attempt and return the task that gives its result, for whoever holds the instance to commit."""
+        running = self._tasks.spawn(self._attempt(task), f"activity {task.request.name}")
+        running.add_done_callback(self.on_free)
+        return running
+
+    def perform(self, task: ActivityTask) -> None:
+        """Run an attempt and tell the store what came of it."""
+        running = self._tasks.spawn(self._perform(task), f"activity {task.request.name}")
+        running.add_done_callback(self.on_free)
+
+    def leave(self, running: "asyncio.Task[ActivityResult]") -> None:
+        """Let an attempt run on whose instance is no longer held here: the store is told when it ends."""
+        self._tasks.spawn(self._hand_in_later(running), running.get_name())
+
+    async def hand_in(self, result: ActivityResult) -> None:
+        """Tell the store what became of an attempt; while it is out of reach the result is kept here."""
+        answer: Accepted | Refused | None = None
+        while answer is None:
+            try:
+                [answer] = await self._store.complete_activities([result])
+            except StoreError:
+                logger.exception("the store failed; handing a result in again in %g s", PAUSE_AFTER_ERROR)
+                await pause(self._clock, PAUSE_AFTER_ERROR)
+        self._leases.drop(lease_of(result))
+        if isinstance(answer, Refused):
+            logger.warning("result of activity %s is not heard: %s", result.event.ref, answer.reason)
+
+    def put_down(self, result: ActivityResult) -> None:
+        """The result is committed: its lease needs no keeping any more."""
+        self._leases.drop(lease_of(result))
+
+    async def finish(self, deadline: float) -> None:
+        """Wait for all to end until *deadline*, then cancel the rest; their leases stay listed, to be given back."""
+        await self._tasks.finish(deadline)
+
+    async def _attempt(self, task: ActivityTask) -> ActivityResult:
+        this = asyncio.current_task()
+        assert this is not None
+        lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
+        self._leases.keep(lease, this.cancel)
+        event = await self._runner.attempt(task)
+        # The lease is kept until the result is committed or handed in; a cancelled attempt keeps it too.
+        return ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=event)
+
+    async def _perform(self, task: ActivityTask) -> None:
+        lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
+        try:
+            await self.hand_in(await self._attempt(task))
+        except Exception as error:
+            logger.exception("running activity %r failed", task.request.name)
+            # Dropped first: should giving it back fail too, it must run out by itself.
+            self._leases.drop(lease)
+            await self._store.release([Release(lease=lease, failed=repr(error))])
+
+    async def _hand_in_later(self, running: "asyncio.Task[ActivityResult]") -> None:
+        await asyncio.wait({running})
+        if not running.cancelled() and running.exception() is None:
+            await self.hand_in(running.result())
+
+
+def lease_of(result: ActivityResult) -> Lease:
+    """Return the lease that a result was made under."""
+    return Lease(execution_id=result.execution_id, epoch=result.epoch, ref=result.event.ref)
