@@ -17,8 +17,8 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $(STAMP)
 
-demo: $(STAMP)  ## run the first example
-	@$(BIN)/python examples/hello.py
+demo: $(STAMP)  ## an order whose worker is killed twice, and finishes
+	@$(BIN)/resurgam demo
 
 check: $(STAMP)  ## format check, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet . || { echo "run: make format"; exit 1; }
