@@ -76,7 +76,8 @@ def _town(tmp_path, level: str) -> Town:
 
 
 def _syncs(calls) -> int:
-    return sum(what in {"fsync", "fdatasync"} for what, _ in calls)
+    """Count the syncs of the WAL; making a new file has some of its own."""
+    return sum(what in {"fsync", "fdatasync"} and path.endswith("-wal") for what, path in calls)
 
 
 def _commits(town) -> int:
@@ -117,7 +118,7 @@ def test_a_worker_syncs_each_of_its_commits(tmp_path):
     full, off = _town(tmp_path, "full"), _town(tmp_path, "off")
     try:
         calls, lazy = _calls(full, "--once"), _calls(off, "--once")
-        assert _syncs(calls) >= _commits(full) >= 8
+        assert _syncs(calls) >= _commits(full) >= 4
         assert _syncs(lazy) * 5 < _syncs(calls)
         print(f"{_commits(full)} commits, {_syncs(calls)} syncs; off: {_syncs(lazy)}")
     finally:

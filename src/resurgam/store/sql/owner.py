@@ -28,7 +28,8 @@ class Owner:
     def _open(self) -> int:
         """Make the file; whoever closes last removes the folder, and may do so in between."""
         while True:
-            self._folder.mkdir(exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                self._folder.mkdir()
             with contextlib.suppress(FileNotFoundError):
                 return os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,9 @@ T = TypeVar("T")
 
 _POLL: Final = 0.01
 """Seconds between looks at whether another process has written: the one poll, a read of a number in shared memory."""
+
+_ROLL_CALL: Final = 50
+"""Looks between two roll calls of the owners: an idle worker, too, must hear that another is dead."""
 
 
 class SqliteStore:
@@ -168,9 +172,11 @@ class SqliteStore:
 
     async def _watch_others(self) -> None:
         """Look every few milliseconds whether another connection has written, and tell the waiters."""
-        while True:
+        for looks in itertools.count(1):
             await asyncio.sleep(_POLL)
             with contextlib.suppress(StoreError):
+                if looks % _ROLL_CALL == 0:
+                    await self._bury_the_dead()
                 version = self._database.version()
                 if version != self._version:
                     self._version = version
@@ -178,8 +184,9 @@ class SqliteStore:
 
     def _changed(self) -> None:
         if not self._closed:
-            self._waiting.look_at_all()
+            # The alarm first: what becomes due between the two is then seen by the look.
             self._set_alarm()
+            self._waiting.look_at_all()
 
     def _set_alarm(self) -> None:
         self._waiting.set_alarm(self._look(lambda reading: reading.next_due()), self._ring)
