@@ -21,6 +21,7 @@ from resurgam.core.errors import (
     StoreError,
     WorkflowCancelled,
     WorkflowFailed,
+    WorkflowTerminated,
 )
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "StoreError",
     "WorkflowCancelled",
     "WorkflowFailed",
+    "WorkflowTerminated",
 ]

@@ -254,3 +254,53 @@ async def test_a_workflow_that_no_worker_knows_is_parked_and_taken_up_by_one_tha
     assert parked.status == "diverged"
     assert "workflow 'fine' is not registered here" in str(parked.error)
     assert result == 4
+
+
+async def test_a_terminated_workflow_says_so_and_its_code_hears_nothing():
+    heard: list[str] = []
+
+    @registry.workflow
+    async def stubborn(ctx: Context) -> None:
+        try:
+            await ctx.listen("never")
+        finally:
+            heard.append(str(ctx.get("k")))
+
+    async with Environment(registry=registry) as env:
+        handle = await env.start(stubborn, id="t")
+        await handle.terminate("enough of it")
+        with pytest.raises(errors.WorkflowTerminated, match=r"workflow 'stubborn' .t. was terminated: enough of it"):
+            await handle.result()
+        await env.settle()
+        history = [event.type for event in await handle.history()]
+        found = await handle.describe()
+        with pytest.raises(errors.NotFound, match=r"has ended .terminated."):
+            await handle.signal("never")
+
+    assert history == ["workflow_started", "listen_started", "workflow_terminated", "workflow_deactivated"]
+    assert (found.status, found.deactivated) == ("terminated", True)
+
+
+async def test_only_what_was_put_aside_can_be_retried():
+    async with Environment(registry=registry) as env:
+        handle = await env.start(fine, 1)
+
+        with pytest.raises(errors.StoreError, match="was put aside or is parked"):
+            await handle.retry()
+
+
+async def test_a_run_that_was_put_aside_goes_on_when_it_is_retried():
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    async with Engine(store, clock=clock, registry=registry, worker=False) as client:
+        handle = await client.start(fine, 4, id="f")
+        for _ in range(21):
+            await store.claim("lost", ["default"], 1)
+            clock.move_to(clock.now() + 10_000)
+        aside = await handle.describe()
+        revived = await handle.retry()
+    async with Environment(store=store, clock=clock, registry=registry) as env:
+        result = await env.finish(env.engine.handle("f").result())
+
+    assert str(aside.error) == "handed out 20 times without a commit"
+    assert (revived, result) == (1, 4)

@@ -206,3 +206,22 @@ def cancel(*, store: str, as_json: bool, id: str, reason: str | None) -> None:
     """Ask the workflow ID to stop; its code may clean up first."""
     _ask(store, lambda engine: engine.handle(id).cancel(reason or ""))
     output.told({"entity_id": id, "cancel": reason or ""}, f"asked {id} to stop", as_json=as_json)
+
+
+@click.command(epilog=example("resurgam terminate o-1 --reason 'sent by mistake' --store sqlite:///shop.db"))
+@click.argument("id", callback=text)
+@click.option("--reason", callback=text, help="Recorded in its history.")
+@with_store
+def terminate(*, store: str, as_json: bool, id: str, reason: str | None) -> None:
+    """End the workflow ID at once; its code is not asked, and nothing is cleaned up."""
+    _ask(store, lambda engine: engine.handle(id).terminate(reason or ""))
+    output.told({"entity_id": id, "terminate": reason or ""}, f"terminated {id}", as_json=as_json)
+
+
+@click.command(epilog=example("resurgam retry o-1 --store sqlite:///shop.db"))
+@click.argument("id", callback=text)
+@with_store
+def retry(*, store: str, as_json: bool, id: str) -> None:
+    """Hand out again what of the workflow ID was put aside after too many tries, or is parked."""
+    count = _ask(store, lambda engine: engine.handle(id).retry())
+    output.told({"entity_id": id, "revived": count}, f"revived {count} of {id}", as_json=as_json)

@@ -61,5 +61,7 @@ for command in (
     commands.history,
     commands.signal,
     commands.cancel,
+    commands.terminate,
+    commands.retry,
 ):
     main.add_command(command)

@@ -8,7 +8,14 @@ from typing import Any, Generic, TypeVar
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.codec import Codec, codec_for
-from resurgam.core.errors import NotFound, ResultTimeout, StoreError, WorkflowCancelled, WorkflowFailed
+from resurgam.core.errors import (
+    NotFound,
+    ResultTimeout,
+    StoreError,
+    WorkflowCancelled,
+    WorkflowFailed,
+    WorkflowTerminated,
+)
 from resurgam.core.failure import rebuild
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.core.state import InstanceState, Status
@@ -105,6 +112,19 @@ class Handle(Generic[R]):
         """Ask the workflow to stop: its code gets `asyncio.CancelledError` and may clean up first."""
         await self._tell(events.CancelRequested(at=self._clock.now(), reason=str(reason)))
 
+    async def terminate(self, reason: str = "") -> None:
+        """End the workflow at once, without asking its code; nothing is cleaned up."""
+        await self._tell(events.WorkflowTerminated(at=self._clock.now(), reason=str(reason)))
+
+    async def retry(self) -> int:
+        """Hand out again what was put aside after too many tries, or parked; return how much there was."""
+        instance = await self._instance()
+        [answer] = await self._store.revive([instance.execution_id])
+        count = 0 if isinstance(answer, Missing) else answer.count
+        if not count:
+            raise StoreError(f"nothing of workflow {self.entity_id!r} ({instance.status}) was put aside or is parked")
+        return count
+
     async def state(self, key: str, default: Any = None) -> Any:
         """Return what the workflow keeps under *key*, without asking its code."""
         state = InstanceState(await self.history())
@@ -172,6 +192,8 @@ class Handle(Generic[R]):
             return codec.decode(ended.result, f"result of workflow {instance.name!r}")
         if isinstance(ended, events.WorkflowFailed):
             raise WorkflowFailed(instance.name, self.entity_id) from rebuild(ended.failure)
+        if isinstance(ended, events.WorkflowTerminated):
+            raise WorkflowTerminated(instance.name, self.entity_id, ended.reason)
         raise WorkflowCancelled(instance.name, self.entity_id)
 
     async def _why_no_result(self, timeout: Duration | None) -> str:

@@ -5,6 +5,7 @@
     ResurgamError
     ├── WorkflowFailed          the workflow ended with an exception (`cause` is that exception)
     ├── WorkflowCancelled       the workflow was asked to stop, and stopped
+    ├── WorkflowTerminated      the workflow was ended at once, from outside
     ├── ActivityFailed          an activity failed for good (`cause` is its last exception)
     ├── OperationFailed         a side effect run by ``ctx.run`` raised (`cause` is what it raised)
     ├── SignalTimeout           no signal came in time (also a `TimeoutError`)
@@ -76,6 +77,17 @@ class WorkflowCancelled(ResurgamError):
 
     def __str__(self) -> str:
         return f"workflow {self.name!r} ({self.entity_id}) was cancelled"
+
+
+class WorkflowTerminated(ResurgamError):
+    """The workflow was ended at once, from outside."""
+
+    def __init__(self, name: str, entity_id: str, reason: str = "") -> None:
+        super().__init__(name, entity_id, reason)
+        self.name, self.entity_id, self.reason = name, entity_id, reason
+
+    def __str__(self) -> str:
+        return f"workflow {self.name!r} ({self.entity_id}) was terminated" + (f": {self.reason}" if self.reason else "")
 
 
 class ActivityFailed(_Caused):

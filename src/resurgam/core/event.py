@@ -106,6 +106,12 @@ class WorkflowCancelled(Event, frozen=True, kw_only=True, tag="workflow_cancelle
     """Cancellation was requested and the workflow's function let it through."""
 
 
+class WorkflowTerminated(Event, frozen=True, kw_only=True, tag="workflow_terminated"):
+    """Somebody ended the workflow at once; its code was not asked."""
+
+    reason: str = ""
+
+
 class WorkflowDiverged(Event, frozen=True, kw_only=True, tag="workflow_diverged"):
     """The code no longer fits the history: the run is parked until code that fits takes it up."""
 
@@ -257,6 +263,7 @@ AnyEvent: TypeAlias = (
     | WorkflowCompleted
     | WorkflowFailed
     | WorkflowCancelled
+    | WorkflowTerminated
     | WorkflowDiverged
     | WorkflowDeactivated
     | SignalReceived

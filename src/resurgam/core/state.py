@@ -23,6 +23,7 @@ class Status(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    TERMINATED = "terminated"
     DIVERGED = "diverged"
 
     @property
@@ -31,11 +32,12 @@ class Status(StrEnum):
         return self in _TERMINAL
 
 
-_TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+_TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.TERMINATED})
 _ENDS: Final[dict[type[events.Event], Status]] = {
     events.WorkflowCompleted: Status.COMPLETED,
     events.WorkflowFailed: Status.FAILED,
     events.WorkflowCancelled: Status.CANCELLED,
+    events.WorkflowTerminated: Status.TERMINATED,
 }
 _COMMANDS = tuple(ANSWERS)
 _ANSWERS = tuple(answer for answers in ANSWERS.values() for answer in answers)

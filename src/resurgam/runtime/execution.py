@@ -37,7 +37,7 @@ logger = logging.getLogger("resurgam.runtime")
 TICKS_PER_ADVANCE: Final = 1000
 """Ticks after which an advance ends and is committed: ``while True: await ctx.sleep(0)`` must not hold a worker."""
 
-_ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled)
+_ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled, events.WorkflowTerminated)
 
 
 class Execution:
@@ -202,6 +202,10 @@ class Execution:
         assert self._root is not None
         self._cancel_requested = True
         self._root.cancel()
+
+    def _terminate(self, entry: events.Event) -> None:
+        """Wherever the code stands, it is over."""
+        self._recorder.verdict = Evicted("the workflow has been terminated")
 
     def _ended_before(self, entry: events.Event) -> None:
         """The history says that the workflow ended here; the code goes on."""
@@ -412,6 +416,7 @@ _DELIVERED: Final[dict[type[events.Event], Callable[[Execution, events.Event], N
     events.SignalReceived: Execution._receive,
     events.CancelRequested: Execution._cancel,
     **dict.fromkeys(_ENDS, Execution._ended_before),
+    events.WorkflowTerminated: Execution._terminate,
 }
 """What is told to the code beside the answers to its commands."""
 

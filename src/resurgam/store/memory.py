@@ -29,6 +29,7 @@ from resurgam.core.errors import StoreError
 from resurgam.core.outcome import Entry, Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
+from resurgam.store.memory_reading import MemoryReading
 from resurgam.store.protocol import REDELIVERIES
 from resurgam.store.rows import ActivityRow, Row
 from resurgam.store.waiting import Waiting
@@ -51,6 +52,7 @@ class MemoryStore:
         self._due: list[tuple[int, str, int]] = []
         self._next_id = 0
         self._touched: set[str] = set()
+        self._reading = MemoryReading(self._rows, self._current)
         self._waiting = Waiting(clock, self._is_there)
         self._closed = False
 
@@ -85,8 +87,54 @@ class MemoryStore:
             return r.Missing()
         if row.instance.status.terminal:
             return r.Ended(status=row.instance.status)
-        self._put(row, part.event)
+        if isinstance(part.event, events.WorkflowTerminated):
+            self._terminate(row, part.event)
+        else:
+            self._put(row, part.event)
         return r.Delivered()
+
+    def _terminate(self, row: Row, event: events.WorkflowTerminated) -> None:
+        """End an instance whatever its code does; a new epoch fences whoever holds it."""
+        at = max(self._clock.now(), row.log[-1].at)
+        row.log.append(msgspec.structs.replace(event, seq=row.instance.last_seq + 1, at=at))
+        row.epoch += 1
+        row.instance = msgspec.structs.replace(
+            row.instance,
+            status=Status.TERMINATED,
+            closed_at=self._clock.now(),
+            last_seq=row.instance.last_seq + 1,
+            wake_at=None,
+            parked=None,
+            dead=None,
+        )
+        row.deliveries = 0
+        row.tried_by.clear()
+        self._parked.pop(row.instance.execution_id, None)
+        self._touched.add(row.instance.execution_id)
+        self._let_go(row, ready=True)
+
+    async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
+        """Hand out again what was put aside."""
+        return self._each(self._revive, execution_ids)
+
+    def _revive(self, execution_id: str) -> r.Revived | r.Missing:
+        row = self._rows.get(execution_id)
+        if row is None:
+            return r.Missing()
+        count = int(row.instance.dead is not None or row.instance.parked is not None)
+        if count:
+            row.instance = msgspec.structs.replace(row.instance, dead=None)
+            row.deliveries = 0
+            row.tried_by.clear()
+            if row.instance.status is Status.DIVERGED:
+                self._parked[execution_id] = None
+            self._make_ready(row)
+        for activity in row.activities.values():
+            if activity.dead is not None:
+                activity.dead, activity.deliveries = None, 0
+                self._queued[execution_id, activity.request.ref] = None
+                count += 1
+        return r.Revived(count=count)
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
@@ -136,7 +184,7 @@ class MemoryStore:
             self._withdraw(row, withdrawal)
         row.deliveries = 0
         row.last_failure = ""
-        row.instance = self._after(row.instance, part)
+        row.settle(part.outcome, self._clock.now())
         self._touched.add(part.execution_id)
         self._park(row, part)
         news = row.news(part.wake)
@@ -174,19 +222,6 @@ class MemoryStore:
         else:
             # Who has tried it in vain stays on the list: their code does not fit, now or later.
             self._parked.pop(part.execution_id, None)
-
-    def _after(self, instance: r.Instance, part: r.Commit) -> r.Instance:
-        outcome = part.outcome
-        closed_at = instance.closed_at or (self._clock.now() if outcome.status.terminal else None)
-        return msgspec.structs.replace(
-            instance,
-            status=outcome.status,
-            closed_at=closed_at,
-            deactivated=outcome.deactivated,
-            last_seq=instance.last_seq + len(outcome.events),
-            wake_at=outcome.wake_at,
-            parked=outcome.diagnosis,
-        )
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
         """Renew leases."""
@@ -310,17 +345,12 @@ class MemoryStore:
     async def get(self, entity_id: str, run_id: str | None = None) -> r.Instance | None:
         """Return the newest execution of an entity, or the one of a run."""
         self._bring_up()
-        known = [self._rows[execution] for execution in self._current.get(entity_id, [])]
-        found = next((row for row in reversed(known) if run_id in (None, row.instance.run_id)), None)
-        return None if found is None else found.seen()
+        return self._reading.get(entity_id, run_id)
 
     async def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""
         self._bring_up()
-        ordered = sorted((row.seen() for row in self._rows.values()), key=lambda i: i.cursor, reverse=True)
-        found = [instance for instance in ordered if query.fits(instance)]
-        page = tuple(found[: query.limit])
-        return r.Page(instances=page, cursor=page[-1].cursor if len(found) > len(page) > 0 else None)
+        return self._reading.list(query)
 
     async def history(self, execution_id: str) -> Sequence[events.Event]:
         """Return the log of an execution."""
@@ -329,25 +359,7 @@ class MemoryStore:
     async def stats(self) -> r.Stats:
         """Return the counts."""
         self._bring_up()
-        statuses: dict[str, int] = defaultdict(int)
-        ready: dict[str, int] = defaultdict(int)
-        queued: dict[str, int] = defaultdict(int)
-        claimed: dict[str, int] = defaultdict(int)
-        for row in self._rows.values():
-            statuses[row.instance.status] += 1
-            ready[row.instance.queue] += row.ready and row.instance.dead is None
-        activities = [activity for row in self._rows.values() for activity in row.activities.values()]
-        for activity in activities:
-            (queued if activity.leased_until is None else claimed)[activity.request.queue] += activity.dead is None
-        return r.Stats(
-            instances=dict(statuses),
-            queues={
-                queue: r.QueueStats(instances=ready[queue], activities=queued[queue], claimed_activities=claimed[queue])
-                for queue in sorted(ready.keys() | queued.keys() | claimed.keys())
-            },
-            dead_activities=sum(activity.dead is not None for activity in activities),
-            dead_instances=sum(row.instance.dead is not None for row in self._rows.values()),
-        )
+        return self._reading.stats()
 
     # What is behind the verbs.
 

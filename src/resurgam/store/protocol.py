@@ -44,7 +44,14 @@ class Store(Inspector, Protocol):
         ...
 
     async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended]:
-        """Put events into inboxes and make their instances ready; one that is held is made ready by its commit."""
+        """Put events into inboxes and make their instances ready; one that is held is made ready by its commit.
+
+        `WorkflowTerminated` goes straight into the log and ends the instance at once, whoever holds it.
+        """
+        ...
+
+    async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
+        """Hand out again what was put aside: dead instances and activities, and parked runs to whoever tried them."""
         ...
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:

@@ -106,6 +106,12 @@ class Ended(Record, frozen=True):
     status: Status
 
 
+class Revived(Record, frozen=True):
+    """What was put aside is handed out again; *count* says how much there was."""
+
+    count: int
+
+
 class Claim(Record, frozen=True):
     """An instance, leased to the worker that asked. Every later word about it names *epoch*."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.outcome import ActivityRequest, Entry
+from resurgam.core.outcome import ActivityRequest, Entry, Outcome
 from resurgam.store import records as r
 
 
@@ -48,3 +48,15 @@ class Row:
     def news(self, since: int) -> tuple[Entry, ...]:
         """Return what has come into the inbox after the wake counter was *since*."""
         return tuple(entry for wake, entry in self.inbox.values() if wake > since)
+
+    def settle(self, outcome: Outcome, now: int) -> None:
+        """Take over what a commit says of the instance."""
+        self.instance = msgspec.structs.replace(
+            self.instance,
+            status=outcome.status,
+            closed_at=self.instance.closed_at or (now if outcome.status.terminal else None),
+            deactivated=outcome.deactivated,
+            last_seq=self.instance.last_seq + len(outcome.events),
+            wake_at=outcome.wake_at,
+            parked=outcome.diagnosis,
+        )

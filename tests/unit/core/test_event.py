@@ -19,6 +19,7 @@ TAGS = [
     "workflow_completed",
     "workflow_failed",
     "workflow_cancelled",
+    "workflow_terminated",
     "workflow_diverged",
     "workflow_deactivated",
     "signal_received",

@@ -27,6 +27,7 @@ MAKE = {
     "workflow_diverged": lambda seq, ref: events.WorkflowDiverged(seq=seq, diagnosis="d"),
     "workflow_deactivated": lambda seq, ref: events.WorkflowDeactivated(seq=seq),
     "signal_received": lambda seq, ref: events.SignalReceived(seq=seq, name="s", id="i"),
+    "workflow_terminated": lambda seq, ref: events.WorkflowTerminated(seq=seq),
     "cancel_requested": lambda seq, ref: events.CancelRequested(seq=seq),
     "activity_scheduled": lambda seq, ref: events.ActivityScheduled(seq=seq, name="a", queue="q", **PLACE),
     "activity_completed": lambda seq, ref: events.ActivityCompleted(seq=seq, ref=ref),
@@ -61,7 +62,12 @@ LATE = {tag for tag in MAKE if tag.startswith(("activity_", "operation_"))} - {
     "activity_scheduled",
     "operation_started",
 }
-ENDS = {"workflow_completed": "completed", "workflow_failed": "failed", "workflow_cancelled": "cancelled"}
+ENDS = {
+    "workflow_completed": "completed",
+    "workflow_failed": "failed",
+    "workflow_cancelled": "cancelled",
+    "workflow_terminated": "terminated",
+}
 AT_WORK = set(MAKE) - set(ENDS) - {"workflow_started", "workflow_diverged", "workflow_deactivated"}
 LEGAL = {
     (None, "workflow_started"): "running",
@@ -70,13 +76,14 @@ LEGAL = {
     **{(status, "workflow_diverged"): "diverged" for status in ("running", "diverged")},
     **{(end, tag): end for end in ENDS.values() for tag in LATE | OUTSIDE | {"workflow_deactivated"}},
 }
-STATUSES = [None, "running", "diverged", "completed", "failed", "cancelled"]
+STATUSES = [None, "running", "diverged", "completed", "failed", "cancelled", "terminated"]
 PAIRS = [(status, tag) for status in STATUSES for tag in MAKE]
 INTO = {
     "diverged": "workflow_diverged",
     "completed": "workflow_completed",
     "failed": "workflow_failed",
     "cancelled": "workflow_cancelled",
+    "terminated": "workflow_terminated",
 }
 
 

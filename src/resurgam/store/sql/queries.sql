@@ -76,6 +76,22 @@ SET leased_until = NULL, lease_owner = NULL, ready = :ready, deliveries = max(0,
     last_failure = :last_failure
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL;
 
+-- terminate_instance: The end of an instance, whoever holds it.
+UPDATE instances
+SET status = :status, closed_at = :now, last_seq = :seq, wake_at = NULL, parked = NULL, dead = NULL, ready = 1,
+    deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL
+WHERE execution_id = :execution_id;
+
+-- forget_tries: Whoever has tried a parked instance may try it again.
+DELETE FROM tried WHERE execution_id = :execution_id;
+
+-- revive_instance: An instance that was put aside, or is parked, is handed out again.
+UPDATE instances SET dead = NULL, deliveries = 0, ready = 1
+WHERE execution_id = :execution_id AND (dead IS NOT NULL OR parked IS NOT NULL);
+
+-- revive_activities: The same for activities of it that were put aside.
+UPDATE activities SET dead = NULL, deliveries = 0 WHERE execution_id = :execution_id AND dead IS NOT NULL;
+
 -- extend_instance: A lease that runs on.
 UPDATE instances SET leased_until = :until
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL RETURNING wake;

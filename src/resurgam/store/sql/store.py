@@ -57,6 +57,10 @@ class SqliteStore:
         """Put events into inboxes."""
         return await self._each(parts, lambda t, part: t.deliver(part))
 
+    async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
+        """Hand out again what was put aside."""
+        return await self._each(execution_ids, lambda t, execution_id: t.revive(execution_id))
+
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
         await self._bury_the_dead()

@@ -81,8 +81,31 @@ class Transactions:
         status = Status(rows[0]["status"])
         if status.terminal:
             return r.Ended(status=status)
-        self._put(rows[0]["execution_id"], part.event)
+        if isinstance(part.event, events.WorkflowTerminated):
+            self._terminate(rows[0], part.event)
+        else:
+            self._put(rows[0]["execution_id"], part.event)
         return r.Delivered()
+
+    def _terminate(self, row: Row, event: events.WorkflowTerminated) -> None:
+        """End an instance whatever its code does; a new epoch fences whoever holds it."""
+        execution_id, seq = row["execution_id"], row["last_seq"] + 1
+        [last] = self._session.all("events_after", execution_id=execution_id, after=row["last_seq"] - 1)
+        at = max(self._now, msgspec.json.decode(last["body"], type=_Moment).at)
+        self._append(execution_id, (msgspec.structs.replace(event, seq=seq, at=at),))
+        self._session.do(
+            "terminate_instance", execution_id=execution_id, status=Status.TERMINATED.value, seq=seq, now=self._now
+        )
+        self._session.do("forget_tries", execution_id=execution_id)
+
+    def revive(self, execution_id: str) -> r.Revived | r.Missing:
+        """Hand out again what was put aside."""
+        if not self._session.all("instance_by_execution", execution_id=execution_id):
+            return r.Missing()
+        count = self._session.do("revive_instance", execution_id=execution_id)
+        if count:
+            self._session.do("forget_tries", execution_id=execution_id)
+        return r.Revived(count=count + self._session.do("revive_activities", execution_id=execution_id))
 
     def claim(self, worker: str, queues: Sequence[str], limit: int) -> list[r.Claim]:
         """Lease instances that are ready, due, or left behind."""
@@ -318,6 +341,12 @@ class Transactions:
         if rows[0]["epoch"] != lease.epoch or rows[0]["leased_until"] is None:
             return r.Refused(reason="the lease of the activity is lost")
         return rows[0]
+
+
+class _Moment(msgspec.Struct):
+    """The one field of an entry that the next one must not precede."""
+
+    at: int = 0
 
 
 _requests = msgspec.json.Decoder(ActivityRequest)

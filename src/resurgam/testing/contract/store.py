@@ -2,6 +2,7 @@
 
 from resurgam.testing.contract.activities import ActivityCases
 from resurgam.testing.contract.basics import BasicCases
+from resurgam.testing.contract.ending import EndingCases
 from resurgam.testing.contract.fencing import FencingCases
 from resurgam.testing.contract.identity import IdentityCases
 from resurgam.testing.contract.listing import ListingCases
@@ -11,6 +12,14 @@ from resurgam.testing.contract.wakeups import WakeUpCases
 
 
 class StoreContract(
-    BasicCases, FencingCases, WakeUpCases, ActivityCases, RecoveryCases, IdentityCases, ListingCases, WaitingCases
+    BasicCases,
+    EndingCases,
+    FencingCases,
+    WakeUpCases,
+    ActivityCases,
+    RecoveryCases,
+    IdentityCases,
+    ListingCases,
+    WaitingCases,
 ):
     """What every store promises, verb by verb."""

@@ -1,0 +1,47 @@
+"""The read side of the memory store: what is there, without touching it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from resurgam.store import records as r
+from resurgam.store.rows import Row
+
+
+class MemoryReading:
+    """What an `Inspector` answers, over the rows of a store."""
+
+    def __init__(self, rows: Mapping[str, Row], executions: Mapping[str, Sequence[str]]) -> None:
+        self._rows = rows
+        self._executions = executions
+
+    def get(self, entity_id: str, run_id: str | None) -> r.Instance | None:
+        """Return the newest execution of an entity, or of one of its runs."""
+        known = [self._rows[execution] for execution in self._executions.get(entity_id, [])]
+        found = next((row for row in reversed(known) if run_id in (None, row.instance.run_id)), None)
+        return None if found is None else found.seen()
+
+    def list(self, query: r.Query) -> r.Page:
+        """Return a page of instances, newest first."""
+        ordered = sorted((row.seen() for row in self._rows.values()), key=lambda i: i.cursor, reverse=True)
+        found = [instance for instance in ordered if query.fits(instance)]
+        page = tuple(found[: query.limit])
+        return r.Page(instances=page, cursor=page[-1].cursor if len(found) > len(page) > 0 else None)
+
+    def stats(self) -> r.Stats:
+        """Return the counts."""
+        rows = self._rows.values()
+        activities = [activity for row in rows for activity in row.activities.values()]
+        alive = [activity for activity in activities if activity.dead is None]
+        ready = Counter(row.instance.queue for row in rows if row.ready and row.instance.dead is None)
+        queued = Counter(activity.request.queue for activity in alive if activity.leased_until is None)
+        claimed = Counter(activity.request.queue for activity in alive if activity.leased_until is not None)
+        queues = {row.instance.queue for row in rows} | {activity.request.queue for activity in activities}
+        return r.Stats(
+            instances=dict(Counter(str(row.instance.status) for row in rows)),
+            queues={
+                queue: r.QueueStats(instances=ready[queue], activities=queued[queue], claimed_activities=claimed[queue])
+                for queue in sorted(queues)
+            },
+            dead_activities=len(activities) - len(alive),
+            dead_instances=sum(row.instance.dead is not None for row in rows),
+        )

@@ -1,0 +1,93 @@
+"""Terminating an instance from outside, and handing out again what was put aside."""
+
+from resurgam.core import event as events
+from resurgam.core.location import Location
+from resurgam.core.state import InstanceState, Status
+from resurgam.store import records as r
+from resurgam.store.protocol import REDELIVERIES
+from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, request
+
+
+class EndingCases(OpensStores):
+    """`WorkflowTerminated` through deliver, and `revive`."""
+
+    async def test_a_terminated_instance_has_ended_at_once(self) -> None:
+        """The event is in the log, the status says so, and the instance takes nothing more."""
+        async with self.bench() as b:
+            instance = await b.create()
+            assert await self._terminate(b) == r.Delivered()
+            found = await b.get()
+            assert (found.status, found.last_seq, found.wake_at) == (Status.TERMINATED, 2, None)
+            assert found.closed_at is not None
+            log = await b.store.read(instance.execution_id)
+            assert [entry.type for entry in log] == ["workflow_started", "workflow_terminated"]
+            assert InstanceState(log).status is Status.TERMINATED
+            assert await self._terminate(b) == r.Ended(status=Status.TERMINATED)
+
+    async def test_whoever_holds_a_terminated_instance_is_fenced(self) -> None:
+        """Its commit is refused, and so is its next renewal."""
+        async with self.bench() as b:
+            await b.create()
+            claim = await b.claim_one()
+            await self._terminate(b)
+            assert isinstance(await b.commit(claim, _timer()), r.Refused)
+            lease = r.Lease(execution_id=claim.instance.execution_id, epoch=claim.epoch)
+            assert isinstance((await b.store.extend([lease]))[0], r.Refused)
+
+    async def test_a_terminated_instance_is_handed_out_to_be_concluded(self) -> None:
+        """Once, to whichever worker comes; after its commit it rests."""
+        async with self.bench() as b:
+            await b.create()
+            await self._terminate(b)
+            claim = await b.claim_one()
+            assert claim.instance.status is Status.TERMINATED
+            end = events.WorkflowDeactivated(seq=3)
+            await b.committed(claim, end, status=Status.TERMINATED, deactivated=True)
+            assert not await b.claim()
+
+    async def test_a_dead_instance_that_is_revived_is_handed_out_again(self) -> None:
+        """With a count of its own; one that is well is left alone."""
+        async with self.bench() as b:
+            instance = await b.create()
+            assert await b.store.revive([instance.execution_id, "nobody"]) == [r.Revived(count=0), r.Missing()]
+            for _ in range(REDELIVERIES):
+                await b.claim_one()
+                b.clock.move_to(b.clock.now() + LEASE)
+            assert not await b.claim()
+            assert (await b.get()).dead is not None
+            assert await b.store.revive([instance.execution_id]) == [r.Revived(count=1)]
+            assert (await b.get()).dead is None
+            await b.claim_one()
+
+    async def test_a_dead_activity_that_is_revived_is_handed_out_again(self) -> None:
+        """The instance itself was well all the time."""
+        async with self.bench() as b:
+            instance = await b.create()
+            await b.committed(await b.claim_one(), activities=(request(2),))
+            for _ in range(REDELIVERIES):
+                assert len(await b.store.claim_activities("w", (QUEUE,), 1)) == 1
+                b.clock.move_to(b.clock.now() + LEASE)
+            assert not await b.store.claim_activities("w", (QUEUE,), 1)
+            assert (await b.get()).troubles != ()
+            assert await b.store.revive([instance.execution_id]) == [r.Revived(count=1)]
+            assert (await b.get()).troubles == ()
+            assert len(await b.store.claim_activities("w", (QUEUE,), 1)) == 1
+
+    async def test_a_parked_instance_that_is_revived_is_offered_to_those_who_tried_it(self) -> None:
+        """As after a deployment that kept its workers running."""
+        async with self.bench() as b:
+            instance = await b.create()
+            entry = events.WorkflowDiverged(seq=2, diagnosis="no")
+            await b.committed(await b.claim_one("w"), entry, worker="w", status=Status.DIVERGED)
+            assert not await b.claim("w")
+            assert await b.store.revive([instance.execution_id]) == [r.Revived(count=1)]
+            assert (await b.claim_one("w")).instance.status is Status.DIVERGED
+
+    async def _terminate(self, b: Bench) -> r.Delivered | r.Missing | r.Ended:
+        event = events.WorkflowTerminated(reason="enough")
+        [answer] = await b.store.deliver([r.Delivery(event=event, entity_id="order")])
+        return answer
+
+
+def _timer() -> events.TimerStarted:
+    return events.TimerStarted(seq=2, location=Location.parse("{1}"), command="Timer(0)", deadline=0)
