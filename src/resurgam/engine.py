@@ -49,19 +49,10 @@ class Engine:
         max_activities: int = 100,
         cache_size: int = 1000,
     ) -> None:
-        if isinstance(queues, str) or not queues or not all(isinstance(q, str) and q for q in queues):
-            raise ValueError(f"queues is {queues!r}; it is a list of names")
         if not isinstance(url, str) and not hasattr(url, "claim"):
             raise TypeError(f"{url!r} is neither the URL of a store nor a store")
         if registry is not None and not isinstance(registry, Registry):
             raise TypeError(f"registry is {registry!r}; it is a Registry")
-        if milliseconds(grace) < 0:
-            raise ValueError(f"grace is {grace!r}; it is 0 or more")
-        for option, value in (("max_activities", max_activities), ("cache_size", cache_size)):
-            if not isinstance(value, int):
-                raise TypeError(f"{option} is {value!r}; it is a whole number")
-        if max_activities < 1 or cache_size < 0 or milliseconds(lease) < 1:
-            raise ValueError("max_activities is at least 1, cache_size at least 0, and a lease longer than nothing")
         self._url = url
         self._registry = default_registry if registry is None else registry
         self._clock = SystemClock() if clock is None else clock
@@ -69,7 +60,7 @@ class Engine:
         self._options = WorkerOptions(
             # A start of its own each time: a parked run is offered once to each start of a worker.
             name=f"{name or f'{socket.gethostname()}-{os.getpid()}'}-{new_id(self._clock.now())[-6:]}",
-            queues=tuple(queues),
+            queues=_names(queues),
             lease=milliseconds(lease),
             grace=milliseconds(grace) / 1000,
             max_activities=max_activities,
@@ -264,3 +255,9 @@ class Engine:
         """Refuse a name that nobody here knows, if it is this very engine that would have to run it."""
         if isinstance(workflow, str) and self._serves and (queue or "default") in self._options.queues:
             self._registry.workflows.find(workflow)
+
+
+def _names(queues: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(queues, str) or not queues or not all(isinstance(queue, str) and queue for queue in queues):
+        raise ValueError(f"queues is {queues!r}; it is a list of names")
+    return tuple(queues)

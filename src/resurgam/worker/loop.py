@@ -33,6 +33,15 @@ class WorkerOptions:
     max_instances: int = 100
     cache_size: int = 1000
 
+    def __post_init__(self) -> None:
+        for option in ("max_activities", "cache_size"):
+            if not isinstance(getattr(self, option), int):
+                raise TypeError(f"{option} is {getattr(self, option)!r}; it is a whole number")
+        if self.max_activities < 1 or self.cache_size < 0 or self.lease < 1:
+            raise ValueError("max_activities is at least 1, cache_size at least 0, and a lease longer than nothing")
+        if self.grace < 0:
+            raise ValueError(f"grace is {self.grace:g}; it is 0 or more")
+
 
 class Worker:
     """Serves queues until it is stopped."""
