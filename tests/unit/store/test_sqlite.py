@@ -253,6 +253,25 @@ def _env() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(["src", *sys.path])}
 
 
+def test_what_dead_owners_left_behind_is_swept_by_the_next(tmp_path):
+    alive = Owner(tmp_path / "a.db", "alive/one")
+    (tmp_path / "a.db-owners" / "killed").touch()
+
+    next_one = Owner(tmp_path / "a.db", "next")
+
+    assert sorted(path.name for path in (tmp_path / "a.db-owners").iterdir()) == ["alive%2Fone", "next"]
+    next_one.close()
+    alive.close()
+    assert not (tmp_path / "a.db-owners").exists()
+
+
+async def test_a_folder_in_which_no_lock_can_be_made_is_named(tmp_path):
+    (tmp_path / "a.db-owners").write_text("a file where the folder should be")
+
+    with pytest.raises(StoreError, match="no lock can be made beside it"):
+        opened(tmp_path / "a.db")
+
+
 def test_the_schema_is_made_in_one_step_that_can_be_repeated(tmp_path):
     Database(tmp_path / "a.db").close()
     shutil.copy(tmp_path / "a.db", tmp_path / "b.db")

@@ -9,7 +9,10 @@ import contextlib
 import fcntl
 import os
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
+
+_UNNAMED = "~"
+"""Before the name of a file that is being made."""
 
 
 class Owner:
@@ -20,18 +23,31 @@ class Owner:
         self._folder = database.with_name(database.name + "-owners")
         self._path = self._file_of(name)
         self._file = self._open()
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._sweep()
 
     def _file_of(self, name: str) -> Path:
         return self._folder / quote(name, safe="")
 
     def _open(self) -> int:
-        """Make the file; whoever closes last removes the folder, and may do so in between."""
+        """Make the file; whoever closes last removes the folder, and may do so in between.
+
+        It gets its name only when it is locked: a file that is not would be taken for a dead owner's.
+        """
+        unnamed = self._path.with_name(f"{_UNNAMED}{self._path.name}")
         while True:
             with contextlib.suppress(FileExistsError):
                 self._folder.mkdir()
             with contextlib.suppress(FileNotFoundError):
-                return os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600)
+                file = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                unnamed.rename(self._path)
+                return file
+
+    def _sweep(self) -> None:
+        """Remove what owners left behind that were killed without holding anything."""
+        for path in self._folder.iterdir():
+            if not path.name.startswith(_UNNAMED):
+                self.is_dead(unquote(path.name))
 
     def is_dead(self, name: str) -> bool:
         """Whether another owner's lock can be taken; then its file is removed."""

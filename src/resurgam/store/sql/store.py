@@ -41,7 +41,11 @@ class SqliteStore:
         self._lease = lease
         self._database = Database(path, synchronous=synchronous)
         self._writer = Writer(self._database)
-        self._owner = Owner(path, name)
+        try:
+            self._owner = Owner(path, name)
+        except OSError as error:
+            self._database.close()
+            raise StoreError(f"{path}: no lock can be made beside it: {error}; may its folder be written?") from error
         self._waiting = Waiting(clock, self._is_there)
         self._version = self._database.version()
         self._poll: asyncio.Task[None] | None = None
