@@ -4,6 +4,7 @@ from resurgam.testing.contract.activities import ActivityCases
 from resurgam.testing.contract.basics import BasicCases
 from resurgam.testing.contract.ending import EndingCases
 from resurgam.testing.contract.fencing import FencingCases
+from resurgam.testing.contract.handing import HandingCases
 from resurgam.testing.contract.identity import IdentityCases
 from resurgam.testing.contract.listing import ListingCases
 from resurgam.testing.contract.recovery import RecoveryCases
@@ -15,6 +16,7 @@ class StoreContract(
     BasicCases,
     EndingCases,
     FencingCases,
+    HandingCases,
     WakeUpCases,
     ActivityCases,
     RecoveryCases,

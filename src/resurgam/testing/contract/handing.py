@@ -1,0 +1,82 @@
+"""Activities that the commit asking for them hands out at once, to the worker that has free hands."""
+
+import msgspec
+
+from resurgam.core.outcome import ActivityRequest
+from resurgam.store import records as r
+from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, completed, request, scheduled
+
+
+class HandingCases(OpensStores):
+    """What a commit claims, what it leaves to others, and answers that a commit carries."""
+
+    async def test_a_commit_claims_no_more_than_there_are_hands(self) -> None:
+        """The rest waits in its queue, for anybody."""
+        async with self.bench() as b:
+            answer = await self._asking(b, request(2), request(3), request(4), hands=2)
+            assert [task.request.ref for task in answer.tasks] == [2, 3]
+            assert [(task.epoch, task.attempt, task.workflow_id) for task in answer.tasks] == [(1, 1, "order")] * 2
+            left = await b.store.claim_activities("other", (QUEUE,), 10)
+            assert [task.request.ref for task in left] == [4]
+
+    async def test_a_commit_without_hands_claims_nothing_and_releases(self) -> None:
+        """The activities wait, and so does the instance."""
+        async with self.bench() as b:
+            answer = await self._asking(b, request(2), hands=0)
+            assert answer.tasks == ()
+            assert len(await b.store.claim_activities("other", (QUEUE,), 10)) == 1
+            await b.told("order", "x")
+            await b.claim_one("other")
+
+    async def test_a_commit_that_claims_keeps_the_lease(self) -> None:
+        """Nobody else gets the instance while its worker runs what it asked for, not even with news."""
+        async with self.bench() as b:
+            await self._asking(b, request(2), hands=1)
+            await b.told("order", "x")
+            assert not await b.claim("other")
+            b.clock.move_to(b.clock.now() + LEASE)
+            await b.claim_one("other")
+
+    async def test_an_activity_for_a_queue_that_the_worker_does_not_serve_is_left_to_others(self) -> None:
+        """And the instance is released."""
+        async with self.bench() as b:
+            answer = await self._asking(b, request(2, queue="gpu"), hands=5)
+            assert answer.tasks == ()
+            assert len(await b.store.claim_activities("other", ("gpu",), 10)) == 1
+
+    async def test_older_work_goes_first(self) -> None:
+        """While something waits in a queue, no commit hands out what would stand behind it."""
+        async with self.bench() as b:
+            await self._asking(b, request(2), hands=0, entity_id="older")
+            answer = await self._asking(b, request(2), hands=5)
+            assert answer.tasks == ()
+            tasks = await b.store.claim_activities("other", (QUEUE,), 10)
+            assert [task.workflow_id for task in tasks] == ["older", "order"]
+
+    async def test_what_a_commit_claimed_is_leased_as_any_other(self) -> None:
+        """Lost after its time, and then somebody else's."""
+        async with self.bench() as b:
+            [task] = (await self._asking(b, request(2), hands=1)).tasks
+            assert not await b.store.claim_activities("other", (QUEUE,), 10)
+            b.clock.move_to(b.clock.now() + LEASE)
+            [again] = await b.store.claim_activities("other", (QUEUE,), 10)
+            assert (again.epoch, again.deliveries) == (task.epoch + 1, 1)
+
+    async def test_an_answer_that_a_commit_carries_is_the_answer(self) -> None:
+        """The activity is gone with it: nobody else gets it, and a second answer is refused."""
+        async with self.bench() as b:
+            await b.create()
+            claim = await b.claim_one()
+            wish = request(2)
+            [task] = (await b.committed(claim, scheduled(wish), activities=(wish,), hands=1)).tasks
+            answer = msgspec.structs.replace(completed(task), seq=3)
+            await b.committed(claim, answer, base_seq=2)
+            b.clock.move_to(b.clock.now() + LEASE)
+            assert not await b.store.claim_activities("other", (QUEUE,), 10)
+            late = r.ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=completed(task))
+            assert isinstance((await b.store.complete_activities([late]))[0], r.Refused)
+
+    async def _asking(self, b: Bench, *wishes: ActivityRequest, hands: int, entity_id: str = "order") -> r.Committed:
+        await b.create(entity_id)
+        log = [scheduled(wish) for wish in wishes]
+        return await b.committed(await b.claim_one(), *log, activities=wishes, hands=hands)
