@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from resurgam.core.codec import TypeForm
 from resurgam.core.errors import DefinitionError, NotFound
@@ -157,7 +157,7 @@ class ActivityDecorator:
         return activity_info()
 
 
-class _ActivityRegistrar:
+class _ActivityRegistrar(Protocol):
     """The type of ``@activity(...)`` with options, for static checkers."""
 
     @overload
@@ -166,9 +166,6 @@ class _ActivityRegistrar:
     ) -> AsyncActivity[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> SyncActivity[P, R]: ...
-    def __call__(self, function: Callable[..., Any], /) -> Any:
-        """Register the function."""
-        raise NotImplementedError
 
 
 class Registry:
