@@ -48,6 +48,7 @@ class Engine:
         grace: Duration = 10,
         max_activities: int = 100,
         cache_size: int = 1000,
+        tick_limit: Duration = 10,
     ) -> None:
         if not isinstance(url, str) and not hasattr(url, "claim"):
             raise TypeError(f"{url!r} is neither the URL of a store nor a store")
@@ -65,6 +66,7 @@ class Engine:
             grace=milliseconds(grace) / 1000,
             max_activities=max_activities,
             cache_size=cache_size,
+            tick_limit=milliseconds(tick_limit) / 1000,
         )
         self._store: Store | None = None
         self._worker: Worker | None = None

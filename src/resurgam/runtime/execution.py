@@ -68,6 +68,11 @@ class Execution:
         return self._recorder.log.state.last_seq
 
     @property
+    def entry(self) -> int:
+        """The ``seq`` of the entry that was delivered last."""
+        return self._entry
+
+    @property
     def new(self) -> tuple[events.Event, ...]:
         """What has been appended since the last advance began."""
         return tuple(self._recorder.log.new)

@@ -1,18 +1,16 @@
-"""The reference implementation, the one to read first: everything in dictionaries, gone with the process.
+"""The reference implementation: everything in dictionaries, gone with the process.
 
 Each verb runs without giving way to other tasks, so it is atomic by itself. Two rules carry the rest:
 
 - *fencing*: a claim raises the ``epoch`` of its row; whoever names another epoch has lost the lease;
-- *no lost wake-up*: whatever enters an inbox raises the ``wake`` counter; a commit makes the row ready again exactly
-  if the counter is not the one its claim saw.
+- *no lost wake-up*: what enters an inbox raises ``wake``; a commit makes the row ready if its claim saw another value.
 
 Four indexes say what can be claimed without looking at every row:
 
 - ``_ready``: instances to be claimed, oldest first. A row in it may still be leased if that lease has run out;
 - ``_parked``: diverged instances, claimable by workers that have not tried them; never in ``_ready`` too;
 - ``_queued``: activities to be claimed, oldest first;
-- ``_due``: what becomes claimable at a moment. Its entries are hints: `_bring_up` asks the row itself again, once at
-  the beginning of every verb, so that one verb sees one moment.
+- ``_due``: what becomes claimable at a moment: hints, the rows are asked again at the beginning of every verb.
 """
 
 import heapq
@@ -334,6 +332,9 @@ class MemoryStore:
         del self._rows[execution_id]
         self._touched.add(execution_id)
         return r.Purged()
+
+    def twin(self) -> None:
+        """Return nothing: what is in this memory belongs to one thread."""
 
     async def close(self) -> None:
         """Refuse everything from now on, and tell whoever still waits."""

@@ -96,6 +96,10 @@ class Store(Inspector, Protocol):
         """Remove ended executions without a trace."""
         ...
 
+    def twin(self) -> "Store | None":
+        """Open the same data once more, for use by another thread; None if it lives in this thread only."""
+        ...
+
     async def close(self) -> None:
         """Let go of whatever is held open."""
         ...

@@ -19,6 +19,7 @@ from resurgam.runtime.registry import Registry
 from resurgam.store.records import Claim, Extended, News, Release
 from resurgam.worker.tasks import Tasks
 from resurgam.worker.turn import Committer, Turn
+from resurgam.worker.watchdog import Watchdog
 
 logger = logging.getLogger("resurgam.worker")
 
@@ -26,7 +27,9 @@ logger = logging.getLogger("resurgam.worker")
 class InstanceRunner:
     """Advances instances, keeping the coroutines of the most recent ones alive in between."""
 
-    def __init__(self, committer: Committer, registry: Registry, *, tasks: Tasks, cache: int) -> None:
+    def __init__(
+        self, committer: Committer, registry: Registry, *, tasks: Tasks, watchdog: Watchdog, cache: int
+    ) -> None:
         self._committer = committer
         self._store = committer.store
         self._clock = committer.clock
@@ -34,6 +37,7 @@ class InstanceRunner:
         self._hands = committer.hands
         self._registry = registry
         self._tasks = tasks
+        self._watchdog = watchdog
         self._cache: OrderedDict[str, Execution] = OrderedDict()
         self._cache_size = cache
         # Turns that only wait for an operation take no hands; *on_wait* is called when there is one more of them.
@@ -75,7 +79,7 @@ class InstanceRunner:
         """Put every cached coroutine away."""
         while self._cache:
             _, execution = self._cache.popitem()
-            await from_callback(execution.close)
+            await self._close(execution)
 
     async def _serve(self, turn: Turn) -> None:
         instance = turn.claim.instance
@@ -102,7 +106,7 @@ class InstanceRunner:
         if cached is not None:
             if cached.last_seq == instance.last_seq and not cached.closed:
                 return cached
-            await from_callback(cached.close)
+            await self._close(cached)
         workflow = self._registry.workflows.find(instance.name)
         return Execution(workflow, await self._store.read(instance.execution_id))
 
@@ -110,7 +114,10 @@ class InstanceRunner:
         """Advance once and commit; whether the instance is still in hand."""
         now = self._clock.now()
         inbox = turn.inbox
-        outcome = await from_callback(lambda: execution.advance(inbox, now, worker=self._committer.worker))
+        worker, watchdog = self._committer.worker, self._watchdog
+        outcome = await from_callback(
+            lambda: watchdog.run(execution, lambda: execution.advance(inbox, now, worker=worker))
+        )
         consumed = set(outcome.consumed)
         turn.inbox = [entry for entry in inbox if entry.id is not None and entry.id not in consumed]
         going_on = outcome.status is Status.RUNNING and bool(
@@ -137,15 +144,22 @@ class InstanceRunner:
         # While the store answered, another turn of this instance may have been here already.
         replaced = self._cache.pop(turn.claim.instance.execution_id, None)
         if replaced is not None:
-            await from_callback(replaced.close)
+            await self._close(replaced)
         self._cache[turn.claim.instance.execution_id] = execution
         while len(self._cache) > self._cache_size:
             _, oldest = self._cache.popitem(last=False)
-            await from_callback(oldest.close)
+            await self._close(oldest)
 
     async def _put_away(self, turn: Turn) -> None:
         if turn.execution is not None:
-            await from_callback(turn.execution.close)
+            await self._close(turn.execution)
+
+    async def _close(self, execution: Execution) -> None:
+        """Put a coroutine away; its clean-up is the user's code, and may be stuck as any other."""
+        try:
+            await from_callback(lambda: self._watchdog.run(execution, execution.close))
+        except TimeoutError as error:
+            logger.error("putting workflow %s away: %s", execution.started.entity_id, error)  # noqa: TRY400 -- reported
 
     async def _give_back(self, turn: Turn, error: Exception) -> None:
         """Release the lease of a turn that failed; should the store fail too, it runs out by itself."""

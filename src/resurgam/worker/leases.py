@@ -54,7 +54,8 @@ class Leases:
 
     def all(self) -> list[Lease]:
         """Return what is held now."""
-        return [held.lease for held in self._held.values()]
+        # One step of the interpreter: the watchdog asks from another thread.
+        return [held.lease for held in list(self._held.values())]
 
     def stop(self) -> None:
         """Renew nothing any more."""

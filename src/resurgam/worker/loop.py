@@ -17,6 +17,7 @@ from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
 from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, pause
 from resurgam.worker.turn import Committer
+from resurgam.worker.watchdog import Watchdog
 
 logger = logging.getLogger("resurgam.worker")
 
@@ -32,6 +33,7 @@ class WorkerOptions:
     max_activities: int = 100
     max_instances: int = 100
     cache_size: int = 1000
+    tick_limit: float = 10.0
 
     def __post_init__(self) -> None:
         for option in ("max_activities", "cache_size"):
@@ -41,6 +43,8 @@ class WorkerOptions:
             raise ValueError("max_activities is at least 1, cache_size at least 0, and a lease longer than nothing")
         if self.grace < 0:
             raise ValueError(f"grace is {self.grace:g}; it is 0 or more")
+        if self.tick_limit <= 0:
+            raise ValueError(f"tick_limit is {self.tick_limit:g}; it is more than 0")
 
 
 class Worker:
@@ -56,10 +60,12 @@ class Worker:
         runner = ActivityRunner(registry, clock, chance=system.chance)
         self._hands = Hands(store, clock, runner, leases=self._leases, limit=options.max_activities)
         self._hands.on_free = self._free
+        self._watchdog = Watchdog(self._leases, lease=options.lease / 1000, limit=options.tick_limit, twin=store.twin)
         self._instances = InstanceRunner(
             Committer(store, clock, self._leases, self._hands, worker=options.name, queues=options.queues),
             registry,
             tasks=self._tasks,
+            watchdog=self._watchdog,
             cache=options.cache_size,
         )
         self._freed = asyncio.Event()
@@ -82,6 +88,7 @@ class Worker:
 
     def start(self) -> None:
         """Begin to serve."""
+        self._watchdog.start()
         self._main = asyncio.get_running_loop().create_task(self._serve(), name=f"worker {self._options.name}")
 
     async def stop(self) -> None:
@@ -104,6 +111,7 @@ class Worker:
         finally:
             self._leases.stop()
             await self._instances.forget_all()
+            self._watchdog.stop()
 
     async def _serve(self) -> None:
         while not self._stopping:

@@ -60,6 +60,7 @@ class Database:
 
     def __init__(self, path: Path, *, synchronous: str = "FULL") -> None:
         self.path = path
+        self.synchronous = synchronous
         try:
             self._writing = _patiently(lambda: self._connect(synchronous))
             _migrate(self._writing, path)

@@ -109,6 +109,12 @@ class SqliteStore:
         """Remove ended executions."""
         return await self._each(execution_ids, lambda t, execution_id: t.purge(execution_id))
 
+    def twin(self) -> "SqliteStore":
+        """Open the same file once more."""
+        name = f"{self._owner.name}-twin"
+        path, synchronous = self._database.path, self._database.synchronous
+        return SqliteStore(path, self._clock, name=name, lease=self._lease, synchronous=synchronous)
+
     async def close(self) -> None:
         """Close the file; whoever still waits is told."""
         if self._closed:

@@ -1,0 +1,196 @@
+"""Watches the thread that runs workflow code: one coroutine that does not yield must not take its neighbours with it.
+
+A tick is plain Python, and while it runs the loop stands still: nothing else is advanced, and nobody renews the leases
+of what this worker holds. So a thread looks on. It renews them itself, reports where a tick is stuck, and past a limit
+interrupts it, which counts as a failed delivery of that instance alone.
+"""
+
+import asyncio
+import ctypes
+import logging
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from resurgam.runtime.execution import Execution
+from resurgam.store.protocol import Store
+from resurgam.store.records import Lease
+from resurgam.worker.leases import Leases
+
+logger = logging.getLogger("resurgam.worker")
+
+T = TypeVar("T")
+
+REPORT_AFTER: Final = 1.0
+"""Seconds after which a tick that has not yielded is reported with its stack."""
+
+_LOOK: Final = 0.25
+"""Seconds between two looks."""
+
+_FRAMES: Final = 8
+"""Innermost frames that a report shows."""
+
+
+class TickInterrupted(BaseException):
+    """Raised into workflow code that has run too long. Not an `Exception`, so that few handlers swallow it."""
+
+
+class Watchdog:
+    """A thread that watches the one it was started in."""
+
+    def __init__(self, leases: Leases, *, lease: float, limit: float, twin: Callable[[], Store | None]) -> None:
+        self._leases = leases
+        self._renew_after = lease / 3
+        self._limit = limit
+        self._open_twin = twin
+        self._twin: Store | None = None
+        self._runner: asyncio.Runner | None = None
+        self._watched = threading.get_ident()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+        # Guards the two below: an interruption must hit the tick it is meant for, or nobody.
+        self._lock = threading.Lock()
+        self._running: Execution | None = None
+        self._interrupted = False
+        # What the looks remember.
+        self._pinged: float | None = None
+        self._renewed = 0.0
+        self._seen: tuple[Execution | None, int] = (None, 0)
+        self._since = 0.0
+        self._told = False
+
+    # Called by the thread that is watched.
+
+    def start(self) -> None:
+        """Begin to watch the running loop and its thread."""
+        self._loop = asyncio.get_running_loop()
+        self._watched = threading.get_ident()
+        self._thread = threading.Thread(target=self._watch, name="resurgam-watchdog", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def run(self, execution: Execution, function: Callable[[], T]) -> T:
+        """Run workflow code under watch; `TimeoutError` if it had to be interrupted."""
+        self._running = execution
+        try:
+            try:
+                return function()
+            finally:
+                self._leave()
+        except TickInterrupted:
+            # It may have come in the middle of leaving.
+            self._leave(quietly=True)
+            raise TimeoutError(
+                f"its code ran {self._limit:g} s without yielding and was interrupted; "
+                "put long work into an activity, or await something in between"
+            ) from None
+
+    def _leave(self, *, quietly: bool = False) -> None:
+        with self._lock:
+            self._running = None
+            interrupted, self._interrupted = self._interrupted, False
+        if interrupted:
+            # Not yet arrived, or swallowed by the code it was meant for: the tick counts as interrupted all the same.
+            _raise_in(self._watched, None)
+            if not quietly:
+                raise TickInterrupted
+
+    def _pong(self) -> None:
+        self._pinged = None
+
+    # Called by the watching thread.
+
+    def _watch(self) -> None:
+        try:
+            while not self._stopped.wait(_LOOK):
+                self.look(time.monotonic())
+        except Exception:
+            logger.exception("the watchdog of this worker has failed; leases are only renewed while the loop runs")
+        finally:
+            self._close_twin()
+
+    def look(self, now: float) -> None:
+        """See how long the tick that runs has been running, and whether the loop still turns."""
+        running = self._running
+        seen = (running, 0 if running is None else running.entry)
+        still = self._pinged is not None
+        if seen != self._seen or not still:
+            self._seen, self._since, self._told = seen, now, False
+        if not still:
+            self._pinged = now
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._pong)
+            return
+        if now - self._since >= REPORT_AFTER and not self._told:
+            self._told = True
+            self._report(now)
+        if running is not None and now - self._since >= self._limit:
+            self._interrupt(running)
+            self._since = now - self._limit + REPORT_AFTER  # again in a moment, should the code have swallowed it
+        if self._pinged is not None and now - max(self._pinged, self._renewed) >= self._renew_after:
+            self._renewed = now
+            self._renew()
+
+    def _report(self, now: float) -> None:
+        frame = sys._current_frames().get(self._watched)
+        stack = "".join(traceback.format_stack(frame)[-_FRAMES:]) if frame is not None else ""
+        running, waited = self._running, now - self._since
+        if running is None:
+            logger.warning("the event loop has stood still for %.1f s; something blocks it:\n%s", waited, stack)
+            return
+        logger.warning(
+            "workflow %r (%s) has not yielded for %.1f s, and holds up its neighbours; it is interrupted after %g s:\n%s",
+            running.started.name,
+            running.started.entity_id,
+            waited,
+            self._limit,
+            stack,
+        )
+
+    def _interrupt(self, running: Execution) -> None:
+        with self._lock:
+            if self._running is not running:
+                return  # it has yielded after all
+            self._interrupted = True
+            _raise_in(self._watched, TickInterrupted)
+
+    def _renew(self) -> None:
+        """Renew every lease by a connection of this thread's own. A loss is found by the worker when it runs again."""
+        held = self._leases.all()
+        if not held:
+            return
+        try:
+            if self._twin is None:
+                self._twin, self._runner = self._open_twin(), asyncio.Runner()
+            if self._twin is not None and self._runner is not None:
+                self._runner.run(_extend(self._twin, held))
+        except Exception:  # whatever it is: the next look tries again
+            logger.exception("the store failed at renewing leases while the loop stands still")
+
+    def _close_twin(self) -> None:
+        if self._runner is not None:
+            if self._twin is not None:
+                self._runner.run(self._twin.close())
+            self._runner.close()
+            self._twin = self._runner = None
+
+
+async def _extend(store: Store, held: list[Lease]) -> None:
+    await store.extend(held)
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    """Let *error* be raised in another thread at its next instruction; None takes back what has not arrived."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
+    )

@@ -1,0 +1,180 @@
+"""The looks of the watchdog, at moments that the test says."""
+
+import asyncio
+import logging
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from resurgam.store.records import Lease
+from resurgam.worker.watchdog import Watchdog
+
+LEASE = Lease(execution_id="x", epoch=1)
+
+
+class Loop:
+    """A loop that turns when it is told to."""
+
+    def __init__(self) -> None:
+        self.calls = []
+
+    def call_soon_threadsafe(self, callback):
+        self.calls.append(callback)
+
+    def turn(self) -> None:
+        while self.calls:
+            self.calls.pop()()
+
+
+class Twin:
+    """A store that remembers what was renewed."""
+
+    def __init__(self) -> None:
+        self.renewed = []
+        self.closed = False
+
+    async def extend(self, leases):
+        self.renewed += leases
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def twin() -> Twin:
+    return Twin()
+
+
+@pytest.fixture
+def dog(twin):
+    watchdog = Watchdog(SimpleNamespace(all=lambda: [LEASE]), lease=9, limit=10, twin=lambda: twin)
+    watchdog._loop = Loop()
+    yield watchdog
+    watchdog._close_twin()
+
+
+def an_execution():
+    return SimpleNamespace(entry=1, started=SimpleNamespace(name="greedy", entity_id="g-1"))
+
+
+def looks(dog, *moments) -> None:
+    """Look at these moments, from another thread."""
+
+    def look() -> None:
+        for moment in moments:
+            dog.look(moment)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+
+
+def test_a_tick_that_does_not_yield_is_reported_with_its_stack_once(dog, caplog) -> None:
+    def sticks_here() -> None:
+        looks(dog, 0, 0.5, 1, 2, 2.5)
+
+    dog.run(an_execution(), sticks_here)
+    [report] = caplog.records
+    assert report.levelno == logging.WARNING
+    assert "workflow 'greedy' (g-1) has not yielded for 1.0 s" in report.message
+    assert "in sticks_here" in report.message
+
+
+def test_a_long_replay_of_short_ticks_is_not_reported(dog, caplog) -> None:
+    execution = an_execution()
+
+    def replay() -> None:
+        for moment in range(20):
+            execution.entry += 1
+            looks(dog, moment)
+
+    dog.run(execution, replay)
+    assert not caplog.records
+
+
+def test_a_loop_that_turns_is_not_reported(dog, caplog) -> None:
+    for moment in range(20):
+        dog._loop.turn()
+        looks(dog, moment)
+    assert not caplog.records
+
+
+def test_a_loop_that_something_else_blocks_is_reported_too(dog, caplog) -> None:
+    looks(dog, 0, 1)
+    assert "the event loop has stood still for 1.0 s" in caplog.records[0].message
+
+
+def test_past_the_limit_a_tick_is_interrupted(dog) -> None:
+    def never_ends() -> None:
+        looks(dog, 0, 9.9)
+        assert dog._running is not None
+        looks(dog, 10)
+        while True:
+            pass
+
+    with pytest.raises(TimeoutError, match=r"ran 10 s without yielding.*put long work into an activity"):
+        dog.run(an_execution(), never_ends)
+    assert dog.run(an_execution(), lambda: "the next one is not hit") == "the next one is not hit"
+
+
+def test_a_tick_that_swallows_the_interruption_counts_as_interrupted(dog) -> None:
+    def swallows() -> None:
+        try:
+            looks(dog, 0, 10)
+            while True:
+                pass
+        except BaseException:
+            return
+
+    with pytest.raises(TimeoutError):
+        dog.run(an_execution(), swallows)
+
+
+def test_code_that_goes_on_after_an_interruption_is_interrupted_again(dog) -> None:
+    hits = []
+
+    def stubborn() -> None:
+        try:
+            looks(dog, 0, 10)
+            while True:
+                pass
+        except BaseException as error:
+            hits.append(type(error).__name__)
+        looks(dog, 10.5, 11)
+        while True:
+            pass
+
+    with pytest.raises(TimeoutError):
+        dog.run(an_execution(), stubborn)
+    assert hits == ["TickInterrupted"]
+
+
+def test_a_tick_that_yields_just_in_time_is_not_interrupted(dog) -> None:
+    late = an_execution()
+    dog.run(late, lambda: looks(dog, 0, 9))
+    dog._interrupt(late)  # decided upon, but the tick is over by now
+    for _ in range(1000):
+        pass
+    assert not dog._interrupted
+
+
+def test_leases_are_renewed_while_the_loop_stands_still_and_only_then(dog, twin) -> None:
+    looks(dog, 0, 1, 2.9)
+    assert twin.renewed == []
+    looks(dog, 3, 4, 5.9)
+    assert twin.renewed == [LEASE]
+    looks(dog, 6)
+    assert twin.renewed == [LEASE, LEASE]
+    dog._loop.turn()
+    looks(dog, 7, 8, 9)
+    assert twin.renewed == [LEASE, LEASE]
+
+
+async def test_the_thread_ends_with_the_worker_and_closes_what_it_opened(dog, twin) -> None:
+    dog.start()
+    thread = dog._thread
+    await asyncio.to_thread(dog._renew)
+    dog.stop()
+    assert not thread.is_alive()
+    assert twin.closed
