@@ -1,21 +1,13 @@
-"""The reference implementation: everything in dictionaries, gone with the process.
+"""The reference implementation, the one to read first: everything in dictionaries, gone with the process.
 
 Each verb runs without giving way to other tasks, so it is atomic by itself. Two rules carry the rest:
 
 - *fencing*: a claim raises the ``epoch`` of its row; whoever names another epoch has lost the lease;
-- *no lost wake-up*: what enters an inbox raises ``wake``; a commit makes the row ready if its claim saw another value.
-
-Four indexes say what can be claimed without looking at every row:
-
-- ``_ready``: instances to be claimed, oldest first. A row in it may still be leased if that lease has run out;
-- ``_parked``: diverged instances, claimable by workers that have not tried them; never in ``_ready`` too;
-- ``_queued``: activities to be claimed, oldest first;
-- ``_due``: what becomes claimable at a moment: hints, the rows are asked again at the beginning of every verb.
+- *no lost wake-up*: whatever enters an inbox raises the ``wake`` counter; a commit makes the row ready again exactly
+  if the counter is not the one its claim saw.
 """
 
-import heapq
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TypeVar, assert_never
 
@@ -23,11 +15,11 @@ import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
-from resurgam.core.errors import StoreError
-from resurgam.core.outcome import Entry, Withdrawal
+from resurgam.core.outcome import Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.memory_reading import MemoryReading
+from resurgam.store.memory_rows import MemoryRows
 from resurgam.store.protocol import REDELIVERIES
 from resurgam.store.rows import ActivityRow, Row
 from resurgam.store.waiting import Waiting
@@ -36,23 +28,14 @@ P = TypeVar("P")
 A = TypeVar("A")
 
 
-class MemoryStore:
+class MemoryStore(MemoryRows):
     """A store in the memory of this process."""
 
     def __init__(self, clock: Clock, *, lease: int = 10_000) -> None:
-        self._clock = clock
+        super().__init__(clock)
         self._lease = lease
-        self._rows: dict[str, Row] = {}
-        self._current: dict[str, list[str]] = defaultdict(list)
-        self._ready: dict[str, None] = {}
-        self._parked: dict[str, None] = {}
-        self._queued: dict[tuple[str, int], None] = {}
-        self._due: list[tuple[int, str, int]] = []
-        self._next_id = 0
-        self._touched: set[str] = set()
         self._reading = MemoryReading(self._rows, self._current)
         self._waiting = Waiting(clock, self._is_there)
-        self._closed = False
 
     # Store.
 
@@ -388,86 +371,6 @@ class MemoryStore:
         if row.epoch != epoch or row.leased_until is None:
             return r.Refused(reason="the lease is lost")
         return row
-
-    def _let_go(self, row: Row, *, ready: bool) -> None:
-        row.leased_until = None
-        row.ready = False
-        self._ready.pop(row.instance.execution_id, None)
-        if ready:
-            self._make_ready(row)
-        elif row.instance.wake_at not in (None, row.reminded):
-            row.reminded = row.instance.wake_at
-            self._remind(row.instance.wake_at or 0, row.instance.execution_id)
-
-    def _put(self, row: Row, event: events.Event) -> None:
-        self._next_id += 1
-        self._touched.add(row.instance.execution_id)
-        row.wake += 1
-        row.inbox[self._next_id] = (row.wake, Entry(self._next_id, event))
-        if row.leased_until is None:
-            self._make_ready(row)
-
-    def _make_ready(self, row: Row) -> None:
-        row.ready = True
-        if row.instance.execution_id not in self._parked and row.instance.dead is None:
-            self._ready[row.instance.execution_id] = None
-
-    def _schedule(self, row: Row, activity: ActivityRow) -> None:
-        row.activities[activity.request.ref] = activity
-        if activity.visible_at <= self._clock.now():
-            self._queued[activity.execution_id, activity.request.ref] = None
-        else:
-            self._remind(activity.visible_at, activity.execution_id, activity.request.ref)
-
-    def _drop(self, row: Row, ref: int) -> None:
-        del row.activities[ref]
-        self._queued.pop((row.instance.execution_id, ref), None)
-
-    def _claimable(self, worker: str, queues: Sequence[str]) -> Iterator[Row]:
-        now = self._clock.now()
-        for execution_id in (*self._ready, *self._parked):
-            row = self._rows[execution_id]
-            free = row.leased_until is None or row.leased_until <= now
-            if row.instance.queue in queues and free and worker not in row.tried_by:
-                yield row
-
-    def _claimable_activities(self, queues: Sequence[str]) -> Iterator[ActivityRow]:
-        for execution_id, ref in self._queued:
-            activity = self._rows[execution_id].activities[ref]
-            if activity.request.queue in queues:
-                yield activity
-
-    def _remind(self, when: int, execution_id: str, ref: int = 0) -> None:
-        heapq.heappush(self._due, (when, execution_id, ref))
-
-    def _bring_up(self) -> None:
-        """Make ready whatever has become due: deadlines, leases that ran out, activities to be tried again."""
-        if self._closed:
-            raise StoreError("the store is closed; open another engine")
-        now = self._clock.now()
-        while self._due and self._due[0][0] <= now:
-            _, execution_id, ref = heapq.heappop(self._due)
-            row = self._rows.get(execution_id)
-            if row is None:
-                continue
-            if ref == 0:
-                self._bring_up_instance(row, now)
-            elif (activity := row.activities.get(ref)) is not None:
-                self._bring_up_activity(activity, now)
-
-    def _bring_up_instance(self, row: Row, now: int) -> None:
-        # A lease that has run out is offered to others, but its holder may use it until somebody takes it.
-        expired = row.leased_until is not None and row.leased_until <= now
-        waking = row.instance.wake_at is not None and row.instance.wake_at <= now
-        if row.reminded is not None and row.reminded <= now:
-            row.reminded = None
-        if expired or (waking and row.leased_until is None):
-            self._make_ready(row)
-
-    def _bring_up_activity(self, activity: ActivityRow, now: int) -> None:
-        until = activity.leased_until if activity.leased_until is not None else activity.visible_at
-        if until <= now and activity.dead is None:
-            self._queued[activity.execution_id, activity.request.ref] = None
 
     def _is_there(self, watch: r.Watch) -> bool:
         match watch:
