@@ -1,10 +1,11 @@
 """Client and worker in one process: what a program opens."""
 
 import asyncio
+import builtins
 import os
 import signal
 import socket
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple, overload
@@ -21,7 +22,7 @@ from resurgam.runtime.registry import Registry, default_registry
 from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store
 from resurgam.store.protocol import Store
-from resurgam.store.records import Page, Query
+from resurgam.store.records import Arrival, Page, Query
 from resurgam.worker.loop import Worker, WorkerOptions
 
 R = TypeVar("R")
@@ -252,6 +253,21 @@ class Engine:
             cursor=cursor,
         )
         return await Client(self.store, self._registry, self._clock).list(query)
+
+    async def export(self, entity_id: str, run_id: str | None = None) -> builtins.list[str]:
+        """Return all that the store keeps of a workflow, every execution or those of one run, as lines of JSON.
+
+        The workflow itself goes on here: close the engines that serve it before, or terminate it afterwards.
+        """
+        return await Client(self.store, self._registry, self._clock).export(entity_id, run_id)
+
+    async def import_(self, lines: str | Iterable[str]) -> builtins.list[Arrival]:
+        """Take in what `export` gave, all of it or nothing; it goes on here exactly where it was.
+
+        An execution that is here already is left alone, and its `Arrival` is not ``new``. An open one of an id that
+        has another open one here is `AlreadyExists`; lines that are no export are a `SerializationError`.
+        """
+        return await Client(self.store, self._registry, self._clock).import_(lines)
 
     def _check_known(self, workflow: Any, queue: str | None) -> None:
         """Refuse a name that nobody here knows, if it is this very engine that would have to run it."""

@@ -203,6 +203,59 @@ class LosesNumbers(MemoryStore):
         return [events.decode_event(entry.to_json().replace("9007199254740993", "9007199254740992")) for entry in log]
 
 
+@breaks("test_older_executions_arrive_behind_the_current_one")
+class AdoptsAtTheEnd(MemoryStore):
+    def _adopt(self, part):
+        order = {copy.instance.entity_id: list(self._current[copy.instance.entity_id]) for copy in part.copies}
+        answer = super()._adopt(part)
+        for entity_id, known in order.items():
+            self._current[entity_id].sort(key=lambda execution: execution not in known)
+        return answer
+
+
+@breaks("test_a_second_open_execution_is_refused_with_all_that_came_with_it")
+class AdoptsPiecemeal(MemoryStore):
+    def _adopt(self, part):
+        return [super(AdoptsPiecemeal, self)._adopt(r.Adoption(copies=(copy,))) for copy in part.copies][-1]
+
+
+@breaks("test_adopting_again_changes_nothing_and_says_so")
+class AdoptsAnew(MemoryStore):
+    def _adopt(self, part):
+        for copy in part.copies:
+            self._rows.pop(copy.instance.execution_id, None)
+            self._current[copy.instance.entity_id].clear()
+        return super()._adopt(part)
+
+
+@breaks("test_an_adopted_retry_keeps_its_moment_and_its_attempt")
+class AdoptsRetriesAtOnce(MemoryStore):
+    def _take_in(self, copy):
+        at_once = tuple(msgspec.structs.replace(pending, visible_at=0) for pending in copy.activities)
+        super()._take_in(msgspec.structs.replace(copy, activities=at_once))
+
+
+@breaks("test_an_adopted_instance_is_ready_once_though_nothing_came_for_it")
+class AdoptsAsleep(MemoryStore):
+    def _take_in(self, copy):
+        super()._take_in(copy)
+        self._ready.pop(copy.instance.execution_id, None)
+
+
+@breaks("test_an_ended_execution_is_not_handed_out")
+class RunsTheEndedAgain(MemoryStore):
+    def _take_in(self, copy):
+        super()._take_in(copy)
+        self._make_ready(self._rows[copy.instance.execution_id])
+
+
+@breaks("test_a_copy_holds_all_but_the_leases")
+class CopiesWithoutTheHeld(MemoryStore):
+    async def copies(self, entity_id, run_id=None):
+        found = await super().copies(entity_id, run_id)
+        return [msgspec.structs.replace(copy, activities=copy.activities[1:]) for copy in found]
+
+
 def cases_of(contract):
     """Return the cases of a contract by name."""
     return {name: case for name, case in inspect.getmembers(contract, inspect.isfunction) if name.startswith("test_")}

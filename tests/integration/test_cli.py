@@ -16,7 +16,7 @@ from resurgam import Context, Engine, Registry, RetryPolicy
 from resurgam.cli.main import main
 
 SRC = str(Path(__file__).parents[2] / "src")
-COMMANDS = ("worker", "start", "list", "show", "history", "signal", "cancel")
+COMMANDS = ("worker", "start", "list", "show", "history", "signal", "cancel", "export", "import")
 SHOP = """
 from resurgam import Context, workflow
 
@@ -48,12 +48,12 @@ def url(tmp_path, monkeypatch) -> str:
     return f"sqlite:///{tmp_path}/shop.db"
 
 
-def resurgam(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments, prog_name="resurgam")
+def resurgam(*arguments: str, given: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(main, arguments, input=given, prog_name="resurgam")
 
 
-def ok(*arguments: str) -> str:
-    done = resurgam(*arguments)
+def ok(*arguments: str, given: str | bytes | None = None) -> str:
+    done = resurgam(*arguments, given=given)
     assert (done.exit_code, done.stderr) == (0, "")
     return done.stdout
 
@@ -123,6 +123,68 @@ def test_cancel_and_pages(url):
     assert "there are more" not in ok("list", "--limit", "1", "--cursor", cursor)
 
 
+def test_a_workflow_is_exported_and_imported_for_people(url, tmp_path):
+    ok("start", "checkout", '"o"', "--id", "o-1")
+    ok("signal", "o-1", "approve", "true")
+    other = f"sqlite:///{tmp_path}/other.db"
+
+    assert ok("export", "o-1", "--output", "o.jsonl") == "exported o-1 to o.jsonl (3 lines)\n"
+    assert (tmp_path / "o.jsonl").read_text() == ok("export", "o-1") == ok("export", "o-1", "--output", "-")
+    run = json.loads(ok("show", "o-1", "--json"))["run_id"]
+    assert ok("import", "o.jsonl", "--store", other) == f"imported o-1 (run {run}, running, 1 entries)\n"
+    serve(other, "o-1")
+
+    again = f"o-1 (run {run}, completed, 8 entries) was here already and is left alone\n"
+    assert ok("import", "-", "--store", other, given=ok("export", "o-1")) == again
+    assert "completed" in ok("list", "--store", other)
+    assert "running" in ok("list")
+
+
+def test_a_workflow_is_exported_and_imported_for_programs(url, tmp_path):
+    ids = json.loads(ok("start", "checkout", '"o"', "--id", "o-1", "--json"))
+    other = f"sqlite:///{tmp_path}/other.db"
+
+    written = json.loads(ok("export", "o-1", "--run", ids["run_id"], "--output", "o.jsonl", "--json"))
+    assert written == {"entity_id": "o-1", "output": "o.jsonl", "lines": 2}
+    assert [json.loads(line)["type"] for line in ok("export", "o-1", "--json").splitlines()] == ["instance", "workflow_started"]  # fmt: skip
+    for new in (True, False):
+        [found] = json.loads(ok("import", "o.jsonl", "--store", other, "--json"))["imported"]
+        assert (found["execution_id"], found["status"], found["new"]) == (ids["execution_id"], "running", new)
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [
+        (b"", "bad.jsonl, line 1: the lines end here, but the head of an execution"),
+        (
+            b"\n{}\n",
+            "bad.jsonl, line 2: not a line of an export: Object missing required field `type`; export it again",
+        ),
+        (b'{"type":"instance","format":9}', "bad.jsonl, line 1: the line has format 9, this Resurgam reads 1"),
+        (b"\n\n\xff", "bad.jsonl, line 3: not UTF-8; give the file as export wrote it"),
+    ],
+)
+def test_a_file_that_is_no_export_is_one_line(url, tmp_path, content, part):
+    (tmp_path / "bad.jsonl").write_bytes(content)
+
+    done = resurgam("import", "bad.jsonl")
+
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert part in done.stderr
+
+
+def test_what_cannot_come_in_or_be_written_is_one_line(url, tmp_path):
+    ok("start", "checkout", '"o"', "--id", "o-1")
+    ok("start", "checkout", '"o"', "--id", "o-1", "--store", f"sqlite:///{tmp_path}/other.db")
+
+    taken = resurgam("import", "-", "--store", f"sqlite:///{tmp_path}/other.db", given=ok("export", "o-1"))
+    nowhere = resurgam("export", "o-1", "--output", "no/such/file")
+
+    assert (taken.exit_code, nowhere.exit_code) == (1, 1)
+    assert taken.stderr.startswith("Error: workflow id 'o-1' is in use by an open execution of 'checkout' (running, ")
+    assert nowhere.stderr == "Error: no/such/file cannot be written: No such file or directory; give another --output\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
@@ -134,6 +196,10 @@ def test_cancel_and_pages(url):
         (["start", "w", "--timeout", "1"], 2, "--timeout says how long to --wait; give both (see resurgam start --help)"),
         (["start", "w", "--id", ""], 2, "Invalid value for '--id': it is empty (see resurgam start --help)"),
         (["list", "--store", ""], 2, "no store is named: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db (see resurgam list --help)"),
+        (["export", "x"], 1, "there is no workflow with id 'x'"),
+        (["export", "x", "--run", "r"], 1, "there is no workflow with id 'x' and run 'r'"),
+        (["export", "x", "--output", ""], 2, "Invalid value for '--output': it is empty (see resurgam export --help)"),
+        (["import", "none"], 2, "Invalid value for 'FILE': 'none': No such file or directory (see resurgam import --help)"),
         (["show"], 2, "Missing argument 'ID' (see resurgam show --help)"),
     ],
 )  # fmt: skip

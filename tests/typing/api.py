@@ -12,6 +12,7 @@ from typing import Any, assert_type
 from uuid import UUID
 
 from resurgam import Context, Engine, Event, Handle, Location, Registry, RetryPolicy, activity, workflow
+from resurgam.store.records import Arrival
 from resurgam.testing import Environment, crash_everywhere, replay
 
 
@@ -107,6 +108,13 @@ async def running() -> None:
         assert_type(history, list[Event])
         assert_type(history[0].location, Location | None)
         assert_type((await handle.describe()).deactivated, bool)
+        lines = await engine.export("o-1", handle.run_id)
+        assert_type(lines, list[str])
+        arrivals = await engine.import_(lines)
+        assert_type(arrivals, list[Arrival])
+        assert_type(arrivals[0].new, bool)
+        await engine.import_([1])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+        await replay(checkout, lines)
 
 
 async def testing() -> None:

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
 
 import click
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from resurgam import Engine, Handle, Status
 from resurgam.cli import output
 from resurgam.core.codec import codec_for
+from resurgam.errors import SerializationError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -225,3 +227,45 @@ def retry(*, store: str, as_json: bool, id: str) -> None:
     """Hand out again what of the workflow ID was put aside after too many tries, or is parked."""
     count = _ask(store, lambda engine: engine.handle(id).retry())
     output.told({"entity_id": id, "revived": count}, f"revived {count} of {id}", as_json=as_json)
+
+
+@click.command(epilog=example("resurgam export o-1 --output o-1.jsonl --store sqlite:///shop.db"))
+@click.argument("id", callback=text)
+@click.option("--run", metavar="RUN", callback=text, help="Only the executions of this run.")
+@click.option("--output", "file", metavar="FILE", callback=text, help="Write to a file, not to the standard output.")
+@with_store
+def export(*, store: str, as_json: bool, id: str, run: str | None, file: str | None) -> None:
+    """Write all that the store keeps of the workflow ID as lines of JSON, for import into another store.
+
+    The workflow itself goes on here: stop its workers before, or terminate it afterwards.
+    """
+    lines = _ask(store, lambda engine: engine.export(id, run))
+    if file is None or file == "-":
+        output.lines(lines)
+        return
+    try:
+        Path(file).write_text("".join(f"{line}\n" for line in lines), "utf-8", newline="\n")
+    except OSError as error:
+        message = f"{file} cannot be written: {error.strerror}; give another --output"
+        raise click.ClickException(output.one_line(message)) from error
+    content = {"entity_id": id, "output": file, "lines": len(lines)}
+    output.told(content, f"exported {id} to {file} ({len(lines)} lines)", as_json=as_json)
+
+
+@click.command("import", epilog=example("resurgam import o-1.jsonl --store sqlite:///other.db"))
+@click.argument("file", type=click.File("rb"))
+@with_store
+def import_(*, store: str, as_json: bool, file: BinaryIO) -> None:
+    """Take in what export wrote to FILE (- is the standard input), all of it or nothing.
+
+    It goes on here exactly where it was; what is here already is left alone.
+    """
+    name, content = getattr(file, "name", "-"), file.read()
+    try:
+        arrivals = _ask(store, lambda engine: engine.import_(content.decode()))
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise SerializationError(f"{name}, line {number}", "not UTF-8; give the file as export wrote it") from error
+    except SerializationError as error:
+        raise SerializationError(f"{name}, {error.path}", error.reason) from error
+    output.imported(arrivals, as_json=as_json)

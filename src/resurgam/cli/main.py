@@ -63,5 +63,7 @@ for command in (
     commands.cancel,
     commands.terminate,
     commands.retry,
+    commands.export,
+    commands.import_,
 ):
     main.add_command(command)

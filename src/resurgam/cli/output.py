@@ -11,7 +11,7 @@ import msgspec
 from resurgam.client.handle import Description
 from resurgam.core.errors import describe
 from resurgam.core.event import Event, Failure
-from resurgam.store.records import Instance, Page
+from resurgam.store.records import Arrival, Instance, Page
 
 _LIST = ("ID", "NAME", "STATUS", "QUEUE", "CREATED", "CLOSED", "TAGS")
 _HISTORY = ("SEQ", "TIME", "TYPE", "LOCATION", "NAME", "VALUE")
@@ -94,6 +94,23 @@ def history(events: Iterable[Event], *, as_json: bool) -> None:
         return
     rows = [(str(e.seq), _time(e.at, "milliseconds"), e.type, _place(e), e.name or "", _value(e)) for e in events]
     _table(_HISTORY, rows)
+
+
+def lines(found: Iterable[str]) -> None:
+    """Print lines of JSON as they are, which is for people and for programs alike."""
+    for line in found:
+        click.echo(line)
+
+
+def imported(arrivals: Iterable[Arrival], *, as_json: bool) -> None:
+    """Print what came in, and what was here before."""
+    if as_json:
+        document({"imported": [_instance(a.instance) | {"new": a.new} for a in arrivals]})
+        return
+    for arrival in arrivals:
+        found = arrival.instance
+        what = f"{found.entity_id} (run {found.run_id}, {found.status}, {found.last_seq} entries)"
+        click.echo(one_line(f"imported {what}" if arrival.new else f"{what} was here already and is left alone"))
 
 
 def _instance(instance: Instance) -> dict[str, object]:

@@ -1,7 +1,8 @@
 """Start, signal, cancel, list: what a program may ask of workflows without running any."""
 
+import builtins
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from msgspec import Raw
@@ -10,12 +11,13 @@ from resurgam.client.handle import Handle
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.codec import Codec, codec_for
-from resurgam.core.errors import AlreadyExists, DefinitionError
+from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.registry import Registry
 from resurgam.runtime.system import new_id
+from resurgam.store import lines
 from resurgam.store.protocol import Store
-from resurgam.store.records import Creation, Exists, Instance, Page, Query
+from resurgam.store.records import Adoption, Arrival, Creation, Exists, Instance, Page, Query
 
 IfExists = Literal["error", "attach"]
 _ANY = codec_for(Any)
@@ -63,6 +65,26 @@ class Client:
     async def list(self, query: Query) -> Page:
         """Return a page of instances."""
         return await self._store.list(query)
+
+    async def export(self, entity_id: str, run_id: str | None) -> builtins.list[str]:
+        """Return everything that is kept of an entity's executions, or of one run's, as lines."""
+        copies = await self._store.copies(entity_id, run_id)
+        if not copies:
+            raise NotFound(
+                f"there is no workflow with id {entity_id!r}" + (f" and run {run_id!r}" if run_id is not None else "")
+            )
+        return lines.write(copies)
+
+    async def import_(self, exported: str | Iterable[str]) -> builtins.list[Arrival]:
+        """Take in what was exported, all of it or nothing."""
+        [answer] = await self._store.adopt([Adoption(copies=lines.read(exported))])
+        if isinstance(answer, Exists):
+            found = answer.instance
+            raise AlreadyExists(
+                f"workflow id {found.entity_id!r} is in use by an open execution of {found.name!r} ({found.status}, "
+                f"run {found.run_id}), and another open one was to come in; nothing was imported: end one of them first"
+            )
+        return list(answer.arrivals)
 
     def _handle(self, entity_id: str, instance: Instance, result: Codec[Any]) -> Handle[Any]:
         return Handle(self._store, self._clock, self._registry, entity_id, None, result=result, known=instance)

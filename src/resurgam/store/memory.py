@@ -18,6 +18,7 @@ from resurgam.core.clock import Clock
 from resurgam.core.outcome import Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
+from resurgam.store.arriving import sort_out
 from resurgam.store.memory_reading import MemoryReading
 from resurgam.store.memory_rows import MemoryRows
 from resurgam.store.protocol import REDELIVERIES
@@ -116,6 +117,32 @@ class MemoryStore(MemoryRows):
                 self._queued[execution_id, activity.request.ref] = None
                 count += 1
         return r.Revived(count=count)
+
+    async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
+        """Take in executions from another store."""
+        return self._each(self._adopt, parts)
+
+    def _adopt(self, part: r.Adoption) -> r.Adopted | r.Exists:
+        arriving = sort_out(part, self._reading.find, self._reading.executions_of)
+        if isinstance(arriving, r.Exists):
+            return arriving
+        for copy in arriving.copies:
+            self._take_in(copy)
+        self._current.update(arriving.orders)
+        return arriving.answer
+
+    def _take_in(self, copy: r.Copy) -> None:
+        execution_id = copy.instance.execution_id
+        row = self._rows[execution_id] = Row(copy.instance, list(copy.log), ready=False)
+        if copy.instance.status is Status.DIVERGED and copy.instance.dead is None:
+            self._parked[execution_id] = None
+        for event in copy.inbox:
+            self._put(row, event)
+        for pending in copy.activities:
+            activity = ActivityRow(execution_id, **msgspec.structs.asdict(pending))
+            self._schedule(row, activity)
+        if copy.ready:
+            self._make_ready(row)
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
@@ -339,6 +366,11 @@ class MemoryStore(MemoryRows):
     async def history(self, execution_id: str) -> Sequence[events.Event]:
         """Return the log of an execution."""
         return list(await self.read(execution_id))
+
+    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
+        """Return everything that is kept of an entity's executions, oldest first."""
+        self._bring_up()
+        return self._reading.copies(entity_id, run_id)
 
     async def stats(self) -> r.Stats:
         """Return the counts."""

@@ -20,6 +20,20 @@ class MemoryReading:
         found = next((row for row in reversed(known) if run_id in (None, row.instance.run_id)), None)
         return None if found is None else found.seen()
 
+    def find(self, execution_id: str) -> r.Instance | None:
+        """Return an execution."""
+        row = self._rows.get(execution_id)
+        return None if row is None else row.instance
+
+    def executions_of(self, entity_id: str) -> Sequence[r.Instance]:
+        """Return the executions of an entity, oldest first."""
+        return [self._rows[execution].instance for execution in self._executions.get(entity_id, [])]
+
+    def copies(self, entity_id: str, run_id: str | None) -> Sequence[r.Copy]:
+        """Return everything that is kept of an entity's executions, or of one run's, oldest first."""
+        known = self.executions_of(entity_id)
+        return [self._rows[i.execution_id].copy() for i in known if run_id in (None, i.run_id)]
+
     def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""
         ordered = sorted((row.seen() for row in self._rows.values()), key=lambda i: i.cursor, reverse=True)

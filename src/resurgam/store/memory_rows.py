@@ -58,6 +58,8 @@ class MemoryRows:
 
     def _schedule(self, row: Row, activity: ActivityRow) -> None:
         row.activities[activity.request.ref] = activity
+        if activity.dead is not None:
+            return
         if activity.visible_at <= self._clock.now():
             self._queued[activity.execution_id, activity.request.ref] = None
         else:

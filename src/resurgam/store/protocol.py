@@ -31,6 +31,10 @@ class Inspector(Protocol):
         """Return the log of an execution; empty if there is none."""
         ...
 
+    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
+        """Return everything that is kept of an entity's executions, or of one run's, oldest first, at one moment."""
+        ...
+
     async def stats(self) -> r.Stats:
         """Return the counts."""
         ...
@@ -52,6 +56,13 @@ class Store(Inspector, Protocol):
 
     async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
         """Hand out again what was put aside: dead instances and activities, and parked runs to whoever tried them."""
+        ...
+
+    async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
+        """Take in executions from another store, with nothing of them held; `arriving` has the rules.
+
+        They are ready to be claimed, unless they are complete; activities keep their attempt and their moment.
+        """
         ...
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:

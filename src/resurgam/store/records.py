@@ -13,7 +13,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """A value that crosses the seam."""
 
 
-class Instance(Record, frozen=True):
+class Instance(Record, frozen=True, omit_defaults=True):
     """What a store knows of one execution without reading its log.
 
     *parked* is the diagnosis of a divergence, *dead* the reason why the store no longer hands it out, *troubles* the
@@ -214,6 +214,53 @@ class Unfinished(Record, frozen=True):
     """The execution is still open, and was left alone."""
 
     status: Status
+
+
+class Pending(Record, frozen=True, omit_defaults=True):
+    """An activity that is not answered yet, whoever may hold it.
+
+    *deliveries* counts how often this attempt was handed out, because some must not be begun twice. *dead* is the
+    reason why it was put aside.
+    """
+
+    request: ActivityRequest
+    visible_at: int
+    attempt: int = 1
+    deliveries: int = 0
+    dead: str | None = None
+
+
+class Copy(Record, frozen=True):
+    """Everything a store keeps of an execution, but for the leases: what moves to another store."""
+
+    instance: Instance
+    log: tuple[events.Event, ...]
+    inbox: tuple[events.Event, ...] = ()
+    activities: tuple[Pending, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether somebody must look at it: at everything but a complete history with nothing left to tell."""
+        return bool(self.inbox) or not self.instance.deactivated
+
+
+class Adoption(Record, frozen=True):
+    """Take in executions that belong together: all of them, or none."""
+
+    copies: tuple[Copy, ...]
+
+
+class Arrival(Record, frozen=True):
+    """An execution of an adoption as it is here; if it is not *new*, it was here before and was left alone."""
+
+    instance: Instance
+    new: bool
+
+
+class Adopted(Record, frozen=True):
+    """Every execution of the part is here."""
+
+    arrivals: tuple[Arrival, ...]
 
 
 class Work(Record, frozen=True):

@@ -45,6 +45,18 @@ class Row:
         troubles = tuple(activity.dead for activity in self.activities.values() if activity.dead is not None)
         return msgspec.structs.replace(self.instance, troubles=troubles) if troubles else self.instance
 
+    def copy(self) -> r.Copy:
+        """Return everything but the leases."""
+        return r.Copy(
+            instance=self.instance,
+            log=tuple(self.log),
+            inbox=tuple(entry.event for _, entry in self.inbox.values()),
+            activities=tuple(
+                r.Pending(**{name: getattr(activity, name) for name in r.Pending.__struct_fields__})
+                for activity in self.activities.values()
+            ),
+        )
+
     def news(self, since: int) -> tuple[Entry, ...]:
         """Return what has come into the inbox after the wake counter was *since*."""
         return tuple(entry for wake, entry in self.inbox.values() if wake > since)

@@ -6,10 +6,10 @@ from typing import Any
 
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
-from resurgam.core.event import decode_event
 from resurgam.runtime.callback import from_callback
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.execution import Execution
+from resurgam.store.lines import newest_history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Report:
 
 
 async def replay(workflow: Workflow[..., Any], history: str | Iterable[events.Event | str]) -> Report:
-    """Replay a history, given as events or as JSON lines, against the code of *workflow*."""
+    """Replay a history, given as events, as JSON lines or as an export, against the code of *workflow*."""
     execution = Execution(workflow, parse(history))
     try:
         await from_callback(execution.replay)
@@ -38,13 +38,8 @@ async def replay(workflow: Workflow[..., Any], history: str | Iterable[events.Ev
 
 
 def parse(history: str | Iterable[events.Event | str]) -> list[events.Event]:
-    """Return the events of a history given as text, as lines or as events."""
-    lines = history.split("\n") if isinstance(history, str) else history
-    return [
-        decode_event(line) if isinstance(line, str) else line
-        for line in lines
-        if not isinstance(line, str) or line.strip()
-    ]
+    """Return the events of a history given as text, as lines or as events; of an export, those of the last execution."""
+    return newest_history(history.split("\n") if isinstance(history, str) else history)
 
 
 def _report(execution: Execution) -> Report:

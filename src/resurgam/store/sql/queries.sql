@@ -143,6 +143,23 @@ WHERE execution_id = :execution_id AND ref = :ref;
 -- purge_instance: Every trace of an execution.
 DELETE FROM instances WHERE execution_id = :execution_id;
 
+-- activities_of: The activities of an execution that are not answered, in their order.
+SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY place;
+
+-- adopt_instance: An execution that comes from another store.
+INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
+                       closed_at, deactivated, last_seq, wake_at, tags, parked, dead, ready, wake, place)
+VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :name, :queue, :status, :created_at,
+        :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead, :ready, :wake,
+        (SELECT coalesce(max(place), 0) + 1 FROM instances));
+
+-- adopt_activity: An activity that comes with it; nobody holds it here.
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, attempt, deliveries, dead)
+VALUES (:execution_id, :ref, :queue, :request, :visible_at, :attempt, :deliveries, :dead);
+
+-- move_to_end: An execution takes the place after all others.
+UPDATE instances SET place = (SELECT max(place) + 1 FROM instances) WHERE execution_id = :execution_id;
+
 -- next_due: The next moment at which something becomes claimable by itself; what is due already, is claimable.
 SELECT min(moment) AS moment FROM (
     SELECT min(wake_at) AS moment FROM instances

@@ -12,6 +12,7 @@ from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store import records as r
+from resurgam.store.sql.moving import Moving
 from resurgam.store.sql.owner import Owner
 from resurgam.store.sql.reading import Reading
 from resurgam.store.sql.sqlite import Database, Session, Writer
@@ -64,6 +65,13 @@ class SqliteStore:
     async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
         """Hand out again what was put aside."""
         return await self._each(execution_ids, lambda t, execution_id: t.revive(execution_id))
+
+    async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
+        """Take in executions from another store."""
+        self._check_open()
+        answers = await self._writer.write(lambda session: [Moving(session).adopt(part) for part in parts])
+        self._changed()
+        return answers
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
@@ -143,6 +151,11 @@ class SqliteStore:
     async def history(self, execution_id: str) -> Sequence[events.Event]:
         """Return the log of an execution."""
         return await self.read(execution_id)
+
+    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
+        """Return everything that is kept of an entity's executions, oldest first."""
+        self._check_open()
+        return self._database.read(lambda session: Moving(session).copies(entity_id, run_id))
 
     async def stats(self) -> r.Stats:
         """Return the counts."""

@@ -7,6 +7,7 @@ from resurgam.testing.contract.fencing import FencingCases
 from resurgam.testing.contract.handing import HandingCases
 from resurgam.testing.contract.identity import IdentityCases
 from resurgam.testing.contract.listing import ListingCases
+from resurgam.testing.contract.moving import MovingCases
 from resurgam.testing.contract.recovery import RecoveryCases
 from resurgam.testing.contract.waiting import WaitingCases
 from resurgam.testing.contract.wakeups import WakeUpCases
@@ -22,6 +23,7 @@ class StoreContract(
     RecoveryCases,
     IdentityCases,
     ListingCases,
+    MovingCases,
     WaitingCases,
 ):
     """What every store promises, verb by verb."""

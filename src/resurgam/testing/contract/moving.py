@@ -1,0 +1,319 @@
+"""Whole executions, out of one store and into another."""
+
+from msgspec.structs import replace
+
+from resurgam.core import event as events
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.protocol import REDELIVERIES
+from resurgam.testing.contract.bench import (
+    HOUR,
+    LEASE,
+    QUEUE,
+    Bench,
+    OpensStores,
+    completed,
+    ids,
+    request,
+    retried,
+    signal,
+    values,
+)
+
+
+class MovingCases(OpensStores):
+    """`copies` and `adopt`."""
+
+    # Out of a store.
+
+    async def test_a_copy_holds_all_but_the_leases(self) -> None:
+        """The instance, its log, its inbox in order, and every activity whether or not somebody is at work on it."""
+        async with self.bench() as b:
+            instance = await b.create(tags={"shop": "berlin"})
+            await b.want(await b.claim_one(), request(2), request(3), wake_at=b.clock.now() + HOUR)
+            [task] = await b.tasks(limit=1)
+            moment = b.clock.now()
+            await b.told("order", "one", "two")
+            await b.claim_one()
+            [copy] = await b.store.copies("order")
+            assert copy.instance == replace(instance, last_seq=3, wake_at=moment + HOUR)
+            assert copy.log == tuple(await b.store.read(instance.execution_id))
+            assert copy.inbox == (signal("one"), signal("two"))
+            assert copy.activities == (
+                r.Pending(request=task.request, visible_at=moment, deliveries=1),
+                r.Pending(request=request(3), visible_at=moment),
+            )
+
+    async def test_copies_are_oldest_first_and_may_be_of_one_run(self) -> None:
+        """Every execution of an entity, or those of a run; of nobody there are none."""
+        async with self.bench() as b:
+            old, new = await b.ended(), await b.create()
+            await b.create("other")
+            assert [copy.instance for copy in await b.store.copies("order")] == [old, new]
+            assert [copy.instance for copy in await b.store.copies("order", old.run_id)] == [old]
+            assert await b.store.copies("nobody") == []
+            assert await b.store.copies("order", "no run") == []
+
+    async def test_copying_touches_nothing(self) -> None:
+        """Whoever holds an instance or an activity goes on holding it."""
+        async with self.bench() as b:
+            await b.wanting(2)
+            task = await b.task()
+            await b.create("held")
+            claim = await b.claim_one()
+            for name in ("order", "held"):
+                await b.store.copies(name)
+            assert await b.answer(task) == r.Accepted()
+            await b.committed(claim)
+
+    # Into another.
+
+    async def test_what_was_adopted_is_the_same_as_what_was_copied(self) -> None:
+        """Whatever the state: running, retrying, parked, put aside, ended, terminated."""
+        for arrange in (_waiting, _retrying, _troubled, _dead, _parked, _terminated, _twice):
+            async with self.bench() as a, self.bench(a.clock) as b:
+                await arrange(a)
+                copies = await _move(a, b)
+                assert tuple(await b.store.copies("order")) == copies
+                assert await b.get() == await a.get()
+                for copy in copies:
+                    assert await b.store.read(copy.instance.execution_id) == list(copy.log)
+                there, here = await a.store.stats(), await b.store.stats()
+                assert here.instances == there.instances
+                assert here.dead_instances == there.dead_instances == (arrange is _dead)
+                assert here.dead_activities == there.dead_activities == (arrange is _troubled)
+
+    async def test_an_adopted_instance_is_ready_with_its_inbox_in_order(self) -> None:
+        """Whoever waits for work is told, and what comes later comes after what was there."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _waiting(a)
+            await a.told("order", "one", "two")
+            await _move(a, b)
+            assert await b.is_there(r.Work(worker="w", queues=(QUEUE,), activities=False))
+            await b.told("order", "three")
+            claim = await b.claim_one()
+            assert values(claim.inbox) == ["one", "two", "three"]
+            await b.committed(claim, consumed=ids(claim.inbox)[:1])
+            await b.told("order", "four")
+            assert values((await b.claim_one()).inbox) == ["two", "three", "four"]
+
+    async def test_an_adopted_instance_is_ready_once_though_nothing_came_for_it(self) -> None:
+        """A claim without news does no harm; afterwards its deadline wakes it."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _waiting(a)
+            moment = a.clock.now() + HOUR
+            await _move(a, b)
+            await b.committed(await b.claim_one(), wake_at=moment)
+            assert not await b.claim()
+            await b.pass_time(HOUR)
+            await b.claim_one()
+
+    async def test_an_instance_that_was_held_is_free_where_it_arrives(self) -> None:
+        """Leases do not move; the same epoch may be given again, and is fenced as ever."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await a.create()
+            held = await a.claim_one()
+            await _move(a, b)
+            assert isinstance(await b.commit(held), r.Refused)
+            claim = await b.claim_one()
+            await b.pass_time(LEASE)
+            await b.committed(await b.claim_one("second"))
+            assert isinstance(await b.commit(claim), r.Refused)
+
+    async def test_adopting_again_changes_nothing_and_says_so(self) -> None:
+        """What is here already is left as it is here, whatever has become of it."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _waiting(a)
+            copies = await _move(a, b)
+            await b.end(await b.claim_one())
+            ended = await b.get()
+            [answer] = await b.store.adopt([r.Adoption(copies=copies)])
+            assert answer == r.Adopted(arrivals=(r.Arrival(instance=ended, new=False),))
+            assert await b.get() == ended
+            assert not await b.claim()
+
+    async def test_a_second_open_execution_is_refused_with_all_that_came_with_it(self) -> None:
+        """One part is applied whole or not at all, and does not hold up another."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await a.ended()
+            await a.create()
+            await a.create("other")
+            mine = await b.create(execution_id="here", run_id="here")
+            both = (*await a.store.copies("other"), *await a.store.copies("order"))
+            answers = await b.store.adopt([r.Adoption(copies=both), r.Adoption(copies=both[:1])])
+            assert answers[0] == r.Exists(instance=mine)
+            assert isinstance(answers[1], r.Adopted)
+            assert [copy.instance for copy in await b.store.copies("order")] == [mine]
+            twins = tuple(_renamed(both[0], f"twin-{n}") for n in (1, 2))
+            assert isinstance((await b.store.adopt([r.Adoption(copies=twins)]))[0], r.Exists)
+            assert await b.store.get("twins") is None
+
+    async def test_older_executions_arrive_behind_the_current_one(self) -> None:
+        """A delivery still means the open execution, and a second one is still refused."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            old, older = await a.ended(), await a.ended()
+            mine = await b.create(execution_id="here", run_id="here")
+            await _move(a, b)
+            assert [copy.instance for copy in await b.store.copies("order")] == [old, older, mine]
+            assert await b.get() == mine
+            assert await b.tell("order", "x") == r.Delivered()
+            [answer] = await b.store.create([r.Creation(started=b.started(execution_id="third", run_id="third"))])
+            assert isinstance(answer, r.Exists)
+            assert values((await b.claim_one()).inbox) == ["x"]
+
+    async def test_executions_of_both_sides_stand_in_the_order_of_their_creation(self) -> None:
+        """What ended here before, during and after stays where it belongs."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            names: list[str] = []
+            for number in range(5):
+                side = a if number % 2 else b
+                instance = await side.create(execution_id=f"e-{number}", run_id=f"r-{number}")
+                await side.end(await side.claim_one())
+                names.append(instance.execution_id)
+                await a.pass_time(1)
+            await _move(a, b)
+            assert [copy.instance.execution_id for copy in await b.store.copies("order")] == names
+
+    async def test_an_ended_execution_is_not_handed_out(self) -> None:
+        """Its history is complete; it can be read, and it has ended for whoever waits for that."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            instance = await a.ended()
+            await _move(a, b)
+            assert not await b.claim(queues=[instance.queue])
+            assert await b.soon(b.store.wait(r.Closing(execution_id=instance.execution_id)))
+            assert await b.tell("order", "x") == r.Ended(status=Status.COMPLETED)
+
+    async def test_a_terminated_execution_is_handed_out_to_be_concluded(self) -> None:
+        """As it would have been where it came from."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _terminated(a)
+            await _move(a, b)
+            claim = await b.claim_one()
+            assert claim.instance.status is Status.TERMINATED
+            end = events.WorkflowDeactivated(seq=3)
+            await b.committed(claim, end, status=Status.TERMINATED, deactivated=True)
+            assert not await b.claim()
+
+    async def test_an_adopted_parked_instance_is_offered_to_every_worker(self) -> None:
+        """Also to those of the names that tried it where it came from; once each, as ever."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _parked(a)
+            await _move(a, b)
+            for worker in ("first", "second"):
+                await _try(b, worker)
+                assert not await b.claim(worker)
+
+    async def test_an_adopted_dead_instance_is_handed_out_when_it_is_revived(self) -> None:
+        """What was put aside stays so until somebody says otherwise."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _dead(a)
+            [copy] = await _move(a, b)
+            assert not await b.claim()
+            assert await b.store.revive([copy.instance.execution_id]) == [r.Revived(count=1)]
+            await b.claim_one()
+
+    # Its activities.
+
+    async def test_an_adopted_retry_keeps_its_moment_and_its_attempt(self) -> None:
+        """It is handed out when its pause is over, and whoever waits for it is told then."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _retrying(a)
+            await _move(a, b)
+            assert not await b.tasks()
+            await b.pass_time(HOUR - 1)
+            assert not await b.tasks()
+            await b.pass_time(1)
+            assert await b.is_there(r.Work(worker="w", queues=(QUEUE,), instances=False))
+            task = await b.task()
+            assert (task.attempt, task.deliveries, task.request) == (2, 0, request(2))
+
+    async def test_an_activity_that_somebody_was_at_work_on_is_handed_out_again(self) -> None:
+        """At least once, and its worker can tell that it was; the answer is told to the instance where it is now."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await a.wanting(2)
+            await a.task()
+            await _move(a, b)
+            task = await b.task()
+            assert (task.workflow_id, task.attempt, task.deliveries) == ("order", 1, 1)
+            await b.committed(await b.claim_one(queues=["wanting"]))
+            assert await b.answer(task) == r.Accepted()
+            [entry] = (await b.claim_one(queues=["wanting"])).inbox
+            assert entry.event == completed(task)
+
+    async def test_an_adopted_dead_activity_is_handed_out_when_it_is_revived(self) -> None:
+        """Until then the trouble is shown."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _troubled(a)
+            [copy] = await _move(a, b)
+            assert not await b.tasks()
+            assert (await b.get()).troubles == (copy.activities[0].dead,)
+            assert await b.store.revive([copy.instance.execution_id]) == [r.Revived(count=1)]
+            await b.task()
+
+
+# How things come to stand as they do.
+
+
+async def _move(a: Bench, b: Bench) -> tuple[r.Copy, ...]:
+    copies = tuple(await a.store.copies("order"))
+    [answer] = await b.store.adopt([r.Adoption(copies=copies)])
+    assert isinstance(answer, r.Adopted)
+    assert [arrival.new for arrival in answer.arrivals] == [True] * len(copies)
+    return copies
+
+
+async def _waiting(b: Bench) -> None:
+    """Wait for a deadline in an hour."""
+    await b.create()
+    await b.committed(await b.claim_one(), wake_at=b.clock.now() + HOUR)
+
+
+async def _retrying(b: Bench) -> None:
+    await b.wanting(2)
+    task = await b.task()
+    assert await b.answer(task, retried(task, b.clock.now() + HOUR)) == r.Accepted()
+
+
+async def _troubled(b: Bench) -> None:
+    """Want an activity that was put aside."""
+    await b.wanting(2)
+    for _ in range(REDELIVERIES):
+        await b.task()
+        await b.pass_time(LEASE)
+    assert not await b.tasks()
+
+
+async def _dead(b: Bench) -> None:
+    await b.create()
+    for _ in range(REDELIVERIES):
+        await b.claim_one()
+        await b.pass_time(LEASE)
+    assert not await b.claim()
+
+
+async def _parked(b: Bench) -> None:
+    await b.create()
+    await _try(b, "first")
+
+
+async def _try(b: Bench, worker: str) -> None:
+    claim = await b.claim_one(worker)
+    entry = events.WorkflowDiverged(seq=claim.instance.last_seq + 1, diagnosis="no")
+    await b.committed(claim, entry, worker=worker, status=Status.DIVERGED)
+
+
+async def _terminated(b: Bench) -> None:
+    await b.create()
+    delivery = r.Delivery(event=events.WorkflowTerminated(reason="enough"), entity_id="order")
+    assert await b.store.deliver([delivery]) == [r.Delivered()]
+
+
+async def _twice(b: Bench) -> None:
+    """Have ended once, and run again with something to hear."""
+    await b.ended()
+    await b.create(tags={"shop": "berlin"})
+    await b.told("order", "one", "two")
+
+
+def _renamed(copy: r.Copy, execution_id: str) -> r.Copy:
+    return replace(copy, instance=replace(copy.instance, entity_id="twins", execution_id=execution_id))
