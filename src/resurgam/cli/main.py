@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from resurgam.cli import commands
+from resurgam.cli.bench import bench
 from resurgam.cli.output import one_line
 from resurgam.cli.worker import worker
 from resurgam.errors import ResurgamError
@@ -55,6 +56,7 @@ def demo(context: click.Context, arguments: tuple[str, ...]) -> None:
 
 for command in (
     worker,
+    bench,
     commands.start,
     commands.list_,
     commands.show,

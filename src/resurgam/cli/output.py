@@ -56,7 +56,7 @@ def page(found: Page, *, as_json: bool) -> None:
         (i.entity_id, i.name, i.status, i.queue, _time(i.created_at), _time(i.closed_at), _tags(i.tags))
         for i in found.instances
     ]
-    _table(_LIST, rows)
+    table(_LIST, rows)
     if found.cursor is not None:
         click.echo(f"there are more: --cursor {found.cursor}")
 
@@ -83,7 +83,7 @@ def description(found: Description, *, as_json: bool) -> None:
         *(("waits for", what) for what in found.waiting_for),
         *_links(found.error, "error"),
     ]
-    _table(None, [row for row in rows if row[1]])
+    table(None, [row for row in rows if row[1]])
 
 
 def history(events: Iterable[Event], *, as_json: bool) -> None:
@@ -93,7 +93,7 @@ def history(events: Iterable[Event], *, as_json: bool) -> None:
             click.echo(event.to_json())
         return
     rows = [(str(e.seq), _time(e.at, "milliseconds"), e.type, _place(e), e.name or "", _value(e)) for e in events]
-    _table(_HISTORY, rows)
+    table(_HISTORY, rows)
 
 
 def lines(found: Iterable[str]) -> None:
@@ -175,7 +175,7 @@ def _links(error: BaseException | str | None, label: str) -> Iterator[tuple[str,
     yield from _links(error.__cause__, "caused by")
 
 
-def _table(headings: Sequence[str] | None, rows: Iterable[Sequence[str]]) -> None:
+def table(headings: Sequence[str] | None, rows: Iterable[Sequence[str]]) -> None:
     """Print rows in columns: with rich on a terminal, elsewhere as plain text."""
     cells = [[one_line(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():

@@ -23,6 +23,7 @@ BUSY_TIMEOUT: Final = 5.0
 """Seconds to wait for another process that is writing."""
 
 _MOMENT: Final = 0.02
+_LEVELS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 _REMEDIES: Final = (
     ("file is not a database", "the file is not an SQLite database; give the path of another one"),
@@ -110,6 +111,16 @@ class Database:
         """Return a number that changes when another connection has written."""
         [number] = self._reading.execute("PRAGMA data_version").fetchone()
         return int(number)
+
+    def level(self) -> str:
+        """Return the level at which commits are synced, as the open file has it."""
+        [number] = self._writing.execute("PRAGMA synchronous").fetchone()
+        return _LEVELS[number]
+
+    def trace(self, writes: Callable[[str], None] | None, reads: Callable[[str], None] | None) -> None:
+        """Tell of every statement of the writing and of the reading connection from now on; None ends it."""
+        self._writing.set_trace_callback(writes)
+        self._reading.set_trace_callback(reads)
 
     def explain(self, error: sqlite3.Error) -> StoreError:
         """Return the error of ours for one of SQLite's, with what to do about it."""

@@ -161,6 +161,11 @@ class SqliteStore:
         """Return the counts."""
         return self._look(lambda reading: reading.stats())
 
+    @property
+    def database(self) -> Database:
+        """The open file, for those who measure it."""
+        return self._database
+
     # What is behind the verbs.
 
     def _check_open(self) -> None:

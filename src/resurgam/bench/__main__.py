@@ -1,0 +1,25 @@
+"""``python -m resurgam.bench W1 [SCALE [URL]]``: one workload in this process, as JSON; the one to put a profiler on."""
+
+import asyncio
+import sys
+
+import msgspec
+
+from resurgam.bench.catalog import WORKLOADS
+from resurgam.bench.place import place_of
+from resurgam.bench.scene import Scene
+from resurgam.core.errors import ResurgamError
+
+
+def main(name: str, scale: str = "1", url: str | None = None) -> None:
+    """Run a workload and print its figures."""
+    with place_of(url) as place:
+        figures = asyncio.run(WORKLOADS[name](Scene(place, float(scale))))
+    sys.stdout.buffer.write(msgspec.json.encode(figures) + b"\n")
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except ResurgamError as error:
+        sys.exit(str(error))

@@ -1,0 +1,95 @@
+"""The workloads by name, and what is expected of each."""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from resurgam.bench import recovery, workloads
+from resurgam.bench.figures import Figures
+from resurgam.bench.scene import Scene
+
+WORKLOADS: Final[Mapping[str, Callable[[Scene], Coroutine[None, None, list[Figures]]]]] = {
+    "W1": workloads.sequential,
+    "W2": workloads.concurrent,
+    "W3": workloads.single,
+    "W4": workloads.fan_out,
+    "W5": workloads.reaction,
+    "W6": recovery.recovery,
+    "W7": workloads.sleepers,
+}
+
+_PAGE = 4096
+"""Bytes. Memory comes in pages, so less than a few of them per thousand sleepers is none."""
+
+
+class Expectation(NamedTuple):
+    """What is expected of a workload: *measure* gives the number, None if it cannot be told, and *unit* follows it."""
+
+    workload: str
+    text: str
+    measure: Callable[[Figures], float | None]
+    unit: str
+    least: float | None = None
+    most: float | None = None
+
+    def met(self, measured: float) -> bool:
+        """Whether a number is within the bounds."""
+        return (self.least is None or measured >= self.least) and (self.most is None or measured <= self.most)
+
+
+class Verdict(NamedTuple):
+    """An expectation beside what was measured; *met* is None where nothing could be told."""
+
+    workload: str
+    text: str
+    measured: float | None
+    unit: str
+    met: bool | None
+
+
+def _of_raw_rate(figures: Figures) -> float | None:
+    raw = figures.raw
+    return None if raw is None or raw.rate is None or figures.rate is None else figures.rate / raw.rate
+
+
+def _raw_commits(figures: Figures) -> float | None:
+    return None if figures.raw is None else figures.p50 / figures.raw.p50
+
+
+def _rounded_commits(figures: Figures) -> float | None:
+    return None if figures.commits is None else round(figures.commits, 2)
+
+
+def _longest_recovery(figures: Figures) -> float | None:
+    return figures.p50 if figures.more.get("length", 0) >= 10_000 else None
+
+
+EXPECTATIONS: Final = (
+    Expectation("W1", "at least half of the raw limit", _of_raw_rate, "of it", least=0.5),
+    Expectation("W1", "1.0 commits a step", _rounded_commits, "commits", most=1.0),
+    Expectation("W2", "at least 15,000 steps/s", lambda f: f.rate, "steps/s", least=15_000),
+    Expectation("W3", "p50 within 6 raw commits", _raw_commits, "raw commits", most=6),
+    Expectation("W4", "at least 20,000 steps/s", lambda f: f.rate, "steps/s", least=20_000),
+    Expectation("W5", "p50 within 1.5 ms", lambda f: f.p50 * 1000, "ms", most=1.5),
+    Expectation("W6", "10,000 recovered within 0.5 s", _longest_recovery, "s", most=0.5),
+    Expectation("W7", "all started within 2 s", lambda f: f.p50, "s", most=2.0),
+    Expectation(
+        "W7",
+        "no memory for a sleeper that is not cached",
+        lambda f: f.more.get("bytes_per_cold_sleeper"),
+        "bytes each",
+        most=_PAGE / 32,
+    ),
+)
+
+
+def verdicts(measured: Sequence[Figures], *, scale: float = 1.0) -> list[Verdict]:
+    """Return each expectation of the workloads that were measured; only at full size can it be met."""
+    found = []
+    for expectation in EXPECTATIONS:
+        numbers = [expectation.measure(figures) for figures in measured if figures.workload == expectation.workload]
+        if not numbers:
+            continue
+        number = next((number for number in numbers if number is not None), None)
+        met = None if number is None or scale != 1 else expectation.met(number)
+        found.append(Verdict(expectation.workload, expectation.text, number, expectation.unit, met))
+    return found

@@ -1,0 +1,129 @@
+"""What is measured, and the instruments: percentiles, memory, rounds, statements."""
+
+import contextlib
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from resurgam.store.protocol import Store
+
+PATIENCE = 60.0
+"""Seconds after which no further round of a workload is begun."""
+
+
+class Raw(msgspec.Struct, frozen=True, kw_only=True):
+    """The limit without an engine: *p50* in seconds of what *of* says, *rate* in steps a second."""
+
+    of: str
+    p50: float
+    rate: float | None = None
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one workload gave. Times are seconds, memory is bytes; None is what does not apply.
+
+    *sample* says what p50 and p95 are of; *commits* and *statements* are those of a step.
+    """
+
+    workload: str
+    title: str
+    sample: str
+    samples: int
+    p50: float
+    p95: float
+    rate: float | None = None
+    commits: float | None = None
+    statements: float | None = None
+    raw: Raw | None = None
+    rss: int = 0
+    peak: int = 0
+    level: str | None = None
+    more: dict[str, float] = {}
+
+
+@dataclass
+class Count:
+    """The statements that a store ran: those of its transactions, without their begin and end."""
+
+    commits: int = 0
+    statements: int = 0
+
+    def wrote(self, statement: str) -> None:
+        """Hear of a statement of the writing connection."""
+        self.commits += statement == "COMMIT"
+        self.read(statement)
+
+    def read(self, statement: str) -> None:
+        """Hear of a statement of the reading connection; looking whether others have written is none."""
+        self.statements += not statement.startswith(("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA", "--"))
+
+
+@contextlib.contextmanager
+def counting(store: Store) -> Iterator[Count | None]:
+    """Count the statements of a store while this lasts; None if it runs no SQL."""
+    from resurgam.store.sql.store import SqliteStore  # noqa: PLC0415 -- only who uses a store pays for its import
+
+    if not isinstance(store, SqliteStore):
+        yield None
+        return
+    count = Count()
+    store.database.trace(count.wrote, count.read)
+    try:
+        yield count
+    finally:
+        store.database.trace(None, None)
+
+
+def level_of(store: Store) -> str | None:
+    """Return ``PRAGMA synchronous`` as the open file has it."""
+    from resurgam.store.sql.store import SqliteStore  # noqa: PLC0415 -- as above
+
+    return store.database.level() if isinstance(store, SqliteStore) else None
+
+
+def percentile(samples: Sequence[float], share: float) -> float:
+    """Return the sample below which *share* of all are."""
+    ordered = sorted(samples)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def rounds(most: int, patience: float = PATIENCE) -> Iterator[int]:
+    """Count rounds: *most* of them, fewer if they take too long, and at least one."""
+    begin = time.perf_counter()
+    for number in range(most):
+        if number and time.perf_counter() - begin > patience:
+            return
+        yield number
+
+
+def sampled(workload: str, title: str, sample: str, samples: Sequence[float]) -> Figures:
+    """Return the figures of some samples, with the memory that this process holds now."""
+    return Figures(
+        workload=workload,
+        title=title,
+        sample=sample,
+        samples=len(samples),
+        p50=percentile(samples, 0.5),
+        p95=percentile(samples, 0.95),
+        rss=rss(),
+        peak=peak(),
+    )
+
+
+def rss() -> int:
+    """Return the memory that this process holds."""
+    with contextlib.suppress(OSError):
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+        return pages * resource.getpagesize()
+    return peak()
+
+
+def peak() -> int:
+    """Return the most memory that this process has held."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

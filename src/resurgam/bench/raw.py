@@ -1,0 +1,99 @@
+"""The raw limit: the rows of a recorded history, committed again from one thread with nothing in between.
+
+Each commit of the engine is one here: the instance moves on, its events are appended, activities are put on their queue
+and taken off again. The schema, the bytes of the events and the level of ``synchronous`` are those of the store itself.
+"""
+
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from resurgam.core import event as events
+from resurgam.core.event import encode_event
+from resurgam.core.outcome import ActivityRequest
+from resurgam.store.sql.sqlite import Database
+
+_CREATE = """
+INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
+                       last_seq, place)
+VALUES (?, ?, ?, ?, 1, 1, ?, ?, 'running', ?, 1, ?)
+"""
+_MOVE = "UPDATE instances SET last_seq = ?, ready = 0 WHERE execution_id = ?"
+_APPEND = "INSERT INTO events (execution_id, seq, body) VALUES (?, ?, ?)"
+_QUEUE = "INSERT INTO activities (execution_id, ref, queue, request, visible_at) VALUES (?, ?, ?, ?, ?)"
+_ANSWER = "DELETE FROM activities WHERE execution_id = ? AND ref = ?"
+
+
+def commits_of(history: Sequence[events.Event]) -> list[list[events.Event]]:
+    """Split a history into commits: what was asked for goes with the answer that led to it."""
+    commits: list[list[events.Event]] = []
+    before: events.Event | None = None
+    for entry in history:
+        turned = isinstance(before, events.Command) and not isinstance(entry, events.Command)
+        if before is None or isinstance(before, events.WorkflowStarted) or turned:
+            commits.append([])
+        commits[-1].append(entry)
+        before = entry
+    return commits
+
+
+class RawFile:
+    """A file with the schema of the store, written to by plain statements."""
+
+    def __init__(self, path: Path, level: str) -> None:
+        Database(path, synchronous=level).close()
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute(f"PRAGMA synchronous = {level}")
+        self._connection.execute("PRAGMA foreign_keys = ON")
+        self._instances = 0
+
+    def write(self, history: Sequence[events.Event], instances: int = 1) -> list[float]:
+        """Write a history for some new instances together; return the seconds that each of its commits took."""
+        ids = [f"raw-{self._instances + number:020d}" for number in range(instances)]
+        prepared = [self._statements(commit, ids) for commit in commits_of(history)]
+        self._instances += instances
+        return [self._commit(statements) for statements in prepared]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def _commit(self, statements: Iterable[tuple[str, Sequence[Sequence[object]]]]) -> float:
+        begin = time.perf_counter()
+        self._connection.execute("BEGIN IMMEDIATE")
+        for statement, rows in statements:
+            self._connection.executemany(statement, rows)
+        self._connection.execute("COMMIT")
+        return time.perf_counter() - begin
+
+    def _statements(
+        self, commit: Sequence[events.Event], ids: Sequence[str]
+    ) -> list[tuple[str, Sequence[Sequence[object]]]]:
+        """Return what one commit writes, each statement with its rows."""
+        bodies = [(entry.seq, encode_event(entry).decode()) for entry in commit]
+        first = commit[0]
+        if isinstance(first, events.WorkflowStarted):
+            moved: Sequence[Sequence[object]] = [
+                (one, one, one, one, first.name, first.queue, first.at, self._instances + number)
+                for number, one in enumerate(ids)
+            ]
+        else:
+            moved = [(commit[-1].seq, one) for one in ids]
+        answered = [entry.ref for entry in commit if isinstance(entry, events.ActivityCompleted)]
+        asked = [_activity(entry) for entry in commit if isinstance(entry, events.ActivityScheduled)]
+        statements: list[tuple[str, Sequence[Sequence[object]]]] = [
+            (_CREATE if isinstance(first, events.WorkflowStarted) else _MOVE, moved),
+            (_APPEND, [(one, *body) for one in ids for body in bodies]),
+            (_ANSWER, [(one, ref) for one in ids for ref in answered]),
+            (_QUEUE, [(one, *row) for one in ids for row in asked]),
+        ]
+        return [(statement, rows) for statement, rows in statements if rows]
+
+
+def _activity(entry: events.ActivityScheduled) -> tuple[object, ...]:
+    request = ActivityRequest(ref=entry.seq, name=entry.name, queue=entry.queue, input=entry.input, entity_id="0" * 26)
+    return entry.seq, entry.queue, msgspec.json.encode(request).decode(), entry.at

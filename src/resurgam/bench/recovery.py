@@ -1,0 +1,68 @@
+"""W6: a process is killed in the midst of a long history, and another one goes on with it."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+
+from msgspec.structs import replace
+
+from resurgam.bench.figures import Figures, Raw, level_of, percentile, rounds, sampled
+from resurgam.bench.programs import registry, until_killed
+from resurgam.bench.scene import Scene
+from resurgam.core.errors import StoreError
+from resurgam.engine import Engine
+
+_BARE = """
+import sqlite3, sys
+sqlite3.connect(sys.argv[1]).execute("SELECT body FROM events ORDER BY execution_id, seq").fetchall()
+print("reached", flush=True)
+"""
+"""A process that only reads the rows."""
+
+
+async def recovery(scene: Scene) -> list[Figures]:
+    """W6: from the start of a process to its first new step, after histories of 1,000 and 10,000 activities."""
+    if scene.place.folder is None:
+        return []  # a store in memory is gone with its process
+    return [await _recovered(scene, scene.size(length)) for length in (1_000, 10_000)]
+
+
+async def _recovered(scene: Scene, length: int) -> Figures:
+    name = f"w6-{length}"
+    victim = [sys.executable, "-m", "resurgam.bench.recovery", scene.place.url(name), str(length)]
+    written = _reached(victim)
+    times = [_reached(victim) for _ in rounds(5)]
+    bare = [_reached([sys.executable, "-c", _BARE, str(scene.place.file(name))]) for _ in range(5)]
+    async with Engine(scene.place.url(name), worker=False) as engine:
+        level = level_of(engine.store)
+    return replace(
+        sampled("W6", f"killed after {length:,} activities", "recovery", times),
+        raw=Raw(of="a Python that reads the rows", p50=percentile(bare, 0.5)),
+        level=level,
+        more={"length": float(length), "seconds_to_write": written},
+    )
+
+
+def _reached(command: list[str]) -> float:
+    """Start a process, kill it when it says how far it has come, and return the seconds until then."""
+    begin = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ) as process:  # noqa: S603 -- our own
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        seconds = time.perf_counter() - begin
+        process.kill()
+    if said != b"reached\n":
+        raise StoreError(f"{' '.join(command[:4])} ended before its first new step")
+    return seconds
+
+
+async def _serve(url: str, length: int) -> None:
+    async with Engine(url, registry=registry) as engine:
+        await engine.start(until_killed, length, id="w6", if_exists="attach")
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,85 @@
+"""Runs workloads, each in a process of its own, so that one's memory is not the other's."""
+
+import asyncio
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from resurgam.bench.catalog import WORKLOADS, Verdict, verdicts
+from resurgam.bench.figures import Figures, level_of
+from resurgam.bench.place import Place, place_of
+from resurgam.core.errors import StoreError
+from resurgam.engine import Engine
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a run gave. *level* is what ``PRAGMA synchronous`` says of an open file there.
+
+    *failed* says of each workload that did not run why; *skipped* are those that the store cannot do.
+    """
+
+    place: str
+    level: str | None
+    scale: float
+    python: str
+    sqlite: str
+    cores: int
+    figures: list[Figures]
+    verdicts: list[Verdict]
+    skipped: list[str]
+    failed: dict[str, str]
+
+
+def run(
+    names: Sequence[str] = tuple(WORKLOADS),
+    *,
+    url: str | None = None,
+    scale: float = 1.0,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Run workloads one after another; *tell* hears of each when it begins."""
+    with place_of(url) as place:
+        where, level = str(place), asyncio.run(_level(place))
+    figures: list[Figures] = []
+    skipped: list[str] = []
+    failed: dict[str, str] = {}
+    for name in names:
+        tell(name)
+        try:
+            measured = _run(name, scale, url)
+        except StoreError as error:
+            failed[name] = str(error)
+        else:
+            figures += measured
+            skipped += [] if measured else [name]
+    return Report(
+        place=where,
+        level=level,
+        scale=scale,
+        python=platform.python_version(),
+        sqlite=sqlite3.sqlite_version,
+        cores=os.cpu_count() or 1,
+        figures=figures,
+        verdicts=verdicts(figures, scale=scale),
+        skipped=skipped,
+        failed=failed,
+    )
+
+
+async def _level(place: Place) -> str | None:
+    async with Engine(place.url("probe"), worker=False) as engine:
+        return level_of(engine.store)
+
+
+def _run(name: str, scale: float, url: str | None) -> list[Figures]:
+    command = [sys.executable, "-m", "resurgam.bench", name, repr(scale), *([] if url is None else [url])]
+    done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603 -- our own
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise StoreError(last[0] if last else f"its process ended with {done.returncode}")
+    return msgspec.json.decode(done.stdout, type=list[Figures])

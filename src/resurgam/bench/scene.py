@@ -1,0 +1,98 @@
+"""What a workload is given: a place for its stores, its size, and an engine with every option at its default."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from resurgam.bench.figures import Count, Raw, counting, percentile
+from resurgam.bench.place import Place
+from resurgam.bench.programs import registry
+from resurgam.bench.raw import RawFile
+from resurgam.core import event as events
+from resurgam.engine import Engine
+
+T = TypeVar("T")
+
+_LOOK = 0.001
+"""Seconds between two looks at whether a worker rests."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where a workload runs, and how much of it: a *scale* of 1 is its full size."""
+
+    place: Place
+    scale: float = 1.0
+
+    def size(self, full: int) -> int:
+        """Return a number of the workload at this scale."""
+        return max(1, round(full * self.scale))
+
+    def engine(self, name: str) -> Engine:
+        """Return an engine on a store of that name."""
+        return Engine(self.place.url(name), registry=registry)
+
+    def raw(self, of: str, history: Sequence[events.Event], *, instances: int = 1, times: int = 1) -> "RawLimit | None":
+        """Write the rows of a history again without an engine, for some instances together, several times."""
+        path = self.place.file("raw")
+        if path is None:
+            return None
+        level = self.place.level()
+        file = RawFile(path, level)
+        try:
+            commits = [file.write(history, instances) for _ in range(times)]
+        finally:
+            file.close()
+        return RawLimit(of, commits)
+
+
+@dataclass(frozen=True)
+class RawLimit:
+    """The seconds of each commit, for each time that a history was written."""
+
+    of: str
+    commits: Sequence[Sequence[float]]
+
+    def per_commit(self, steps: int) -> Raw:
+        """Return the limit of one commit after another, each with one of *steps*."""
+        each = [seconds for written in self.commits for seconds in written]
+        return Raw(of=self.of, p50=percentile(each, 0.5), rate=self._rate(steps))
+
+    def whole(self, steps: int | None = None) -> Raw:
+        """Return the limit of the whole history."""
+        totals = [sum(written) for written in self.commits]
+        return Raw(of=self.of, p50=percentile(totals, 0.5), rate=None if steps is None else self._rate(steps))
+
+    def _rate(self, steps: int) -> float:
+        return steps / percentile([sum(written) for written in self.commits], 0.5)
+
+
+async def timed(work: Awaitable[object]) -> float:
+    """Return the seconds that something takes."""
+    begin = time.perf_counter()
+    await work
+    return time.perf_counter() - begin
+
+
+async def count_of(engine: Engine, work: Awaitable[object]) -> Count | None:
+    """Return what the store ran meanwhile; this pass is never timed."""
+    with counting(engine.store) as count:
+        await work
+    return count
+
+
+def per_step(count: Count | None, steps: int) -> dict[str, float]:
+    """Return a count as the figures of a step."""
+    return {} if count is None else {"commits": count.commits / steps, "statements": count.statements / steps}
+
+
+async def at_rest(engine: Engine) -> None:
+    """Wait until a worker has nothing in hand and nothing waits for it."""
+    while True:
+        await asyncio.sleep(_LOOK)
+        if engine.resting:
+            queues = (await engine.store.stats()).queues.values()
+            if not any(queue.instances or queue.activities or queue.claimed_activities for queue in queues):
+                return

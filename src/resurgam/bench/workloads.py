@@ -1,0 +1,213 @@
+"""W1 to W5, and W7: what runs in the process that measures. W6 kills others and is in `recovery`."""
+
+import asyncio
+import gc
+import itertools
+import time
+from collections.abc import Awaitable
+
+from msgspec.structs import replace
+
+from resurgam.bench import programs
+from resurgam.bench.figures import Count, Figures, level_of, percentile, rounds, rss, sampled
+from resurgam.bench.scene import Scene, at_rest, count_of, per_step, timed
+from resurgam.engine import Engine
+
+
+async def sequential(scene: Scene) -> list[Figures]:
+    """W1: one workflow of 100 activities, one after another; several such chains in a row."""
+    length = scene.size(100)
+    steps: list[float] = []
+    rates: list[float] = []
+    async with scene.engine("w1") as engine:
+        for _ in range(3):
+            await engine.execute(programs.stamped_chain, length)
+        for _ in rounds(20):
+            programs.stamps.clear()
+            rates.append(length / await timed(engine.execute(programs.stamped_chain, length)))
+            steps += [after - before for before, after in itertools.pairwise(programs.stamps)]
+        # The difference of two lengths is what a step costs; starting and ending would blur it.
+        long, short = [await count_of(engine, engine.execute(programs.chain, n)) for n in (2 * length, length)]
+        handle = await engine.start(programs.chain, length)
+        await handle.result()
+        history = await handle.history()
+        level = level_of(engine.store)
+    raw = scene.raw("one commit a step", history, times=10)
+    return [
+        replace(
+            sampled("W1", f"1 workflow x {length} activities in a row", "step", steps or [1 / rates[0]]),
+            rate=percentile(rates, 0.5),
+            raw=raw and raw.per_commit(length),
+            level=level,
+            **per_step(_difference(long, short), length),
+        )
+    ]
+
+
+def _difference(long: Count | None, short: Count | None) -> Count | None:
+    if long is None or short is None:
+        return None
+    return Count(long.commits - short.commits, long.statements - short.statements)
+
+
+async def concurrent(scene: Scene) -> list[Figures]:
+    """W2: 1,000 workflows of 10 activities each, all at once."""
+    number, length = scene.size(1000), 10
+    latencies: list[float] = []
+    rates: list[float] = []
+
+    async def all_of(engine: Engine, many: int) -> list[float]:
+        return await asyncio.gather(*[timed(engine.execute(programs.chain, length)) for _ in range(many)])
+
+    async with scene.engine("w2") as engine:
+        await all_of(engine, scene.size(100))
+        for _ in rounds(3):
+            begin = time.perf_counter()
+            latencies += await all_of(engine, number)
+            rates.append(number * length / (time.perf_counter() - begin))
+        memory = rss()
+        few = scene.size(100)
+        count = await count_of(engine, all_of(engine, few))
+        handle = await engine.start(programs.chain, length)
+        await handle.result()
+        history = await handle.history()
+        level = level_of(engine.store)
+    raw = scene.raw(f"a commit for each step of all {number}", history, instances=number, times=3)
+    return [
+        replace(
+            sampled("W2", f"{number:,} workflows x {length} activities at once", "workflow", latencies),
+            rate=percentile(rates, 0.5),
+            raw=raw and raw.whole(number * length),
+            level=level,
+            rss=memory,
+            **per_step(count, few * length),
+        )
+    ]
+
+
+async def single(scene: Scene) -> list[Figures]:
+    """W3: start a workflow of one activity and wait for its result."""
+    times: list[float] = []
+    async with scene.engine("w3") as engine:
+        for _ in range(scene.size(20)):
+            await engine.execute(programs.chain, 1)
+        for _ in rounds(scene.size(300)):
+            times.append(await timed(engine.execute(programs.chain, 1)))  # noqa: PERF401 -- one after another
+        count = await count_of(engine, engine.execute(programs.chain, 1))
+        handle = await engine.start(programs.chain, 1)
+        await handle.result()
+        history = await handle.history()
+        level = level_of(engine.store)
+    raw = scene.raw("one commit", history, times=scene.size(100))
+    return [
+        replace(
+            sampled("W3", "start, 1 activity, result", "workflow", times),
+            rate=1 / percentile(times, 0.5),
+            raw=raw and raw.per_commit(1),
+            level=level,
+            **per_step(count, 1),
+        )
+    ]
+
+
+async def fan_out(scene: Scene) -> list[Figures]:
+    """W4: one workflow that gathers 1,000 activities."""
+    width = scene.size(1000)
+    times: list[float] = []
+    async with scene.engine("w4") as engine:
+        await engine.execute(programs.fan, width)
+        for _ in rounds(10):
+            times.append(await timed(engine.execute(programs.fan, width)))  # noqa: PERF401 -- one after another
+        memory = rss()
+        count = await count_of(engine, engine.execute(programs.fan, width))
+        handle = await engine.start(programs.fan, width)
+        await handle.result()
+        history = await handle.history()
+        level = level_of(engine.store)
+    raw = scene.raw("one commit for all that is asked, one for all answers", history, times=3)
+    return [
+        replace(
+            sampled("W4", f"1 workflow, {width:,} activities gathered", "fan-out", times),
+            rate=width / percentile(times, 0.5),
+            raw=raw and raw.whole(width),
+            level=level,
+            rss=memory,
+            **per_step(count, width),
+        )
+    ]
+
+
+async def reaction(scene: Scene) -> list[Figures]:
+    """W5: a signal, the workflow's reaction, and the client that sees it."""
+    times: list[float] = []
+
+    async def once(engine: Engine, note: list[float]) -> None:
+        handle = await engine.start(programs.answering)
+        await at_rest(engine)
+        begin = time.perf_counter()
+        await handle.signal("go", 1)
+        await handle.result()
+        note.append(time.perf_counter() - begin)
+
+    async with scene.engine("w5") as engine:
+        for _ in range(scene.size(20)):
+            await once(engine, [])
+        for _ in rounds(scene.size(300)):
+            await once(engine, times)
+        handle = await engine.start(programs.answering)
+        await at_rest(engine)
+        count = await count_of(engine, _told(handle.signal("go", 1), handle.result()))
+        history = await handle.history()
+        level = level_of(engine.store)
+    raw = scene.raw("one commit", history, times=scene.size(100))
+    return [
+        replace(
+            sampled("W5", "signal, reaction, seen by the client", "signal", times),
+            rate=1 / percentile(times, 0.5),
+            raw=raw and raw.per_commit(1),
+            level=level,
+            **per_step(count, 1),
+        )
+    ]
+
+
+async def _told(signal: Awaitable[object], result: Awaitable[object]) -> None:
+    await signal
+    await result
+
+
+async def sleepers(scene: Scene) -> list[Figures]:
+    """W7: 10,000 workflows that sleep. The cache is full after the first half; what the second adds is theirs alone."""
+    half = scene.size(5000)
+    memory = [rss()]
+    seconds = 0.0
+    async with scene.engine("w7") as engine:
+        for _ in range(2):
+            begin = time.perf_counter()
+            handles = await asyncio.gather(*[engine.start(programs.sleeper) for _ in range(half)])
+            await at_rest(engine)
+            seconds += time.perf_counter() - begin
+            history = await handles[-1].history()
+            handles.clear()
+            gc.collect()
+            memory.append(rss())
+        few = scene.size(100)
+        count = await count_of(engine, _start_some(engine, few))
+        level = level_of(engine.store)
+    raw = scene.raw(f"all {half:,} in one commit, and again asleep; twice", history, instances=half, times=2)
+    return [
+        replace(
+            sampled("W7", f"{2 * half:,} sleepers", "start of all", [seconds]),
+            rate=2 * half / seconds,
+            raw=raw and replace(raw.whole(half), p50=2 * raw.whole().p50),
+            level=level,
+            rss=memory[-1],
+            more={"bytes_per_cold_sleeper": (memory[2] - memory[1]) / half, "growth": float(memory[2] - memory[0])},
+            **per_step(count, few),
+        )
+    ]
+
+
+async def _start_some(engine: Engine, number: int) -> None:
+    await asyncio.gather(*[engine.start(programs.sleeper) for _ in range(number)])
+    await at_rest(engine)

@@ -1,0 +1,62 @@
+"""`resurgam bench`: what the engine does on this machine, beside what its store could do without it."""
+
+import sys
+
+import click
+
+from resurgam.cli import output
+from resurgam.cli.commands import example
+
+
+def _names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    from resurgam.bench.catalog import WORKLOADS  # noqa: PLC0415 -- only who measures pays for the import
+
+    names = tuple(WORKLOADS) if value is None else tuple(part.strip().upper() for part in value.split(","))
+    for name in names:
+        if name not in WORKLOADS:
+            message = f"there is no workload {name!r}; there are {', '.join(WORKLOADS)}"
+            raise click.BadParameter(message, context, parameter)
+    return names
+
+
+@click.command(epilog=example("resurgam bench --only W1,W4"))
+@click.option("--only", "names", metavar="W1,W4", callback=_names, help="Only these workloads, of W1 to W7.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, 10, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="The size of the workloads; what is expected holds for 1.",
+)
+@click.option(
+    "--store",
+    metavar="URL",
+    envvar="RESURGAM_STORE",
+    show_envvar=True,
+    help="Measure in new files beside this one, which is not touched; without it in temporary files on a disk.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+def bench(*, names: tuple[str, ...], scale: float, store: str | None, as_json: bool) -> None:
+    """Measure this machine: seven workloads, each beside the raw limit of the store.
+
+    The raw limit is the same rows, committed from one thread with no engine, in the same run.
+    """
+    from resurgam.bench import table  # noqa: PLC0415 -- as above
+    from resurgam.bench.run import run  # noqa: PLC0415 -- as above
+
+    report = run(names, url=store or None, scale=scale, tell=_tell)
+    if as_json:
+        output.document(report)
+    else:
+        click.echo(table.heading(report))
+        click.echo()
+        output.table(table.FIGURES, table.figure_rows(report.figures))
+        click.echo()
+        output.table(table.VERDICTS, table.verdict_rows(report))
+    if report.failed:
+        raise click.ClickException("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
+
+
+def _tell(name: str) -> None:
+    if sys.stderr.isatty():
+        click.echo(f"measuring {name} ...", err=True)
