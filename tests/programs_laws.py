@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from programs import MESSAGES, PROGRAMS, registry
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
-from resurgam.runtime.callback import from_callback
+from resurgam.runtime.callback import outside_tasks
 from resurgam.runtime.execution import Execution
 from resurgam.testing.simulation import Chooser, Simulation
 
@@ -30,7 +30,7 @@ async def misfit(name: str, log: Sequence[events.Event]) -> str:
     to the same end.
     """
     execution = Execution(PROGRAMS[name], log)
-    outcome = await from_callback(lambda: execution.advance([], log[-1].at))
+    outcome = await outside_tasks(lambda: execution.advance([], log[-1].at))
     execution.close()
     if isinstance(execution.verdict, HistoryDiverged):
         return str(execution.verdict)

@@ -36,7 +36,7 @@ class MemoryStore(MemoryRows):
         super().__init__(clock)
         self._lease = lease
         self._reading = MemoryReading(self._rows, self._current)
-        self._waiting = Waiting(clock, self._is_there)
+        self._waiting = Waiting(clock, lambda watches: map(self._is_there, watches))
 
     # Store.
 

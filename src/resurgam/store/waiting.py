@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
@@ -14,15 +14,15 @@ _Waiter = tuple[Watch, "asyncio.Future[bool]"]
 class Waiting:
     """Waiters by what they watch: those for work are asked after every change, the others only if theirs changed."""
 
-    def __init__(self, clock: Clock, is_there: Callable[[Watch], bool]) -> None:
+    def __init__(self, clock: Clock, are_there: Callable[[Sequence[Watch]], Iterable[bool]]) -> None:
         self._clock = clock
-        self._is_there = is_there
+        self._are_there = are_there
         self._waiters: defaultdict[str | None, list[_Waiter]] = defaultdict(list)
         self._alarm: tuple[int, Callable[[], None]] | None = None
 
     async def wait(self, watch: Watch, until: int | None) -> bool:
         """Return True once what is watched for is there, False when the moment *until* has come before."""
-        if self._is_there(watch):
+        if any(self._are_there([watch])):
             return True
         if until is not None and until <= self._clock.now():
             return False
@@ -39,16 +39,22 @@ class Waiting:
             if call_off is not None:
                 call_off()
 
-    def look(self, touched: set[str]) -> None:
-        """Settle those whose moment it is: for work, and for the instances that were *touched*."""
-        for place in (None, *touched):
-            for watch, waiter in self._waiters.get(place, ()):
-                if self._is_there(watch):
+    def look(self, touched: Collection[str], *, work: bool = True) -> None:
+        """Settle those whose moment it is: for the instances that were *touched*, and for *work* if there may be any."""
+        self._look_at([place for place in touched if place in self._waiters])
+        if work:
+            self._look_at([None])
+
+    def _look_at(self, places: Iterable[str | None]) -> None:
+        waiters = [one for place in places for one in self._waiters.get(place, ()) if not one[1].done()]
+        if waiters:
+            for (_, waiter), there in zip(waiters, self._are_there([watch for watch, _ in waiters]), strict=True):
+                if there:
                     _settle(waiter, there=True)
 
     def look_at_all(self) -> None:
         """Settle everybody whose moment it is."""
-        self.look({place for place in self._waiters if place is not None})
+        self._look_at(self._waiters)
 
     def set_alarm(self, when: int | None, ring: Callable[[], None]) -> None:
         """Have *ring* called at *when*, instead of whatever was set before."""
@@ -57,6 +63,11 @@ class Waiting:
         self.call_off()
         if when is not None:
             self._alarm = when, self._clock.call_at(when, ring)
+
+    def set_alarm_by(self, when: int, ring: Callable[[], None]) -> None:
+        """Have *ring* called at *when* at the latest."""
+        if self._alarm is None or when < self._alarm[0]:
+            self.set_alarm(when, ring)
 
     def rang(self) -> None:
         """The alarm has rung; the next one is to be set."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
-from resurgam.runtime.callback import from_callback
+from resurgam.runtime.callback import outside_tasks
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.execution import Execution
 from resurgam.store.lines import newest_history
@@ -31,10 +31,10 @@ async def replay(workflow: Workflow[..., Any], history: str | Iterable[events.Ev
     """Replay a history, given as events, as JSON lines or as an export, against the code of *workflow*."""
     execution = Execution(workflow, parse(history))
     try:
-        await from_callback(execution.replay)
+        await outside_tasks(execution.replay)
         return _report(execution)
     finally:
-        await from_callback(execution.close)
+        await outside_tasks(execution.close)
 
 
 def parse(history: str | Iterable[events.Event | str]) -> list[events.Event]:

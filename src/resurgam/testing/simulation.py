@@ -18,7 +18,7 @@ from resurgam.core.errors import ResurgamError
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
-from resurgam.runtime.callback import from_callback
+from resurgam.runtime.callback import outside_tasks
 from resurgam.runtime.definition import Activity, Workflow
 from resurgam.runtime.execution import Execution
 from resurgam.runtime.log import conclude
@@ -157,7 +157,7 @@ class Simulation:
 
     async def _advance(self, inbox: list[events.Event]) -> None:
         entries = [Entry(None, entry) for entry in inbox]
-        outcome: Outcome = await from_callback(lambda: self._execution.advance(entries, self._clock))
+        outcome: Outcome = await outside_tasks(lambda: self._execution.advance(entries, self._clock))
         self.log += outcome.events
         unbegun = [Entry(None, gone.entry) for gone in outcome.withdrawals if gone.entry is not None]
         if unbegun:

@@ -47,9 +47,9 @@ class Hands:
         running = self._tasks.spawn(self._perform(task), f"activity {task.request.name}")
         running.add_done_callback(self.on_free)
 
-    def leave(self, running: "asyncio.Task[ActivityResult]") -> None:
-        """Let an attempt run on whose instance is no longer held here: the store is told when it ends."""
-        self._tasks.spawn(self._hand_in_later(running), running.get_name())
+    def hand_in_soon(self, result: ActivityResult) -> "asyncio.Task[None]":
+        """Tell the store what became of an attempt, beside the caller."""
+        return self._tasks.spawn(self.hand_in(result), "result")
 
     async def hand_in(self, result: ActivityResult) -> None:
         """Tell the store what became of an attempt; while it is out of reach the result is kept here."""
@@ -90,11 +90,6 @@ class Hands:
             # Dropped first: should giving it back fail too, it must run out by itself.
             self._leases.drop(lease)
             await self._store.release([Release(lease=lease, failed=repr(error))])
-
-    async def _hand_in_later(self, running: "asyncio.Task[ActivityResult]") -> None:
-        await asyncio.wait({running})
-        if not running.cancelled() and running.exception() is None:
-            await self.hand_in(running.result())
 
 
 def lease_of(result: ActivityResult) -> Lease:

@@ -11,7 +11,7 @@ from resurgam.core import event as events
 from resurgam.core.errors import NotFound, StoreError
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
-from resurgam.runtime.callback import from_callback
+from resurgam.runtime.callback import outside_tasks
 from resurgam.runtime.execution import Execution
 from resurgam.runtime.log import conclude
 from resurgam.runtime.operation import Operation
@@ -60,20 +60,13 @@ class InstanceRunner:
         finally:
             for running in turn.operations.values():
                 running.cancel()
-            self._let_attempts_go(turn)
+            self._committer.let_go(turn)
         self._leases.drop(turn.lease)
 
     def _this(self) -> "asyncio.Task[Any]":
         this = asyncio.current_task()
         assert this is not None
         return this
-
-    def _let_attempts_go(self, turn: Turn) -> None:
-        """What this turn did not come to commit, the store is told by itself."""
-        for attempt in turn.attempts.values():
-            self._hands.leave(attempt)
-        for result in turn.results.values():
-            self._tasks.spawn(self._hands.hand_in(result), "result")
 
     async def forget_all(self) -> None:
         """Put every cached coroutine away."""
@@ -115,7 +108,7 @@ class InstanceRunner:
         now = self._clock.now()
         inbox = turn.inbox
         worker, watchdog = self._committer.worker, self._watchdog
-        outcome = await from_callback(
+        outcome = await outside_tasks(
             lambda: watchdog.run(execution, lambda: execution.advance(inbox, now, worker=worker))
         )
         consumed = set(outcome.consumed)
@@ -157,7 +150,7 @@ class InstanceRunner:
     async def _close(self, execution: Execution) -> None:
         """Put a coroutine away; its clean-up is the user's code, and may be stuck as any other."""
         try:
-            await from_callback(lambda: self._watchdog.run(execution, execution.close))
+            await outside_tasks(lambda: self._watchdog.run(execution, execution.close))
         except TimeoutError as error:
             logger.error("putting workflow %s away: %s", execution.started.entity_id, error)  # noqa: TRY400 -- reported
 
@@ -181,9 +174,9 @@ class InstanceRunner:
             if isinstance(begun, events.Event):
                 turn.inbox.append(Entry(None, begun))
             else:
-                turn.operations[operation.ref] = self._tasks.spawn(
-                    self._finish(operation, begun), f"operation {operation.name}"
-                )
+                running = self._tasks.spawn(self._finish(operation, begun), f"operation {operation.name}")
+                turn.operations[operation.ref] = running
+                running.add_done_callback(turn.ring)
         if (turn.operations or turn.attempts) and not turn.inbox and not execution.wants_more():
             await self._first_news(turn)
 
@@ -206,47 +199,33 @@ class InstanceRunner:
         return operation.completed(value, self._clock.now())
 
     async def _first_news(self, turn: Turn) -> None:
-        """Wait until an operation has ended, something has come into the inbox, or a deadline has."""
+        """Wait until an attempt or an operation has ended, something has come into the inbox, or a deadline has."""
         self.waiting += 1
         self.on_wait()
-        watch = News(execution_id=turn.claim.instance.execution_id, wake=turn.wake)
-        news = self._tasks.spawn(self._store.wait(watch, turn.wake_at), "news")
+        if turn.news is None:
+            watch = News(execution_id=turn.claim.instance.execution_id, wake=turn.wake)
+            turn.news = self._tasks.spawn(self._store.wait(watch, turn.wake_at), "news")
+            turn.news.add_done_callback(turn.ring)
         try:
-            await asyncio.wait(
-                {news, *turn.operations.values(), *turn.attempts.values()}, return_when=asyncio.FIRST_COMPLETED
-            )
-            if news.done():
-                news.result()  # a store that fails is an error of this turn, not news
+            await turn.rung()
         finally:
             self.waiting -= 1
-            news.cancel()
         for ref, running in list(turn.operations.items()):
             if running.done():
                 del turn.operations[ref]
                 turn.inbox.append(Entry(None, running.result()))
-        await self._collect(turn)
-        if not news.done():
-            return
+        if turn.news is not None and turn.news.done():
+            news, turn.news = turn.news, None
+            news.result()  # a store that fails is an error of this turn, not news
+            await self._hear(turn)
+
+    async def _hear(self, turn: Turn) -> None:
+        """Fetch what has come into the inbox."""
         try:
             [answer] = await self._store.extend([turn.lease])
         except StoreError:
-            # The answer of an operation is in hand; it goes into the next commit, with or without news.
+            # The answer of an operation may be in hand; it goes into the next commit, with or without news.
             logger.exception("the store failed at telling the news of %s", turn.claim.instance.entity_id)
             return
         if isinstance(answer, Extended):
             turn.hear(answer)
-
-    async def _collect(self, turn: Turn) -> None:
-        """Take in the results of attempts that have ended; one that is to be repeated is the store's to schedule."""
-        for ref, attempt in list(turn.attempts.items()):
-            if not attempt.done():
-                continue
-            del turn.attempts[ref]
-            if attempt.cancelled():
-                continue  # called off by the workflow, or its lease is lost
-            result = attempt.result()
-            if isinstance(result.event, events.ActivityRetryScheduled):
-                await self._hands.hand_in(result)
-            else:
-                turn.results[ref] = result
-                turn.inbox.append(Entry(None, result.event))

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from dataclasses import dataclass, field
+from typing import Any
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
@@ -11,7 +12,17 @@ from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
 from resurgam.runtime.execution import Execution
 from resurgam.store.protocol import Store
-from resurgam.store.records import ActivityResult, Claim, Commit, Committed, Extended, Lease, Refused, Release
+from resurgam.store.records import (
+    ActivityResult,
+    ActivityTask,
+    Claim,
+    Commit,
+    Committed,
+    Extended,
+    Lease,
+    Refused,
+    Release,
+)
 from resurgam.worker.hands import Hands
 from resurgam.worker.leases import Leases
 from resurgam.worker.tasks import PAUSE_AFTER_ERROR, pause
@@ -30,8 +41,13 @@ class Turn:
     wake: int = 0
     wake_at: int | None = None
     operations: dict[int, asyncio.Future[events.Event]] = field(default_factory=dict)
-    attempts: dict[int, asyncio.Task[ActivityResult]] = field(default_factory=dict)
+    attempts: dict[int, asyncio.Task[Any]] = field(default_factory=dict)
     results: dict[int, ActivityResult] = field(default_factory=dict)
+    over: bool = False
+    # Waits for the store to say that something has come into the inbox, or that a deadline has; kept from one step to
+    # the next, since most steps are woken by an attempt of this worker's own.
+    news: asyncio.Task[bool] | None = None
+    bell: asyncio.Future[None] | None = None
 
     @classmethod
     def of(cls, claim: Claim) -> "Turn":
@@ -45,8 +61,38 @@ class Turn:
 
     def hear(self, news: Committed | Extended) -> None:
         """Take in what has come into the inbox meanwhile."""
-        self.wake = news.wake
+        if news.wake != self.wake:
+            self.wake = news.wake
+            self.ignore_news()
         self.inbox += news.inbox
+
+    def wait_until(self, moment: int | None) -> None:
+        """Set the moment by which this instance wants to be woken."""
+        if moment != self.wake_at:
+            self.wake_at = moment
+            self.ignore_news()
+
+    def ignore_news(self) -> None:
+        """Wait no longer for what the store has to say."""
+        if self.news is not None:
+            self.news.cancel()
+            self.news = None
+
+    def ring(self, _: object = None) -> None:
+        """Something may be there to be delivered."""
+        if self.bell is not None and not self.bell.done():
+            self.bell.set_result(None)
+
+    async def rung(self) -> None:
+        """Wait for the bell, unless something has ended while nobody listened for it."""
+        missed = any(running.done() for running in self.operations.values())
+        if missed or self.inbox or (self.news is not None and self.news.done()):
+            return
+        self.bell = asyncio.get_running_loop().create_future()
+        try:
+            await self.bell
+        finally:
+            self.bell = None
 
 
 class Committer:
@@ -90,11 +136,41 @@ class Committer:
             if result is not None:
                 self.hands.put_down(result)
         for task in answer.tasks:
-            turn.attempts[task.request.ref] = self.hands.begin(task)
+            self._begin(turn, task)
         turn.base_seq += len(outcome.events)
-        turn.wake_at = outcome.wake_at
+        turn.wait_until(outcome.wake_at)
         turn.hear(answer)
         return True
+
+    def _begin(self, turn: Turn, task: ActivityTask) -> None:
+        """Run an attempt whose result this turn will commit."""
+        ref = task.request.ref
+        attempt = turn.attempts[ref] = self.hands.begin(task)
+        attempt.add_done_callback(lambda ended: self._ended(turn, ref, ended))
+
+    def _ended(self, turn: Turn, ref: int, attempt: "asyncio.Task[ActivityResult]") -> None:
+        """Take in the result of an attempt; one that is to be repeated is the store's to schedule."""
+        del turn.attempts[ref]
+        if not attempt.cancelled():  # called off by the workflow, or its lease is lost
+            result = attempt.result()
+            if turn.over:
+                self.hands.hand_in_soon(result)
+            elif isinstance(result.event, events.ActivityRetryScheduled):
+                handing = turn.attempts[ref] = self.hands.hand_in_soon(result)
+                handing.add_done_callback(lambda _: turn.attempts.pop(ref, None))
+                handing.add_done_callback(turn.ring)
+                return
+            else:
+                turn.results[ref] = result
+                turn.inbox.append(Entry(None, result.event))
+        turn.ring()
+
+    def let_go(self, turn: Turn) -> None:
+        """The turn is over: what it did not come to commit, the store is told by itself."""
+        turn.over = True
+        turn.ignore_news()
+        for result in turn.results.values():
+            self.hands.hand_in_soon(result)
 
     async def _surely(self, commit: Commit) -> Committed | Refused:
         """Commit until the store answers. After a failure nobody knows whether it was applied: look, never guess."""

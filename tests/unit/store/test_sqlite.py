@@ -187,7 +187,8 @@ async def test_a_full_disk_is_named_and_work_goes_on_when_there_is_room(tmp_path
 
 async def test_pieces_of_work_that_wait_together_share_a_transaction(tmp_path):
     database = Database(tmp_path / "a.db")
-    writer = Writer(database)
+    told: list[object] = []
+    writer = Writer(database, lambda session: session, told.append)
     begun: list[str] = []
     database._writing.set_trace_callback(begun.append)
 
@@ -195,13 +196,15 @@ async def test_pieces_of_work_that_wait_together_share_a_transaction(tmp_path):
 
     assert begun.count("BEGIN IMMEDIATE") == 1
     assert begun.count("COMMIT") == 1
+    assert len(told) == 1
     writer.close()
     database.close()
 
 
 async def test_a_piece_of_work_that_fails_does_not_take_the_others_with_it(tmp_path):
     database = Database(tmp_path / "a.db")
-    writer = Writer(database)
+    told: list[object] = []
+    writer = Writer(database, lambda session: session, told.append)
 
     def bad(session: object) -> None:
         raise ZeroDivisionError
@@ -212,6 +215,7 @@ async def test_a_piece_of_work_that_fails_does_not_take_the_others_with_it(tmp_p
 
     assert (answers[0], answers[2]) == (1, 2)
     assert isinstance(answers[1], ZeroDivisionError)
+    assert len(told) == 2
     writer.close()
     database.close()
 

@@ -3,6 +3,9 @@
 -- instance_by_execution: One instance with everything the store keeps of it.
 SELECT * FROM instances WHERE execution_id = :execution_id;
 
+-- progress_of: How far some instances have come.
+SELECT execution_id, status, wake FROM instances WHERE execution_id IN (SELECT value FROM json_each(:execution_ids));
+
 -- executions_of: The executions of an entity, oldest first.
 SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY place;
 
@@ -13,9 +16,9 @@ ORDER BY place DESC LIMIT 1;
 
 -- create_instance: A new execution, ready to be claimed.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
-                       last_seq, tags, place)
+                       last_seq, tags)
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :name, :queue, :status, :created_at,
-        1, :tags, (SELECT coalesce(max(place), 0) + 1 FROM instances));
+        1, :tags);
 
 -- append_event: One more entry of a log.
 INSERT INTO events (execution_id, seq, body) VALUES (:execution_id, :seq, :body);
@@ -33,46 +36,67 @@ INSERT INTO inbox (execution_id, wake, body) VALUES (:execution_id, :wake, :body
 -- inbox_since: What came into an inbox after the counter had this value.
 SELECT id, body FROM inbox WHERE execution_id = :execution_id AND wake > :wake ORDER BY id;
 
+-- inboxes: What is in several inboxes.
+SELECT id, execution_id, body FROM inbox
+WHERE execution_id IN (SELECT value FROM json_each(:execution_ids)) ORDER BY id;
+
 -- take_from_inbox: What was consumed, by id.
 DELETE FROM inbox WHERE execution_id = :execution_id AND id IN (SELECT value FROM json_each(:ids));
 
 -- claimable_instances: What a worker may claim: ready, due, its lease run out, or parked and not tried by it.
-WITH candidates AS (
-    SELECT execution_id FROM instances
-    WHERE ready AND leased_until IS NULL AND dead IS NULL AND status <> 'diverged'
-      AND queue IN (SELECT value FROM json_each(:queues))
+SELECT * FROM instances WHERE place IN (
+    SELECT * FROM (
+        SELECT place FROM instances AS i
+        WHERE queue = :queue AND ready AND leased_until IS NULL AND dead IS NULL AND status <> 'diverged'
+          AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
+        ORDER BY place LIMIT :limit)
     UNION
-    SELECT execution_id FROM instances
-    WHERE wake_at <= :now AND leased_until IS NULL AND dead IS NULL AND status <> 'diverged'
+    SELECT * FROM (
+        SELECT place FROM instances AS i
+        WHERE queue = :queue AND wake_at <= :now AND leased_until IS NULL AND dead IS NULL AND status <> 'diverged'
+          AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
+        ORDER BY wake_at LIMIT :limit)
     UNION
-    SELECT execution_id FROM instances WHERE leased_until <= :now AND dead IS NULL
+    SELECT * FROM (
+        SELECT place FROM instances AS i
+        WHERE leased_until <= :now AND dead IS NULL AND queue = :queue
+          AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
+        ORDER BY leased_until LIMIT :limit)
     UNION
-    SELECT execution_id FROM instances WHERE status = 'diverged' AND dead IS NULL AND leased_until IS NULL
-)
-SELECT i.* FROM candidates JOIN instances AS i USING (execution_id)
-WHERE i.queue IN (SELECT value FROM json_each(:queues))
-  AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
-ORDER BY i.place LIMIT :limit;
+    SELECT * FROM (
+        SELECT place FROM instances AS i
+        WHERE queue = :queue AND status = 'diverged' AND dead IS NULL AND leased_until IS NULL
+          AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
+        ORDER BY place LIMIT :limit)
+) ORDER BY place LIMIT :limit;
 
 -- lease_instance: A lease with a new epoch.
 UPDATE instances
 SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1, ready = 0
-WHERE execution_id = :execution_id RETURNING epoch;
+WHERE place = :place;
 
 -- bury_instance: An instance that is no longer handed out.
 UPDATE instances SET dead = :dead, leased_until = NULL, lease_owner = NULL, ready = 0
 WHERE execution_id = :execution_id;
 
--- commit_instance: The fenced update of a commit. No row: the lease is lost, or the log is elsewhere.
+-- commit_and_keep: The fenced update of a commit whose lease runs on. No row: it is lost, or the log is elsewhere.
 UPDATE instances
 SET status = :status, closed_at = coalesce(closed_at, :closed_at), deactivated = :deactivated, last_seq = :last_seq,
     wake_at = :wake_at, parked = :parked, deliveries = 0, last_failure = ''
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
-RETURNING wake;
+RETURNING wake, entity_id;
 
--- release_instance: The end of a lease; ready again if asked for.
+-- commit_and_release: The same with the end of the lease; ready again exactly if the wake counter has moved.
 UPDATE instances
-SET leased_until = NULL, lease_owner = NULL, ready = :ready, deliveries = max(0, deliveries - :undelivered),
+SET status = :status, closed_at = coalesce(closed_at, :closed_at), deactivated = :deactivated, last_seq = :last_seq,
+    wake_at = :wake_at, parked = :parked, deliveries = 0, last_failure = '',
+    leased_until = NULL, lease_owner = NULL, ready = wake <> :wake
+WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
+RETURNING wake, entity_id;
+
+-- release_instance: The end of a lease without a commit; ready again.
+UPDATE instances
+SET leased_until = NULL, lease_owner = NULL, ready = 1, deliveries = max(0, deliveries - :undelivered),
     last_failure = :last_failure
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL;
 
@@ -99,29 +123,39 @@ WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NU
 -- mark_tried: A start of a worker whose code does not fit.
 INSERT OR IGNORE INTO tried (execution_id, worker) VALUES (:execution_id, :worker);
 
--- schedule_activity: An activity to be run from a moment on.
-INSERT INTO activities (execution_id, ref, queue, request, visible_at, attempt, epoch)
-VALUES (:execution_id, :ref, :queue, :request, :visible_at, :attempt, :epoch);
+-- schedule_activity: An activity to be run from a moment on, by whoever claims it or by its first owner.
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, attempt, epoch, deliveries, lease_owner,
+                        leased_until)
+VALUES (:execution_id, :ref, :queue, :request, :visible_at, :attempt, :epoch, :deliveries, :owner, :until);
 
 -- withdraw_activity: An activity that is no longer wanted; one that somebody has begun only if it is answered.
 DELETE FROM activities
 WHERE execution_id = :execution_id AND ref = :ref AND (:answered OR leased_until IS NULL) RETURNING ref;
 
--- claimable_activities: Activities of these queues whose time has come, or whose lease has run out.
+-- claimable_activities: Activities of a queue whose time has come, or whose lease has run out.
 SELECT a.*, i.entity_id FROM activities AS a JOIN instances AS i USING (execution_id)
-WHERE a.dead IS NULL AND a.queue IN (SELECT value FROM json_each(:queues))
-  AND ((a.leased_until IS NULL AND a.visible_at <= :now) OR a.leased_until <= :now)
-ORDER BY a.place LIMIT :limit;
+WHERE a.place IN (
+    SELECT * FROM (
+        SELECT place FROM activities
+        WHERE queue = :queue AND leased_until IS NULL AND dead IS NULL AND visible_at <= :now
+        ORDER BY visible_at, place LIMIT :limit)
+    UNION
+    SELECT * FROM (
+        SELECT place FROM activities WHERE leased_until <= :now AND dead IS NULL AND queue = :queue
+        ORDER BY leased_until LIMIT :limit)
+) ORDER BY a.place LIMIT :limit;
 
 -- queues_with_work: The queues in which something waits to be claimed.
-SELECT DISTINCT queue FROM activities
-WHERE dead IS NULL AND queue IN (SELECT value FROM json_each(:queues))
-  AND ((leased_until IS NULL AND visible_at <= :now) OR leased_until <= :now);
+SELECT value AS queue FROM json_each(:queues) AS queues
+WHERE EXISTS (
+    SELECT 1 FROM activities
+    WHERE queue = queues.value AND leased_until IS NULL AND dead IS NULL AND visible_at <= :now)
+OR EXISTS (SELECT 1 FROM activities WHERE leased_until <= :now AND dead IS NULL AND queue = queues.value);
 
 -- lease_activity: A lease with a new epoch.
 UPDATE activities
 SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1
-WHERE execution_id = :execution_id AND ref = :ref RETURNING epoch;
+WHERE place = :place;
 
 -- bury_activity: An activity that is no longer handed out.
 UPDATE activities SET dead = :dead, leased_until = NULL, lease_owner = NULL
@@ -143,6 +177,15 @@ WHERE execution_id = :execution_id AND ref = :ref;
 -- purge_instance: Every trace of an execution.
 DELETE FROM instances WHERE execution_id = :execution_id;
 
+-- purge_events: The same for its log.
+DELETE FROM events WHERE execution_id = :execution_id;
+
+-- purge_inbox: The same for its inbox.
+DELETE FROM inbox WHERE execution_id = :execution_id;
+
+-- purge_activities: The same for its activities.
+DELETE FROM activities WHERE execution_id = :execution_id;
+
 -- activities_of: The activities of an execution that are not answered, in their order.
 SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY place;
 
@@ -161,13 +204,32 @@ VALUES (:execution_id, :ref, :queue, :request, :visible_at, :attempt, :deliverie
 UPDATE instances SET place = (SELECT max(place) + 1 FROM instances) WHERE execution_id = :execution_id;
 
 -- next_due: The next moment at which something becomes claimable by itself; what is due already, is claimable.
+-- The queues are found by leaps through the index, so that a million sleepers cost no more than one.
+WITH RECURSIVE
+sleeping (queue) AS (
+    SELECT min(queue) FROM instances WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL
+    UNION ALL
+    SELECT (SELECT min(i.queue) FROM instances AS i
+            WHERE i.queue > sleeping.queue AND wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL)
+    FROM sleeping WHERE sleeping.queue IS NOT NULL
+),
+waiting (queue) AS (
+    SELECT min(queue) FROM activities WHERE leased_until IS NULL AND dead IS NULL
+    UNION ALL
+    SELECT (SELECT min(a.queue) FROM activities AS a
+            WHERE a.queue > waiting.queue AND leased_until IS NULL AND dead IS NULL)
+    FROM waiting WHERE waiting.queue IS NOT NULL
+)
 SELECT min(moment) AS moment FROM (
-    SELECT min(wake_at) AS moment FROM instances
-    WHERE wake_at > :now AND leased_until IS NULL AND dead IS NULL
+    SELECT (SELECT min(wake_at) FROM instances AS i
+            WHERE i.queue = sleeping.queue AND wake_at > :now AND leased_until IS NULL AND dead IS NULL) AS moment
+    FROM sleeping
     UNION ALL
     SELECT min(leased_until) FROM instances WHERE leased_until > :now
     UNION ALL
-    SELECT min(visible_at) FROM activities WHERE visible_at > :now AND leased_until IS NULL AND dead IS NULL
+    SELECT (SELECT min(visible_at) FROM activities AS a
+            WHERE a.queue = waiting.queue AND visible_at > :now AND leased_until IS NULL AND dead IS NULL)
+    FROM waiting
     UNION ALL
     SELECT min(leased_until) FROM activities WHERE leased_until > :now
 );

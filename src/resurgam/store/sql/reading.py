@@ -1,6 +1,6 @@
 """The read side: what is there, without touching it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -9,7 +9,7 @@ from resurgam.core.errors import CorruptHistory
 from resurgam.core.event import decode_event
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.sql.transactions import Row, Session, instance_of
+from resurgam.store.sql.transactions import Row, Session, claimable_activities, claimable_instances, instance_of
 
 
 class Reading:
@@ -69,24 +69,20 @@ class Reading:
             dead_instances=dead["number"],
         )
 
-    def is_there(self, watch: r.Watch) -> bool:
-        """Whether what is watched for is there now."""
-        if isinstance(watch, r.Work):
-            return self._is_work(watch)
-        rows = self._session.all("instance_by_execution", execution_id=watch.execution_id)
-        if not rows:
-            return True
-        if isinstance(watch, r.Closing):
-            return Status(rows[0]["status"]).terminal
-        return bool(rows[0]["wake"] > watch.wake)
+    def are_there(self, watches: Sequence[r.Watch]) -> Iterator[bool]:
+        """Whether what is watched for is there now, for each."""
+        wanted = {watch.execution_id for watch in watches if not isinstance(watch, r.Work)}
+        found: dict[str, Row] = {}
+        if wanted:
+            ids = msgspec.json.encode(list(wanted)).decode()
+            found = {row["execution_id"]: row for row in self._session.all("progress_of", execution_ids=ids)}
+        for watch in watches:
+            yield self._is_work(watch) if isinstance(watch, r.Work) else _has_come(watch, found.get(watch.execution_id))
 
     def _is_work(self, watch: r.Work) -> bool:
-        queues = msgspec.json.encode(watch.queues).decode()
-        asked = {"queues": queues, "now": self._now, "limit": 1}
-        return bool(
-            (watch.instances and self._session.all("claimable_instances", worker=watch.worker, **asked))
-            or (watch.activities and self._session.all("claimable_activities", **asked))
-        )
+        if watch.instances and claimable_instances(self._session, watch.worker, watch.queues, 1, self._now):
+            return True
+        return watch.activities and bool(claimable_activities(self._session, watch.queues, 1, self._now))
 
     def next_due(self) -> int | None:
         """Return the next moment at which something becomes claimable by itself."""
@@ -101,3 +97,10 @@ class Reading:
     def _seen(self, row: Row) -> r.Instance:
         dead = self._session.all("troubles", execution_id=row["execution_id"])
         return instance_of(row, tuple(trouble["dead"] for trouble in dead))
+
+
+def _has_come(watch: r.Closing | r.News, row: Row | None) -> bool:
+    """Whether an instance has ended, or has news; one that is gone has nothing to be waited for."""
+    if row is None:
+        return True
+    return Status(row["status"]).terminal if isinstance(watch, r.Closing) else bool(row["wake"] > watch.wake)

@@ -1,28 +1,34 @@
 """One SQLite file: its connections, its one writer, and the errors it may raise.
 
-Writes are grouped: whatever is waiting when the writer comes free goes into one transaction. A lone piece of work runs
-where it stands, because a thread costs as much as the rows; several go to a thread, so that the loop is not held while
-the disk is.
+Writes are grouped: whatever is waiting at one turn of the loop goes into one transaction. It is written where it stands:
+every statement in a thread would have to win Python's lock back from the loop, which costs more than the disk does.
+Only if another process is writing at that moment is the group handed to a thread, which waits for its turn.
 """
 
 import asyncio
+import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from resurgam.core.errors import StoreError
 from resurgam.store.sql.queries import migrations, queries
 from resurgam.store.sql.transactions import Row
 
 T = TypeVar("T")
+W = TypeVar("W")
+
+_Piece: TypeAlias = tuple[Callable[[W], Any], asyncio.Future[Any]]
+_Answers: TypeAlias = tuple[list[W], list[Any]]
 
 BUSY_TIMEOUT: Final = 5.0
 """Seconds to wait for another process that is writing."""
 
 _MOMENT: Final = 0.02
+_PATIENT_MOMENT: Final = 0.001
 _LEVELS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 _REMEDIES: Final = (
@@ -34,6 +40,10 @@ _REMEDIES: Final = (
     ("disk is full", "the disk is full; make room, the work goes on by itself"),
     ("disk i/o error", "the disk does not answer as it should"),
 )
+
+
+class Locked(StoreError):
+    """Somebody else is writing."""
 
 
 class Session:
@@ -68,6 +78,7 @@ class Database:
             self._reading = _patiently(lambda: self._connect(synchronous))
         except sqlite3.Error as error:
             raise self.explain(error) from error
+        self._writing.execute("PRAGMA busy_timeout = 0")
         self.writer = Session(self._writing)
         self.reader = Session(self._reading)
 
@@ -78,15 +89,15 @@ class Database:
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
-        connection.execute("PRAGMA foreign_keys = ON")
         return connection
 
-    def transact(self, work: Sequence[Callable[[Session], Any]]) -> list[Any]:
-        """Do several pieces of work in one transaction."""
+    @contextlib.contextmanager
+    def transaction(self, patience: float) -> Iterator[Session]:
+        """Write in one transaction; `Locked` if others have been writing for longer than *patience* seconds."""
         try:
-            self._writing.execute("BEGIN IMMEDIATE")
+            self._begin(patience)
             try:
-                results = [piece(self.writer) for piece in work]
+                yield self.writer
                 self._writing.execute("COMMIT")
             except BaseException:
                 if self._writing.in_transaction:
@@ -94,7 +105,28 @@ class Database:
                 raise
         except sqlite3.Error as error:
             raise self.explain(error) from error
-        return results
+
+    def _begin(self, patience: float) -> None:
+        """Take the right to write. SQLite's own way of waiting would hold the loop, so it is done here."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                self._writing.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error):
+                    raise
+                if time.monotonic() >= deadline:
+                    raise Locked(str(self.explain(error))) from error
+                time.sleep(_PATIENT_MOMENT)
+            else:
+                return
+
+    def glance(self, query: str, **parameters: object) -> Sequence[Row]:
+        """Run one statement that only looks."""
+        try:
+            return self.reader.all(query, **parameters)
+        except sqlite3.Error as error:
+            raise self.explain(error) from error
 
     def read(self, look: Callable[[Session], T]) -> T:
         """Look at one consistent state."""
@@ -108,8 +140,8 @@ class Database:
             raise self.explain(error) from error
 
     def version(self) -> int:
-        """Return a number that changes when another connection has written."""
-        [number] = self._reading.execute("PRAGMA data_version").fetchone()
+        """Return a number that changes when another connection has written: one that is not this store's own."""
+        [number] = self._writing.execute("PRAGMA data_version").fetchone()
         return int(number)
 
     def level(self) -> str:
@@ -181,21 +213,27 @@ def _statements(script: str) -> list[str]:
     return found
 
 
-class Writer:
-    """Groups pieces of work into transactions, one at a time."""
+class Writer(Generic[W]):
+    """Groups pieces of work into transactions, one at a time.
 
-    def __init__(self, database: Database) -> None:
+    *begin* makes what the pieces of one transaction work on, and *changed* is told of it once it is durable.
+    """
+
+    def __init__(self, database: Database, begin: Callable[[Session], W], changed: Callable[[W], None]) -> None:
         self._database = database
-        self._waiting: list[tuple[Callable[[Session], Any], asyncio.Future[Any]]] = []
+        self._begin = begin
+        self._changed = changed
+        self._waiting: list[_Piece[W]] = []
         self._busy = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="resurgam-writer")
 
-    async def write(self, work: Callable[[Session], T]) -> T:
+    async def write(self, work: Callable[[W], T]) -> T:
         """Do a piece of work in a transaction, together with whatever else is waiting."""
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
         self._waiting.append((work, done))
         if not self._busy and len(self._waiting) == 1:
-            asyncio.get_running_loop().call_soon(self._flush)
+            loop.call_soon(self._flush)
         return await done
 
     def close(self) -> None:
@@ -203,32 +241,48 @@ class Writer:
         self._thread.shutdown()
 
     def _flush(self) -> None:
+        """Write what waits, here and now if nobody else is writing; otherwise a thread waits for its turn."""
         if self._busy or not self._waiting:
             return
         group, self._waiting = self._waiting, []
-        if len(group) == 1:
-            self._settle(group, self._attempt(group))
-            return
-        self._busy = True
-        running = asyncio.get_running_loop().run_in_executor(self._thread, self._attempt, group)
-        running.add_done_callback(lambda ended: self._grouped(group, ended.result()))
+        try:
+            self._settle(group, self._attempt(group, patience=0.0))
+        except Locked:
+            self._busy = True
+            running = asyncio.get_running_loop().run_in_executor(self._thread, self._attempt, group)
+            running.add_done_callback(lambda ended: self._written(group, ended))
 
-    def _grouped(self, group: list[tuple[Callable[[Session], Any], asyncio.Future[Any]]], answers: list[Any]) -> None:
+    def _written(self, group: list[_Piece[W]], ended: asyncio.Future[_Answers[W]]) -> None:
         self._busy = False
-        self._settle(group, answers)
+        self._settle(group, ended.result())
         self._flush()
 
-    def _attempt(self, group: list[tuple[Callable[[Session], Any], asyncio.Future[Any]]]) -> list[Any]:
+    def _attempt(self, group: list[_Piece[W]], patience: float = BUSY_TIMEOUT) -> _Answers[W]:
         """Return the result of each piece, or its exception: one that fails does not take the others with it."""
         try:
-            return self._database.transact([work for work, _ in group])
+            return self._transact(group, patience)
+        except Locked as error:
+            if not patience:
+                raise
+            return [], [error] * len(group)
         except Exception as error:  # noqa: BLE001 -- handed to whoever asked for the work
             if len(group) == 1:
-                return [error]
-            return [answer for piece in group for answer in self._attempt([piece])]
+                return [], [error]
+            alone = [self._attempt([piece], BUSY_TIMEOUT) for piece in group]
+            return [done for dones, _ in alone for done in dones], [
+                answer for _, answers in alone for answer in answers
+            ]
 
-    def _settle(self, group: list[tuple[Callable[[Session], Any], asyncio.Future[Any]]], answers: list[Any]) -> None:
-        for (_, done), answer in zip(group, answers, strict=True):
+    def _transact(self, group: list[_Piece[W]], patience: float) -> _Answers[W]:
+        with self._database.transaction(patience) as session:
+            begun = self._begin(session)
+            answers = [work(begun) for work, _ in group]
+        return [begun], answers
+
+    def _settle(self, group: list[_Piece[W]], answers: _Answers[W]) -> None:
+        for begun in answers[0]:
+            self._changed(begun)
+        for (_, done), answer in zip(group, answers[1], strict=True):
             if done.done():
                 continue
             if isinstance(answer, Exception):

@@ -41,13 +41,13 @@ class SqliteStore:
         self._clock = clock
         self._lease = lease
         self._database = Database(path, synchronous=synchronous)
-        self._writer = Writer(self._database)
+        self._writer = Writer(self._database, self._begin, self._note)
         try:
             self._owner = Owner(path, name)
         except OSError as error:
             self._database.close()
             raise StoreError(f"{path}: no lock can be made beside it: {error}; may its folder be written?") from error
-        self._waiting = Waiting(clock, self._is_there)
+        self._waiting = Waiting(clock, self._are_there)
         self._version = self._database.version()
         self._poll: asyncio.Task[None] | None = None
         self._closed = False
@@ -69,13 +69,14 @@ class SqliteStore:
     async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
         """Take in executions from another store."""
         self._check_open()
-        answers = await self._writer.write(lambda session: [Moving(session).adopt(part) for part in parts])
+        answers = await self._write(lambda transactions: [Moving(transactions.session).adopt(part) for part in parts])
         self._changed()
         return answers
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
-        await self._bury_the_dead()
+        if self._poll is None:  # which calls the roll from time to time
+            await self._bury_the_dead()
         watch = r.Work(worker=worker, queues=tuple(queues), activities=False)
         # A look costs no commit; most of the time there is nothing to be claimed.
         return await self._write(lambda t: t.claim(worker, queues, limit)) if self._is_there(watch) else []
@@ -172,16 +173,12 @@ class SqliteStore:
         if self._closed:
             raise StoreError("the store is closed; open another engine")
 
+    def _begin(self, session: Session) -> Transactions:
+        return Transactions(session, now=self._clock.now(), lease=self._lease, owner=self._owner.name)
+
     async def _write(self, work: Callable[[Transactions], T]) -> T:
         self._check_open()
-        now, lease, owner = self._clock.now(), self._lease, self._owner.name
-
-        def in_transaction(session: Session) -> T:
-            return work(Transactions(session, now=now, lease=lease, owner=owner))
-
-        result = await self._writer.write(in_transaction)
-        self._changed()
-        return result
+        return await self._writer.write(work)
 
     async def _each(self, parts: Sequence[P], verb: Callable[[Transactions, P], A]) -> Sequence[A]:
         if not parts:
@@ -193,8 +190,12 @@ class SqliteStore:
         now = self._clock.now()
         return self._database.read(lambda session: look(Reading(session, now=now)))
 
+    def _are_there(self, watches: Sequence[r.Watch]) -> Sequence[bool]:
+        return self._look(lambda reading: list(reading.are_there(watches)))
+
     def _is_there(self, watch: r.Watch) -> bool:
-        return self._look(lambda reading: reading.is_there(watch))
+        [there] = self._are_there([watch])
+        return there
 
     async def _bury_the_dead(self) -> None:
         """End the leases of owners whose process is gone."""
@@ -204,8 +205,7 @@ class SqliteStore:
 
     async def _watch_others(self) -> None:
         """Look every few milliseconds whether another connection has written, and tell the waiters."""
-        for looks in itertools.count(1):
-            await asyncio.sleep(_POLL)
+        for looks in itertools.count():
             with contextlib.suppress(StoreError):
                 if looks % _ROLL_CALL == 0:
                     await self._bury_the_dead()
@@ -213,8 +213,19 @@ class SqliteStore:
                 if version != self._version:
                     self._version = version
                     self._changed()
+            await asyncio.sleep(_POLL)
+
+    def _note(self, transactions: Transactions) -> None:
+        """A transaction of this store's own is durable: tell those whom it concerns, and nobody else."""
+        if self._closed:
+            return
+        changes = transactions.changes
+        if changes.moment is not None:
+            self._waiting.set_alarm_by(changes.moment, self._ring)
+        self._waiting.look(changes.touched, work=changes.work)
 
     def _changed(self) -> None:
+        """Something may have changed anywhere."""
         if not self._closed:
             # The alarm first: what becomes due between the two is then seen by the look.
             self._set_alarm()

@@ -4,7 +4,8 @@ A part is applied whole or refused alone: the fenced statement comes first, and 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -34,6 +35,24 @@ class Session(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Changes:
+    """What a transaction changed that somebody may wait for.
+
+    *touched*: instances that ended or have something new in their inbox. *work*: something may be claimable now.
+    *moment*: the earliest moment at which something becomes so by itself.
+    """
+
+    touched: set[str] = field(default_factory=set)
+    work: bool = False
+    moment: int | None = None
+
+    def due(self, moment: int | None) -> None:
+        """Note that something becomes claimable at *moment*."""
+        if moment is not None and (self.moment is None or moment < self.moment):
+            self.moment = moment
+
+
 class Transactions:
     """The verbs, one part at a time, at one moment."""
 
@@ -42,6 +61,13 @@ class Transactions:
         self._now = now
         self._until = now + lease
         self._owner = owner
+        self._queues_with_work: set[str] | None = None
+        self.changes = Changes()
+
+    @property
+    def session(self) -> Session:
+        """The connection, for what belongs into the same transaction."""
+        return self._session
 
     def create(self, part: r.Creation) -> r.Created | r.Exists:
         """Begin an execution."""
@@ -68,6 +94,7 @@ class Transactions:
             tags=msgspec.json.encode(instance.tags).decode(),
         )
         self._append(instance.execution_id, (started,))
+        self.changes.work = True
         return r.Created(instance=instance)
 
     def deliver(self, part: r.Delivery) -> r.Delivered | r.Missing | r.Ended:
@@ -97,11 +124,14 @@ class Transactions:
             "terminate_instance", execution_id=execution_id, status=Status.TERMINATED.value, seq=seq, now=self._now
         )
         self._session.do("forget_tries", execution_id=execution_id)
+        self.changes.touched.add(execution_id)
+        self.changes.work = True
 
     def revive(self, execution_id: str) -> r.Revived | r.Missing:
         """Hand out again what was put aside."""
         if not self._session.all("instance_by_execution", execution_id=execution_id):
             return r.Missing()
+        self.changes.work = True
         count = self._session.do("revive_instance", execution_id=execution_id)
         if count:
             self._session.do("forget_tries", execution_id=execution_id)
@@ -109,33 +139,47 @@ class Transactions:
 
     def claim(self, worker: str, queues: Sequence[str], limit: int) -> list[r.Claim]:
         """Lease instances that are ready, due, or left behind."""
-        rows = self._session.all(
-            "claimable_instances", worker=worker, queues=_json(list(queues)), limit=limit, now=self._now
+        rows = claimable_instances(self._session, worker, queues, limit, self._now)
+        claimed = [row for row in rows if not self._is_dead(row)]
+        if not claimed:
+            return []
+        self._session.many(
+            "lease_instance",
+            [{"place": row["place"], "owner": self._owner, "until": self._until} for row in claimed],
         )
-        return [claim for row in rows if (claim := self._claim(row)) is not None]
+        self.changes.due(self._until)
+        inboxes: dict[str, list[Entry]] = {row["execution_id"]: [] for row in claimed}
+        for entry in self._session.all("inboxes", execution_ids=_json(list(inboxes))):
+            inboxes[entry["execution_id"]].append(Entry(entry["id"], decode_event(entry["body"])))
+        return [
+            r.Claim(
+                instance=instance_of(row),
+                epoch=row["epoch"] + 1,
+                wake=row["wake"],
+                inbox=tuple(inboxes[row["execution_id"]]),
+            )
+            for row in claimed
+        ]
 
-    def _claim(self, row: Row) -> r.Claim | None:
-        execution_id = row["execution_id"]
-        if row["deliveries"] >= REDELIVERIES:
-            dead = f"handed out {row['deliveries']} times without a commit{row['last_failure']}"
-            self._session.do("bury_instance", execution_id=execution_id, dead=dead)
-            return None
-        [leased] = self._session.all("lease_instance", execution_id=execution_id, owner=self._owner, until=self._until)
-        return r.Claim(
-            instance=instance_of(row),
-            epoch=leased["epoch"],
-            wake=row["wake"],
-            inbox=self._news(execution_id, -1),
-        )
+    def _is_dead(self, row: Row) -> bool:
+        """Put an instance aside that was handed out too often."""
+        if row["deliveries"] < REDELIVERIES:
+            return False
+        dead = f"handed out {row['deliveries']} times without a commit{row['last_failure']}"
+        self._session.do("bury_instance", execution_id=row["execution_id"], dead=dead)
+        return True
 
     def commit(self, part: r.Commit) -> r.Committed | r.Refused:
         """Apply an outcome, if the lease still holds."""
         outcome = part.outcome
+        handed_out = self._choose(part)
+        keeps = not part.release or bool(handed_out)
         hit = self._session.all(
-            "commit_instance",
+            "commit_and_keep" if keeps else "commit_and_release",
             execution_id=part.execution_id,
             epoch=part.epoch,
             base_seq=part.base_seq,
+            wake=part.wake,
             status=outcome.status.value,
             closed_at=self._now if outcome.status.terminal else None,
             deactivated=outcome.deactivated,
@@ -145,59 +189,62 @@ class Transactions:
         )
         if not hit:
             return r.Refused(reason="the lease is lost, or the log is elsewhere")
-        older = self._queues_with_older_work(part)
-        wake = hit[0]["wake"] + self._apply(part.execution_id, outcome)
-        tasks = self._hand_out(part, older)
+        wake = hit[0]["wake"]
+        self._note(part, released_ready=not keeps and wake != part.wake)
+        wake += self._apply(part.execution_id, outcome, handed_out)
         if outcome.status is Status.DIVERGED:
             self._session.do("mark_tried", execution_id=part.execution_id, worker=part.worker)
-        if part.release and not tasks:
-            self._let_go(part.execution_id, part.epoch, ready=wake != part.wake)
+        if not keeps:
             return r.Committed(wake=wake)
-        return r.Committed(wake=wake, inbox=self._news(part.execution_id, part.wake), tasks=tasks)
+        tasks = tuple(_first_attempt(part.execution_id, hit[0]["entity_id"], request) for request in handed_out)
+        news = self._news(part.execution_id, part.wake) if wake != part.wake else ()
+        return r.Committed(wake=wake, inbox=news, tasks=tasks)
 
-    def _queues_with_older_work(self, part: r.Commit) -> set[str]:
+    def _choose(self, part: r.Commit) -> Sequence[ActivityRequest]:
+        """Choose those of the activities asked for that the worker may begin at once."""
         if not part.hands or not part.outcome.activities:
-            return set()
-        rows = self._session.all("queues_with_work", queues=_json(list(part.queues)), now=self._now)
-        return {row["queue"] for row in rows}
-
-    def _hand_out(self, part: r.Commit, older: set[str]) -> tuple[r.ActivityTask, ...]:
-        """Lease as many of the activities just asked for as the worker has free hands for."""
-        served = set(part.queues) - older
-        wanted = [request for request in part.outcome.activities if request.queue in served][: part.hands]
-        if not wanted:
             return ()
-        [row] = self._session.all("instance_by_execution", execution_id=part.execution_id)
-        for request in wanted:
-            self._session.do(
-                "lease_activity", execution_id=part.execution_id, ref=request.ref, owner=self._owner, until=self._until
-            )
-        return tuple(
-            r.ActivityTask(
-                execution_id=part.execution_id,
-                workflow_id=row["entity_id"],
-                epoch=1,
-                attempt=1,
-                deliveries=0,
-                request=request,
-            )
-            for request in wanted
-        )
+        if self._queues_with_work is None:
+            rows = self._session.all("queues_with_work", queues=_json(list(part.queues)), now=self._now)
+            self._queues_with_work = {row["queue"] for row in rows}
+        served = set(part.queues) - self._queues_with_work
+        return [request for request in part.outcome.activities if request.queue in served][: part.hands]
 
-    def _apply(self, execution_id: str, outcome: Outcome) -> int:
+    def _note(self, part: r.Commit, *, released_ready: bool) -> None:
+        """Note what a commit may mean to those who wait."""
+        outcome = part.outcome
+        self.changes.due(outcome.wake_at)
+        if outcome.status is not Status.RUNNING:
+            self.changes.touched.add(part.execution_id)
+        if released_ready or outcome.status is Status.DIVERGED:
+            self.changes.work = True
+
+    def _apply(self, execution_id: str, outcome: Outcome, handed_out: Sequence[ActivityRequest]) -> int:
         """Write what an outcome brings; return how often that raised the wake counter."""
         self._append(execution_id, outcome.events)
-        for entry in outcome.events:
-            # What the worker that held the instance answered itself; answers from the inbox have no row any more.
-            if isinstance(entry, events.ActivityCompleted | events.ActivityFailed):
-                self._session.do("remove_activity", execution_id=execution_id, ref=entry.ref)
+        # What the worker that held the instance answered itself; answers from the inbox have no row any more.
+        answered = [{"execution_id": execution_id, "ref": e.ref} for e in outcome.events if type(e) in _FINAL]
+        if answered:
+            self._session.many("remove_activity", answered)
         if outcome.consumed:
             self._session.do("take_from_inbox", execution_id=execution_id, ids=_json(list(outcome.consumed)))
         if outcome.activities:
-            self._session.many(
-                "schedule_activity", [self._activity(execution_id, request) for request in outcome.activities]
-            )
+            self._schedule(execution_id, outcome.activities, {request.ref for request in handed_out})
         return sum(self._withdraw(execution_id, withdrawal) for withdrawal in outcome.withdrawals)
+
+    def _schedule(self, execution_id: str, requests: Sequence[ActivityRequest], handed_out: set[int]) -> None:
+        """Put activities on their queues, those that were handed out under their first lease."""
+        for request in requests:
+            if request.ref not in handed_out:
+                self.changes.work = True
+                if self._queues_with_work is not None:
+                    self._queues_with_work.add(request.queue)
+        if handed_out:
+            self.changes.due(self._until)
+        self._session.many(
+            "schedule_activity",
+            [self._activity(execution_id, request, leased=request.ref in handed_out) for request in requests],
+        )
 
     def _withdraw(self, execution_id: str, withdrawal: Withdrawal) -> int:
         gone = self._session.all(
@@ -215,17 +262,20 @@ class Transactions:
             if isinstance(held, r.Refused):
                 return held
             self._session.do("extend_activity", execution_id=lease.execution_id, ref=lease.ref, until=self._until)
+            self.changes.due(self._until)
             return r.Extended()
         hit = self._session.all(
             "extend_instance", execution_id=lease.execution_id, epoch=lease.epoch, until=self._until
         )
         if not hit:
             return r.Refused(reason="the lease is lost")
+        self.changes.due(self._until)
         return r.Extended(wake=hit[0]["wake"], inbox=self._news(lease.execution_id, lease.wake))
 
     def release(self, part: r.Release) -> r.Released | r.Refused:
         """Give a lease back."""
         lease, undelivered = part.lease, int(part.failed is None)
+        self.changes.work = True
         if lease.ref is not None:
             held = self._held_activity(lease)
             if isinstance(held, r.Refused):
@@ -235,14 +285,18 @@ class Transactions:
             )
             return r.Released()
         failure = f"; the last error: {part.failed}" if part.failed else ""
-        released = self._let_go(
-            lease.execution_id, lease.epoch, ready=True, undelivered=undelivered, last_failure=failure
+        released = self._session.do(
+            "release_instance",
+            execution_id=lease.execution_id,
+            epoch=lease.epoch,
+            undelivered=undelivered,
+            last_failure=failure,
         )
         return r.Released() if released else r.Refused(reason="the lease is lost")
 
     def claim_activities(self, queues: Sequence[str], limit: int) -> list[r.ActivityTask]:
         """Lease activities whose time has come."""
-        rows = self._session.all("claimable_activities", queues=_json(list(queues)), limit=limit, now=self._now)
+        rows = claimable_activities(self._session, queues, limit, self._now)
         return [task for row in rows if (task := self._claim_activity(row)) is not None]
 
     def _claim_activity(self, row: Row) -> r.ActivityTask | None:
@@ -253,13 +307,12 @@ class Transactions:
             dead = f"{what} was handed out {row['deliveries']} times without an answer"
             self._session.do("bury_activity", execution_id=execution_id, ref=ref, dead=dead)
             return None
-        [leased] = self._session.all(
-            "lease_activity", execution_id=execution_id, ref=ref, owner=self._owner, until=self._until
-        )
+        self._session.do("lease_activity", place=row["place"], owner=self._owner, until=self._until)
+        self.changes.due(self._until)
         return r.ActivityTask(
             execution_id=execution_id,
             workflow_id=row["entity_id"],
-            epoch=leased["epoch"],
+            epoch=row["epoch"] + 1,
             attempt=row["attempt"],
             deliveries=row["deliveries"],
             request=request,
@@ -275,9 +328,11 @@ class Transactions:
         if isinstance(part.event, events.ActivityRetryScheduled):
             again = {
                 **{key: held[key] for key in ("execution_id", "ref", "queue", "request", "epoch")},
+                **_NOT_LEASED,
                 "visible_at": part.event.next_at,
                 "attempt": held["attempt"] + 1,
             }
+            self.changes.due(part.event.next_at)
             self._session.do("schedule_activity", **again)
         self._put(part.execution_id, part.event)
         return r.Accepted()
@@ -290,49 +345,44 @@ class Transactions:
         status = Status(rows[0]["status"])
         if not status.terminal:
             return r.Unfinished(status=status)
-        self._session.do("purge_instance", execution_id=execution_id)
+        for statement in ("purge_instance", "purge_events", "purge_inbox", "purge_activities", "forget_tries"):
+            self._session.do(statement, execution_id=execution_id)
+        self.changes.touched.add(execution_id)
         return r.Purged()
 
     def end_leases_of(self, owner: str) -> None:
         """End the leases of an owner that is dead."""
         self._session.do("end_instance_leases", owner=owner, now=self._now)
         self._session.do("end_activity_leases", owner=owner, now=self._now)
+        self.changes.work = True
 
     def _append(self, execution_id: str, entries: Sequence[events.Event]) -> None:
         rows = [{"execution_id": execution_id, "seq": e.seq, "body": encode_event(e).decode()} for e in entries]
         self._session.many("append_event", rows)
 
-    def _activity(self, execution_id: str, request: ActivityRequest) -> dict[str, object]:
+    def _activity(self, execution_id: str, request: ActivityRequest, *, leased: bool) -> dict[str, object]:
+        lease = {"epoch": 1, "deliveries": 1, "owner": self._owner, "until": self._until} if leased else _NOT_LEASED
         return {
             "execution_id": execution_id,
             "ref": request.ref,
             "queue": request.queue,
-            "request": msgspec.json.encode(request).decode(),
+            "request": _encoder.encode(request).decode(),
             "visible_at": self._now,
             "attempt": 1,
             "epoch": 0,
+            **lease,
         }
 
     def _put(self, execution_id: str, event: events.Event) -> None:
         [raised] = self._session.all("raise_wake", execution_id=execution_id)
         body = encode_event(event).decode()
         self._session.do("put_into_inbox", execution_id=execution_id, wake=raised["wake"], body=body)
+        self.changes.touched.add(execution_id)
+        self.changes.work = True
 
     def _news(self, execution_id: str, since: int) -> tuple[Entry, ...]:
         rows = self._session.all("inbox_since", execution_id=execution_id, wake=since)
         return tuple(Entry(row["id"], decode_event(row["body"])) for row in rows)
-
-    def _let_go(
-        self, execution_id: str, epoch: int, *, ready: bool, undelivered: int = 0, last_failure: str = ""
-    ) -> int:
-        return self._session.do(
-            "release_instance",
-            execution_id=execution_id,
-            epoch=epoch,
-            ready=ready,
-            undelivered=undelivered,
-            last_failure=last_failure,
-        )
 
     def _held_activity(self, lease: r.Lease) -> Row | r.Refused:
         rows = self._session.all("activity", execution_id=lease.execution_id, ref=lease.ref)
@@ -350,10 +400,41 @@ class _Moment(msgspec.Struct):
 
 
 _requests = msgspec.json.Decoder(ActivityRequest)
+_encoder = msgspec.json.Encoder()
+_tags = msgspec.json.Decoder(dict[str, str])
+_FINAL: Final = (events.ActivityCompleted, events.ActivityFailed)
+_NOT_LEASED: Final[dict[str, object]] = {"deliveries": 0, "owner": None, "until": None}
+
+
+def claimable_instances(session: Session, worker: str, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
+    """Return instances that a worker may claim, oldest first."""
+    found = [
+        row
+        for queue in queues
+        for row in session.all("claimable_instances", worker=worker, queue=queue, limit=limit, now=now)
+    ]
+    return found if len(queues) == 1 else sorted(found, key=_place)[:limit]
+
+
+def claimable_activities(session: Session, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
+    """Return activities that may be claimed, those first whose time came first."""
+    found = [row for queue in queues for row in session.all("claimable_activities", queue=queue, limit=limit, now=now)]
+    return found if len(queues) == 1 else sorted(found, key=_place)[:limit]
+
+
+def _place(row: Row) -> int:
+    place: int = row["place"]
+    return place
+
+
+def _first_attempt(execution_id: str, workflow_id: str, request: ActivityRequest) -> r.ActivityTask:
+    return r.ActivityTask(
+        execution_id=execution_id, workflow_id=workflow_id, epoch=1, attempt=1, deliveries=0, request=request
+    )
 
 
 def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+    return _encoder.encode(value).decode()
 
 
 def instance_of(row: Row, troubles: tuple[str, ...] = ()) -> r.Instance:
@@ -373,7 +454,7 @@ def instance_of(row: Row, troubles: tuple[str, ...] = ()) -> r.Instance:
         deactivated=bool(row["deactivated"]),
         last_seq=row["last_seq"],
         wake_at=row["wake_at"],
-        tags=msgspec.json.decode(row["tags"], type=dict[str, str]),
+        tags=_tags.decode(row["tags"]),
         parked=row["parked"],
         dead=row["dead"],
         troubles=troubles,

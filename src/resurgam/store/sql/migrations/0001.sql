@@ -5,7 +5,8 @@
 -- offered to others, but its holder may use it until somebody takes it.
 
 CREATE TABLE instances (
-    execution_id  TEXT PRIMARY KEY,
+    place         INTEGER PRIMARY KEY,          -- the order in which executions were created
+    execution_id  TEXT NOT NULL UNIQUE,
     entity_id     TEXT NOT NULL,
     run_id        TEXT NOT NULL,
     tree_id       TEXT NOT NULL,
@@ -28,25 +29,25 @@ CREATE TABLE instances (
     lease_owner   TEXT,
     leased_until  INTEGER,
     deliveries    INTEGER NOT NULL DEFAULT 0,   -- since the last commit
-    last_failure  TEXT NOT NULL DEFAULT '',
-    place         INTEGER NOT NULL              -- the order in which executions were created
+    last_failure  TEXT NOT NULL DEFAULT ''
 ) STRICT;
 
 CREATE INDEX instances_entity ON instances (entity_id, place);
 CREATE INDEX instances_listed ON instances (created_at DESC, execution_id DESC);
 CREATE INDEX instances_ready ON instances (queue, place) WHERE ready AND leased_until IS NULL AND dead IS NULL;
-CREATE INDEX instances_waking ON instances (wake_at) WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL;
+CREATE INDEX instances_waking ON instances (queue, wake_at)
+    WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL;
 CREATE INDEX instances_leased ON instances (leased_until) WHERE leased_until IS NOT NULL;
 CREATE INDEX instances_parked ON instances (queue) WHERE status = 'diverged' AND dead IS NULL;
 
 CREATE TABLE tried (                            -- which starts of workers have tried a parked instance in vain
-    execution_id TEXT NOT NULL REFERENCES instances ON DELETE CASCADE,
+    execution_id TEXT NOT NULL,
     worker       TEXT NOT NULL,
     PRIMARY KEY (execution_id, worker)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE events (
-    execution_id TEXT NOT NULL REFERENCES instances ON DELETE CASCADE,
+    execution_id TEXT NOT NULL,
     seq          INTEGER NOT NULL,
     body         TEXT NOT NULL,                 -- the event as one JSON object
     PRIMARY KEY (execution_id, seq)
@@ -54,7 +55,7 @@ CREATE TABLE events (
 
 CREATE TABLE inbox (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
-    execution_id TEXT NOT NULL REFERENCES instances ON DELETE CASCADE,
+    execution_id TEXT NOT NULL,
     wake         INTEGER NOT NULL,              -- the counter of the instance when it came
     body         TEXT NOT NULL
 ) STRICT;
@@ -62,7 +63,7 @@ CREATE TABLE inbox (
 CREATE INDEX inbox_instance ON inbox (execution_id, id);
 
 CREATE TABLE activities (
-    execution_id TEXT NOT NULL REFERENCES instances ON DELETE CASCADE,
+    execution_id TEXT NOT NULL,
     ref          INTEGER NOT NULL,              -- the command that asked for it
     queue        TEXT NOT NULL,
     request      TEXT NOT NULL,                 -- what to run, as one JSON object
@@ -77,5 +78,5 @@ CREATE TABLE activities (
 ) STRICT;
 
 CREATE UNIQUE INDEX activities_command ON activities (execution_id, ref);
-CREATE INDEX activities_queued ON activities (queue, visible_at) WHERE leased_until IS NULL AND dead IS NULL;
+CREATE INDEX activities_queued ON activities (queue, visible_at, place) WHERE leased_until IS NULL AND dead IS NULL;
 CREATE INDEX activities_leased ON activities (leased_until) WHERE leased_until IS NOT NULL;
