@@ -14,6 +14,7 @@ from resurgam.core.state import Status
 from resurgam.engine import Engine
 from resurgam.runtime.context import Context
 from resurgam.runtime.registry import Registry, default_registry
+from resurgam.sync import SyncEngine, SyncHandle
 
 activity = default_registry.activity
 workflow = default_registry.workflow
@@ -30,6 +31,8 @@ __all__ = [
     "RetryPolicy",
     "SignalTimeout",
     "Status",
+    "SyncEngine",
+    "SyncHandle",
     "activity",
     "errors",
     "workflow",

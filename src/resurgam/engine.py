@@ -98,9 +98,7 @@ class Engine:
 
         Call it inside the ``async with``; leaving that afterwards finds everything at rest.
         """
-        if self._worker is None:
-            raise StoreError("there is no worker to run; open the engine without worker=False")
-        asked = asyncio.Event()
+        worker, asked = self._serving, asyncio.Event()
         loop = asyncio.get_running_loop()
         for signal_number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signal_number, asked.set)
@@ -109,7 +107,13 @@ class Engine:
         finally:
             for signal_number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(signal_number)
-        await self._worker.stop()
+        await worker.stop()
+
+    @property
+    def _serving(self) -> Worker:
+        if self._worker is None:
+            raise StoreError("there is no worker to run; open the engine without worker=False")
+        return self._worker
 
     @property
     def store(self) -> Store:

@@ -11,7 +11,19 @@ from random import Random
 from typing import Any, assert_type
 from uuid import UUID
 
-from resurgam import Context, Engine, Event, Handle, Location, Registry, RetryPolicy, activity, workflow
+from resurgam import (
+    Context,
+    Engine,
+    Event,
+    Handle,
+    Location,
+    Registry,
+    RetryPolicy,
+    SyncEngine,
+    SyncHandle,
+    activity,
+    workflow,
+)
 from resurgam.store.records import Arrival
 from resurgam.testing import Environment, crash_everywhere, replay
 
@@ -115,6 +127,36 @@ async def running() -> None:
         assert_type(arrivals[0].new, bool)
         await engine.import_([1])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
         await replay(checkout, lines)
+
+
+def waiting() -> None:
+    with SyncEngine("memory://", queues=("default", "slow"), grace=timedelta(seconds=1)) as engine:
+        handle = engine.start(checkout, Order("o-1", 1), id="o-1", tags={"shop": "a"})
+        assert_type(handle, SyncHandle[str])
+        assert_type(handle.result(), str)
+        assert_type(handle.result(timeout=5), str)
+        assert_type(handle.entity_id, str)
+        assert_type(engine.execute(other, queue="slow"), dict[str, int])
+        assert_type(engine.execute(workflow.ref("elsewhere", returns=int), 1, 2), int)
+        assert_type(engine.start(workflow.ref("elsewhere", returns=int), 1, 2), SyncHandle[int])
+        engine.start("by name", 1, 2)
+        engine.start(checkout, 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        engine.start(checkout)  # type: ignore[arg-type, call-arg]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        engine.start(checkout, Order("o-2", 1), id=2)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        assert_type(handle.signal("approve", True, id="once"), None)
+        handle.signal(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        handle.result(within=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        assert_type(handle.history(), list[Event])
+        assert_type(handle.describe().deactivated, bool)
+        assert_type(handle.retry(), int)
+        assert_type(engine.handle("o-1").result(), Any)
+        assert_type(engine.list(status="running", limit=3).cursor, str | None)
+        engine.list(limit="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert_type(engine.export("o-1"), list[str])
+        assert_type(engine.import_([""]), list[Arrival])
+        assert_type(engine.run(), None)
+    SyncEngine(queue="slow")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    SyncEngine(worker="no")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def testing() -> None:

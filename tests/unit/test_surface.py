@@ -30,6 +30,8 @@ def test_the_names_at_the_top_are_sorted_few_and_exactly_these():
         "RetryPolicy",
         "SignalTimeout",
         "Status",
+        "SyncEngine",
+        "SyncHandle",
         "activity",
         "errors",
         "workflow",

@@ -1,0 +1,308 @@
+"""The engine for code without an event loop: scripts, notebooks, Django.
+
+The `Engine` itself runs on a loop in a thread of its own. A verb here makes the coroutine of the same verb there, hands
+it to that loop and waits; so everything is written once, and any number of threads may wait at the same time.
+"""
+
+import asyncio
+import functools
+import inspect
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent import futures
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
+
+from resurgam.client.client import IfExists
+from resurgam.client.handle import Handle
+from resurgam.core.errors import StoreError
+from resurgam.engine import Engine
+from resurgam.runtime.context import Context
+from resurgam.runtime.definition import WorkflowRef
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of `SyncEngine.start` and `SyncEngine.execute`: those of `Engine.start`."""
+
+    id: str | None
+    queue: str | None
+    tags: Mapping[str, str] | None
+    if_exists: IfExists
+
+
+class _LoopThread:
+    """A thread with an event loop on which an engine is open, from now until `close`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.Task[Any] | None = None
+        self._closing = asyncio.Event()
+        self._opened: futures.Future[None] = futures.Future()
+        self._ended: futures.Future[None] = futures.Future()
+        # A daemon: a program that ends without closing its engine ends all the same.
+        threading.Thread(target=self._run, name="resurgam engine", daemon=True).start()
+        try:
+            self._opened.result()
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, verb: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run the coroutine that *verb* makes, and wait for it. An interrupted call is cancelled over there too."""
+        self._check_place()
+        with self._lock:
+            if self._loop is None:
+                raise _not_open()
+            future = asyncio.run_coroutine_threadsafe(verb(), self._loop)
+        try:
+            return future.result()
+        except futures.CancelledError:
+            raise StoreError("the engine was closed while this call was waiting") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def tell(self, callback: Callable[[], object]) -> None:
+        """Have *callback* called on the loop. Takes no lock, for a signal handler may interrupt whoever has it."""
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(callback)
+
+    def close(self) -> None:
+        """Drain, close the engine and end the loop. Interrupted once more, leave without waiting."""
+        if os.getpid() != self._pid:
+            return  # a forked child leaves the `with` of its parent: nothing here is its own
+        with self._lock:
+            if self._loop is None:
+                self._closing.set()  # it has not begun yet, or is over
+        self.tell(self._closing.set)
+        try:
+            self._ended.result()
+        finally:
+            if not self._ended.done() and self._main is not None:
+                self.tell(self._main.cancel)
+
+    def _check_place(self) -> None:
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"this SyncEngine was opened by process {self._pid} and does not live on in a fork of it; "
+                "open one in each process, after the fork"
+            )
+        _refuse_to_block_a_loop()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:  # noqa: BLE001 -- whoever opens or closes the engine is to hear of it
+            (self._ended if self._opened.done() else self._opened).set_exception(error)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def _serve(self) -> None:
+        self._main = asyncio.current_task()
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+        try:
+            async with self._engine:
+                self._opened.set_result(None)
+                await self._closing.wait()
+        finally:
+            with self._lock:
+                self._loop = None
+            # A call that was accepted before is a task after this, and so among those that asyncio.run() cancels.
+            await asyncio.sleep(0)
+
+
+def _of_handle(
+    verb: Callable[Concatenate[Handle[R], P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["SyncHandle[R]", P], T]:
+    """Return a verb of `Handle` as one that waits."""
+
+    @functools.wraps(verb)
+    def waits(self: "SyncHandle[R]", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.call(lambda: verb(self._handle, *args, **kwargs))
+
+    return waits
+
+
+def _of_engine(
+    verb: Callable[Concatenate[Engine, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["SyncEngine", P], T]:
+    """Return a verb of `Engine` as one that waits."""
+
+    @functools.wraps(verb)
+    def waits(self: "SyncEngine", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._open_thread().call(lambda: verb(self._engine, *args, **kwargs))
+
+    return waits
+
+
+def _made_like(
+    _: Callable[Concatenate[Engine, P], None],
+) -> Callable[[Callable[..., None]], Callable[Concatenate["SyncEngine", P], None]]:
+    """Have ``SyncEngine(...)`` checked against the parameters of ``Engine(...)``."""
+    return lambda function: function
+
+
+class SyncHandle(Generic[R]):
+    """One workflow, as `Handle`; every verb waits until it is done."""
+
+    def __init__(self, thread: _LoopThread, handle: Handle[R]) -> None:
+        self._thread = thread
+        self._handle = handle
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
+
+    @property
+    def entity_id(self) -> str:
+        """The id of the workflow."""
+        return self._handle.entity_id
+
+    @property
+    def run_id(self) -> str:
+        """The run that this handle was made for, or has last seen."""
+        return self._handle.run_id
+
+    @property
+    def execution_id(self) -> str:
+        """The execution that this handle was made for, or has last seen."""
+        return self._handle.execution_id
+
+    result = _of_handle(Handle[R].result)
+    signal = _of_handle(Handle[R].signal)
+    cancel = _of_handle(Handle[R].cancel)
+    terminate = _of_handle(Handle[R].terminate)
+    retry = _of_handle(Handle[R].retry)
+    state = _of_handle(Handle[R].state)
+    history = _of_handle(Handle[R].history)
+    describe = _of_handle(Handle[R].describe)
+
+
+class SyncEngine:
+    """`Engine` for code without an event loop: the same options and verbs, and every verb waits until it is done.
+
+    ``with SyncEngine("sqlite:///shop.db") as engine: engine.execute(checkout, order)``. Threads may share it, processes
+    may not: open it after a fork. In async code use `Engine`.
+    """
+
+    @_made_like(Engine.__init__)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._make: Callable[[], Engine] = lambda: Engine(*args, **options)
+        self._engine = self._make()  # bad options are an error here
+        self._thread: _LoopThread | None = None
+
+    def __enter__(self) -> Self:
+        _refuse_to_block_a_loop()
+        if self._thread is not None:
+            raise StoreError("this engine is open already; make another one")
+        # Anew, because an engine is named after its process, and this one may have been made before a fork.
+        self._engine = self._make()
+        self._thread = _LoopThread(self._engine)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close()
+
+    def run(self) -> None:
+        """Serve until the process is asked to stop (SIGTERM or SIGINT), then drain and return.
+
+        Call it inside the ``with``, in the main thread: no other one hears signals.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("run() hears signals, which only the main thread can; elsewhere, just leave the `with`")
+        thread, worker, asked = self._open_thread(), self._engine._serving, asyncio.Event()
+        before = {
+            number: signal.signal(number, lambda *_: thread.tell(asked.set))
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            thread.call(asked.wait)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler or signal.SIG_DFL)
+        thread.call(worker.stop)
+
+    @overload
+    def start(
+        self,
+        workflow: Callable[[Context, *Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        **options: Unpack[StartOptions],
+    ) -> SyncHandle[R]: ...
+    @overload
+    def start(self, workflow: WorkflowRef[R], /, *args: Any, **options: Unpack[StartOptions]) -> SyncHandle[R]: ...
+    @overload
+    def start(self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]) -> SyncHandle[Any]: ...
+    def start(  # type: ignore[misc]  # mypy does not see that *args: Any takes any *Ts
+        self, workflow: Any, /, *args: Any, **options: Unpack[StartOptions]
+    ) -> SyncHandle[Any]:
+        """Begin a workflow and return its handle, as `Engine.start` does."""
+        thread = self._open_thread()
+        return SyncHandle(thread, thread.call(lambda: self._engine.start(workflow, *args, **options)))
+
+    @overload
+    def execute(
+        self,
+        workflow: Callable[[Context, *Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        **options: Unpack[StartOptions],
+    ) -> R: ...
+    @overload
+    def execute(self, workflow: WorkflowRef[R], /, *args: Any, **options: Unpack[StartOptions]) -> R: ...
+    @overload
+    def execute(self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]) -> Any: ...
+    def execute(  # type: ignore[misc]  # as above
+        self, workflow: Any, /, *args: Any, **options: Unpack[StartOptions]
+    ) -> Any:
+        """Begin a workflow and wait for its result."""
+        return self._open_thread().call(lambda: self._engine.execute(workflow, *args, **options))
+
+    def handle(self, entity_id: str, run_id: str | None = None) -> SyncHandle[Any]:
+        """Return a handle to a workflow by its id; with *run_id* it means that one run for ever."""
+        return SyncHandle(self._open_thread(), self._engine.handle(entity_id, run_id))
+
+    list = _of_engine(Engine.list)
+    export = _of_engine(Engine.export)
+    import_ = _of_engine(Engine.import_)
+
+    def _open_thread(self) -> _LoopThread:
+        if self._thread is None:
+            raise _not_open()
+        return self._thread
+
+
+def _not_open() -> StoreError:
+    return StoreError("the engine is not open; use it inside `with SyncEngine(...) as engine:`")
+
+
+def _refuse_to_block_a_loop() -> None:
+    if asyncio._get_running_loop() is not None and not _in_a_cell():
+        raise RuntimeError(
+            "SyncEngine waits, and would block the event loop that runs in this thread; in async code use Engine: "
+            "`async with Engine(...) as engine:` and `await` its verbs"
+        )
+
+
+def _in_a_cell() -> bool:
+    """Whether this is a cell of a notebook: its kernel's own loop runs beneath, and any cell blocks that."""
+    frame = inspect.currentframe()
+    while frame is not None and not frame.f_code.co_flags & inspect.CO_COROUTINE:
+        frame = frame.f_back
+    return frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in ("IPython", "ipykernel")

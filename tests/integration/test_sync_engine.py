@@ -1,0 +1,339 @@
+"""The engine for code without an event loop: the same verbs, from any thread, and clear words where it cannot work."""
+
+import inspect
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from resurgam import Context, Engine, Handle, Registry, Status, SyncEngine, SyncHandle, errors
+from resurgam.sync import StartOptions
+
+ROOT = Path(__file__).parents[2]
+registry = Registry()
+
+
+@registry.activity
+def double(number: int) -> int:
+    return 2 * number
+
+
+@registry.workflow
+async def counting(ctx: Context, number: int) -> int:
+    ctx.set("stage", "begun")
+    doubled = await ctx.activity(double, number)
+    return doubled + await ctx.listen("more", type=int)
+
+
+@registry.workflow
+async def fails(ctx: Context) -> None:
+    raise KeyError("nothing there")
+
+
+@pytest.fixture
+def engine():
+    with SyncEngine(registry=registry) as engine:
+        yield engine
+
+
+def test_every_verb_waits_and_answers(engine):
+    handle = engine.start(counting, 4, id="c-1", tags={"shop": "a"})
+
+    assert isinstance(handle, SyncHandle)
+    assert (handle.entity_id, repr(handle)) == ("c-1", "<handle of workflow 'c-1'>")
+    assert handle.describe().run_id == handle.run_id
+    handle.signal("more", 1)
+    assert handle.result(timeout=5) == 9
+    assert handle.state("stage") == "begun"
+    assert handle.history()[0].type == "workflow_started"
+    assert handle.history()[0].execution_id == handle.execution_id
+    assert [instance.entity_id for instance in engine.list(tags={"shop": "a"}).instances] == ["c-1"]
+    assert engine.handle("c-1", handle.run_id).result() == 9
+
+
+def test_errors_come_out_as_they_do_elsewhere(engine):
+    with pytest.raises(errors.WorkflowFailed, match="nothing there") as failed:
+        engine.execute(fails)
+    assert isinstance(failed.value.cause, KeyError)
+    with pytest.raises(errors.ResultTimeout, match="'more'"):
+        engine.start(counting, 1, id="c-1").result(timeout=0.05)
+    with pytest.raises(errors.NotFound, match="'nobody'"):
+        engine.handle("nobody").cancel()
+    with pytest.raises(errors.DefinitionError):
+        engine.execute(counting)
+    engine.handle("c-1").terminate("enough")
+    assert engine.handle("c-1").describe().status is Status.TERMINATED
+
+
+def test_threads_share_an_engine(engine):
+    """Each waits for a signal that another one sends, so that all of them must be waiting at once."""
+
+    def go(number: int) -> int:
+        handle = engine.start(counting, number, id=f"c-{number}")
+        meeting.wait()
+        engine.handle(f"c-{(number + 1) % 8}").signal("more", 100)
+        return handle.result(timeout=20)
+
+    meeting = threading.Barrier(8, timeout=20)
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(go, range(8))) == [2 * number + 100 for number in range(8)]
+
+
+def test_an_activity_may_use_the_engine_that_runs_it():
+    own = Registry()
+
+    @own.activity
+    def nested(number: int) -> int:
+        return engine.execute(inner, number)
+
+    @own.workflow
+    async def inner(ctx: Context, number: int) -> int:
+        return number + 1
+
+    @own.workflow
+    async def outer(ctx: Context, number: int) -> int:
+        return await ctx.activity(nested, number)
+
+    with SyncEngine(registry=own) as engine:
+        assert engine.execute(outer, 1) == 2
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_both_engines_have_the_same_verbs():
+    """What only makes sense on the loop is left out: the store itself, and what tests ask of the worker."""
+    assert public(Engine) - public(SyncEngine) == {"store", "busy", "progress", "resting"}
+    assert public(SyncEngine) <= public(Engine)
+    assert public(SyncHandle) - {"entity_id"} == public(Handle)
+
+
+def test_both_engines_take_the_same_arguments():
+    for ours, theirs in ((SyncHandle, Handle), (SyncEngine, Engine)):
+        for name in public(ours) - {"start", "execute"}:
+            if inspect.isfunction(theirs.__dict__.get(name)):
+                written, wanted = (inspect.signature(getattr(kind, name)) for kind in (ours, theirs))
+                assert str(written).partition(" -> ")[0] == str(wanted).partition(" -> ")[0]
+                assert getattr(ours, name).__doc__
+    options = [p for p in inspect.signature(Engine.start).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert [option.name for option in options] == list(StartOptions.__annotations__)
+    with pytest.raises(TypeError, match="registry"):
+        SyncEngine(registry="none")
+
+
+async def test_async_code_is_told_to_use_the_other_engine():
+    with pytest.raises(RuntimeError, match="use Engine"):
+        SyncEngine().__enter__()
+
+
+async def test_async_code_is_told_so_by_every_verb(engine):
+    with pytest.raises(RuntimeError, match="use Engine"):
+        engine.start(counting, 1)
+    with pytest.raises(RuntimeError, match="use Engine"):
+        engine.handle("x").result()
+
+
+def test_a_workflow_is_told_so_too(engine):
+    own = Registry()
+
+    @own.workflow
+    async def blocks(ctx: Context) -> object:
+        return engine.list()
+
+    with SyncEngine(registry=own) as other, pytest.raises(errors.WorkflowFailed, match="use Engine"):
+        other.execute(blocks)
+
+
+async def test_a_cell_of_a_notebook_may_block_the_loop_of_its_kernel(engine):
+    """The kernel runs a loop of its own, and cells inside of one of its coroutines."""
+    kernel = {"__name__": "IPython.core.interactiveshell"}
+    exec("async def run_code(cell, names):\n    exec(cell, names)", kernel)
+    names = {"__name__": "__main__", "engine": engine}
+
+    await kernel["run_code"]("found = engine.list().instances", names)
+
+    assert list(names["found"]) == []
+
+
+def test_an_engine_that_is_not_open_says_so():
+    engine = SyncEngine(registry=registry)
+    with pytest.raises(errors.StoreError, match="not open"):
+        engine.start(counting, 1)
+    with engine:
+        handle = engine.start(counting, 1)
+        with pytest.raises(errors.StoreError, match="open already"):
+            engine.__enter__()
+    for use in (engine.list, handle.describe, lambda: engine.handle("x"), engine.run):
+        with pytest.raises(errors.StoreError, match="not open"):
+            use()
+
+
+def test_an_engine_may_be_opened_again_under_another_name(tmp_path):
+    """Made before a fork and opened after it, each process has an owner's lock of its own."""
+    engine = SyncEngine(f"sqlite:///{tmp_path / 'x.db'}", registry=registry)
+    with engine:
+        first = engine._engine._options.name
+        engine.start(counting, 1, id="c-1")
+    with engine:
+        assert engine._engine._options.name != first
+        engine.handle("c-1").signal("more", 5)
+        assert engine.handle("c-1").result(timeout=20) == 7
+
+
+def test_a_store_that_cannot_be_opened_is_an_error_at_the_with(tmp_path):
+    with pytest.raises(errors.StoreError), SyncEngine(f"sqlite:///{tmp_path / 'no' / 'such' / 'x.db'}"):
+        pass
+
+
+def test_a_call_that_waits_while_the_engine_is_closed_is_told(monkeypatch):
+    begun, look = threading.Event(), Handle._instance
+    monkeypatch.setattr(Handle, "_instance", lambda self: (begun.set(), look(self))[1])
+    with ThreadPoolExecutor(1) as threads:
+        with SyncEngine(registry=registry) as engine:
+            handle = engine.start(counting, 1)
+            waiting = threads.submit(handle.result)
+            assert begun.wait(20)
+        with pytest.raises(errors.StoreError, match="closed while"):
+            waiting.result(20)
+
+
+def test_only_the_main_thread_serves_until_a_signal(engine):
+    with ThreadPoolExecutor(1) as threads, pytest.raises(RuntimeError, match="main thread"):
+        threads.submit(engine.run).result()
+    with SyncEngine(worker=False) as client, pytest.raises(errors.StoreError, match="no worker"):
+        client.run()
+
+
+PROGRAM = """
+import os, sys, threading, time
+from resurgam import Context, SyncEngine, activity, workflow
+
+@activity
+def slow() -> str:
+    print("begun", flush=True)
+    time.sleep(0.5)
+    print("done", flush=True)
+    return "slept"
+
+@workflow
+async def sleeper(ctx: Context) -> str:
+    await ctx.activity(slow)
+    return await ctx.listen("never", type=str)
+
+"""
+
+
+def program(code: str, *arguments: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM + textwrap.dedent(code), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+
+
+def test_ctrl_c_in_a_call_drains_and_leaves(tmp_path):
+    """The activity that runs may finish, and its result is recorded."""
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    waits = program(
+        """
+        try:
+            with SyncEngine(sys.argv[1]) as engine:
+                engine.execute(sleeper, id="s-1")
+        except KeyboardInterrupt:
+            print("left", threading.active_count())
+        """,
+        url,
+    )
+    assert waits.stdout.readline() == "begun\n"
+    waits.send_signal(signal.SIGINT)
+    told, said = waits.communicate(timeout=30)
+    assert (told, waits.returncode) == ("done\nleft 1\n", 0), said
+    with SyncEngine(url, worker=False) as engine:
+        assert "activity_completed" in [event.type for event in engine.handle("s-1").history()]
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_drain():
+    waits = program(
+        """
+        import contextlib
+
+        @activity
+        def for_ever() -> None:
+            print("begun", flush=True)
+            threading.Event().wait()
+
+        @workflow
+        async def stuck(ctx: Context) -> None:
+            await ctx.activity(for_ever)
+
+        with contextlib.suppress(KeyboardInterrupt), SyncEngine(grace=600) as engine:
+            try:
+                engine.execute(stuck)
+            finally:
+                print("leaving", flush=True)
+        """
+    )
+    assert waits.stdout.readline() == "begun\n"
+    waits.send_signal(signal.SIGINT)
+    assert waits.stdout.readline() == "leaving\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        waits.wait(0.3)  # it drains
+    waits.send_signal(signal.SIGINT)
+    _, said = waits.communicate(timeout=30)
+    assert waits.returncode == 0, said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_until_it_is_asked_to_stop(number):
+    serves = program(
+        """
+        with SyncEngine() as engine:
+            engine.start(sleeper)
+            engine.run()
+            print("drained", flush=True)
+        """
+    )
+    assert serves.stdout.readline() == "begun\n"
+    serves.send_signal(number)
+    told, said = serves.communicate(timeout=30)
+    assert (told, serves.returncode) == ("done\ndrained\n", 0), said
+
+
+def test_a_forked_child_is_told_to_open_its_own():
+    """A server that loads the application and then forks; the child's way out of the ``with`` does not wait either."""
+    forks = program(
+        """
+        import warnings
+        warnings.simplefilter("ignore")
+        with SyncEngine() as engine:
+            handle = engine.start(sleeper)
+            child = os.fork()
+            if not child:
+                for use in (engine.list, handle.describe):
+                    try:
+                        use()
+                    except RuntimeError as error:
+                        print(error, flush=True)
+            else:
+                assert os.waitpid(child, 0)[1] == 0
+                print(handle.describe().status, flush=True)
+        if not child:
+            with SyncEngine() as own:
+                print(len(own.list().instances), flush=True)
+            os._exit(0)
+        """
+    )
+    told, said = forks.communicate(timeout=30)
+    lines = [line for line in told.splitlines() if line not in ("begun", "done")]
+    assert forks.returncode == 0, said
+    assert all("after the fork" in line for line in lines[:2]), told
+    assert lines[2:] == ["0", "running"]
