@@ -34,7 +34,7 @@ def test_the_example_runs_and_prints_something(example):
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) >= 7
+    assert len(EXAMPLES) >= 9
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0, "receipt for o-1"), (1, "reminded Ada")])

@@ -49,6 +49,14 @@ async def render(order: Order) -> bytes:
     return b""
 
 
+@activity(executor="process", timeout=60)
+def crunch(order: Order) -> float:
+    return order.cents / 7
+
+
+activity(executor="fiber")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+
+
 @workflow
 async def checkout(ctx: Context, order: Order) -> str:
     assert_type(await ctx.activity(charge, order), str)
@@ -57,6 +65,9 @@ async def checkout(ctx: Context, order: Order) -> str:
     assert_type(await ctx.activity(render, order), bytes)
     assert_type(await ctx.activity(total.options(queue="slow", timeout=timedelta(minutes=1)), [order]), int)
     assert_type(await ctx.activity(activity.ref("charge", returns=str), order), str)
+    assert_type(await ctx.activity(crunch, order), float)
+    assert_type(await ctx.activity(total.options(executor="process"), [order]), int)
+    total.options(executor="fiber")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
     ctx.activity(charge, 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     ctx.activity(charge)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -7,6 +7,7 @@
     ├── WorkflowCancelled       the workflow was asked to stop, and stopped
     ├── WorkflowTerminated      the workflow was ended at once, from outside
     ├── ActivityFailed          an activity failed for good (`cause` is its last exception)
+    ├── ProcessDied             the process of an activity ended before it answered
     ├── OperationFailed         a side effect run by ``ctx.run`` raised (`cause` is what it raised)
     ├── SignalTimeout           no signal came in time (also a `TimeoutError`)
     ├── ResultTimeout           the result did not come in time (also a `TimeoutError`)
@@ -100,6 +101,17 @@ class ActivityFailed(_Caused):
     def _summary(self) -> str:
         tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
         return f"activity {self.name!r} failed after {tries}"
+
+
+class ProcessDied(ResurgamError):
+    """The process that ran an attempt of an activity ended before it answered."""
+
+    def __init__(self, name: str, how: str) -> None:
+        super().__init__(name, how)
+        self.name, self.how = name, how
+
+    def __str__(self) -> str:
+        return f"the process that ran activity {self.name!r} {self.how}"
 
 
 class OperationFailed(_Caused):

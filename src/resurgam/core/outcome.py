@@ -1,5 +1,7 @@
 """What an instance wants of the world after it has been advanced: the values that go into its next commit."""
 
+from typing import Literal
+
 import msgspec
 
 from resurgam.core.event import Event
@@ -15,7 +17,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class ActivityRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An activity to be put on a queue. *ref* is the command that asked for it."""
+    """An activity to be put on a queue. *ref* is the command that asked for it; *executor* None, as it is defined."""
 
     ref: int
     name: str
@@ -24,6 +26,7 @@ class ActivityRequest(msgspec.Struct, frozen=True, kw_only=True):
     entity_id: str
     retry: RetryRule = RetryRule()
     timeout: int | None = None
+    executor: Literal["thread", "process"] | None = None
 
 
 class Withdrawal(msgspec.Struct, frozen=True):

@@ -65,6 +65,7 @@ class Context:
                 entity_id=_entity_id(self._started.run_id, command),
                 retry=wanted.settings.retry.rule(),
                 timeout=None if timeout is None else milliseconds(timeout),
+                executor=wanted.settings.executor,
             )
         return future
 

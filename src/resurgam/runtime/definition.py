@@ -5,25 +5,28 @@ from collections.abc import Callable, Coroutine
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
 from resurgam.core.codec import Codec, TypeForm, codec_for
 from resurgam.core.errors import DefinitionError
 from resurgam.core.retry import Duration, RetryPolicy, milliseconds
-from resurgam.runtime.signature import Signature
+from resurgam.runtime.signature import Signature, place
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
+Executor: TypeAlias = Literal["thread", "process"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityOptions:
-    """How an activity is run."""
+    """How an activity is run. Where *executor* is not said, it is a thread."""
 
     queue: str | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     timeout: Duration | None = None
+    executor: Executor | None = None
 
     def __post_init__(self) -> None:
         if self.queue is not None and not (isinstance(self.queue, str) and self.queue):
@@ -32,6 +35,8 @@ class ActivityOptions:
             raise DefinitionError(f"retry is {self.retry!r}; it is a RetryPolicy")
         if self.timeout is not None and milliseconds(self.timeout) <= 0:
             raise ValueError(f"timeout is {self.timeout!r}; it must be more than 0")
+        if self.executor not in (None, "thread", "process"):
+            raise DefinitionError(f"executor is {self.executor!r}; it is 'thread' or 'process'")
 
 
 class Activity(Generic[P, R_co]):
@@ -43,9 +48,12 @@ class Activity(Generic[P, R_co]):
         if function is not None:
             # First, so that attributes which the function happens to have do not overwrite the definition's own.
             update_wrapper(cast("Callable[..., object]", self), function)
+            if options.executor == "process":
+                _check_for_process(function)
         self.name = name
         self.function = function
         self.settings = options
+        self._stands_in = False
         self.signature = None if function is None else Signature(function, f"activity {name!r}")
         self._returns = returns
 
@@ -56,14 +64,26 @@ class Activity(Generic[P, R_co]):
 
     @property
     def is_async(self) -> bool:
-        """Whether the function is run on the worker's loop; others are run in a thread."""
+        """Whether the function is run on the worker's loop."""
         return inspect.iscoroutinefunction(self.function)
 
+    def in_process(self, asked: Executor | None) -> bool:
+        """Whether an attempt is run in a process of its own; *asked* is what the call said, if it did.
+
+        What stands in for the function is known in this process only.
+        """
+        return (asked or self.settings.executor) == "process" and not (self._stands_in or self.is_async)
+
     def options(
-        self, *, queue: str | None = None, retry: RetryPolicy | None = None, timeout: Duration | None = None
+        self,
+        *,
+        queue: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: Duration | None = None,
+        executor: Executor | None = None,
     ) -> "Activity[P, R_co]":
         """Return a copy that differs in these options: ``ctx.activity(charge.options(timeout=5), order)``."""
-        given: dict[str, Any] = {"queue": queue, "retry": retry, "timeout": timeout}
+        given: dict[str, Any] = {"queue": queue, "retry": retry, "timeout": timeout, "executor": executor}
         changed = replace(self.settings, **{key: value for key, value in given.items() if value is not None})
         return type(self)(self.name, self.function, changed, self._returns)
 
@@ -71,6 +91,7 @@ class Activity(Generic[P, R_co]):
         """Return a copy that calls *function*, with the arguments and the result of this one."""
         twin = copy(self)
         twin.function = function
+        twin._stands_in = True
         return twin
 
     def __repr__(self) -> str:
@@ -87,12 +108,25 @@ class AsyncActivity(Activity[P, R_co]):
 
 
 class SyncActivity(Activity[P, R_co]):
-    """An activity written as ``def``; a worker runs it in a thread."""
+    """An activity written as ``def``; a worker runs it in a thread, or in a process of its own."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself, without any durability."""
         assert self.function is not None
         return self.function(*args, **kwargs)  # type: ignore[return-value]  # the decorator saw a plain function
+
+
+def _check_for_process(function: Callable[..., object]) -> None:
+    if inspect.iscoroutinefunction(function):
+        raise DefinitionError(
+            f"{place(function)}: executor='process' is for plain functions, and an async one runs on the worker's loop; "
+            "write def, or leave the executor out"
+        )
+    if "<locals>" in function.__qualname__:
+        raise DefinitionError(
+            f"{place(function)}: executor='process' is for functions that another process can import; "
+            "define it at module level"
+        )
 
 
 class Workflow(Generic[P, R_co]):

@@ -8,8 +8,17 @@ from resurgam.core.codec import TypeForm
 from resurgam.core.errors import DefinitionError, NotFound
 from resurgam.core.retry import Duration, RetryPolicy
 from resurgam.runtime.context import Context
-from resurgam.runtime.definition import Activity, ActivityOptions, AsyncActivity, SyncActivity, Workflow, WorkflowRef
+from resurgam.runtime.definition import (
+    Activity,
+    ActivityOptions,
+    AsyncActivity,
+    Executor,
+    SyncActivity,
+    Workflow,
+    WorkflowRef,
+)
 from resurgam.runtime.info import ActivityInfo, activity_info
+from resurgam.runtime.signature import place
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,12 +38,12 @@ class _Names(Generic[D]):
 
     def add(self, definition: D) -> None:
         if not (isinstance(definition.name, str) and definition.name):
-            raise DefinitionError(f"{_place(definition.function)}: name is {definition.name!r}; it is a string")
+            raise DefinitionError(f"{place(definition.function)}: name is {definition.name!r}; it is a string")
         known = self._known.get(definition.name)
         if known is not None and _origin(known.function) != _origin(definition.function):
             raise DefinitionError(
-                f"{_place(definition.function)}: {self._kind} {definition.name!r} is already registered by "
-                f"{_place(known.function)}; give one of them another name, or use a Registry of its own"
+                f"{place(definition.function)}: {self._kind} {definition.name!r} is already registered by "
+                f"{place(known.function)}; give one of them another name, or use a Registry of its own"
             )
         self._known[definition.name] = definition
 
@@ -81,7 +90,7 @@ class WorkflowDecorator:
             _check_workflow(function)
             definition: Workflow[..., Any] = Workflow(function.__name__ if name is None else name, function, queue)
             if not (isinstance(queue, str) and queue):
-                raise DefinitionError(f"{_place(function)}: queue is {queue!r}; it is a name")
+                raise DefinitionError(f"{place(function)}: queue is {queue!r}; it is a name")
             assert definition.signature is not None
             _check_annotations(function, definition.signature.check)
             self._names.add(definition)
@@ -119,6 +128,7 @@ class ActivityDecorator:
         queue: str | None = None,
         retry: RetryPolicy = ...,
         timeout: Duration | None = None,
+        executor: Executor | None = None,
     ) -> "_ActivityRegistrar": ...
     def __call__(
         self,
@@ -129,9 +139,13 @@ class ActivityDecorator:
         queue: str | None = None,
         retry: RetryPolicy = _ONCE_AND_AGAIN,
         timeout: Duration | None = None,
+        executor: Executor | None = None,
     ) -> Any:
-        """Register a function, ``async def`` or plain."""
-        options = ActivityOptions(queue=queue, retry=retry, timeout=timeout)
+        """Register a function, ``async def`` or plain.
+
+        A plain one runs in a thread; with ``executor="process"`` in a process, which is ended if it is cancelled.
+        """
+        options = ActivityOptions(queue=queue, retry=retry, timeout=timeout, executor=executor)
 
         def register(function: Callable[..., Any]) -> Activity[..., Any]:
             _check_function(function, "an activity")
@@ -188,8 +202,8 @@ class Registry:
         """Have *function* called instead of the activity's own; arguments and result stay those of the activity."""
         name = activity if isinstance(activity, str) else activity.name
         known = activity if name not in self.activities else self.activities.find(name)
-        definition = Activity(name, function, ActivityOptions()) if isinstance(known, str) else known.acting(function)
-        self.activities.put(definition)
+        definition = Activity(name, function, ActivityOptions()) if isinstance(known, str) else known
+        self.activities.put(definition.acting(function))
 
 
 default_registry = Registry()
@@ -199,31 +213,31 @@ def _check_function(function: object, what: str) -> None:
     if not inspect.isfunction(function):
         raise DefinitionError(f"{function!r} is not a function; {what} is a plain function of a module")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise DefinitionError(f"{_place(function)}: {what} cannot be a generator; return a list")
+        raise DefinitionError(f"{place(function)}: {what} cannot be a generator; return a list")
     first = next(iter(inspect.signature(function).parameters), "")
     if first == "self" or ("." in function.__qualname__ and first == "cls"):
-        raise DefinitionError(f"{_place(function)}: {what} cannot be a method; define it as a function")
+        raise DefinitionError(f"{place(function)}: {what} cannot be a method; define it as a function")
 
 
 def _check_workflow(function: Callable[..., Any]) -> None:
     _check_function(function, "a workflow")
     if not inspect.iscoroutinefunction(function):
-        raise DefinitionError(f"{_place(function)}: a workflow is an async function; write async def")
+        raise DefinitionError(f"{place(function)}: a workflow is an async function; write async def")
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         inspect.Parameter.POSITIONAL_ONLY,
     ):
-        raise DefinitionError(f"{_place(function)}: a workflow takes the context as its first parameter: (ctx, ...)")
+        raise DefinitionError(f"{place(function)}: a workflow takes the context as its first parameter: (ctx, ...)")
     annotation = parameters[0].annotation
     if isinstance(annotation, str) and annotation.rpartition(".")[2] == "Context":
         annotation = Context
     if annotation not in (inspect.Parameter.empty, Context):
-        raise DefinitionError(f"{_place(function)}: the first parameter is annotated {annotation!r}, not Context")
+        raise DefinitionError(f"{place(function)}: the first parameter is annotated {annotation!r}, not Context")
     for parameter in parameters:
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
             raise DefinitionError(
-                f"{_place(function)}: parameter {parameter.name!r} can only be given by keyword; "
+                f"{place(function)}: parameter {parameter.name!r} can only be given by keyword; "
                 "a workflow's arguments are given by position"
             )
 
@@ -234,14 +248,9 @@ def _check_annotations(function: Callable[..., Any], check: Callable[[], None]) 
     except DefinitionError:
         return  # a type defined further down or in a local scope: it is resolved, or refused, at first use
     except Exception as error:
-        error.add_note(f"defined at {_place(function)}")
+        error.add_note(f"defined at {place(function)}")
         raise
 
 
 def _origin(function: Any) -> tuple[str, str]:
     return function.__module__, function.__qualname__
-
-
-def _place(function: Any) -> str:
-    code = function.__code__
-    return f"{code.co_filename}:{code.co_firstlineno} ({function.__qualname__})"

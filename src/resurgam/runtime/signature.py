@@ -133,6 +133,12 @@ class Signature:
         return f"({', '.join(map(str, self._parameters))})"
 
 
+def place(function: Any) -> str:
+    """Return where a function is defined, for errors about it."""
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno} ({function.__qualname__})"
+
+
 def result_codec(function: Callable[..., object]) -> Codec[object]:
     """Return the codec of what any callable says it returns; one that says nothing returns plain JSON types."""
     try:

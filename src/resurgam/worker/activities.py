@@ -11,13 +11,22 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
-from resurgam.core.errors import DefinitionError, NonRetryable, ResurgamError, RetryAfter, SerializationError
-from resurgam.core.failure import capture, in_user_code
+from resurgam.core.errors import (
+    DefinitionError,
+    NonRetryable,
+    ProcessDied,
+    ResurgamError,
+    RetryAfter,
+    SerializationError,
+)
+from resurgam.core.failure import capture, in_user_code, name_of, rebuild
 from resurgam.core.retry import RetryRule
 from resurgam.runtime.definition import Activity
 from resurgam.runtime.info import ActivityInfo, enter_activity
 from resurgam.runtime.registry import Registry
 from resurgam.store.records import ActivityTask
+from resurgam.worker.child import Answer, Call
+from resurgam.worker.processes import Process, Processes, place_of, processors
 from resurgam.worker.tasks import settle
 from resurgam.worker.threads import Ended, in_thread
 
@@ -26,21 +35,38 @@ logger = logging.getLogger("resurgam.activity")
 Result = events.ActivityCompleted | events.ActivityFailed | events.ActivityRetryScheduled
 
 
+# A result that cannot be written will not be writable next time; arguments that do not fit, neither.
+_FINAL = (NonRetryable, SerializationError, DefinitionError)
+_FINAL_NAMES = frozenset(name_of(kind) for kind in _FINAL)
+
+
 class LeaseLost(ResurgamError):
     """The worker that ran this attempt died or lost its lease, and the activity must not be run twice unasked."""
 
 
 class _Failed(Exception):
-    """Brings what an attempt raised, whatever it is, past everything that is not the attempt's."""
+    """Brings what an attempt raised, whatever it is, past everything that is not the attempt's.
+
+    *recorded* is what is to be recorded of it, where it was raised in another process.
+    """
+
+    def __init__(self, recorded: events.Failure | None = None) -> None:
+        super().__init__(recorded)
+        self.recorded = recorded
 
 
 class ActivityRunner:
-    """Runs attempts: async functions on this loop, others in threads."""
+    """Runs attempts: async functions on this loop, others in threads or in processes."""
 
     def __init__(self, registry: Registry, clock: Clock, *, chance: Callable[[], float]) -> None:
         self._registry = registry
         self._clock = clock
         self._chance = chance
+        self._processes = Processes(processors())
+
+    async def close(self) -> None:
+        """End the processes that attempts were run in."""
+        await self._processes.close()
 
     async def attempt(self, task: ActivityTask) -> Result:
         """Run one attempt and return what is to be recorded of it."""
@@ -48,7 +74,7 @@ class ActivityRunner:
         try:
             result = await self._run(task)
         except _Failed as failed:
-            return self._failed(task, failed.__cause__ or failed)
+            return self._failed(task, failed.__cause__ or failed, failed.recorded)
         except Exception as error:  # noqa: BLE001 -- what keeps an attempt from being made is its failure too
             return self._failed(task, error)
         return events.ActivityCompleted(ref=request.ref, at=self._clock.now(), attempt=task.attempt, result=result)
@@ -58,6 +84,8 @@ class ActivityRunner:
         if task.deliveries and not request.retry.redeliver:
             raise LeaseLost(f"the worker that ran attempt {task.attempt} of activity {request.name!r} was lost")
         activity = self._registry.activities.find(request.name)
+        if activity.in_process(request.executor):
+            return await self._in_process(task, activity)
         assert activity.signature is not None
         args, kwargs = activity.signature.decode(request.input)
         value = await self._within(request.timeout, activity.name, self._call(task, activity, args, kwargs))
@@ -74,6 +102,19 @@ class ActivityRunner:
             )
         function = activity.function
         return in_thread(lambda: context.run(function, *args, **kwargs), f"activity {activity.name}")
+
+    async def _in_process(self, task: ActivityTask, activity: Activity[..., Any]) -> Raw:
+        """Have an attempt made by another process. Its time begins when there is one that is free for it.
+
+        Whatever ends the wait for it, a timeout, a cancellation or a lost lease, ends that process.
+        """
+        call = Call(**place_of(activity), info=_info(task), input=task.request.input)
+        async with self._processes.borrow(activity.name) as process:
+            asking = asyncio.ensure_future(_asked(process, call))
+            answer: Answer = await self._within(task.request.timeout, activity.name, asking)
+        if answer.failure is not None:
+            raise _Failed(answer.failure) from rebuild(answer.failure)
+        return answer.result
 
     async def _within(self, timeout: int | None, name: str, running: asyncio.Future[Any]) -> Any:
         """Wait for an attempt, but no longer than its timeout.
@@ -103,9 +144,9 @@ class ActivityRunner:
             raise _Failed from error
         return value
 
-    def _failed(self, task: ActivityTask, error: BaseException) -> Result:
+    def _failed(self, task: ActivityTask, error: BaseException, recorded: events.Failure | None = None) -> Result:
         request, now = task.request, self._clock.now()
-        failure = capture(in_user_code(error))
+        failure = recorded or capture(in_user_code(error))
         pause = _pause(request.retry, task.attempt, error, (failure.type, *failure.bases), self._chance())
         when = "no further attempt" if pause is None else f"next at {_show(now + pause)}"
         logger.warning(
@@ -125,8 +166,8 @@ class ActivityRunner:
 
 def _pause(policy: RetryRule, attempt: int, error: BaseException, names: tuple[str, ...], chance: float) -> int | None:
     """Return the milliseconds until the next attempt, or None if there is to be none."""
-    # A result that cannot be written will not be writable next time; arguments that do not fit, neither.
-    if isinstance(error, NonRetryable | SerializationError | DefinitionError) or policy.refuses(names):
+    # By name too: in another process it may have been of a type that is not known in this one.
+    if isinstance(error, _FINAL) or not _FINAL_NAMES.isdisjoint(names) or policy.refuses(names):
         return None
     usual = policy.pause(attempt, chance)
     return error.pause_ms if usual is not None and isinstance(error, RetryAfter) else usual
@@ -142,6 +183,13 @@ def _info(task: ActivityTask) -> ActivityInfo:
         attempt=task.attempt,
         queue=request.queue,
     )
+
+
+async def _asked(process: Process, call: Call) -> Ended:
+    try:
+        return await process.ask(call), None
+    except ProcessDied as died:
+        return None, died
 
 
 async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Ended:

@@ -71,6 +71,7 @@ class Hands:
     async def finish(self, deadline: float) -> None:
         """Wait for all to end until *deadline*, then cancel the rest; their leases stay listed, to be given back."""
         await self._tasks.finish(deadline)
+        await self._runner.close()
 
     async def _attempt(self, task: ActivityTask) -> ActivityResult:
         this = asyncio.current_task()

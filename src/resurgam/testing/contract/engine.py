@@ -15,12 +15,19 @@ The cases are numbered E01 to E45. Left out here are
 from resurgam.testing.contract.engine_activities import EngineActivityCases
 from resurgam.testing.contract.engine_basics import EngineBasicCases
 from resurgam.testing.contract.engine_operations import EngineOperationCases
+from resurgam.testing.contract.engine_processes import EngineProcessCases
 from resurgam.testing.contract.engine_signals import EngineSignalCases
 from resurgam.testing.contract.engine_timers import EngineTimerCases
 from resurgam.testing.contract.engine_workers import EngineWorkerCases
 
 
 class EngineContract(
-    EngineBasicCases, EngineOperationCases, EngineActivityCases, EngineTimerCases, EngineSignalCases, EngineWorkerCases
+    EngineBasicCases,
+    EngineOperationCases,
+    EngineActivityCases,
+    EngineProcessCases,
+    EngineTimerCases,
+    EngineSignalCases,
+    EngineWorkerCases,
 ):
     """What every store promises, seen from a program."""

@@ -1,0 +1,219 @@
+"""Which functions may run in a process of their own, how they are found there, and what comes back."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import types
+
+import pytest
+from msgspec import Raw
+
+from resurgam import Registry, errors
+from resurgam.core import event as events
+from resurgam.core.failure import rebuild
+from resurgam.runtime.definition import ActivityOptions
+from resurgam.runtime.info import ActivityInfo
+from resurgam.testing.contract import engine_processes as cases
+from resurgam.worker import child
+from resurgam.worker.child import Call, message, perform
+from resurgam.worker.processes import Processes, _how, place_of, processors
+
+HERE = __name__
+registry = Registry()
+
+
+def call(activity, arguments: bytes = b"[]", **place) -> Call:
+    info = ActivityInfo(name=activity.name, entity_id="e", execution_id="e#1", workflow_id="w", attempt=1, queue="q")
+    return Call(**{**place_of(activity), **place}, info=info, input=Raw(arguments))
+
+
+def test_an_async_function_has_no_process():
+    async def fetch() -> None: ...
+
+    with pytest.raises(errors.DefinitionError, match="plain functions") as refused:
+        registry.activity(executor="process")(fetch)
+    assert __file__ in str(refused.value)
+    with pytest.raises(errors.DefinitionError, match="plain functions"):
+        registry.activity(fetch).options(executor="process")
+
+
+def test_a_local_function_has_no_process():
+    def local() -> None: ...
+
+    with pytest.raises(errors.DefinitionError, match="module level") as refused:
+        registry.activity(executor="process")(local)
+    assert __file__ in str(refused.value)
+    with pytest.raises(errors.DefinitionError, match="module level"):
+        registry.activity(local).options(executor="process")
+
+
+def test_there_are_two_executors():
+    with pytest.raises(errors.DefinitionError, match="'thread' or 'process'"):
+        ActivityOptions(executor="fiber")
+    assert cases.where.options(executor="process").in_process(None)
+    assert cases.where.in_process("process")
+    assert not cases.where.in_process(None)
+    assert cases.double.in_process(None)
+    assert not cases.double.in_process("thread")
+
+
+def test_what_stands_in_for_a_function_stays_here():
+    twin = cases.known.copy()
+    twin.replace("double", lambda parcel: parcel)
+    twin.replace("nobody", lambda: None)
+
+    assert not twin.activities.find("double").in_process("process")
+    assert not twin.activities.find("nobody").in_process("process")
+
+
+def test_a_function_is_found_by_its_module_and_its_name():
+    assert place_of(cases.double) == {"module": cases.__name__, "qualname": "double", "main": {}}
+
+
+def test_a_function_that_goes_by_another_name_is_not_found():
+    hidden = registry.activity(name="hidden", executor="process")(lambda_of_the_module)
+    with pytest.raises(errors.DefinitionError, match=re.escape(f"{HERE}.<lambda>, where it is not to be found")):
+        place_of(hidden)
+
+
+lambda_of_the_module = lambda: 1  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"__file__": "/srv/app.py", "__spec__": None}, {"init_main_from_path": "/srv/app.py"}),
+        ({"__spec__": types.SimpleNamespace(name="shop.app")}, {"init_main_from_name": "shop.app"}),
+        ({"__spec__": types.SimpleNamespace(name="shop.__main__"), "__file__": "x"}, None),
+        ({"__spec__": None}, None),
+    ],
+    ids=["script", "python -m", "__main__.py", "notebook"],
+)
+def test_the_main_program_is_named_as_multiprocessing_does(monkeypatch, fields, expected):
+    main = types.ModuleType("__main__")
+    main.__dict__.update(fields)
+    exec("def work(): pass", main.__dict__)
+    activity = Registry().activity(executor="process")(main.work)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+
+    if expected is None:
+        with pytest.raises(errors.DefinitionError, match="define it in a module"):
+            place_of(activity)
+    else:
+        assert place_of(activity)["main"] == expected
+
+
+def test_an_attempt_gives_the_bytes_of_its_result():
+    answer = perform(call(cases.double, b'[{"weight":2,"sent_at":"2026-07-01T12:00:00Z"}]'))
+
+    assert answer.failure is None
+    assert bytes(answer.result) == b'{"weight":4,"sent_at":"2026-07-01T12:00:00Z"}'
+
+
+def test_an_attempt_gives_what_is_recorded_of_its_error():
+    answer = perform(call(cases.tear, b"[3]"))
+
+    assert answer.failure is not None
+    error = rebuild(answer.failure)
+    assert isinstance(error, cases.TornError)
+    assert isinstance(error.__cause__, KeyError)
+    assert perform(call(cases.tear, b"[]")).failure.type == "resurgam.core.errors.DefinitionError"
+    assert perform(call(cases.tear, b'["x"]')).failure.type == "resurgam.core.errors.SerializationError"
+
+
+def test_a_function_that_cannot_be_imported_is_a_clear_failure():
+    failure = perform(call(cases.double, module="no.such.module")).failure
+
+    assert failure.type == "resurgam.core.errors.DefinitionError"
+    assert "no.such.module.double cannot be imported" in failure.message
+
+
+def test_errors_of_the_main_program_keep_their_names():
+    inner = events.Failure(type="__mp_main__.Inner", message="", bases=("__mp_main__.Base", "builtins.Exception"))
+    outer = events.Failure(type="builtins.ValueError", message="__mp_main__.x", cause=inner, members=(inner,))
+
+    named = child._as_in_main(outer)
+
+    assert (named.type, named.message) == (outer.type, outer.message)
+    assert named.cause.type == named.members[0].type == "__main__.Inner"
+    assert named.cause.bases == ("__main__.Base", "builtins.Exception")
+
+
+def test_a_main_program_that_is_being_imported_starts_no_processes():
+    async def start() -> None:
+        async with Processes(1).borrow("x"):
+            pass
+
+    child.importing_main.set()
+    try:
+        with pytest.raises(errors.DefinitionError, match="__main__"):
+            asyncio.run(start())
+    finally:
+        child.importing_main.clear()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (3, "ended with exit code 3"),
+        (-signal.SIGSEGV, "was killed by SIGSEGV"),
+        (-signal.SIGKILL, "was killed by SIGKILL (was the machine out of memory?)"),
+        (-40, "was killed by signal 40"),
+    ],
+)
+def test_how_a_process_ended_is_said(code, said):
+    assert _how(code) == said
+    assert str(errors.ProcessDied("press", said)) == f"the process that ran activity 'press' {said}"
+
+
+async def ask(processes, activity, arguments=b"[]"):
+    async with processes.borrow(activity.name) as process:
+        return process.pid, await process.ask(call(activity, arguments))
+
+
+async def test_there_are_no_more_processes_than_places_and_they_are_used_again():
+    processes = Processes(2)
+    try:
+        answers = await asyncio.gather(*(ask(processes, cases.whoami) for _ in range(6)))
+        assert {answer.failure for _, answer in answers} == {None}
+        assert len({pid for pid, _ in answers}) == 2
+    finally:
+        await processes.close()
+    assert not any(cases.lives(pid) for pid, _ in answers)
+
+
+async def test_one_that_died_while_it_was_idle_is_replaced():
+    processes = Processes(1)
+    try:
+        first, _ = await ask(processes, cases.whoami)
+        os.kill(first, signal.SIGKILL)
+        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+        second, answer = await ask(processes, cases.whoami)
+        assert (first != second, answer.failure) == (True, None)
+    finally:
+        await processes.close()
+
+
+async def test_one_that_dies_gives_its_place_to_another():
+    processes = Processes(1)
+    try:
+        with pytest.raises(errors.ProcessDied, match="exit code 3"):
+            await ask(processes, cases.dies)
+        _, answer = await ask(processes, cases.whoami)
+        assert answer.failure is None
+    finally:
+        await processes.close()
+
+
+async def test_closing_what_was_never_used_starts_nothing():
+    processes = Processes(processors())
+    await processes.close()
+    await processes.close()
+    assert processes._lifeline is None
+
+
+def test_a_message_says_how_long_it_is():
+    written = message(None)
+    assert written == len(written[child.HEAD :]).to_bytes(child.HEAD, "big") + b"null"
