@@ -58,6 +58,11 @@ class RawFile:
         self._instances += instances
         return [self._commit(statements) for statements in prepared]
 
+    def counts(self) -> dict[str, int]:
+        """Return how many rows there are in each table that is written."""
+        tables = ("instances", "events", "activities")
+        return {table: self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}  # noqa: S608 -- our own names
+
     def close(self) -> None:
         """Close the file."""
         self._connection.close()

@@ -33,8 +33,8 @@ async def _recovered(scene: Scene, length: int) -> Figures:
     name = f"w6-{length}"
     victim = [sys.executable, "-m", "resurgam.bench.recovery", scene.place.url(name), str(length)]
     written = _reached(victim)
-    times = [_reached(victim) for _ in rounds(5)]
-    bare = [_reached([sys.executable, "-c", _BARE, str(scene.place.file(name))]) for _ in range(5)]
+    times = [_reached(victim) for _ in rounds(scene.size(5))]
+    bare = [_reached([sys.executable, "-c", _BARE, str(scene.place.file(name))]) for _ in range(scene.size(5))]
     async with Engine(scene.place.url(name), worker=False) as engine:
         level = level_of(engine.store)
     return replace(

@@ -9,9 +9,12 @@ from collections.abc import Awaitable
 from msgspec.structs import replace
 
 from resurgam.bench import programs
-from resurgam.bench.figures import Count, Figures, level_of, percentile, rounds, rss, sampled
+from resurgam.bench.figures import PATIENCE, Count, Figures, level_of, percentile, rounds, rss, sampled
 from resurgam.bench.scene import Scene, at_rest, count_of, per_step, timed
 from resurgam.engine import Engine
+
+_AT_ONCE = 1000
+"""How many starts of sleepers are under way together."""
 
 
 async def sequential(scene: Scene) -> list[Figures]:
@@ -66,8 +69,9 @@ async def concurrent(scene: Scene) -> list[Figures]:
             latencies += await all_of(engine, number)
             rates.append(number * length / (time.perf_counter() - begin))
         memory = rss()
-        few = scene.size(100)
-        count = await count_of(engine, all_of(engine, few))
+        # Counted at full size too, unless that would take as long again as all the rounds may.
+        many = number if number * length / rates[-1] < PATIENCE / 3 else scene.size(100)
+        count = await count_of(engine, all_of(engine, many))
         handle = await engine.start(programs.chain, length)
         await handle.result()
         history = await handle.history()
@@ -80,7 +84,7 @@ async def concurrent(scene: Scene) -> list[Figures]:
             raw=raw and raw.whole(number * length),
             level=level,
             rss=memory,
-            **per_step(count, few * length),
+            **per_step(count, many * length),
         )
     ]
 
@@ -184,15 +188,15 @@ async def sleepers(scene: Scene) -> list[Figures]:
     async with scene.engine("w7") as engine:
         for _ in range(2):
             begin = time.perf_counter()
-            handles = await asyncio.gather(*[engine.start(programs.sleeper) for _ in range(half)])
-            await at_rest(engine)
+            await _start(engine, half)
             seconds += time.perf_counter() - begin
-            history = await handles[-1].history()
-            handles.clear()
             gc.collect()
             memory.append(rss())
-        few = scene.size(100)
-        count = await count_of(engine, _start_some(engine, few))
+        few = scene.size(1000)
+        count = await count_of(engine, _start(engine, few))
+        handle = await engine.start(programs.sleeper)
+        await at_rest(engine)
+        history = await handle.history()
         level = level_of(engine.store)
     raw = scene.raw(f"all {half:,} in one commit, and again asleep; twice", history, instances=half, times=2)
     return [
@@ -208,6 +212,9 @@ async def sleepers(scene: Scene) -> list[Figures]:
     ]
 
 
-async def _start_some(engine: Engine, number: int) -> None:
-    await asyncio.gather(*[engine.start(programs.sleeper) for _ in range(number)])
+async def _start(engine: Engine, number: int) -> None:
+    """Start sleepers, so many at once as a client might, and wait until all are asleep."""
+    for begun in range(0, number, _AT_ONCE):
+        some = range(min(_AT_ONCE, number - begun))
+        await asyncio.gather(*[engine.start(programs.sleeper) for _ in some])
     await at_rest(engine)

@@ -1,0 +1,145 @@
+"""`resurgam bench`: every workload runs, at a tiny size; how fast is not asserted."""
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from resurgam.bench.catalog import EXPECTATIONS, WORKLOADS, verdicts
+from resurgam.bench.figures import Count, Figures, Raw, percentile, rounds
+from resurgam.bench.place import file_system, place_of
+from resurgam.bench.raw import RawFile, commits_of
+from resurgam.bench.scene import Scene
+from resurgam.cli.main import main
+from resurgam.core import event as events
+
+
+def bench(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["bench", *arguments], prog_name="resurgam")
+
+
+@pytest.fixture(scope="module")
+def report() -> dict:
+    done = bench("--scale", "0.01", "--json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_every_workload_gives_its_figures(report):
+    assert [f["workload"] for f in report["figures"]] == ["W1", "W2", "W3", "W4", "W5", "W6", "W6", "W7"]
+    assert (report["level"], report["failed"], report["skipped"]) == ("FULL", {}, [])
+    for figures in report["figures"]:
+        assert 0 < figures["p50"] <= figures["p95"]
+        assert figures["raw"]["p50"] > 0
+        assert figures["rss"] > 0
+        assert figures["level"] == "FULL"
+        assert (figures["commits"] is None) == (figures["workload"] == "W6")
+
+
+def test_every_expectation_is_told_but_at_that_size_none_is_judged(report):
+    assert {verdict[0] for verdict in report["verdicts"]} == set(WORKLOADS)
+    assert {verdict[-1] for verdict in report["verdicts"]} == {None}
+
+
+def test_a_sequential_step_is_one_commit(report):
+    [chain] = [figures for figures in report["figures"] if figures["workload"] == "W1"]
+
+    assert chain["commits"] == 1.0
+
+
+def test_the_table_for_people(tmp_path):
+    done = bench("--only", "w1,W3", "--scale", "0.02", "--store", f"sqlite:///{tmp_path}/x.db?synchronous=normal")
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    where, _, heading, *rows = done.stdout.splitlines()
+    assert where.startswith(f"measured in {tmp_path} (")
+    assert "PRAGMA synchronous reads NORMAL" in where
+    assert heading.split()[:3] == ["WORKLOAD", "P50", "P95"]
+    assert [row[:2] for row in rows if row.startswith("W")] == ["W1", "W3", "W1", "W1", "W3"]
+    assert "NOT MET" not in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_in_memory_cannot_be_killed():
+    done = bench("--only", "W6,W4", "--scale", "0.01", "--store", "memory://")
+
+    assert done.exit_code == 0
+    assert "W6 cannot be done by this store" in done.stdout
+    assert "1 workflow, 10 activities gathered" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        (["--only", "W99"], 2, "there is no workload 'W99'; there are W1, W2, W3, W4, W5, W6, W7"),
+        (["--only", ""], 2, "there is no workload ''"),
+        (["--scale", "0"], 2, "Invalid value for '--scale'"),
+        (["--store", "nosql://x"], 1, "no store for 'nosql://x'"),
+        (["--store", "sqlite:///x.db?colour=red"], 1, "the only option is synchronous=full, normal or off"),
+        (["--store", "sqlite:////no/such/folder/x.db"], 1, "no file can be made there: No such file or directory"),
+    ],
+)
+def test_an_error_is_one_clear_line(arguments, code, part):
+    done = bench(*arguments)
+
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert part in done.stderr
+
+
+def test_help_has_an_example():
+    assert "Example: resurgam bench --only W1,W4" in bench("--help").stdout
+
+
+# The instruments.
+
+
+def test_a_temporary_place_is_on_a_disk_and_is_removed():
+    with place_of(None) as place:
+        assert place.folder.is_dir()
+        assert file_system(place.folder) not in {"tmpfs", "ramfs"}
+        assert place.url("a").startswith("sqlite:////")
+    assert not place.folder.exists()
+
+
+async def test_the_raw_limit_writes_the_rows_of_a_history(tmp_path):
+    with place_of(f"sqlite:///{tmp_path}/x.db") as place:
+        async with Scene(place).engine("a") as engine:
+            handle = await engine.start("chain", 3)
+            await handle.result()
+            history = await handle.history()
+    commits = commits_of(history)
+    assert [len(commit) for commit in commits] == [1, 1, 2, 2, 3]
+    assert [entry for commit in commits for entry in commit] == history
+    assert isinstance(commits[2][0], events.ActivityCompleted)
+
+    file = RawFile(tmp_path / "raw.db", "OFF")
+    assert len(file.write(history)) == len(file.write(history, instances=2)) == 5
+    assert file.counts() == {"instances": 3, "events": 27, "activities": 0}
+    file.close()
+
+
+def test_statements_are_counted_without_the_borders_of_transactions():
+    count = Count()
+    for statement in ("BEGIN IMMEDIATE", "UPDATE a", "INSERT b", "COMMIT"):
+        count.wrote(statement)
+    for statement in ("BEGIN", "SELECT c", "COMMIT", "PRAGMA data_version", "-- by a trigger"):
+        count.read(statement)
+
+    assert count == Count(commits=1, statements=3)
+
+
+def test_percentiles_and_rounds():
+    assert [percentile([3.0, 1.0, 2.0], share) for share in (0, 0.5, 0.95, 1)] == [1, 2, 3, 3]
+    assert list(rounds(3)) == [0, 1, 2]
+    assert list(rounds(3, patience=-1)) == [0]
+
+
+def test_expectations_are_met_or_not():
+    good = Figures(
+        workload="W1", title="", sample="", samples=1, p50=1, p95=1, rate=60, commits=1.001, raw=Raw(of="", p50=1, rate=100)
+    )  # fmt: skip
+    slow = Figures(workload="W2", title="", sample="", samples=1, p50=1, p95=1, rate=14_999)
+
+    assert [verdict.met for verdict in verdicts([good, slow])] == [True, True, False]
+    assert [verdict.met for verdict in verdicts([good, slow], scale=0.5)] == [None] * 3
+    assert {expectation.workload for expectation in EXPECTATIONS} == set(WORKLOADS)
