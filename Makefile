@@ -5,7 +5,12 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
 
-.PHONY: demo test test-long test-pythons check format clean help
+BENCH_VENV := .venv-bench
+BENCH_STAMP := $(BENCH_VENV)/.installed
+REPEATS ?= 3
+SCALE ?= 1
+
+.PHONY: demo test test-long test-pythons bench check format clean help
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1 — /'
@@ -38,9 +43,21 @@ test-long: $(STAMP)  ## thousands of random programs
 test-pythons: $(STAMP)  ## the named programs on every Python >= 3.11 of this machine, each replaying the others' histories
 	@$(BIN)/python tests/pythons.py
 
+$(BENCH_STAMP): benchmarks/requirements.txt
+	@echo "setting up $(BENCH_VENV) ..."
+	@$(PYTHON) -m venv $(BENCH_VENV)
+	@$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements.txt
+	@touch $(BENCH_STAMP)
+
+bench: $(STAMP) $(BENCH_STAMP)  ## beside the raw limit, beside DBOS, and what grows with what; takes an hour or more
+	@$(BIN)/resurgam bench --scale $(SCALE) --store sqlite:///bench.db
+	@$(BIN)/python benchmarks/compare.py $(BENCH_VENV)/bin/python --repeats $(REPEATS) --scale $(SCALE)
+	@$(BIN)/python benchmarks/growth.py --scale $(SCALE)
+	@$(BENCH_VENV)/bin/python benchmarks/plot.py
+
 format: $(STAMP)  ## put the code into shape
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 
 clean:  ## remove what was made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

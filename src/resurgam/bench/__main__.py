@@ -1,4 +1,4 @@
-"""``python -m resurgam.bench W1 [SCALE [URL]]``: one workload in this process, as JSON; the one to put a profiler on."""
+"""``python -m resurgam.bench W1 [SCALE [URL]]``: one workload in this process, as JSON; for profilers, too."""
 
 import asyncio
 import sys

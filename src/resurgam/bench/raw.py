@@ -60,8 +60,10 @@ class RawFile:
 
     def counts(self) -> dict[str, int]:
         """Return how many rows there are in each table that is written."""
-        tables = ("instances", "events", "activities")
-        return {table: self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}  # noqa: S608 -- our own names
+        return {
+            table: self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 -- our own names
+            for table in ("instances", "events", "activities")
+        }
 
     def close(self) -> None:
         """Close the file."""
