@@ -26,6 +26,7 @@ from dbos import DBOS, DBOSConfig
 
 PATIENCE = 60.0
 stamps: list[float] = []
+gates = itertools.count()
 
 
 @DBOS.step()
@@ -49,10 +50,11 @@ def plain_stamped(number: int) -> int:
 
 
 @DBOS.step()
-async def hang() -> None:
-    """Say how far it came, and never end."""
-    print("reached", flush=True)
-    await asyncio.Event().wait()
+async def gate() -> None:
+    """Let the first one of a process through; at the second say so and never end."""
+    if next(gates) > 0:
+        print("reached", flush=True)
+        await asyncio.Event().wait()
 
 
 @DBOS.workflow()
@@ -99,10 +101,11 @@ def plain_answering() -> Any:
 
 @DBOS.workflow()
 async def until_killed(length: int) -> None:
-    """A chain whose last step never ends."""
+    """A chain, then gates for ever."""
     for number in range(length):
         await step(number)
-    await hang()
+    while True:
+        await gate()
 
 
 @DBOS.workflow()

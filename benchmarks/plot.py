@@ -63,6 +63,9 @@ def curves(found: dict[str, Any]) -> None:
             for share, style in (("p50", "-"), ("p95", ":")):
                 up = [point[share] * 1000 for point in curve["points"]]
                 axes.plot(across, up, style, marker="o", markersize=3, color="#2f6f9f", label=share)
+            if name == "instances":
+                wholes = [point["whole"] * 1000 for point in curve["points"]]
+                axes.plot(across, wholes, "-", marker="o", markersize=3, color="#b3572b", label="start, 1 step, result")
             axes.set_xscale("log")
             axes.legend(frameon=False, fontsize=8)
         if curve["scale"] != 1:

@@ -5,10 +5,12 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
+from resurgam import Engine
 from resurgam.bench.catalog import EXPECTATIONS, WORKLOADS, verdicts
 from resurgam.bench.figures import Count, Figures, Raw, percentile, rounds
-from resurgam.bench.place import file_system, place_of
+from resurgam.bench.place import Place, file_system, place_of
 from resurgam.bench.raw import RawFile, commits_of
+from resurgam.bench.recovery import recovery
 from resurgam.bench.scene import Scene
 from resurgam.cli.main import main
 from resurgam.core import event as events
@@ -143,3 +145,16 @@ def test_expectations_are_met_or_not():
     assert [verdict.met for verdict in verdicts([good, slow])] == [True, True, False]
     assert [verdict.met for verdict in verdicts([good, slow], scale=0.5)] == [None] * 3
     assert {expectation.workload for expectation in EXPECTATIONS} == set(WORKLOADS)
+
+
+async def test_what_is_killed_and_recovered_has_been_replayed(tmp_path):
+    """A new step is one that the workflow asked for, not what the killed process left on the queue."""
+    scene = Scene(Place(tmp_path), 0.002)
+    shorter, longer = await recovery(scene)
+    async with Engine(scene.place.url("w6-20"), worker=False) as engine:
+        history = await engine.handle("w6").history()
+
+    assert (shorter.more["length"], longer.more["length"]) == (2, 20)
+    gates = [event for event in history if isinstance(event, events.ActivityScheduled) and event.name == "gate"]
+    answers = [event for event in history if isinstance(event, events.ActivityCompleted)]
+    assert (len(gates), len(answers)) == (3, 22)  # one process passed the first gate, the next one the second

@@ -55,7 +55,7 @@ class Count:
 
     def wrote(self, statement: str) -> None:
         """Hear of a statement of the writing connection."""
-        self.commits += statement == "COMMIT"
+        self.commits += statement.startswith("COMMIT")
         self.read(statement)
 
     def read(self, statement: str) -> None:

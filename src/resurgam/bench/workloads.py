@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import itertools
+import sys
 import time
 from collections.abc import Awaitable
 
@@ -183,7 +184,7 @@ async def _told(signal: Awaitable[object], result: Awaitable[object]) -> None:
 async def sleepers(scene: Scene) -> list[Figures]:
     """W7: 10,000 workflows that sleep. The cache is full after the first half; what the second adds is theirs alone."""
     half = scene.size(5000)
-    memory = [rss()]
+    memory, objects = [rss()], [sys.getallocatedblocks()]
     seconds = 0.0
     async with scene.engine("w7") as engine:
         for _ in range(2):
@@ -192,6 +193,7 @@ async def sleepers(scene: Scene) -> list[Figures]:
             seconds += time.perf_counter() - begin
             gc.collect()
             memory.append(rss())
+            objects.append(sys.getallocatedblocks())
         few = scene.size(1000)
         count = await count_of(engine, _start(engine, few))
         handle = await engine.start(programs.sleeper)
@@ -206,7 +208,10 @@ async def sleepers(scene: Scene) -> list[Figures]:
             raw=raw and replace(raw.whole(half), p50=2 * raw.whole().p50),
             level=level,
             rss=memory[-1],
-            more={"bytes_per_cold_sleeper": (memory[2] - memory[1]) / half, "growth": float(memory[2] - memory[0])},
+            more={
+                "bytes_per_cold_sleeper": (memory[2] - memory[1]) / half,
+                "objects_per_cold_sleeper": (objects[2] - objects[1]) / half,
+            },
             **per_step(count, few),
         )
     ]
