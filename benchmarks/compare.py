@@ -112,6 +112,7 @@ def row(case: str, sides: dict[str, list[dict[str, Any]]], failures: dict[str, s
             "p95": statistics.median(run["p95"] for run in found),
             "rss": statistics.median(run["rss"] for run in found),
             "runs": [run["rate" if by_rate else "p50"] for run in found],
+            "level": found[-1].get("level"),
         }
         for side, found in sides.items()
     }
@@ -134,10 +135,12 @@ def row(case: str, sides: dict[str, list[dict[str, Any]]], failures: dict[str, s
 def table(report: dict[str, Any]) -> str:
     """Return the comparison in Markdown."""
     machine = report["machine"]
+    levels = {side["level"] for found in report["rows"] for side in found["sides"].values()} - {None}
     lines = [
         f"Medians of {report['repeats']} runs each, taking turns; {machine['processor']}, {machine['cores']} cores, "
         f"{machine['file_system']}; Python {machine['python']}, SQLite {machine['sqlite']}, DBOS {machine['dbos']}; "
-        "`synchronous=FULL` everywhere." + ("" if report["scale"] == 1 else f" At {report['scale']:g} of the size!"),
+        f"`synchronous` reads {' and '.join(sorted(levels))}."
+        + ("" if report["scale"] == 1 else f" At {report['scale']:g} of the size!"),
         "",
         "| | workload | Resurgam | DBOS | ratio | DBOS, tuned | ratio |",
         "|---|---|---|---|---|---|---|",

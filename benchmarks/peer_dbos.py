@@ -4,10 +4,11 @@ It runs in a virtual environment of its own and knows nothing of Resurgam; it pr
 prints. *default* is DBOS as its tutorial sets it up, with async functions. *fast* is what its documentation and that of
 SQLite offer at the same durability: the file in WAL mode, notifications looked for every millisecond (the least it
 allows), and plain functions instead of async ones where nothing runs at once. DBOS sets no ``PRAGMA synchronous``, so
-that it is the default of SQLite, FULL, in both.
+that it is the default of SQLite in both.
 """
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import json
@@ -27,6 +28,7 @@ from dbos import DBOS, DBOSConfig
 PATIENCE = 60.0
 stamps: list[float] = []
 gates = itertools.count()
+levels: list[str] = []
 
 
 @DBOS.step()
@@ -132,12 +134,14 @@ class Bench:
         file = self.folder / f"{name}.sqlite"
         config: DBOSConfig = {"name": "bench", "system_database_url": f"sqlite:///{file}", "log_level": "ERROR"}
         if self.fast:
-            with sqlite3.connect(file) as connection:
+            with contextlib.closing(sqlite3.connect(file)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
-            connection.close()
             config["notification_listener_polling_interval_sec"] = 0.001
         DBOS(config=config)
         DBOS.launch()
+        # DBOS sets no level, so another connection of this library to the same file has the one that its own have.
+        with contextlib.closing(sqlite3.connect(file)) as connection:
+            levels.append(("OFF", "NORMAL", "FULL", "EXTRA")[connection.execute("PRAGMA synchronous").fetchone()[0]])
 
 
 def execute_plain(workflow: Callable[..., Any], *args: Any) -> float:
@@ -345,6 +349,7 @@ def sampled(workload: str, sample: str, samples: Sequence[float], rate: float | 
         "p50": ordered[min(len(ordered) - 1, len(ordered) // 2)],
         "p95": ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))],
         "rate": rate,
+        "level": levels[-1] if levels else None,
         "rss": rss(),
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
     }
