@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, TypeVarTuple, overload
+from typing import Any, Self, TypeVar, TypeVarTuple, cast, overload
 
 from resurgam.client.client import Client, IfExists
 from resurgam.client.handle import Handle
@@ -23,10 +23,13 @@ from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store
 from resurgam.store.protocol import Store
 from resurgam.store.records import Arrival, Page, Query
+from resurgam.worker.at_once import AtOnce
 from resurgam.worker.loop import Worker, WorkerOptions
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
+
+_NOT_OPEN = "the engine is not open; use it inside `async with Engine(...) as engine:`"
 
 
 class Engine:
@@ -47,7 +50,7 @@ class Engine:
         name: str | None = None,
         lease: Duration = 10,
         grace: Duration = 10,
-        max_activities: int = 100,
+        max_activities: int = 1000,
         cache_size: int = 1000,
         tick_limit: Duration = 10,
     ) -> None:
@@ -70,6 +73,7 @@ class Engine:
             tick_limit=milliseconds(tick_limit) / 1000,
         )
         self._store: Store | None = None
+        self._front: Store | None = None
         self._worker: Worker | None = None
 
     async def __aenter__(self) -> Self:
@@ -82,6 +86,9 @@ class Engine:
         if self._serves:
             self._worker = Worker(self._store, self._registry, self._clock, self._options)
             self._worker.start()
+            self._front = cast("Store", AtOnce(self._store, self._worker))
+        else:
+            self._front = self._store
         return self
 
     async def __aexit__(
@@ -91,7 +98,7 @@ class Engine:
             await self._worker.stop()
         if self._store is not None and isinstance(self._url, str):
             await self._store.close()
-        self._worker = self._store = None
+        self._worker = self._store = self._front = None
 
     async def run(self) -> None:
         """Serve until the process is asked to stop (SIGTERM or SIGINT), then drain and return.
@@ -119,7 +126,7 @@ class Engine:
     def store(self) -> Store:
         """The open store."""
         if self._store is None:
-            raise StoreError("the engine is not open; use it inside `async with Engine(...) as engine:`")
+            raise StoreError(_NOT_OPEN)
         return self._store
 
     @property
@@ -185,7 +192,7 @@ class Engine:
         *id* is your own name for it; while an execution of that id is open, another start is `AlreadyExists`, unless
         ``if_exists="attach"``, which returns the one there is, open or closed.
         """
-        client = Client(self.store, self._registry, self._clock)
+        client = self._client()
         self._check_known(workflow, queue)
         return await client.start(workflow, args, id=id, queue=queue, tags=tags, if_exists=if_exists)
 
@@ -231,7 +238,7 @@ class Engine:
 
     def handle(self, entity_id: str, run_id: str | None = None) -> Handle[Any]:
         """Return a handle to a workflow by its id; with *run_id* it means that one run for ever."""
-        return Client(self.store, self._registry, self._clock).handle(entity_id, run_id)
+        return self._client().handle(entity_id, run_id)
 
     async def list(
         self,
@@ -256,14 +263,14 @@ class Engine:
             limit=limit,
             cursor=cursor,
         )
-        return await Client(self.store, self._registry, self._clock).list(query)
+        return await self._client().list(query)
 
     async def export(self, entity_id: str, run_id: str | None = None) -> builtins.list[str]:
         """Return all that the store keeps of a workflow, every execution or those of one run, as lines of JSON.
 
         The workflow itself goes on here: close the engines that serve it before, or terminate it afterwards.
         """
-        return await Client(self.store, self._registry, self._clock).export(entity_id, run_id)
+        return await self._client().export(entity_id, run_id)
 
     async def import_(self, lines: str | Iterable[str]) -> builtins.list[Arrival]:
         """Take in what `export` gave, all of it or nothing; it goes on here exactly where it was.
@@ -271,7 +278,12 @@ class Engine:
         An execution that is here already is left alone, and its `Arrival` is not ``new``. An open one of an id that
         has another open one here is `AlreadyExists`; lines that are no export are a `SerializationError`.
         """
-        return await Client(self.store, self._registry, self._clock).import_(lines)
+        return await self._client().import_(lines)
+
+    def _client(self) -> Client:
+        if self._front is None:
+            raise StoreError(_NOT_OPEN)
+        return Client(self._front, self._registry, self._clock)
 
     def _check_known(self, workflow: Any, queue: str | None) -> None:
         """Refuse a name that nobody here knows, if it is this very engine that would have to run it."""

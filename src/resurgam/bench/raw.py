@@ -23,7 +23,9 @@ VALUES (?, ?, ?, ?, 1, 1, ?, ?, 'running', ?, 1, ?)
 """
 _MOVE = "UPDATE instances SET last_seq = ?, ready = 0 WHERE execution_id = ?"
 _APPEND = "INSERT INTO events (execution_id, seq, body) VALUES (?, ?, ?)"
-_QUEUE = "INSERT INTO activities (execution_id, ref, queue, request, visible_at) VALUES (?, ?, ?, ?, ?)"
+_QUEUE = (
+    "INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at) VALUES (?, ?, ?, ?, ?, ?)"
+)
 _ANSWER = "DELETE FROM activities WHERE execution_id = ? AND ref = ?"
 
 
@@ -48,7 +50,6 @@ class RawFile:
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute(f"PRAGMA synchronous = {level}")
-        self._connection.execute("PRAGMA foreign_keys = ON")
         self._instances = 0
 
     def write(self, history: Sequence[events.Event], instances: int = 1) -> list[float]:
@@ -103,4 +104,4 @@ class RawFile:
 
 def _activity(entry: events.ActivityScheduled) -> tuple[object, ...]:
     request = ActivityRequest(ref=entry.seq, name=entry.name, queue=entry.queue, input=entry.input, entity_id="0" * 26)
-    return entry.seq, entry.queue, msgspec.json.encode(request).decode(), entry.at
+    return entry.seq, entry.queue, msgspec.json.encode(request).decode(), entry.at, entry.at

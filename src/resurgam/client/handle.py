@@ -1,9 +1,8 @@
 """What a program holds of a workflow: its ids, and the ways to talk to it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
@@ -18,7 +17,7 @@ from resurgam.core.errors import (
 )
 from resurgam.core.failure import rebuild
 from resurgam.core.retry import Duration, milliseconds
-from resurgam.core.state import InstanceState, Status
+from resurgam.core.state import ENDS, InstanceState, Status
 from resurgam.runtime.registry import Registry
 from resurgam.runtime.system import new_id
 from resurgam.store.protocol import Store
@@ -26,6 +25,10 @@ from resurgam.store.records import Closing, Delivery, Ended, Instance, Missing
 
 R = TypeVar("R")
 _ANY = codec_for(Any)
+
+_TAIL: Final = 8
+"""Entries at the end of a history among which its outcome is looked for first; late results may follow it."""
+
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
@@ -95,8 +98,17 @@ class Handle(Generic[R]):
         until = None if timeout is None else self._clock.now() + milliseconds(timeout)
         if not await self._store.wait(Closing(execution_id=instance.execution_id), until):
             raise ResultTimeout(await self._why_no_result(timeout))
-        history = await self._store.history(instance.execution_id)
-        return self._read_result(instance, history)  # type: ignore[no-any-return]  # the codec is that of R
+        return self._read_result(instance, await self._ended(instance))  # type: ignore[no-any-return]  # codec of R
+
+    async def _ended(self, instance: Instance) -> events.Event | None:
+        """Return the entry that ended an execution; it is looked for at the end first, for a history may be long."""
+        now = await self._store.get(instance.entity_id, instance.run_id)
+        last_seq = 0 if now is None or now.execution_id != instance.execution_id else now.last_seq
+        for after in (max(0, last_seq - _TAIL), 0):
+            for entry in await self._store.read(instance.execution_id, after):
+                if type(entry) in ENDS:
+                    return entry
+        return None
 
     async def signal(self, name: str, value: object = None, *, id: str | None = None) -> None:
         """Send a signal; it waits in order until the workflow listens. The same *id* twice counts once."""
@@ -183,8 +195,7 @@ class Handle(Generic[R]):
         if isinstance(answer, Ended):
             raise NotFound(f"workflow {self.entity_id!r} has ended ({answer.status}) and takes nothing more")
 
-    def _read_result(self, instance: Instance, history: Sequence[events.Event]) -> Any:
-        ended = InstanceState(history).ended
+    def _read_result(self, instance: Instance, ended: events.Event | None) -> Any:
         if isinstance(ended, events.WorkflowCompleted):
             codec = self._result
             if codec is _ANY and instance.name in self._registry.workflows:

@@ -39,7 +39,7 @@ CANCELLATIONS: Final[dict[type[events.Command], type[events.Answer]]] = {
 """What is written when the workflow's own code calls a command off."""
 
 
-class Wish(msgspec.Struct, frozen=True):
+class Wish(msgspec.Struct, gc=False, frozen=True):
     """What the code asks for next in a scope, before it has a place."""
 
     kind: type[events.Command]

@@ -22,7 +22,7 @@ from resurgam.core.location import Location
 NULL = Raw(b"null")
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Failure(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, kw_only=True):
     """An exception as it is recorded: enough to show it, and to rebuild it where its type is known."""
 
     type: str
@@ -36,7 +36,9 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     members: tuple["Failure", ...] = ()
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, tag_field="type"):
+class Event(
+    msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, tag_field="type"
+):
     """One entry of a history. Fields that a kind does not have are None."""
 
     seq: int = 0

@@ -44,6 +44,8 @@ class Location:
     @classmethod
     def parse(cls, text: str) -> "Location":
         """Read what `str` of a location printed: ``Location.parse("{2, 1.1}")``."""
+        if text[:1] == "{" and text[1:-1].isascii() and text[1:-1].isdecimal() and text[-1] == "}":
+            return cls((int(text[1:-1]),))  # by far the most are a single number
         if not _TEXT.fullmatch(text.strip()):
             raise ValueError(f"not a location: {text!r}; write it like {{2, 1.1}}")
         inner = text.strip()[1:-1].strip()
@@ -57,7 +59,11 @@ class Location:
 
     def child(self, coordinate: Coordinate) -> "Location":
         """Return the location of a direct child."""
-        return Location(*self.coordinates, coordinate)
+        _check(coordinate)
+        child = Location.__new__(Location)  # the rest has been checked when this location was made
+        child.coordinates = (*self.coordinates, coordinate)
+        child._text = None
+        return child
 
     @property
     def scope(self) -> "Location":

@@ -9,14 +9,14 @@ from resurgam.core.retry import RetryRule
 from resurgam.core.state import Status
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, gc=False, frozen=True):
     """Something that waits to be told to an instance. *id* is the store's; None for what a worker brings itself."""
 
     id: int | None
     event: Event
 
 
-class ActivityRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ActivityRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """An activity to be put on a queue. *ref* is the command that asked for it; *executor* None, as it is defined."""
 
     ref: int
@@ -29,7 +29,7 @@ class ActivityRequest(msgspec.Struct, frozen=True, kw_only=True):
     executor: Literal["thread", "process"] | None = None
 
 
-class Withdrawal(msgspec.Struct, frozen=True):
+class Withdrawal(msgspec.Struct, gc=False, frozen=True):
     """An activity that is no longer wanted.
 
     *answered*: its cancellation is in the log already, so it goes whether or not a worker has begun it. Otherwise (the
@@ -41,7 +41,7 @@ class Withdrawal(msgspec.Struct, frozen=True):
     entry: Event | None = None
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The atomic result of one advance. *diagnosis* says why a run is parked, with status ``diverged``."""
 
     events: tuple[Event, ...] = ()

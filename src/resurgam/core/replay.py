@@ -23,19 +23,19 @@ from resurgam.core.errors import CorruptHistory
 from resurgam.core.location import Coordinate, after
 
 
-class Replayed(msgspec.Struct, frozen=True):
+class Replayed(msgspec.Struct, gc=False, frozen=True):
     """The history holds this command; nothing is written."""
 
     event: events.Command
 
 
-class New(msgspec.Struct, frozen=True):
+class New(msgspec.Struct, gc=False, frozen=True):
     """The history holds nothing here; the command takes this coordinate."""
 
     coordinate: Coordinate
 
 
-class Diverged(msgspec.Struct, frozen=True):
+class Diverged(msgspec.Struct, gc=False, frozen=True):
     """The history holds another command here than the code asks for."""
 
     event: events.Command

@@ -72,7 +72,7 @@ class RetryPolicy:
         )
 
 
-class RetryRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RetryRule(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """A `RetryPolicy` as it is written down: errors are named."""
 
     max_attempts: int | None = 5

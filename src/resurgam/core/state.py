@@ -33,12 +33,13 @@ class Status(StrEnum):
 
 
 _TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.TERMINATED})
-_ENDS: Final[dict[type[events.Event], Status]] = {
+ENDS: Final[dict[type[events.Event], Status]] = {
     events.WorkflowCompleted: Status.COMPLETED,
     events.WorkflowFailed: Status.FAILED,
     events.WorkflowCancelled: Status.CANCELLED,
     events.WorkflowTerminated: Status.TERMINATED,
 }
+"""The events that decide an outcome."""
 _COMMANDS = tuple(ANSWERS)
 _ANSWERS = tuple(answer for answers in ANSWERS.values() for answer in answers)
 _LATE: Final[tuple[type[events.Event], ...]] = (
@@ -57,9 +58,9 @@ _WORKING = _stay(Status.RUNNING, *_COMMANDS, *_ANSWERS, events.ActivityRetrySche
 
 TRANSITIONS: Final[Mapping[Status | None, Mapping[type[events.Event], Status]]] = {
     None: {events.WorkflowStarted: Status.RUNNING},
-    Status.RUNNING: _WORKING | _ENDS | {events.WorkflowDiverged: Status.DIVERGED},
+    Status.RUNNING: _WORKING | ENDS | {events.WorkflowDiverged: Status.DIVERGED},
     # A parked run that code takes up again goes on as a running one; its entries say so, no event is needed.
-    Status.DIVERGED: _WORKING | _ENDS | {events.WorkflowDiverged: Status.DIVERGED},
+    Status.DIVERGED: _WORKING | ENDS | {events.WorkflowDiverged: Status.DIVERGED},
     **{status: _stay(status, *_LATE, *_OUTSIDE, events.WorkflowDeactivated) for status in _TERMINAL},
 }
 """Status before, event, status after; a pair that is not here is a corrupt history."""
@@ -158,7 +159,7 @@ def _receive(state: InstanceState, entry: events.SignalReceived) -> None:
     state.mailbox[entry.seq] = entry
 
 
-@_effect(*_ENDS)
+@_effect(*ENDS)
 def _end(state: InstanceState, entry: events.Event) -> None:
     state.ended = entry
 

@@ -63,7 +63,7 @@ class Context:
                 queue=queue,
                 input=written,
                 entity_id=_entity_id(self._started.run_id, command),
-                retry=wanted.settings.retry.rule(),
+                retry=wanted.rule,
                 timeout=None if timeout is None else milliseconds(timeout),
                 executor=wanted.settings.executor,
             )

@@ -53,6 +53,9 @@ class Activity(Generic[P, R_co]):
         self.name = name
         self.function = function
         self.settings = options
+        # Asked for at every call, so found out once.
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.rule = options.retry.rule()
         self._stands_in = False
         self.signature = None if function is None else Signature(function, f"activity {name!r}")
         self._returns = returns
@@ -61,11 +64,6 @@ class Activity(Generic[P, R_co]):
     def result(self) -> Codec[object]:
         """The codec of what the activity returns."""
         return codec_for(self._returns) if self.signature is None else self.signature.result
-
-    @property
-    def is_async(self) -> bool:
-        """Whether the function is run on the worker's loop."""
-        return inspect.iscoroutinefunction(self.function)
 
     def in_process(self, asked: Executor | None) -> bool:
         """Whether an attempt is run in a process of its own; *asked* is what the call said, if it did.
@@ -91,6 +89,7 @@ class Activity(Generic[P, R_co]):
         """Return a copy that calls *function*, with the arguments and the result of this one."""
         twin = copy(self)
         twin.function = function
+        twin.is_async = inspect.iscoroutinefunction(function)
         twin._stands_in = True
         return twin
 

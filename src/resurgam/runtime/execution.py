@@ -286,6 +286,8 @@ class Execution:
     # How an advance ends.
 
     def _new_operations(self) -> list[Operation]:
+        if not self._recorder.operations:
+            return []
         state = self._recorder.log.state
         return [
             operation
@@ -396,6 +398,8 @@ class Execution:
 
     def _wanted(self, written: Sequence[events.Event]) -> tuple[ActivityRequest, ...]:
         """Return the activities to be put on their queues: asked for in these entries, and not called off in them."""
+        if not self._recorder.requests:
+            return ()
         issued = {entry.seq for entry in written} - _called_off(written)
         return tuple(request for request in self._recorder.requests.values() if request.ref in issued)
 

@@ -47,10 +47,12 @@ class Durable(asyncio.Future[T], Generic[T]):
         self.codec = codec
         self._command = command
         self._recorder = recorder
-        self._hash = place_hash(loop.seed, str(command.location))
+        self._hash: int | None = None
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = place_hash(self._recorder.loop.seed, str(self._command.location))
         return self._hash
 
     @property

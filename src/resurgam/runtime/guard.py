@@ -27,22 +27,23 @@ class _Ticking(threading.local):
     now = False
 
 
-_ticking = _Ticking()
+ticks = _Ticking()
+"""Set by the loop around each tick, without a context manager: it is the hottest path there is."""
 
 
 @contextlib.contextmanager
 def guarded(*, on: bool = True) -> Iterator[None]:
     """Refuse (or with ``on=False`` allow again, as for logging handlers) what cannot be replayed."""
-    before = _ticking.now
-    _ticking.now = on
+    before = ticks.now
+    ticks.now = on
     try:
         yield
     finally:
-        _ticking.now = before
+        ticks.now = before
 
 
 def _refuse(event: str, args: tuple[object, ...]) -> None:
-    if _ticking.now and event in _EVENTS:
+    if ticks.now and event in _EVENTS:
         raise NotDeterministic(f"{event} in workflow code: {_INSTEAD}")
 
 

@@ -18,7 +18,6 @@ Traps of asyncio that are dealt with here, each with a test:
 """
 
 import asyncio
-import contextlib
 import sys
 from asyncio import events as asyncio_events
 from collections import deque
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, cast
 
 from resurgam.core.errors import Evicted, HistoryDiverged, NotDeterministic
 from resurgam.runtime.futures import BareFuture, Durable, WorkflowTask
-from resurgam.runtime.guard import guarded
+from resurgam.runtime.guard import ticks
 from resurgam.runtime.scope import Scope, current
 
 if TYPE_CHECKING:
@@ -103,10 +102,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         asyncio_events._set_running_loop(self)
         sys.set_asyncgen_hooks(firstiter=self._keep, finalizer=self._keep)
         self._running = True
+        ticking, ticks.now = ticks.now, True
         try:
-            with guarded():
-                self._run_ready()
+            self._run_ready()
         finally:
+            ticks.now = ticking
             self._running = False
             sys.set_asyncgen_hooks(*hooks)
             asyncio_events._set_running_loop(outer)
@@ -114,11 +114,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def _run_ready(self) -> None:
         while self._ready or self._wake_conditions():
             handle = self._ready.popleft()
-            if not handle.cancelled():
-                # The task that raised SystemExit holds it, and the execution sees it there.
-                with contextlib.suppress(SystemExit):
+            if not handle._cancelled:
+                try:  # noqa: SIM105 -- a context manager would cost more than the call
                     handle._run()
-
+                except SystemExit:
+                    pass  # the task that raised it holds it, and the execution sees it there
             if self._recorder.verdict is not None:
                 return
         if self._generators:

@@ -34,6 +34,9 @@ class Signature:
         self._skip = skip
         self._shape = inspect.signature(function)
         self._parameters = list(self._shape.parameters.values())[skip:]
+        kinds = {parameter.kind for parameter in self._parameters}
+        only_plain = kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+        self._plain = len(self._parameters) if only_plain else None
         self._arguments: dict[tuple[int, tuple[str, ...]], Codec[object]] = {}
 
     @functools.cached_property
@@ -65,11 +68,7 @@ class Signature:
 
     def encode(self, args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> Raw:
         """Return the JSON of a call's arguments, after checking them against the signature."""
-        try:
-            bound = self._shape.bind(*(None,) * self._skip, *args, **(kwargs or {}))
-        except TypeError as error:
-            raise DefinitionError(f"{self.label}: {error}; it is {self._show()}") from error
-        positional, named = bound.args[self._skip :], bound.kwargs
+        positional, named = self._bind(args, kwargs)
         codec = self._codec_of_call(len(positional), tuple(named))
         value = {"args": positional, "kwargs": named} if named else positional
         try:
@@ -77,8 +76,23 @@ class Signature:
         except SerializationError as error:
             raise SerializationError(self._name(error.path), error.reason) from error.__cause__
 
+    def _bind(self, args: Sequence[object], kwargs: Mapping[str, object] | None) -> Arguments:
+        if not kwargs and len(args) == self._plain:
+            return args, {}  # every parameter has its argument; nothing is to be sorted out
+        try:
+            bound = self._shape.bind(*(None,) * self._skip, *args, **(kwargs or {}))
+        except TypeError as error:
+            raise DefinitionError(f"{self.label}: {error}; it is {self._show()}") from error
+        return bound.args[self._skip :], bound.kwargs
+
     def decode(self, data: Raw) -> Arguments:
         """Return the arguments that `encode` wrote, which may have been another version of this function."""
+        if self._plain is not None:
+            try:
+                # By far the most calls give every parameter its argument, by position.
+                return self._codec_of_call(self._plain, ()).decode(data, ""), {}  # type: ignore[return-value]  # a tuple
+            except SerializationError:
+                pass  # what is wrong, or what else it is, is found out below
         given = msgspec.json.decode(data)
         count = len(given) if isinstance(given, list) else len(given["args"])
         named = tuple(given["kwargs"]) if isinstance(given, dict) else ()

@@ -56,7 +56,8 @@ class MemoryStore(MemoryRows):
         self._rows[instance.execution_id] = Row(instance, [started])
         self._current[started.entity_id].append(instance.execution_id)
         self._ready[instance.execution_id] = None
-        return r.Created(instance=instance)
+        claim = self._claim_at_once(self._rows[instance.execution_id], part.offer)
+        return r.Created(instance=instance, claim=claim and msgspec.structs.replace(claim, log=(started,)))
 
     async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended]:
         """Put events into inboxes."""
@@ -73,6 +74,7 @@ class MemoryStore(MemoryRows):
             self._terminate(row, part.event)
         else:
             self._put(row, part.event)
+            return r.Delivered(claim=self._claim_at_once(row, part.offer))
         return r.Delivered()
 
     def _terminate(self, row: Row, event: events.WorkflowTerminated) -> None:
@@ -151,6 +153,21 @@ class MemoryStore(MemoryRows):
         claims = [claim for row in claimable if (claim := self._claim(row)) is not None]
         self._changed()
         return claims
+
+    def _claim_at_once(self, row: Row, offer: r.Offer | None) -> r.Claim | None:
+        """Lease what was made ready to the worker that offers itself, unless older work waits in its queue."""
+        if offer is None or row.instance.queue not in offer.queues or row.leased_until is not None:
+            return None
+        fits = row.instance.status is Status.RUNNING and row.instance.dead is None and row.deliveries < REDELIVERIES
+        older = (
+            execution_id
+            for execution_id in self._ready
+            if execution_id != row.instance.execution_id
+            and self._rows[execution_id].instance.queue == row.instance.queue
+        )
+        if not fits or offer.worker in row.tried_by or next(older, None) is not None:
+            return None
+        return self._claim(row)
 
     def _claim(self, row: Row) -> r.Claim | None:
         execution_id = row.instance.execution_id

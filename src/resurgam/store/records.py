@@ -9,7 +9,7 @@ from resurgam.core.outcome import ActivityRequest, Entry, Outcome
 from resurgam.core.state import Status
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Record(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A value that crosses the seam."""
 
 
@@ -62,6 +62,16 @@ class Instance(Record, frozen=True, omit_defaults=True):
         return f"{self.created_at:015d}-{self.execution_id}"
 
 
+class Offer(Record, frozen=True):
+    """Whoever makes an instance ready would take it at once: this worker, if it is in one of these queues.
+
+    Nothing comes of it while older work waits in that queue.
+    """
+
+    worker: str
+    queues: tuple[str, ...]
+
+
 class Creation(Record, frozen=True):
     """Begin an execution. Repeating it with the same ``run_id`` changes nothing.
 
@@ -70,12 +80,14 @@ class Creation(Record, frozen=True):
 
     started: events.WorkflowStarted
     attach: bool = False
+    offer: Offer | None = None
 
 
 class Created(Record, frozen=True):
-    """The execution is there and ready to be claimed."""
+    """The execution is there and ready to be claimed, or claimed already."""
 
     instance: Instance
+    claim: "Claim | None" = None
 
 
 class Exists(Record, frozen=True):
@@ -90,10 +102,13 @@ class Delivery(Record, frozen=True):
     event: events.Event
     entity_id: str
     execution_id: str | None = None
+    offer: Offer | None = None
 
 
 class Delivered(Record, frozen=True):
-    """The event will be told to the instance."""
+    """The event will be told to the instance, by whoever holds or claims it."""
+
+    claim: "Claim | None" = None
 
 
 class Missing(Record, frozen=True):
@@ -113,12 +128,16 @@ class Revived(Record, frozen=True):
 
 
 class Claim(Record, frozen=True):
-    """An instance, leased to the worker that asked. Every later word about it names *epoch*."""
+    """An instance, leased to the worker that asked. Every later word about it names *epoch*.
+
+    *log* is its history, where the store has it at hand; otherwise it is to be read.
+    """
 
     instance: Instance
     epoch: int
     wake: int
     inbox: tuple[Entry, ...] = ()
+    log: tuple[events.Event, ...] = ()
 
 
 class Commit(Record, frozen=True):

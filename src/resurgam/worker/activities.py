@@ -5,6 +5,7 @@ import contextvars
 import logging
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from msgspec import Raw
@@ -79,6 +80,10 @@ class ActivityRunner:
             return self._failed(task, error)
         return events.ActivityCompleted(ref=request.ref, at=self._clock.now(), attempt=task.attempt, result=result)
 
+    def cancelled_from_within(self, task: ActivityTask) -> Result:
+        """Return what is to be recorded of an attempt that nobody called off, but that was cancelled all the same."""
+        return self._failed(task, RuntimeError(f"activity {task.request.name!r} was cancelled from within"))
+
     async def _run(self, task: ActivityTask) -> Raw:
         request = task.request
         if task.deliveries and not request.retry.redeliver:
@@ -87,21 +92,21 @@ class ActivityRunner:
         if activity.in_process(request.executor):
             return await self._in_process(task, activity)
         assert activity.signature is not None
-        args, kwargs = activity.signature.decode(request.input)
-        value = await self._within(request.timeout, activity.name, self._call(task, activity, args, kwargs))
-        return activity.result.check(value, f"result of activity {activity.name!r}")
-
-    def _call(self, task: ActivityTask, activity: Activity[..., Any], args: Any, kwargs: Any) -> asyncio.Future[Any]:
         assert activity.function is not None
-        context = contextvars.copy_context()
-        context.run(enter_activity, _info(task))
-        if activity.is_async:
-            coroutine: Any = activity.function(*args, **kwargs)
-            return asyncio.get_running_loop().create_task(
-                _contained(coroutine), name=f"activity {activity.name}", context=context
-            )
-        function = activity.function
-        return in_thread(lambda: context.run(function, *args, **kwargs), f"activity {activity.name}")
+        args, kwargs = activity.signature.decode(request.input)
+        enter_activity(_info(task))
+        call: Callable[[], Any] = partial(activity.function, *args, **kwargs)
+        if not activity.is_async:
+            call = partial(contextvars.copy_context().run, call)
+            value = await self._within(request.timeout, activity.name, in_thread(call, f"activity {activity.name}"))
+        elif request.timeout is None:
+            value, error = await _contained(call())
+            if error is not None:
+                raise _Failed from error
+        else:
+            beside = asyncio.get_running_loop().create_task(_contained(call()), name=f"activity {activity.name}")
+            value = await self._within(request.timeout, activity.name, beside)
+        return activity.result.check(value, f"result of activity {activity.name!r}")
 
     async def _in_process(self, task: ActivityTask, activity: Activity[..., Any]) -> Raw:
         """Have an attempt made by another process. Its time begins when there is one that is free for it.

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
+from weakref import WeakSet
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
@@ -24,9 +26,10 @@ class Hands:
         self._runner = runner
         self._leases = leases
         self._limit = limit
-        self._tasks = Tasks()
+        self._tasks = Tasks(on_end=lambda: self.on_free())  # noqa: PLW0108 -- it is set later
+        self._called_off: WeakSet[asyncio.Task[object]] = WeakSet()
         self.closed = False
-        self.on_free: Callable[[asyncio.Task[object]], None] = lambda _: None
+        self.on_free: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -38,14 +41,11 @@ class Hands:
 
     def begin(self, task: ActivityTask) -> "asyncio.Task[ActivityResult]":
         """Run an attempt and return the task that gives its result, for whoever holds the instance to commit."""
-        running = self._tasks.spawn(self._attempt(task), f"activity {task.request.name}")
-        running.add_done_callback(self.on_free)
-        return running
+        return self._tasks.spawn(self._attempt(task), task.request.name)
 
     def perform(self, task: ActivityTask) -> None:
         """Run an attempt and tell the store what came of it."""
-        running = self._tasks.spawn(self._perform(task), f"activity {task.request.name}")
-        running.add_done_callback(self.on_free)
+        self._tasks.spawn(self._perform(task), task.request.name)
 
     def hand_in_soon(self, result: ActivityResult) -> "asyncio.Task[None]":
         """Tell the store what became of an attempt, beside the caller."""
@@ -77,10 +77,20 @@ class Hands:
         this = asyncio.current_task()
         assert this is not None
         lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
-        self._leases.keep(lease, this.cancel)
-        event = await self._runner.attempt(task)
+        self._leases.keep(lease, partial(self._call_off, this))
+        try:
+            event = await self._runner.attempt(task)
+        except asyncio.CancelledError:
+            if self.closed or this in self._called_off:
+                raise
+            event = self._runner.cancelled_from_within(task)
         # The lease is kept until the result is committed or handed in; a cancelled attempt keeps it too.
         return ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=event)
+
+    def _call_off(self, attempt: "asyncio.Task[object]") -> None:
+        """Cancel an attempt that is no longer wanted; one that its own code cancels has failed."""
+        self._called_off.add(attempt)
+        attempt.cancel()
 
     async def _perform(self, task: ActivityTask) -> None:
         lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)

@@ -101,7 +101,7 @@ class InstanceRunner:
                 return cached
             await self._close(cached)
         workflow = self._registry.workflows.find(instance.name)
-        return Execution(workflow, await self._store.read(instance.execution_id))
+        return Execution(workflow, turn.claim.log or await self._store.read(instance.execution_id))
 
     async def _advance(self, turn: Turn, execution: Execution) -> bool:
         """Advance once and commit; whether the instance is still in hand."""

@@ -1,16 +1,17 @@
 """Claim, run, commit, for as long as the engine is open."""
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.runtime import system
 from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
-from resurgam.store.records import Release, Work
+from resurgam.store.records import Claim, Offer, Release, Work
 from resurgam.worker.activities import ActivityRunner
 from resurgam.worker.hands import Hands
 from resurgam.worker.instances import InstanceRunner
@@ -30,7 +31,7 @@ class WorkerOptions:
     queues: tuple[str, ...] = ("default",)
     lease: int = 10_000
     grace: float = 10.0
-    max_activities: int = 100
+    max_activities: int = 1000
     max_instances: int = 100
     cache_size: int = 1000
     tick_limit: float = 10.0
@@ -55,7 +56,7 @@ class Worker:
         self._clock = clock
         self._options = options
         self._tasks = Tasks()
-        self._turns = Tasks()
+        self._turns = Tasks(on_end=self._free)
         self._leases = Leases(store, clock, self._tasks, length=options.lease)
         runner = ActivityRunner(registry, clock, chance=system.chance)
         self._hands = Hands(store, clock, runner, leases=self._leases, limit=options.max_activities)
@@ -71,6 +72,7 @@ class Worker:
         self._freed = asyncio.Event()
         self._instances.on_wait = self._nudge
         self.progress = 0
+        self._reserved = 0
         self._stopping = False
         self._resting = False
         self._short = False
@@ -132,6 +134,23 @@ class Worker:
         for waiter in (waiting, freed):
             waiter.cancel()
 
+    @contextlib.contextmanager
+    def reserve(self, turns: int) -> Iterator[Offer | None]:
+        """Keep free hands for instances that may be claimed within the ``with``; None if there are not as many."""
+        if self._stopping or self._free_turns() < turns:
+            yield None
+            return
+        self._reserved += turns
+        try:
+            yield Offer(worker=self._options.name, queues=self._options.queues)
+        finally:
+            self._reserved -= turns
+
+    def begin(self, claim: Claim) -> None:
+        """Advance a claimed instance."""
+        self.progress += 1
+        self._turns.spawn(self._instances.serve(claim), claim.instance.entity_id)
+
     async def _claim(self) -> bool:
         """Claim as much as there are free hands for; whether there was anything."""
         options = self._options
@@ -139,9 +158,7 @@ class Worker:
         self._freed.clear()
         if free := self._free_turns():
             for claim in await self._store.claim(options.name, options.queues, free):
-                self.progress += 1
-                turn = self._turns.spawn(self._instances.serve(claim), f"workflow {claim.instance.entity_id}")
-                turn.add_done_callback(self._free)
+                self.begin(claim)
         if free := self._hands.free:
             for task in await self._store.claim_activities(options.name, options.queues, free):
                 self.progress += 1
@@ -149,9 +166,9 @@ class Worker:
         return self.progress > before
 
     def _free_turns(self) -> int:
-        return max(0, self._options.max_instances - len(self._turns) + self._instances.waiting)
+        return max(0, self._options.max_instances - len(self._turns) - self._reserved + self._instances.waiting)
 
-    def _free(self, _: asyncio.Task[Any]) -> None:
+    def _free(self) -> None:
         self.progress += 1
         self._nudge()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from resurgam.core.clock import Clock
@@ -36,8 +36,9 @@ _STUBBORN: Final = 1.0
 class Tasks:
     """Tasks that run until they are done, or are cancelled together."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, on_end: Callable[[], object] = lambda: None) -> None:
         self._running: set[asyncio.Task[Any]] = set()
+        self._on_end = on_end
 
     def __len__(self) -> int:
         return len(self._running)
@@ -63,5 +64,6 @@ class Tasks:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
+        self._on_end()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("a part of the worker (%s) failed", task.get_name(), exc_info=error)

@@ -30,7 +30,7 @@ from resurgam.worker.tasks import PAUSE_AFTER_ERROR, pause
 logger = logging.getLogger("resurgam.worker")
 
 
-@dataclass
+@dataclass(slots=True)
 class Turn:
     """An instance from its claim until its lease is released."""
 
@@ -130,6 +130,8 @@ class Committer:
             return False
         for withdrawal in outcome.withdrawals:
             if withdrawal.answered:
+                # No longer waited for, even if it does not stop when it is called off.
+                turn.attempts.pop(withdrawal.ref, None)
                 self.leases.revoke(commit.execution_id, withdrawal.ref)
         for entry in outcome.events:
             result = turn.results.pop(entry.ref or 0, None)
@@ -150,8 +152,9 @@ class Committer:
 
     def _ended(self, turn: Turn, ref: int, attempt: "asyncio.Task[ActivityResult]") -> None:
         """Take in the result of an attempt; one that is to be repeated is the store's to schedule."""
-        del turn.attempts[ref]
-        if not attempt.cancelled():  # called off by the workflow, or its lease is lost
+        wanted = turn.attempts.pop(ref, None) is attempt
+        # Neither called off by the workflow, nor its lease lost, nor failed in a way that only its lease can tell.
+        if wanted and not attempt.cancelled() and attempt.exception() is None:
             result = attempt.result()
             if turn.over:
                 self.hands.hand_in_soon(result)

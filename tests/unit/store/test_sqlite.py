@@ -257,11 +257,13 @@ def _env() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(["src", *sys.path])}
 
 
-def test_what_dead_owners_left_behind_is_swept_by_the_next(tmp_path):
+def test_what_a_dead_owner_left_behind_is_found_by_the_others_and_buried(tmp_path):
     alive = Owner(tmp_path / "a.db", "alive/one")
     (tmp_path / "a.db-owners" / "killed").touch()
 
     next_one = Owner(tmp_path / "a.db", "next")
+    assert next_one.dead() == ["killed"]
+    next_one.bury("killed")
 
     assert sorted(path.name for path in (tmp_path / "a.db-owners").iterdir()) == ["alive%2Fone", "next"]
     next_one.close()

@@ -23,7 +23,6 @@ class Owner:
         self._folder = database.with_name(database.name + "-owners")
         self._path = self._file_of(name)
         self._file = self._open()
-        self._sweep()
 
     def _file_of(self, name: str) -> Path:
         return self._folder / quote(name, safe="")
@@ -43,31 +42,32 @@ class Owner:
                 unnamed.rename(self._path)
                 return file
 
-    def _sweep(self) -> None:
-        """Remove what owners left behind that were killed without holding anything."""
-        for path in self._folder.iterdir():
-            if not path.name.startswith(_UNNAMED):
-                self.is_dead(unquote(path.name))
+    def dead(self) -> list[str]:
+        """Return the owners whose lock can be taken; each is to be buried when its leases have been ended."""
+        names = [unquote(path.name) for path in self._folder.iterdir() if not path.name.startswith(_UNNAMED)]
+        return [name for name in names if self.is_dead(name)]
 
     def is_dead(self, name: str) -> bool:
-        """Whether another owner's lock can be taken; then its file is removed."""
+        """Whether another owner's lock can be taken."""
         if name == self.name:
             return False
-        path = self._file_of(name)
         try:
-            file = os.open(path, os.O_RDWR)
+            file = os.open(self._file_of(name), os.O_RDWR)
         except FileNotFoundError:
-            return True  # it has closed, or somebody else has found it dead
+            return True  # it has closed, or somebody else has buried it
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         else:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
             return True
         finally:
             os.close(file)
+
+    def bury(self, name: str) -> None:
+        """Remove what a dead owner has left behind."""
+        with contextlib.suppress(FileNotFoundError):
+            self._file_of(name).unlink()
 
     def close(self) -> None:
         """Give the lock up, and leave nothing behind."""

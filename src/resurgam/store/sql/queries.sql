@@ -70,6 +70,16 @@ SELECT * FROM instances WHERE place IN (
         ORDER BY place LIMIT :limit)
 ) ORDER BY place LIMIT :limit;
 
+-- claimable_at_once: An instance, if a worker may have it and nothing older waits in its queue.
+SELECT * FROM instances AS i
+WHERE execution_id = :execution_id AND leased_until IS NULL AND dead IS NULL AND status = 'running'
+  AND queue IN (SELECT value FROM json_each(:queues))
+  AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
+  AND NOT EXISTS (
+      SELECT 1 FROM instances AS older
+      WHERE older.queue = i.queue AND older.ready AND older.leased_until IS NULL AND older.dead IS NULL
+        AND older.place <> i.place);
+
 -- lease_instance: A lease with a new epoch.
 UPDATE instances
 SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1, ready = 0
@@ -114,7 +124,8 @@ UPDATE instances SET dead = NULL, deliveries = 0, ready = 1
 WHERE execution_id = :execution_id AND (dead IS NOT NULL OR parked IS NOT NULL);
 
 -- revive_activities: The same for activities of it that were put aside.
-UPDATE activities SET dead = NULL, deliveries = 0 WHERE execution_id = :execution_id AND dead IS NOT NULL;
+UPDATE activities SET dead = NULL, deliveries = 0, available_at = visible_at
+WHERE execution_id = :execution_id AND dead IS NOT NULL;
 
 -- extend_instance: A lease that runs on.
 UPDATE instances SET leased_until = :until
@@ -124,41 +135,30 @@ WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NU
 INSERT OR IGNORE INTO tried (execution_id, worker) VALUES (:execution_id, :worker);
 
 -- schedule_activity: An activity to be run from a moment on, by whoever claims it or by its first owner.
-INSERT INTO activities (execution_id, ref, queue, request, visible_at, attempt, epoch, deliveries, lease_owner,
-                        leased_until)
-VALUES (:execution_id, :ref, :queue, :request, :visible_at, :attempt, :epoch, :deliveries, :owner, :until);
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, epoch, deliveries,
+                        lease_owner)
+VALUES (:execution_id, :ref, :queue, :request, :visible_at, :available_at, :attempt, :epoch, :deliveries, :owner);
 
 -- withdraw_activity: An activity that is no longer wanted; one that somebody has begun only if it is answered.
 DELETE FROM activities
-WHERE execution_id = :execution_id AND ref = :ref AND (:answered OR leased_until IS NULL) RETURNING ref;
+WHERE execution_id = :execution_id AND ref = :ref AND (:answered OR lease_owner IS NULL) RETURNING ref;
 
 -- claimable_activities: Activities of a queue whose time has come, or whose lease has run out.
 SELECT a.*, i.entity_id FROM activities AS a JOIN instances AS i USING (execution_id)
-WHERE a.place IN (
-    SELECT * FROM (
-        SELECT place FROM activities
-        WHERE queue = :queue AND leased_until IS NULL AND dead IS NULL AND visible_at <= :now
-        ORDER BY visible_at, place LIMIT :limit)
-    UNION
-    SELECT * FROM (
-        SELECT place FROM activities WHERE leased_until <= :now AND dead IS NULL AND queue = :queue
-        ORDER BY leased_until LIMIT :limit)
-) ORDER BY a.place LIMIT :limit;
+WHERE a.queue = :queue AND a.available_at <= :now
+ORDER BY a.available_at, a.execution_id, a.ref LIMIT :limit;
 
 -- queues_with_work: The queues in which something waits to be claimed.
 SELECT value AS queue FROM json_each(:queues) AS queues
-WHERE EXISTS (
-    SELECT 1 FROM activities
-    WHERE queue = queues.value AND leased_until IS NULL AND dead IS NULL AND visible_at <= :now)
-OR EXISTS (SELECT 1 FROM activities WHERE leased_until <= :now AND dead IS NULL AND queue = queues.value);
+WHERE EXISTS (SELECT 1 FROM activities WHERE queue = queues.value AND available_at <= :now);
 
 -- lease_activity: A lease with a new epoch.
 UPDATE activities
-SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1
-WHERE place = :place;
+SET epoch = epoch + 1, lease_owner = :owner, available_at = :until, deliveries = deliveries + 1
+WHERE execution_id = :execution_id AND ref = :ref;
 
 -- bury_activity: An activity that is no longer handed out.
-UPDATE activities SET dead = :dead, leased_until = NULL, lease_owner = NULL
+UPDATE activities SET dead = :dead, available_at = NULL, lease_owner = NULL
 WHERE execution_id = :execution_id AND ref = :ref;
 
 -- activity: One activity.
@@ -168,10 +168,10 @@ SELECT * FROM activities WHERE execution_id = :execution_id AND ref = :ref;
 DELETE FROM activities WHERE execution_id = :execution_id AND ref = :ref;
 
 -- extend_activity: A lease that runs on.
-UPDATE activities SET leased_until = :until WHERE execution_id = :execution_id AND ref = :ref;
+UPDATE activities SET available_at = :until WHERE execution_id = :execution_id AND ref = :ref;
 
 -- release_activity: The end of a lease without an answer.
-UPDATE activities SET leased_until = NULL, lease_owner = NULL, deliveries = max(0, deliveries - :undelivered)
+UPDATE activities SET available_at = visible_at, lease_owner = NULL, deliveries = max(0, deliveries - :undelivered)
 WHERE execution_id = :execution_id AND ref = :ref;
 
 -- purge_instance: Every trace of an execution.
@@ -186,8 +186,8 @@ DELETE FROM inbox WHERE execution_id = :execution_id;
 -- purge_activities: The same for its activities.
 DELETE FROM activities WHERE execution_id = :execution_id;
 
--- activities_of: The activities of an execution that are not answered, in their order.
-SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY place;
+-- activities_of: The activities of an execution.
+SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY ref;
 
 -- adopt_instance: An execution that comes from another store.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
@@ -197,8 +197,9 @@ VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :na
         (SELECT coalesce(max(place), 0) + 1 FROM instances));
 
 -- adopt_activity: An activity that comes with it; nobody holds it here.
-INSERT INTO activities (execution_id, ref, queue, request, visible_at, attempt, deliveries, dead)
-VALUES (:execution_id, :ref, :queue, :request, :visible_at, :attempt, :deliveries, :dead);
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead)
+VALUES (:execution_id, :ref, :queue, :request, :visible_at, iif(:dead IS NULL, :visible_at, NULL), :attempt,
+        :deliveries, :dead);
 
 -- move_to_end: An execution takes the place after all others.
 UPDATE instances SET place = (SELECT max(place) + 1 FROM instances) WHERE execution_id = :execution_id;
@@ -214,10 +215,9 @@ sleeping (queue) AS (
     FROM sleeping WHERE sleeping.queue IS NOT NULL
 ),
 waiting (queue) AS (
-    SELECT min(queue) FROM activities WHERE leased_until IS NULL AND dead IS NULL
+    SELECT min(queue) FROM activities
     UNION ALL
-    SELECT (SELECT min(a.queue) FROM activities AS a
-            WHERE a.queue > waiting.queue AND leased_until IS NULL AND dead IS NULL)
+    SELECT (SELECT min(a.queue) FROM activities AS a WHERE a.queue > waiting.queue)
     FROM waiting WHERE waiting.queue IS NOT NULL
 )
 SELECT min(moment) AS moment FROM (
@@ -227,23 +227,15 @@ SELECT min(moment) AS moment FROM (
     UNION ALL
     SELECT min(leased_until) FROM instances WHERE leased_until > :now
     UNION ALL
-    SELECT (SELECT min(visible_at) FROM activities AS a
-            WHERE a.queue = waiting.queue AND visible_at > :now AND leased_until IS NULL AND dead IS NULL)
+    SELECT (SELECT min(available_at) FROM activities AS a WHERE a.queue = waiting.queue AND available_at > :now)
     FROM waiting
-    UNION ALL
-    SELECT min(leased_until) FROM activities WHERE leased_until > :now
 );
-
--- owners: Who holds leases.
-SELECT lease_owner FROM instances WHERE leased_until IS NOT NULL
-UNION
-SELECT lease_owner FROM activities WHERE leased_until IS NOT NULL;
 
 -- end_instance_leases: The leases of an owner that is dead end at once.
 UPDATE instances SET leased_until = :now WHERE lease_owner = :owner AND leased_until > :now;
 
 -- end_activity_leases: The same for activities.
-UPDATE activities SET leased_until = :now WHERE lease_owner = :owner AND leased_until > :now;
+UPDATE activities SET available_at = :now WHERE lease_owner = :owner AND available_at > :now;
 
 -- listed_instances: A page of instances, newest first.
 SELECT * FROM instances
@@ -257,7 +249,7 @@ WHERE (:status IS NULL OR status = :status) AND (:name IS NULL OR name = :name)
 ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 
 -- troubles: What is wrong with the activities of an instance.
-SELECT dead FROM activities WHERE execution_id = :execution_id AND dead IS NOT NULL ORDER BY place;
+SELECT dead FROM activities WHERE execution_id = :execution_id AND dead IS NOT NULL ORDER BY ref;
 
 -- count_statuses: Instances by status.
 SELECT status, count(*) AS number FROM instances GROUP BY status;
@@ -267,8 +259,8 @@ SELECT queue, sum(dead IS NULL AND leased_until IS NULL AND (ready OR coalesce(w
 FROM instances GROUP BY queue;
 
 -- count_activities: Activities of each queue, waiting and claimed.
-SELECT queue, sum(leased_until IS NULL AND dead IS NULL) AS waiting,
-       sum(leased_until IS NOT NULL AND dead IS NULL) AS claimed, sum(dead IS NOT NULL) AS dead
+SELECT queue, sum(lease_owner IS NULL AND dead IS NULL) AS waiting, sum(lease_owner IS NOT NULL) AS claimed,
+       sum(dead IS NOT NULL) AS dead
 FROM activities GROUP BY queue;
 
 -- count_dead: Instances that are no longer handed out.

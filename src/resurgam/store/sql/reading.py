@@ -40,14 +40,7 @@ class Reading:
 
     def events(self, execution_id: str, after: int) -> Sequence[events.Event]:
         """Return the log of an execution beyond a point."""
-        found = []
-        for row in self._session.all("events_after", execution_id=execution_id, after=after):
-            try:
-                found.append(decode_event(row["body"]))
-            except ValueError as error:
-                seq = after + len(found) + 1
-                raise CorruptHistory(f"entry {seq} of execution {execution_id} cannot be read: {error}") from error
-        return found
+        return log_of(self._session.all("events_after", execution_id=execution_id, after=after), execution_id, after)
 
     def stats(self) -> r.Stats:
         """Return the counts."""
@@ -90,13 +83,20 @@ class Reading:
         moment: int | None = row["moment"]
         return moment
 
-    def owners(self) -> Sequence[str]:
-        """Return who holds leases."""
-        return [row["lease_owner"] for row in self._session.all("owners")]
-
     def _seen(self, row: Row) -> r.Instance:
         dead = self._session.all("troubles", execution_id=row["execution_id"])
         return instance_of(row, tuple(trouble["dead"] for trouble in dead))
+
+
+def log_of(rows: Sequence[Row], execution_id: str, after: int) -> Sequence[events.Event]:
+    """Return the entries that rows hold."""
+    found: list[events.Event] = []
+    try:
+        found.extend(decode_event(row["body"]) for row in rows)
+    except ValueError as error:
+        seq = after + len(found) + 1
+        raise CorruptHistory(f"entry {seq} of execution {execution_id} cannot be read: {error}") from error
+    return found
 
 
 def _has_come(watch: r.Closing | r.News, row: Row | None) -> bool:

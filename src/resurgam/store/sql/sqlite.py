@@ -227,14 +227,14 @@ class Writer(Generic[W]):
         self._busy = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="resurgam-writer")
 
-    async def write(self, work: Callable[[W], T]) -> T:
+    def write(self, work: Callable[[W], T]) -> asyncio.Future[T]:
         """Do a piece of work in a transaction, together with whatever else is waiting."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         self._waiting.append((work, done))
         if not self._busy and len(self._waiting) == 1:
             loop.call_soon(self._flush)
-        return await done
+        return done
 
     def close(self) -> None:
         """Wait for the thread to be done."""

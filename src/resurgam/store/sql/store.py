@@ -14,7 +14,7 @@ from resurgam.core.errors import StoreError
 from resurgam.store import records as r
 from resurgam.store.sql.moving import Moving
 from resurgam.store.sql.owner import Owner
-from resurgam.store.sql.reading import Reading
+from resurgam.store.sql.reading import Reading, log_of
 from resurgam.store.sql.sqlite import Database, Session, Writer
 from resurgam.store.sql.transactions import Transactions
 from resurgam.store.waiting import Waiting
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _POLL: Final = 0.01
 """Seconds between looks at whether another process has written: the one poll, a read of a number in shared memory."""
 
-_ROLL_CALL: Final = 50
+_ROLL_CALL: Final = 10
 """Looks between two roll calls of the owners: an idle worker, too, must hear that another is dead."""
 
 
@@ -83,7 +83,9 @@ class SqliteStore:
 
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
         """Apply outcomes."""
-        return await self._each(parts, lambda t, part: t.commit(part))
+        self._check_open()
+        # Without a detour: this is the hottest path there is.
+        return await self._writer.write(lambda transactions: [transactions.commit(part) for part in parts])
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
         """Renew leases."""
@@ -104,7 +106,9 @@ class SqliteStore:
 
     async def read(self, execution_id: str, after: int = 0) -> Sequence[events.Event]:
         """Return the log beyond *after*."""
-        return self._look(lambda reading: reading.events(execution_id, after))
+        self._check_open()
+        rows = self._database.glance("events_after", execution_id=execution_id, after=after)
+        return log_of(rows, execution_id, after)
 
     async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
         """Return True once what is watched for is there."""
@@ -199,9 +203,9 @@ class SqliteStore:
 
     async def _bury_the_dead(self) -> None:
         """End the leases of owners whose process is gone."""
-        for owner in self._look(lambda reading: reading.owners()):
-            if self._owner.is_dead(owner):
-                await self._write(lambda transactions, owner=owner: transactions.end_leases_of(owner))  # type: ignore[misc]
+        for owner in self._owner.dead():
+            await self._write(lambda transactions, owner=owner: transactions.end_leases_of(owner))  # type: ignore[misc]
+            self._owner.bury(owner)
 
     async def _watch_others(self) -> None:
         """Look every few milliseconds whether another connection has written, and tell the waiters."""

@@ -94,8 +94,11 @@ class Transactions:
             tags=msgspec.json.encode(instance.tags).decode(),
         )
         self._append(instance.execution_id, (started,))
-        self.changes.work = True
-        return r.Created(instance=instance)
+        claim = self._claim_at_once(instance.execution_id, part.offer)
+        if claim is None:
+            self.changes.work = True
+            return r.Created(instance=instance)
+        return r.Created(instance=instance, claim=msgspec.structs.replace(claim, log=(started,)))
 
     def deliver(self, part: r.Delivery) -> r.Delivered | r.Missing | r.Ended:
         """Put an event into an inbox."""
@@ -112,6 +115,7 @@ class Transactions:
             self._terminate(rows[0], part.event)
         else:
             self._put(rows[0]["execution_id"], part.event)
+            return r.Delivered(claim=self._claim_at_once(rows[0]["execution_id"], part.offer))
         return r.Delivered()
 
     def _terminate(self, row: Row, event: events.WorkflowTerminated) -> None:
@@ -139,7 +143,18 @@ class Transactions:
 
     def claim(self, worker: str, queues: Sequence[str], limit: int) -> list[r.Claim]:
         """Lease instances that are ready, due, or left behind."""
-        rows = claimable_instances(self._session, worker, queues, limit, self._now)
+        return self._claim(claimable_instances(self._session, worker, queues, limit, self._now))
+
+    def _claim_at_once(self, execution_id: str, offer: r.Offer | None) -> r.Claim | None:
+        """Lease what was made ready to the worker that offers itself, unless older work waits in its queue."""
+        if offer is None:
+            return None
+        rows = self._session.all(
+            "claimable_at_once", execution_id=execution_id, worker=offer.worker, queues=_json(list(offer.queues))
+        )
+        return next(iter(self._claim(rows)), None)
+
+    def _claim(self, rows: Sequence[Row]) -> list[r.Claim]:
         claimed = [row for row in rows if not self._is_dead(row)]
         if not claimed:
             return []
@@ -307,7 +322,7 @@ class Transactions:
             dead = f"{what} was handed out {row['deliveries']} times without an answer"
             self._session.do("bury_activity", execution_id=execution_id, ref=ref, dead=dead)
             return None
-        self._session.do("lease_activity", place=row["place"], owner=self._owner, until=self._until)
+        self._session.do("lease_activity", execution_id=execution_id, ref=ref, owner=self._owner, until=self._until)
         self.changes.due(self._until)
         return r.ActivityTask(
             execution_id=execution_id,
@@ -330,6 +345,7 @@ class Transactions:
                 **{key: held[key] for key in ("execution_id", "ref", "queue", "request", "epoch")},
                 **_NOT_LEASED,
                 "visible_at": part.event.next_at,
+                "available_at": part.event.next_at,
                 "attempt": held["attempt"] + 1,
             }
             self.changes.due(part.event.next_at)
@@ -361,16 +377,17 @@ class Transactions:
         self._session.many("append_event", rows)
 
     def _activity(self, execution_id: str, request: ActivityRequest, *, leased: bool) -> dict[str, object]:
-        lease = {"epoch": 1, "deliveries": 1, "owner": self._owner, "until": self._until} if leased else _NOT_LEASED
         return {
             "execution_id": execution_id,
             "ref": request.ref,
             "queue": request.queue,
             "request": _encoder.encode(request).decode(),
             "visible_at": self._now,
+            "available_at": self._until if leased else self._now,
             "attempt": 1,
-            "epoch": 0,
-            **lease,
+            "epoch": int(leased),
+            "deliveries": int(leased),
+            "owner": self._owner if leased else None,
         }
 
     def _put(self, execution_id: str, event: events.Event) -> None:
@@ -388,7 +405,7 @@ class Transactions:
         rows = self._session.all("activity", execution_id=lease.execution_id, ref=lease.ref)
         if not rows:
             return r.Refused(reason="the activity is answered or withdrawn")
-        if rows[0]["epoch"] != lease.epoch or rows[0]["leased_until"] is None:
+        if rows[0]["epoch"] != lease.epoch or rows[0]["lease_owner"] is None:
             return r.Refused(reason="the lease of the activity is lost")
         return rows[0]
 
@@ -403,7 +420,7 @@ _requests = msgspec.json.Decoder(ActivityRequest)
 _encoder = msgspec.json.Encoder()
 _tags = msgspec.json.Decoder(dict[str, str])
 _FINAL: Final = (events.ActivityCompleted, events.ActivityFailed)
-_NOT_LEASED: Final[dict[str, object]] = {"deliveries": 0, "owner": None, "until": None}
+_NOT_LEASED: Final[dict[str, object]] = {"deliveries": 0, "owner": None}
 
 
 def claimable_instances(session: Session, worker: str, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
@@ -419,7 +436,11 @@ def claimable_instances(session: Session, worker: str, queues: Sequence[str], li
 def claimable_activities(session: Session, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
     """Return activities that may be claimed, those first whose time came first."""
     found = [row for queue in queues for row in session.all("claimable_activities", queue=queue, limit=limit, now=now)]
-    return found if len(queues) == 1 else sorted(found, key=_place)[:limit]
+    return found if len(queues) == 1 else sorted(found, key=_turn)[:limit]
+
+
+def _turn(row: Row) -> tuple[int, str, int]:
+    return row["available_at"], row["execution_id"], row["ref"]
 
 
 def _place(row: Row) -> int:

@@ -67,16 +67,14 @@ CREATE TABLE activities (
     ref          INTEGER NOT NULL,              -- the command that asked for it
     queue        TEXT NOT NULL,
     request      TEXT NOT NULL,                 -- what to run, as one JSON object
-    visible_at   INTEGER NOT NULL,
+    visible_at   INTEGER NOT NULL,              -- when it may be begun
+    available_at INTEGER,                       -- when it may be claimed: then, or when its lease runs out; never if dead
     attempt      INTEGER NOT NULL DEFAULT 1,
     epoch        INTEGER NOT NULL DEFAULT 0,
     lease_owner  TEXT,
-    leased_until INTEGER,
     deliveries   INTEGER NOT NULL DEFAULT 0,    -- of this attempt, without an answer
     dead         TEXT,
-    place        INTEGER PRIMARY KEY AUTOINCREMENT
-) STRICT;
+    PRIMARY KEY (execution_id, ref)
+) STRICT, WITHOUT ROWID;
 
-CREATE UNIQUE INDEX activities_command ON activities (execution_id, ref);
-CREATE INDEX activities_queued ON activities (queue, visible_at, place) WHERE leased_until IS NULL AND dead IS NULL;
-CREATE INDEX activities_leased ON activities (leased_until) WHERE leased_until IS NOT NULL;
+CREATE INDEX activities_available ON activities (queue, available_at);
