@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -160,13 +161,51 @@ async def test_a_database_that_somebody_else_holds_is_an_error_that_passes(tmp_p
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    with pytest.raises(StoreError, match=r"database is locked: another program holds the database"):
-        await store.purge(["x"])
+    with pytest.raises(StoreError, match=r"a.db: database is locked: another program holds the database; end its"):
+        await asyncio.wait_for(store.purge(["x"]), 3)
     other.execute("ROLLBACK")
 
     assert len(await store.purge(["x"])) == 1
     other.close()
     await store.close()
+
+
+async def test_a_database_that_somebody_else_holds_does_not_hold_the_loop(tmp_path):
+    """Were it held, the other's transaction, which this loop ends, would outlast the writer's patience."""
+    store = opened(tmp_path / "a.db")
+    other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    writing = asyncio.ensure_future(store.purge(["x"]))
+    while store._writer._running is None:
+        await asyncio.sleep(0)
+    seen = await store.stats(), store._database.version()
+    assert not writing.done()
+    other.execute("ROLLBACK")
+
+    assert len(await writing) == 1
+    assert (await store.stats(), store._database.version()) == seen
+    other.close()
+    await store.close()
+
+
+async def test_a_store_closes_when_what_waits_is_written_and_does_not_hold_the_loop(tmp_path):
+    store = opened(tmp_path / "a.db")
+    other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    early = asyncio.ensure_future(store.purge(["x"]))
+    while store._writer._running is None:
+        await asyncio.sleep(0)
+    late = [asyncio.ensure_future(store.purge(["x"])) for _ in range(3)]
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0)
+    other.execute("ROLLBACK")
+
+    await closing
+    assert [len(answers) for answers in await asyncio.gather(early, *late)] == [1] * 4
+    other.close()
 
 
 async def test_a_full_disk_is_named_and_work_goes_on_when_there_is_room(tmp_path):
@@ -197,7 +236,7 @@ async def test_pieces_of_work_that_wait_together_share_a_transaction(tmp_path):
     assert begun.count("BEGIN IMMEDIATE") == 1
     assert begun.count("COMMIT") == 1
     assert len(told) == 1
-    writer.close()
+    await writer.close()
     database.close()
 
 
@@ -216,7 +255,44 @@ async def test_a_piece_of_work_that_fails_does_not_take_the_others_with_it(tmp_p
     assert (answers[0], answers[2]) == (1, 2)
     assert isinstance(answers[1], ZeroDivisionError)
     assert len(told) == 2
-    writer.close()
+    await writer.close()
+    database.close()
+
+
+async def test_a_group_that_is_taken_apart_while_somebody_else_writes_does_not_hold_the_loop(tmp_path):
+    """The other begins at the very moment at which the group has failed."""
+    database = Database(tmp_path / "a.db")
+    other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    writer = Writer(database, lambda session: session, lambda session: None)
+
+    tries: list[object] = []
+
+    def bad(session: object) -> None:
+        tries.append(session)
+        if len(tries) == 1:
+            asyncio.get_running_loop().call_soon(other.execute, "ROLLBACK")
+            database._writing.execute("ROLLBACK")
+            other.execute("BEGIN IMMEDIATE")
+        raise ZeroDivisionError
+
+    [good, failed] = await asyncio.gather(writer.write(lambda session: 1), writer.write(bad), return_exceptions=True)
+
+    assert good == 1
+    assert isinstance(failed, ZeroDivisionError)
+    other.close()
+    await writer.close()
+    database.close()
+
+
+def test_no_thread_uses_the_connection_in_which_another_writes(tmp_path):
+    """It would hide the other's errors: SQLite keeps the last one by connection."""
+    database = Database(tmp_path / "a.db")
+    with ThreadPoolExecutor(1) as thread:
+        with database.transaction():
+            asked = thread.submit(database.version)
+            with pytest.raises(TimeoutError):
+                asked.result(0.02)
+        assert asked.result(5) == database.version()
     database.close()
 
 

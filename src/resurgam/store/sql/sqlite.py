@@ -2,12 +2,14 @@
 
 Writes are grouped: whatever is waiting at one turn of the loop goes into one transaction. It is written where it stands:
 every statement in a thread would have to win Python's lock back from the loop, which costs more than the disk does.
-Only if another process is writing at that moment is the group handed to a thread, which waits for its turn.
+Only if another process is writing at that moment, or the group must be taken apart, is it handed to a thread, which waits
+for its turn.
 """
 
 import asyncio
 import contextlib
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -72,6 +74,8 @@ class Database:
     def __init__(self, path: Path, *, synchronous: str = "FULL") -> None:
         self.path = path
         self.synchronous = synchronous
+        # SQLite keeps the last error by connection: what one thread does in between would hide the other's.
+        self._one_thread = threading.Lock()
         try:
             self._writing = _patiently(lambda: self._connect(synchronous))
             _migrate(self._writing, path)
@@ -92,34 +96,29 @@ class Database:
         return connection
 
     @contextlib.contextmanager
-    def transaction(self, patience: float) -> Iterator[Session]:
-        """Write in one transaction; `Locked` if others have been writing for longer than *patience* seconds."""
-        try:
-            self._begin(patience)
+    def transaction(self) -> Iterator[Session]:
+        """Write in one transaction; `Locked` if somebody else is writing."""
+        with self._one_thread:
             try:
-                yield self.writer
-                self._writing.execute("COMMIT")
-            except BaseException:
-                if self._writing.in_transaction:
-                    self._writing.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            raise self.explain(error) from error
-
-    def _begin(self, patience: float) -> None:
-        """Take the right to write. SQLite's own way of waiting would hold the loop, so it is done here."""
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                self._writing.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error):
+                self._begin()
+                try:
+                    yield self.writer
+                    self._writing.execute("COMMIT")
+                except BaseException:
+                    if self._writing.in_transaction:
+                        self._writing.execute("ROLLBACK")
                     raise
-                if time.monotonic() >= deadline:
-                    raise Locked(str(self.explain(error))) from error
-                time.sleep(_PATIENT_MOMENT)
-            else:
-                return
+            except sqlite3.Error as error:
+                raise self.explain(error) from error
+
+    def _begin(self) -> None:
+        """Take the right to write, or leave it: SQLite's own way of waiting would hold the loop."""
+        try:
+            self._writing.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise Locked(str(self.explain(error))) from error
+            raise
 
     def glance(self, query: str, **parameters: object) -> Sequence[Row]:
         """Run one statement that only looks."""
@@ -141,7 +140,8 @@ class Database:
 
     def version(self) -> int:
         """Return a number that changes when another connection has written: one that is not this store's own."""
-        [number] = self._writing.execute("PRAGMA data_version").fetchone()
+        with self._one_thread:
+            [number] = self._writing.execute("PRAGMA data_version").fetchone()
         return int(number)
 
     def level(self) -> str:
@@ -224,7 +224,7 @@ class Writer(Generic[W]):
         self._begin = begin
         self._changed = changed
         self._waiting: list[_Piece[W]] = []
-        self._busy = False
+        self._running: asyncio.Future[_Answers[W]] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="resurgam-writer")
 
     def write(self, work: Callable[[W], T]) -> asyncio.Future[T]:
@@ -232,49 +232,68 @@ class Writer(Generic[W]):
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         self._waiting.append((work, done))
-        if not self._busy and len(self._waiting) == 1:
+        if self._running is None and len(self._waiting) == 1:
             loop.call_soon(self._flush)
         return done
 
-    def close(self) -> None:
-        """Wait for the thread to be done."""
+    async def close(self) -> None:
+        """Write what still waits, and let the thread go."""
+        self._flush()
+        while self._running is not None:
+            await asyncio.wait([self._running])
         self._thread.shutdown()
 
     def _flush(self) -> None:
         """Write what waits, here and now if nobody else is writing; otherwise a thread waits for its turn."""
-        if self._busy or not self._waiting:
+        if self._running is not None or not self._waiting:
             return
         group, self._waiting = self._waiting, []
         try:
-            self._settle(group, self._attempt(group, patience=0.0))
-        except Locked:
-            self._busy = True
-            running = asyncio.get_running_loop().run_in_executor(self._thread, self._attempt, group)
-            running.add_done_callback(lambda ended: self._written(group, ended))
+            answers = self._transact(group)
+        except Exception as error:  # noqa: BLE001 -- handed to whoever asked for the work
+            if isinstance(error, Locked) or len(group) > 1:
+                self._hand_over(group)
+                return
+            answers = [], [error]
+        self._settle(group, answers)
+
+    def _hand_over(self, group: list[_Piece[W]]) -> None:
+        deadline = time.monotonic() + BUSY_TIMEOUT
+        self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._attempt, group, deadline)
+        self._running.add_done_callback(lambda ended: self._written(group, ended))
 
     def _written(self, group: list[_Piece[W]], ended: asyncio.Future[_Answers[W]]) -> None:
-        self._busy = False
+        self._running = None
         self._settle(group, ended.result())
         self._flush()
 
-    def _attempt(self, group: list[_Piece[W]], patience: float = BUSY_TIMEOUT) -> _Answers[W]:
+    # Called by the thread.
+
+    def _attempt(self, group: list[_Piece[W]], deadline: float) -> _Answers[W]:
         """Return the result of each piece, or its exception: one that fails does not take the others with it."""
         try:
-            return self._transact(group, patience)
-        except Locked as error:
-            if not patience:
-                raise
-            return [], [error] * len(group)
-        except Exception as error:  # noqa: BLE001 -- handed to whoever asked for the work
-            if len(group) == 1:
-                return [], [error]
-            alone = [self._attempt([piece], BUSY_TIMEOUT) for piece in group]
+            return self._wait_and_transact(group, deadline)
+        except Exception as error:  # noqa: BLE001 -- as above
+            if isinstance(error, Locked) or len(group) == 1:
+                return [], [error] * len(group)
+            alone = [self._attempt([piece], deadline) for piece in group]
             return [done for dones, _ in alone for done in dones], [
                 answer for _, answers in alone for answer in answers
             ]
 
-    def _transact(self, group: list[_Piece[W]], patience: float) -> _Answers[W]:
-        with self._database.transaction(patience) as session:
+    def _wait_and_transact(self, group: list[_Piece[W]], deadline: float) -> _Answers[W]:
+        while True:
+            try:
+                return self._transact(group)
+            except Locked:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(_PATIENT_MOMENT)
+
+    # Called by both.
+
+    def _transact(self, group: list[_Piece[W]]) -> _Answers[W]:
+        with self._database.transaction() as session:
             begun = self._begin(session)
             answers = [work(begun) for work, _ in group]
         return [begun], answers

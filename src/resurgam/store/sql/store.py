@@ -137,7 +137,7 @@ class SqliteStore:
         if self._poll is not None:
             self._poll.cancel()
             await asyncio.gather(self._poll, return_exceptions=True)
-        self._writer.close()
+        await self._writer.close()
         self._owner.close()
         self._database.close()
         if self._temporary is not None:
