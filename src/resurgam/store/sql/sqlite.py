@@ -8,6 +8,7 @@ for its turn.
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import threading
 import time
@@ -77,6 +78,7 @@ class Database:
         # SQLite keeps the last error by connection: what one thread does in between would hide the other's.
         self._one_thread = threading.Lock()
         try:
+            _check_writable(path)
             self._writing = _patiently(lambda: self._connect(synchronous))
             _migrate(self._writing, path)
             self._reading = _patiently(lambda: self._connect(synchronous))
@@ -164,6 +166,12 @@ class Database:
         """Close both connections."""
         self._reading.close()
         self._writing.close()
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse a read-only file before SQLite has seen it: it would leave a read-only -shm beside it, for ever in the way."""
+    if path.exists() and not os.access(path, os.W_OK):
+        raise sqlite3.OperationalError("attempt to write a readonly database")
 
 
 def _patiently(connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
