@@ -12,7 +12,7 @@ from resurgam.store.protocol import Store
 from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Lease, Refused, Release
 from resurgam.worker.activities import ActivityRunner
 from resurgam.worker.leases import Leases
-from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, pause
+from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, complain, pause
 
 logger = logging.getLogger("resurgam.worker")
 
@@ -57,8 +57,8 @@ class Hands:
         while answer is None:
             try:
                 [answer] = await self._store.complete_activities([result])
-            except StoreError:
-                logger.exception("the store failed; handing a result in again in %g s", PAUSE_AFTER_ERROR)
+            except StoreError as error:
+                complain(f"the store failed; handing a result in again in {PAUSE_AFTER_ERROR:g} s", error)
                 await pause(self._clock, PAUSE_AFTER_ERROR)
         self._leases.drop(lease_of(result))
         if isinstance(answer, Refused):

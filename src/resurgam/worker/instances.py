@@ -17,7 +17,7 @@ from resurgam.runtime.log import conclude
 from resurgam.runtime.operation import Operation
 from resurgam.runtime.registry import Registry
 from resurgam.store.records import Claim, Extended, News, Release
-from resurgam.worker.tasks import Tasks
+from resurgam.worker.tasks import Tasks, complain
 from resurgam.worker.turn import Committer, Turn
 from resurgam.worker.watchdog import Watchdog
 
@@ -54,8 +54,8 @@ class InstanceRunner:
             # Lost, or the worker stops: then the lease stays listed, for `Worker.stop` to give back.
             await self._put_away(turn)
             raise
-        except Exception as error:
-            logger.exception("advancing workflow %r (%s) failed", claim.instance.name, claim.instance.entity_id)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is this instance's
+            complain(f"advancing workflow {claim.instance.name!r} ({claim.instance.entity_id}) failed", error)
             await self._give_back(turn, error)
         finally:
             for running in turn.operations.values():
@@ -160,8 +160,8 @@ class InstanceRunner:
         self._leases.drop(turn.lease)
         try:
             await self._store.release([Release(lease=turn.lease, failed=repr(error))])
-        except Exception:
-            logger.exception("the store failed; the lease of %s will run out", turn.claim.instance.entity_id)
+        except Exception as failed:  # noqa: BLE001 -- as above
+            complain(f"the store failed; the lease of {turn.claim.instance.entity_id} will run out", failed)
 
     # Operations.
 
@@ -223,9 +223,9 @@ class InstanceRunner:
         """Fetch what has come into the inbox."""
         try:
             [answer] = await self._store.extend([turn.lease])
-        except StoreError:
+        except StoreError as error:
             # The answer of an operation may be in hand; it goes into the next commit, with or without news.
-            logger.exception("the store failed at telling the news of %s", turn.claim.instance.entity_id)
+            complain(f"the store failed at telling the news of {turn.claim.instance.entity_id}", error)
             return
         if isinstance(answer, Extended):
             turn.hear(answer)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from resurgam.core.clock import Clock
 from resurgam.store.protocol import Store
 from resurgam.store.records import Lease, Refused
-from resurgam.worker.tasks import Tasks
+from resurgam.worker.tasks import Tasks, complain
 
 logger = logging.getLogger("resurgam.worker")
 
@@ -75,8 +75,8 @@ class Leases:
         held = list(self._held.values())
         try:
             answers = await self._store.extend([h.lease for h in held])
-        except Exception:  # whatever it is: to stop renewing would be to lose everything that is held
-            logger.exception("the store failed at renewing leases; they may still hold, so it is tried again")
+        except Exception as error:  # noqa: BLE001 -- whatever it is: to stop renewing would be to lose all that is held
+            complain("the store failed at renewing leases; they may still hold, so it is tried again", error)
             answers = ()
         for one, answer in zip(held, answers, strict=False):
             if isinstance(answer, Refused) and _key(one.lease) in self._held:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,11 +15,9 @@ from resurgam.worker.activities import ActivityRunner
 from resurgam.worker.hands import Hands
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
-from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, pause
+from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, complain, pause
 from resurgam.worker.turn import Committer
 from resurgam.worker.watchdog import Watchdog
-
-logger = logging.getLogger("resurgam.worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +105,8 @@ class Worker:
             await self._hands.finish(deadline)
             await self._tasks.finish(0)
             await self._store.release([Release(lease=lease) for lease in self._leases.all()])
-        except StoreError:
-            logger.exception("the store failed; what this worker held is free when its leases run out")
+        except StoreError as error:
+            complain("the store failed; what this worker held is free when its leases run out", error)
         finally:
             self._leases.stop()
             await self._instances.forget_all()
@@ -120,8 +117,8 @@ class Worker:
             try:
                 if not await self._claim():
                     await self._rest()
-            except Exception:  # whatever it is, a worker that stands still unseen would be worse
-                logger.exception("claiming failed; trying again in %g s", PAUSE_AFTER_ERROR)
+            except Exception as error:  # noqa: BLE001 -- whatever it is, a worker that stands still unseen would be worse
+                complain(f"claiming failed; trying again in {PAUSE_AFTER_ERROR:g} s", error)
                 await self._pause()
 
     async def _pause(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from resurgam.core.clock import Clock
+from resurgam.core.errors import StoreError
 
 logger = logging.getLogger("resurgam.worker")
 
@@ -21,6 +22,11 @@ async def pause(clock: Clock, seconds: float) -> None:
         await over
     finally:
         call_off()
+
+
+def complain(said: str, error: BaseException) -> None:
+    """Say what failed: a store's error in one line, for it tells what, where and the remedy; others with the traceback."""
+    logger.error("%s: %s", said, error, exc_info=None if isinstance(error, StoreError) else error)
 
 
 def settle(waiter: asyncio.Future[None]) -> None:
@@ -66,4 +72,4 @@ class Tasks:
         self._running.discard(task)
         self._on_end()
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a part of the worker (%s) failed", task.get_name(), exc_info=error)
+            complain(f"a part of the worker ({task.get_name()}) failed", error)

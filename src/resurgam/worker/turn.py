@@ -25,7 +25,7 @@ from resurgam.store.records import (
 )
 from resurgam.worker.hands import Hands
 from resurgam.worker.leases import Leases
-from resurgam.worker.tasks import PAUSE_AFTER_ERROR, pause
+from resurgam.worker.tasks import PAUSE_AFTER_ERROR, complain, pause
 
 logger = logging.getLogger("resurgam.worker")
 
@@ -183,8 +183,8 @@ class Committer:
                 [answer] = await self.store.commit([commit])
                 if doubtful and isinstance(answer, Refused):
                     return await self._look(commit, answer)
-            except StoreError:
-                logger.exception("the store failed at a commit; trying again in %g s", PAUSE_AFTER_ERROR)
+            except StoreError as error:
+                complain(f"the store failed at a commit; trying again in {PAUSE_AFTER_ERROR:g} s", error)
                 doubtful = True
                 await pause(self.clock, PAUSE_AFTER_ERROR)
             else:

@@ -19,6 +19,7 @@ from resurgam.runtime.execution import Execution
 from resurgam.store.protocol import Store
 from resurgam.store.records import Lease
 from resurgam.worker.leases import Leases
+from resurgam.worker.tasks import complain
 
 logger = logging.getLogger("resurgam.worker")
 
@@ -174,8 +175,8 @@ class Watchdog:
                 self._twin, self._runner = self._open_twin(), asyncio.Runner()
             if self._twin is not None and self._runner is not None:
                 self._runner.run(_extend(self._twin, held))
-        except Exception:  # whatever it is: the next look tries again
-            logger.exception("the store failed at renewing leases while the loop stands still")
+        except Exception as error:  # noqa: BLE001 -- whatever it is: the next look tries again
+            complain("the store failed at renewing leases while the loop stands still", error)
 
     def _close_twin(self) -> None:
         if self._runner is not None:
