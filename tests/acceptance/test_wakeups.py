@@ -1,12 +1,14 @@
 """Time goes on while a store looks around: whatever moment a deadline falls into, somebody is woken for it."""
 
 import asyncio
+import sqlite3
 
 import pytest
 
 from resurgam.core import event as events
 from resurgam.core.outcome import Outcome
 from resurgam.core.state import Status
+from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.store.sql.store import SqliteStore
 
@@ -77,3 +79,93 @@ async def _is_woken(ahead: int) -> bool:
 @pytest.mark.parametrize("ahead", range(1, 12))
 async def test_no_deadline_is_missed(ahead):
     assert await _is_woken(ahead)
+
+
+WATCH = r.Work(worker="worker", queues=("default",), instances=True, activities=True)
+
+
+async def _begin_to_wait(store) -> asyncio.Future[bool]:
+    """Wait for work; should the test fail before it has come, nobody need hear that the store was closed."""
+    waiting = asyncio.ensure_future(store.wait(WATCH))
+    waiting.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    for _ in range(3):  # the poll, too, has had its first look
+        await asyncio.sleep(0)
+    return waiting
+
+
+class Failing:
+    """A connection that fails at the next few statements of a kind, as a disk does."""
+
+    def __init__(self, connection, statement: str, times: int) -> None:
+        self._connection = connection
+        self._statement = statement
+        self.left = times
+
+    def __getattr__(self, name: str):
+        return getattr(self._connection, name)
+
+    def execute(self, statement: str):
+        if self.left and statement == self._statement:
+            self.left -= 1
+            raise sqlite3.OperationalError("disk I/O error")
+        return self._connection.execute(statement)
+
+
+def _fail(monkeypatch, store, statement: str, times: int) -> Failing:
+    connection = "_reading" if statement == "BEGIN" else "_writing"
+    failing = Failing(getattr(store._database, connection), statement, times)
+    monkeypatch.setattr(store._database, connection, failing)
+    return failing
+
+
+async def test_a_disk_that_fails_when_a_deadline_comes_does_not_lose_it(monkeypatch):
+    """Whoever waits is woken a little later."""
+    clock = TickingClock()
+    store = SqliteStore(None, clock, name="one", lease=60_000, synchronous="OFF")
+    try:
+        await store.create([r.Creation(started=_started())])
+        [claim] = await store.claim("worker", ["default"], 1)
+        outcome = Outcome(status=Status.RUNNING, wake_at=clock.moment + 1000)
+        await store.commit(
+            [r.Commit(execution_id="x", epoch=claim.epoch, base_seq=1, wake=claim.wake, outcome=outcome, release=True)]
+        )
+        waiting = await _begin_to_wait(store)
+        failing = _fail(monkeypatch, store, "BEGIN", 3)
+        assert clock.ring()
+        assert failing.left == 2
+        assert await asyncio.wait_for(waiting, 5)
+        assert failing.left == 0
+    finally:
+        monkeypatch.undo()
+        await store.close()
+
+
+@pytest.mark.parametrize("statement", ["BEGIN", "PRAGMA data_version"])
+async def test_a_disk_that_fails_while_another_process_writes_loses_no_news(tmp_path, monkeypatch, statement):
+    """Whoever waits is told at one of the next looks."""
+    one, two = (SqliteStore(tmp_path / "a.db", SystemClock(), name=name, synchronous="OFF") for name in ("one", "two"))
+    try:
+        waiting = await _begin_to_wait(one)
+        failing = _fail(monkeypatch, one, statement, 1)
+        await two.create([r.Creation(started=_started())])
+        assert await asyncio.wait_for(waiting, 5)
+        assert failing.left == 0
+    finally:
+        monkeypatch.undo()
+        await one.close()
+        await two.close()
+
+
+async def test_what_is_written_is_acknowledged_though_the_disk_fails_at_the_look_afterwards(monkeypatch):
+    """Whoever wrote is told so, and does not do it again; whoever waits hears of it a little later."""
+    store = SqliteStore(None, TickingClock(), name="one", lease=60_000, synchronous="OFF")
+    try:
+        waiting = await _begin_to_wait(store)
+        failing = _fail(monkeypatch, store, "BEGIN", 1)
+        [created] = await store.create([r.Creation(started=_started())])
+        assert isinstance(created, r.Created)
+        assert failing.left == 0
+        assert await asyncio.wait_for(waiting, 5)
+    finally:
+        monkeypatch.undo()
+        await store.close()

@@ -142,8 +142,11 @@ class Database:
 
     def version(self) -> int:
         """Return a number that changes when another connection has written: one that is not this store's own."""
-        with self._one_thread:
-            [number] = self._writing.execute("PRAGMA data_version").fetchone()
+        try:
+            with self._one_thread:
+                [number] = self._writing.execute("PRAGMA data_version").fetchone()
+        except sqlite3.Error as error:
+            raise self.explain(error) from error
         return int(number)
 
     def level(self) -> str:

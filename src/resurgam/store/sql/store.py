@@ -48,7 +48,8 @@ class SqliteStore:
             self._database.close()
             raise StoreError(f"{path}: no lock can be made beside it: {error}; may its folder be written?") from error
         self._waiting = Waiting(clock, self._are_there)
-        self._version = self._database.version()
+        # None if a look has failed: then whoever waits has not been told, and the next poll looks again.
+        self._version: int | None = self._database.version()
         self._poll: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -210,7 +211,7 @@ class SqliteStore:
     async def _watch_others(self) -> None:
         """Look every few milliseconds whether another connection has written, and tell the waiters."""
         for looks in itertools.count():
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(StoreError, OSError):
                 if looks % _ROLL_CALL == 0:
                     await self._bury_the_dead()
                 version = self._database.version()
@@ -226,14 +227,21 @@ class SqliteStore:
         changes = transactions.changes
         if changes.moment is not None:
             self._waiting.set_alarm_by(changes.moment, self._ring)
-        self._waiting.look(changes.touched, work=changes.work)
+        try:
+            self._waiting.look(changes.touched, work=changes.work)
+        except StoreError:  # not the writer's: what was written is written
+            self._version = None
 
     def _changed(self) -> None:
         """Something may have changed anywhere."""
-        if not self._closed:
+        if self._closed:
+            return
+        try:
             # The alarm first: what becomes due between the two is then seen by the look.
             self._set_alarm()
             self._waiting.look_at_all()
+        except StoreError:
+            self._version = None
 
     def _set_alarm(self) -> None:
         self._waiting.set_alarm(self._look(lambda reading: reading.next_due()), self._ring)
