@@ -1,24 +1,31 @@
 """A shop as a process of its own: its workflows, its activities, and the ways in which the tests let it die.
 
-``python shop.py URL`` serves until it is killed; ``--once ID`` runs one small workflow to its end, ``--acks N`` sends
+``python shop.py URL`` serves until it is killed; ``--once`` runs one small workflow to its end, ``--acks N`` sends
 signals and says when each is acknowledged. Every effect is one line in the file ``SHOP_EFFECTS``. ``SHOP_DIE``, such as
-``commit:before:3``, ends the process without a word at the third call of that verb of the store.
+``commit:before:3``, ends the process without a word at the third call of that verb of the store; ``SHOP_STOP`` stops it,
+as SIGSTOP does, in the midst of `long_pause`; ``SHOP_PATIENCE`` is how many seconds it waits for a locked database.
 """
 
 import argparse
 import asyncio
 import json
 import os
+import signal
 from dataclasses import dataclass
 
 from resurgam import Context, Engine, Registry
 from resurgam.runtime.system import SystemClock
 from resurgam.store.open import open_store
+from resurgam.store.sql import sqlite
 
 registry = Registry()
 activity, workflow = registry.activity, registry.workflow
 
 SMALL = "small-1"
+APART = "apart"
+"""The queue of what is done by a process of its own."""
+
+FAT = 50_000
 
 
 @dataclass
@@ -79,6 +86,12 @@ async def linger(seconds: float) -> int:
     return os.getpid()
 
 
+@activity
+async def fatten(part: int) -> str:
+    _note()
+    return str(part) * FAT
+
+
 async def stamp(entity_id: str, number: int, seconds: float) -> int:
     """The operation: leaves a trace, takes its time."""
     _append(Effect(entity_id, "stamp", "", 1, os.getpid()))
@@ -134,6 +147,39 @@ async def long_operation(ctx: Context, seconds: float) -> int:
     return await ctx.run(stamp, ctx.info.entity_id, 6, seconds)
 
 
+def stop(entity_id: str) -> int:
+    """The operation that holds its whole process up."""
+    _append(Effect(entity_id, "stop", "", 1, os.getpid()))
+    if os.environ.get("SHOP_STOP"):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return 6
+
+
+@workflow
+async def long_pause(ctx: Context) -> int:
+    """Whoever was stopped in the midst of it has the answer in hand when it goes on."""
+    return await ctx.run(stop, ctx.info.entity_id)
+
+
+@workflow
+async def apart(ctx: Context, number: int) -> list[int]:
+    """Here and elsewhere in turn: what is done elsewhere is handed in by itself."""
+    reserved = await ctx.activity(reserve, number)
+    priced = await ctx.activity(price.options(queue=APART), reserved)
+    stamped = await ctx.run(stamp, ctx.info.entity_id, priced, 0.0)
+    again = await ctx.activity(reserve.options(queue=APART), stamped)
+    return [reserved, priced, stamped, again]
+
+
+APART_RESULT = [5, 10, 70, 71]  # of 4
+
+
+@workflow
+async def fat(ctx: Context, parts: int) -> list[int]:
+    """Each step of it needs room on the disk."""
+    return [len(await ctx.activity(fatten, part)) for part in range(parts)]
+
+
 @workflow
 async def letters(ctx: Context) -> str:
     """Never ends by itself."""
@@ -165,22 +211,22 @@ class Mortal:
         return mortal
 
 
-def _engine(url: str, lease: float) -> Engine:
+def _engine(url: str, lease: float, queue: str) -> Engine:
     plan = os.environ.get("SHOP_DIE")
     if plan is None:
-        return Engine(url, registry=registry, lease=lease)
+        return Engine(url, registry=registry, lease=lease, queues=[queue])
     store = open_store(url, SystemClock(), name=f"mortal-{os.getpid()}", lease=round(lease * 1000))
-    return Engine(Mortal(store, plan), registry=registry, lease=lease)
+    return Engine(Mortal(store, plan), registry=registry, lease=lease, queues=[queue])
 
 
-async def _serve(url: str, lease: float) -> None:
-    async with _engine(url, lease) as engine:
+async def _serve(url: str, lease: float, queue: str) -> None:
+    async with _engine(url, lease, queue) as engine:
         await engine.run()
 
 
-async def _once(url: str, lease: float) -> None:
+async def _once(url: str, lease: float, queue: str) -> None:
     """Run the small workflow to its end, then leave without closing anything: the WAL stays to be looked at."""
-    async with _engine(url, lease) as engine:
+    async with _engine(url, lease, queue) as engine:
         handle = await engine.start(small, 4, id=SMALL, if_exists="attach")
         await handle.result(timeout=30)
         os._exit(0)
@@ -200,15 +246,17 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("--lease", type=float, default=2)
+    parser.add_argument("--queue", default="default")
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--acks", type=int)
     options = parser.parse_args()
+    sqlite.BUSY_TIMEOUT = float(os.environ.get("SHOP_PATIENCE") or sqlite.BUSY_TIMEOUT)
     if options.acks:
         asyncio.run(_acks(options.url, options.acks))
     elif options.once:
-        asyncio.run(_once(options.url, options.lease))
+        asyncio.run(_once(options.url, options.lease, options.queue))
     else:
-        asyncio.run(_serve(options.url, options.lease))
+        asyncio.run(_serve(options.url, options.lease, options.queue))
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ _FINAL = tuple({answer for answers in ANSWERS.values() for answer in answers})
 class Town:
     """One database file, and the worker processes on it."""
 
-    def __init__(self, folder: Path, *, options: str = "") -> None:
+    def __init__(self, folder: Path, *, options: str = "", disk: Path | None = None) -> None:
         self.folder = folder
-        self.file = folder / "shop.db"
+        self.file = (disk or folder) / "shop.db"
         self.url = f"sqlite:///{self.file}{options}"
         self.effects_file = folder / "effects.jsonl"
         self.workers: list[subprocess.Popen] = []
@@ -45,9 +45,9 @@ class Town:
         self._all.append(process)
         return process
 
-    def open_shop(self, *, lease: float = 2, **environment: str) -> subprocess.Popen:
+    def open_shop(self, *, lease: float = 2, queue: str = "default", **environment: str) -> subprocess.Popen:
         """Start one more worker."""
-        worker = self.spawn(self.command("--lease", str(lease)), **environment)
+        worker = self.spawn(self.command("--lease", str(lease), "--queue", queue), **environment)
         self.workers.append(worker)
         return worker
 
@@ -58,6 +58,17 @@ class Town:
         worker.wait(10)
         self.workers.remove(worker)
 
+    async def stop_for(self, worker: subprocess.Popen, seconds: float) -> None:
+        """Let a worker stand still for a while; meanwhile it may be killed."""
+
+        def stand_still() -> None:
+            worker.send_signal(signal.SIGSTOP)
+            time.sleep(seconds)
+            worker.send_signal(signal.SIGCONT)
+
+        # In a thread: the worker may hold the database just then, and this loop wait for it.
+        await asyncio.to_thread(stand_still)
+
     def said(self, process: subprocess.Popen) -> str:
         return (self.folder / f"process-{self._all.index(process)}.log").read_text()
 
@@ -65,6 +76,11 @@ class Town:
         """Return what any process said of exceptions."""
         said = [self.said(process) for process in self._all]
         return [text for text in said if "Traceback" in text]
+
+    def refusals(self) -> list[str]:
+        """Return the lines in which any worker said that it was not heard: a commit, a result or a renewal of its."""
+        lines = [line for process in self._all for line in self.said(process).splitlines()]
+        return [line for line in lines if any(word in line for word in ("refused: ", "is lost: ", "is not heard: "))]
 
     def effects(self) -> list[shop.Effect]:
         """Return what was done, whole lines only."""
@@ -123,7 +139,7 @@ async def check_run(workflow, history, result) -> None:
 
 def check_effects(history, effects) -> None:
     """Check that each activity that completed was done, under one key, and nothing was done that nobody asked for."""
-    asked = {_key(history[0], entry): entry for entry in history if isinstance(entry, events.ActivityScheduled)}
+    asked = {key_of(history[0], entry): entry for entry in history if isinstance(entry, events.ActivityScheduled)}
     completed = {entry.ref for entry in history if isinstance(entry, events.ActivityCompleted)}
     mine = [e for e in effects if e.workflow == history[0].entity_id and e.name != "stamp"]
     done = Counter(effect.key for effect in mine)
@@ -133,5 +149,6 @@ def check_effects(history, effects) -> None:
     assert all(asked[effect.key].name == effect.name for effect in mine)
 
 
-def _key(started, command) -> str:
+def key_of(started, command) -> str:
+    """Return the key under which an activity is done."""
     return "/".join([started.run_id, *(".".join(map(str, part)) for part in command.location.coordinates)])
