@@ -1,5 +1,6 @@
 """`resurgam demo` as a person runs it: a process of its own, whose workers are killed."""
 
+import asyncio
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import pytest
 
 from resurgam import Engine
 from resurgam.cli import demo as demo_module
+from resurgam.cli import demo_shop
 from resurgam.core import event as events
 from resurgam.core.location import Location
 
@@ -121,6 +123,62 @@ def test_a_demo_that_is_killed_takes_its_worker_along(tmp_path):
     demo.communicate(timeout=15)
 
     wait_for(lambda: not any(map(alive, workers(tmp_path))))
+
+
+MOMENTS = [(entries, later) for entries in (1, 3, 5, 9, 13, 17) for later in (0.0, 0.25)]
+"""When a worker is killed: so many seconds after so many entries are there. Each step takes 0.3 s, its effect 0.2."""
+
+
+async def killed_by_hand(folder: Path, entries: int, later: float) -> tuple[demo_shop.Shipped, list[events.Event], int]:
+    """Run an order whose worker is killed once; return what came of it, and how far it was when that happened."""
+    folder.mkdir()
+    async with Engine(f"sqlite:///{folder}/demo.db", registry=demo_shop.registry, worker=False) as engine:
+        handle = await engine.start(demo_shop.demo_order, demo_module.ORDER, id="order", queue="order")
+        await handle.signal("courier", "Ada")
+        keeper = demo_module.Shopkeeper(f"sqlite:///{folder}/demo.db", "order", folder)
+        keeper.start()
+        try:
+            while len(await handle.history()) < entries:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(later)
+            assert keeper.exit_code is None, keeper.last_words()
+            keeper.kill()
+            reached = len(await handle.history())
+            keeper.start()
+            result = await handle.result(timeout=30)
+        finally:
+            keeper.kill()
+        history = await handle.history()
+    started, done = (
+        Counter(step for _, step in demo_shop.read_effects(keeper.effects, kind, "order"))
+        for kind in (demo_shop.STARTED, demo_shop.DONE)
+    )
+    demo_module.check(history, done)
+    cut_off = set(ACTIVITIES) - recorded(history[:reached])
+    assert {step for step, times in started.items() if times > 1} <= cut_off, "what was recorded ran again"
+    assert max(started.values()) <= 2
+    return result, history, reached
+
+
+def recorded(history: list[events.Event]) -> set[str]:
+    """Return which steps a history has the result of; they are asked for in the order in which they are listed."""
+    asked = [event.seq for event in history if isinstance(event, events.ActivityScheduled)]
+    answered = {event.ref for event in history if isinstance(event, events.ActivityCompleted)}
+    return {step for step, seq in zip(ACTIVITIES, asked, strict=False) if seq in answered}
+
+
+@pytest.mark.timeout(60)
+async def test_killing_the_worker_by_hand_at_any_moment_never_changes_the_outcome(tmp_path):
+    orders = [killed_by_hand(tmp_path / f"{entries}-{later}", entries, later) for entries, later in MOMENTS]
+    ends = await asyncio.gather(*orders)
+
+    asked = [[(e.type, str(e.location), e.name, e.digest) for e in demo_module.commands(end[1])] for end in ends]
+    reached = [end[2] for end in ends]
+    print(f"killed with so many entries: {reached}")
+    assert [end[0] for end in ends] == [demo_shop.expected(demo_module.ORDER, "Ada")] * len(MOMENTS)
+    assert asked == [asked[0]] * len(MOMENTS)
+    assert [len(end[1]) for end in ends] == [20] * len(MOMENTS)
+    assert len(set(reached)) >= 5
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite://", "shop.db"])

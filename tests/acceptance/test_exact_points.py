@@ -1,16 +1,17 @@
 """The process dies just before or just after the n-th call of a verb, for every n: one result, the same commands."""
 
+import asyncio
+from collections import Counter
+
 import pytest
 
 from acceptance import shop
-from acceptance.town import Town, check_effects, check_run, commands
+from acceptance.town import Town, check_effects, check_run, commands, eventually
 from resurgam import Engine
 
 POINTS = (
     "commit:before",
     "commit:after",
-    "complete_activities:before",
-    "complete_activities:after",
     "claim:after",
     "claim_activities:after",
 )
@@ -68,10 +69,40 @@ async def test_death_at_the_nth_call(towns, monkeypatch, point):
         if not ends[-1][0]:
             break
     deaths = sum(died for died, _ in ends)
-    # An activity that the commit itself hands out is answered by a commit too: then one verb is not called at all.
-    assert (0 if point.startswith("complete_activities") else 1) <= deaths < len(ends)
+    assert 1 <= deaths < len(ends)
     assert all(commands == ends[0][1] for _, commands in ends)
     print(f"{deaths} deaths at {point}")
+
+
+async def _die_elsewhere(town, plan: str) -> tuple[bool, list[tuple]]:
+    """Let activities be done by a process of their own, which dies; whether it did, and the commands of the whole run."""
+    async with Engine(town.url, registry=shop.registry, lease=60) as here:
+        handle = await here.start(shop.apart, 4, id="apart")
+        mortal = town.open_shop(lease=60, queue=shop.APART, SHOP_DIE=plan)
+        result = asyncio.ensure_future(handle.result(timeout=20))
+        await eventually(lambda: result.done() or mortal.poll() is not None, 20, "it dies, or all is done")
+        died = mortal.poll() is not None
+        assert mortal.poll() in (None, 9), town.said(mortal)
+        async with Engine(town.url, registry=shop.registry, lease=60, queues=[shop.APART]):
+            assert await result == shop.APART_RESULT
+        history = await handle.history()
+    await check_run(shop.apart, history, shop.APART_RESULT)
+    check_effects(history, town.effects())
+    return died, commands(history)
+
+
+@pytest.mark.parametrize(("when", "done"), [("before", 2), ("after", 1)])
+async def test_death_at_the_nth_handing_in(towns, monkeypatch, when, done):
+    """What a worker does for a run that it does not hold is handed in by itself; *done* says how often it was done then."""
+    ends = []
+    for number in (1, 2, 3):
+        town = towns()
+        monkeypatch.setenv("SHOP_EFFECTS", str(town.effects_file))
+        ends.append(await _die_elsewhere(town, f"complete_activities:{when}:{number}"))
+        times = Counter(effect.key for effect in town.effects() if effect.key)
+        assert list(times.values()) == [1, *(done if n == number else 1 for n in (1, 2))]
+    assert [died for died, _ in ends] == [True, True, False]
+    assert all(commands == ends[0][1] for _, commands in ends)
 
 
 async def test_death_between_scheduling_and_start(towns, monkeypatch):

@@ -1,4 +1,4 @@
-"""Workers are killed at any moment, and every run ends as if nothing had been."""
+"""Workers are killed, or stand still, at any moment, and every run ends as if nothing had been."""
 
 import asyncio
 import os
@@ -11,6 +11,7 @@ import pytest
 from acceptance import shop
 from acceptance.town import check_effects, check_run, eventually
 
+LEASE = 1.0
 SEED = int(os.environ.get("RESURGAM_SEED") or random.SystemRandom().randrange(10**9))
 
 
@@ -27,20 +28,30 @@ async def _kill_some(town, rng, moments) -> None:
     for moment in moments:
         await asyncio.sleep(max(0.0, begin + moment - time.monotonic()))
         town.kill(rng.choice(town.workers))
-        town.open_shop()
+        town.open_shop(lease=LEASE)
 
 
-async def _kill_and_check(town, *, runs: int, kills: int, span: float) -> None:
-    """Start *runs* runs and kill *kills* workers, all at uniformly random moments within *span* seconds."""
+async def _stop_some(town, rng, moments) -> None:
+    """Let workers stand still for longer than their leases last, so that others take over what they hold."""
+    begin = time.monotonic()
+    for moment in moments:
+        await asyncio.sleep(max(0.0, begin + moment - time.monotonic()))
+        await town.stop_for(rng.choice(town.workers), rng.uniform(1.2, 2) * LEASE)
+
+
+async def _kill_and_check(town, *, runs: int, kills: int, stops: int, span: float) -> None:
+    """Start *runs* runs, kill *kills* workers and stop *stops*, all at uniformly random moments within *span* seconds."""
     print(f"RESURGAM_SEED={SEED}")
     rng = random.Random(SEED)
     numbers = range(runs)
     async with town.client() as engine:
         for _ in range(3):
-            town.open_shop()
+            town.open_shop(lease=LEASE)
         orders = [_order(engine, number, rng.uniform(0, span)) for number in numbers]
-        moments = sorted(rng.uniform(0, span) for _ in range(kills))
-        await asyncio.gather(_kill_some(town, rng, moments), *orders)
+        deaths = sorted(rng.uniform(0, span) for _ in range(kills))
+        pauses = sorted(rng.uniform(0, span) for _ in range(stops))
+        stopping = _stop_some(town, random.Random(SEED + 1), pauses)
+        await asyncio.gather(_kill_some(town, rng, deaths), stopping, *orders)
         results = await asyncio.gather(*(engine.handle(f"order-{n}").result(timeout=60) for n in numbers))
         assert results == [shop.ordered(number, number + 1) for number in numbers]
         effects = town.effects()
@@ -52,16 +63,36 @@ async def _kill_and_check(town, *, runs: int, kills: int, span: float) -> None:
             check_effects(history, effects)
     assert not town.errors()
     again = len(effects) - len({(e.workflow, e.key) for e in effects})
-    print(f"{runs} runs, {kills} kills, {len(effects)} effects, {again} of them repeated")
+    refused = len(town.refusals())
+    print(f"{runs} runs, {kills} kills, {stops} stops, {refused} refusals")
+    print(f"{len(effects)} effects, {again} of them repeated")
 
 
 async def test_ten_kills(town):
-    await _kill_and_check(town, runs=40, kills=10, span=6)
+    await _kill_and_check(town, runs=40, kills=10, stops=3, span=6)
 
 
 @pytest.mark.long
 async def test_five_hundred_kills(town):
-    await _kill_and_check(town, runs=1000, kills=500, span=280)
+    await _kill_and_check(town, runs=1000, kills=500, stops=150, span=280)
+    assert town.refusals()
+
+
+async def test_what_a_stopped_worker_has_in_hand_is_refused_when_it_goes_on(town):
+    """It stands still with the answer of its operation in hand, and commits it when another has long committed its own."""
+    stopped = town.open_shop(lease=LEASE, SHOP_STOP="1")
+    async with town.client() as engine:
+        handle = await engine.start(shop.long_pause, id="held")
+        await eventually(lambda: _held_by(town, stopped), 10, "the first worker stops in the midst of it")
+        other = town.open_shop(lease=LEASE)
+        result = await handle.result(timeout=10)
+        history = await handle.history()
+        stopped.send_signal(signal.SIGCONT)
+        await eventually(lambda: "commit of workflow held refused: " in town.said(stopped), 10, "it is refused")
+        assert town.said(other) == ""
+        assert await handle.history() == history
+        await check_run(shop.long_pause, history, result)
+        assert [effect.pid for effect in town.effects()] == [stopped.pid, other.pid]
 
 
 @pytest.mark.parametrize(("workflow", "name"), [(shop.long_activity, "linger"), (shop.long_operation, "stamp")])
