@@ -297,7 +297,7 @@ def test_it_serves_until_it_is_asked_to_stop(number):
     serves = program(
         """
         with SyncEngine() as engine:
-            engine.start(sleeper)
+            threading.Timer(0.5, engine.start, [sleeper]).start()  # when it already serves
             engine.run()
             print("drained", flush=True)
         """

@@ -102,10 +102,8 @@ class Handle(Generic[R]):
 
     async def _ended(self, instance: Instance) -> events.Event | None:
         """Return the entry that ended an execution; it is looked for at the end first, for a history may be long."""
-        now = await self._store.get(instance.entity_id, instance.run_id)
-        last_seq = 0 if now is None or now.execution_id != instance.execution_id else now.last_seq
-        for after in (max(0, last_seq - _TAIL), 0):
-            for entry in await self._store.read(instance.execution_id, after):
+        for last in (_TAIL, None):
+            for entry in await self._store.history(instance.execution_id, last):
                 if type(entry) in ENDS:
                     return entry
         return None

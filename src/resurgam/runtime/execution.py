@@ -92,7 +92,7 @@ class Execution:
         """The task that runs the workflow's function, once it has begun."""
         return self._root
 
-    def advance(self, inbox: Sequence[Entry], clock: int, *, worker: str = "") -> Outcome:
+    def advance(self, inbox: Sequence[Entry], clock: int, worker: str = "") -> Outcome:
         """Deliver what is recorded, then *inbox* and what is due by *clock*; return what to commit."""
         if self._closed:
             raise RuntimeError("this execution has been put away")

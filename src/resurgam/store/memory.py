@@ -380,9 +380,10 @@ class MemoryStore(MemoryRows):
         self._bring_up()
         return self._reading.list(query)
 
-    async def history(self, execution_id: str) -> Sequence[events.Event]:
-        """Return the log of an execution."""
-        return list(await self.read(execution_id))
+    async def history(self, execution_id: str, last: int | None = None) -> Sequence[events.Event]:
+        """Return the log of an execution, or its last entries."""
+        log = list(await self.read(execution_id))
+        return log if last is None else log[-last:]
 
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, oldest first."""

@@ -27,8 +27,8 @@ class Inspector(Protocol):
         """Return a page of instances, newest first."""
         ...
 
-    async def history(self, execution_id: str) -> Sequence[events.Event]:
-        """Return the log of an execution; empty if there is none."""
+    async def history(self, execution_id: str, last: int | None = None) -> Sequence[events.Event]:
+        """Return the log of an execution, or its *last* entries; empty if there is none."""
         ...
 
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:

@@ -27,6 +27,7 @@ class Hands:
         self._leases = leases
         self._limit = limit
         self._tasks = Tasks(on_end=lambda: self.on_free())  # noqa: PLW0108 -- it is set later
+        self._busy = 0
         self._called_off: WeakSet[asyncio.Task[object]] = WeakSet()
         self.closed = False
         self.on_free: Callable[[], None] = lambda: None
@@ -37,14 +38,16 @@ class Hands:
     @property
     def free(self) -> int:
         """How many more attempts may be begun."""
-        return 0 if self.closed else max(0, self._limit - len(self._tasks))
+        return 0 if self.closed else max(0, self._limit - self._busy)
 
-    def begin(self, task: ActivityTask) -> "asyncio.Task[ActivityResult]":
-        """Run an attempt and return the task that gives its result, for whoever holds the instance to commit."""
-        return self._tasks.spawn(self._attempt(task), task.request.name)
+    def begin(self, task: ActivityTask, tell: Callable[[ActivityResult | None], None]) -> "asyncio.Task[None]":
+        """Run an attempt and *tell* what came of it to whoever holds the instance; None if it was called off."""
+        self._busy += 1
+        return self._tasks.spawn(self._attempt_and_tell(task, tell), task.request.name)
 
     def perform(self, task: ActivityTask) -> None:
         """Run an attempt and tell the store what came of it."""
+        self._busy += 1
         self._tasks.spawn(self._perform(task), task.request.name)
 
     def hand_in_soon(self, result: ActivityResult) -> "asyncio.Task[None]":
@@ -84,8 +87,18 @@ class Hands:
             if self.closed or this in self._called_off:
                 raise
             event = self._runner.cancelled_from_within(task)
+        finally:
+            self._busy -= 1
         # The lease is kept until the result is committed or handed in; a cancelled attempt keeps it too.
         return ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=event)
+
+    async def _attempt_and_tell(self, task: ActivityTask, tell: Callable[[ActivityResult | None], None]) -> None:
+        # Told from here, not when the task is done: that would be a turn of the loop later.
+        result: ActivityResult | None = None
+        try:
+            result = await self._attempt(task)
+        finally:
+            tell(result)
 
     def _call_off(self, attempt: "asyncio.Task[object]") -> None:
         """Cancel an attempt that is no longer wanted; one that its own code cancels has failed."""

@@ -108,9 +108,7 @@ class InstanceRunner:
         now = self._clock.now()
         inbox = turn.inbox
         worker, watchdog = self._committer.worker, self._watchdog
-        outcome = await outside_tasks(
-            lambda: watchdog.run(execution, lambda: execution.advance(inbox, now, worker=worker))
-        )
+        outcome = await outside_tasks(lambda: watchdog.run(execution, execution.advance, inbox, now, worker))
         consumed = set(outcome.consumed)
         turn.inbox = [entry for entry in inbox if entry.id is not None and entry.id not in consumed]
         going_on = outcome.status is Status.RUNNING and bool(

@@ -85,7 +85,7 @@ class Turn:
 
     async def rung(self) -> None:
         """Wait for the bell, unless something has ended while nobody listened for it."""
-        missed = any(running.done() for running in self.operations.values())
+        missed = bool(self.operations) and any(running.done() for running in self.operations.values())
         if missed or self.inbox or (self.news is not None and self.news.done()):
             return
         self.bell = asyncio.get_running_loop().create_future()
@@ -147,15 +147,13 @@ class Committer:
     def _begin(self, turn: Turn, task: ActivityTask) -> None:
         """Run an attempt whose result this turn will commit."""
         ref = task.request.ref
-        attempt = turn.attempts[ref] = self.hands.begin(task)
-        attempt.add_done_callback(lambda ended: self._ended(turn, ref, ended))
+        turn.attempts[ref] = self.hands.begin(task, lambda result: self._ended(turn, ref, result))
 
-    def _ended(self, turn: Turn, ref: int, attempt: "asyncio.Task[ActivityResult]") -> None:
+    def _ended(self, turn: Turn, ref: int, result: ActivityResult | None) -> None:
         """Take in the result of an attempt; one that is to be repeated is the store's to schedule."""
-        wanted = turn.attempts.pop(ref, None) is attempt
-        # Neither called off by the workflow, nor its lease lost, nor failed in a way that only its lease can tell.
-        if wanted and not attempt.cancelled() and attempt.exception() is None:
-            result = attempt.result()
+        wanted = turn.attempts.pop(ref, None) is not None
+        # None: called off by the workflow, its lease lost, or failed in a way that only its lease can tell.
+        if wanted and result is not None:
             if turn.over:
                 self.hands.hand_in_soon(result)
             elif isinstance(result.event, events.ActivityRetryScheduled):

@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, TypeVar, TypeVarTuple
 
 from resurgam.runtime.execution import Execution
 from resurgam.store.protocol import Store
@@ -24,6 +24,7 @@ from resurgam.worker.tasks import complain
 logger = logging.getLogger("resurgam.worker")
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 REPORT_AFTER: Final = 1.0
 """Seconds after which a tick that has not yielded is reported with its stack."""
@@ -80,12 +81,12 @@ class Watchdog:
             self._thread.join()
             self._thread = None
 
-    def run(self, execution: Execution, function: Callable[[], T]) -> T:
+    def run(self, execution: Execution, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Run workflow code under watch; `TimeoutError` if it had to be interrupted."""
         self._running = execution
         try:
             try:
-                return function()
+                return function(*args)
             finally:
                 self._leave()
         except TickInterrupted:

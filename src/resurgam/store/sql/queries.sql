@@ -26,6 +26,11 @@ INSERT INTO events (execution_id, seq, body) VALUES (:execution_id, :seq, :body)
 -- events_after: The log of an execution beyond a point.
 SELECT body FROM events WHERE execution_id = :execution_id AND seq > :after ORDER BY seq;
 
+-- last_events: The end of a log.
+SELECT seq, body FROM (
+    SELECT seq, body FROM events WHERE execution_id = :execution_id ORDER BY seq DESC LIMIT :last)
+ORDER BY seq;
+
 -- raise_wake: Count that something enters an inbox; an instance that nobody holds becomes ready.
 UPDATE instances SET wake = wake + 1, ready = ready OR leased_until IS NULL
 WHERE execution_id = :execution_id RETURNING wake;

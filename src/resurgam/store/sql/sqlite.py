@@ -7,12 +7,11 @@ for its turn.
 """
 
 import asyncio
-import contextlib
 import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -97,14 +96,13 @@ class Database:
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         return connection
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transact(self, work: Callable[[Session], T]) -> T:
         """Write in one transaction; `Locked` if somebody else is writing."""
         with self._one_thread:
             try:
                 self._begin()
                 try:
-                    yield self.writer
+                    result = work(self.writer)
                     self._writing.execute("COMMIT")
                 except BaseException:
                     if self._writing.in_transaction:
@@ -112,6 +110,7 @@ class Database:
                     raise
             except sqlite3.Error as error:
                 raise self.explain(error) from error
+        return result
 
     def _begin(self) -> None:
         """Take the right to write, or leave it: SQLite's own way of waiting would hold the loop."""
@@ -235,16 +234,26 @@ class Writer(Generic[W]):
         self._begin = begin
         self._changed = changed
         self._waiting: list[_Piece[W]] = []
+        self._alone = True
         self._running: asyncio.Future[_Answers[W]] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="resurgam-writer")
 
     def write(self, work: Callable[[W], T]) -> asyncio.Future[T]:
-        """Do a piece of work in a transaction, together with whatever else is waiting."""
+        """Do a piece of work in a transaction, together with whatever else is waiting.
+
+        If nobody else has had anything to write lately it is done at once; otherwise company is waited for until the
+        next turn of the loop.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         self._waiting.append((work, done))
         if self._running is None and len(self._waiting) == 1:
-            loop.call_soon(self._flush)
+            if self._alone:
+                self._alone = False
+                loop.call_soon(self._look_around)
+                self._flush()
+            else:
+                loop.call_soon(self._flush_group)
         return done
 
     async def close(self) -> None:
@@ -253,6 +262,13 @@ class Writer(Generic[W]):
         while self._running is not None:
             await asyncio.wait([self._running])
         self._thread.shutdown()
+
+    def _look_around(self) -> None:
+        self._alone = not self._waiting
+
+    def _flush_group(self) -> None:
+        self._alone = len(self._waiting) == 1
+        self._flush()
 
     def _flush(self) -> None:
         """Write what waits, here and now if nobody else is writing; otherwise a thread waits for its turn."""
@@ -304,10 +320,11 @@ class Writer(Generic[W]):
     # Called by both.
 
     def _transact(self, group: list[_Piece[W]]) -> _Answers[W]:
-        with self._database.transaction() as session:
+        def work(session: Session) -> _Answers[W]:
             begun = self._begin(session)
-            answers = [work(begun) for work, _ in group]
-        return [begun], answers
+            return [begun], [piece(begun) for piece, _ in group]
+
+        return self._database.transact(work)
 
     def _settle(self, group: list[_Piece[W]], answers: _Answers[W]) -> None:
         for begun in answers[0]:

@@ -154,9 +154,13 @@ class SqliteStore:
         """Return a page of instances, newest first."""
         return self._look(lambda reading: reading.list(query))
 
-    async def history(self, execution_id: str) -> Sequence[events.Event]:
-        """Return the log of an execution."""
-        return await self.read(execution_id)
+    async def history(self, execution_id: str, last: int | None = None) -> Sequence[events.Event]:
+        """Return the log of an execution, or its last entries."""
+        if last is None:
+            return await self.read(execution_id)
+        self._check_open()
+        rows = self._database.glance("last_events", execution_id=execution_id, last=last)
+        return log_of(rows, execution_id, rows[0]["seq"] - 1 if rows else 0)
 
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, oldest first."""

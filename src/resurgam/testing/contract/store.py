@@ -8,6 +8,7 @@ from resurgam.testing.contract.handing import HandingCases
 from resurgam.testing.contract.identity import IdentityCases
 from resurgam.testing.contract.listing import ListingCases
 from resurgam.testing.contract.moving import MovingCases
+from resurgam.testing.contract.offering import OfferingCases
 from resurgam.testing.contract.recovery import RecoveryCases
 from resurgam.testing.contract.waiting import WaitingCases
 from resurgam.testing.contract.wakeups import WakeUpCases
@@ -24,6 +25,7 @@ class StoreContract(
     IdentityCases,
     ListingCases,
     MovingCases,
+    OfferingCases,
     WaitingCases,
 ):
     """What every store promises, verb by verb."""
