@@ -58,6 +58,7 @@ async def _is_woken(ahead: int) -> bool:
         outcome = Outcome(status=Status.RUNNING, wake_at=clock.moment + ahead)
         commit = r.Commit(
             execution_id="x",
+            entity_id="e",
             epoch=claim.epoch,
             base_seq=1,
             wake=claim.wake,
@@ -127,7 +128,17 @@ async def test_a_disk_that_fails_when_a_deadline_comes_does_not_lose_it(monkeypa
         [claim] = await store.claim("worker", ["default"], 1)
         outcome = Outcome(status=Status.RUNNING, wake_at=clock.moment + 1000)
         await store.commit(
-            [r.Commit(execution_id="x", epoch=claim.epoch, base_seq=1, wake=claim.wake, outcome=outcome, release=True)]
+            [
+                r.Commit(
+                    execution_id="x",
+                    entity_id="e",
+                    epoch=claim.epoch,
+                    base_seq=1,
+                    wake=claim.wake,
+                    outcome=outcome,
+                    release=True,
+                )
+            ]
         )
         waiting = await _begin_to_wait(store)
         failing = _fail(monkeypatch, store, "BEGIN", 3)

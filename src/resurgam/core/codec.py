@@ -96,10 +96,11 @@ class Codec(Generic[T]):
         try:
             if _MARK_BYTES in bytes(data):
                 return cast("T", self._convert(_revive(msgspec.json.decode(data))))
-            return cast("T", self._decoder.decode(data))
+            value: T = self._decoder.decode(data)
         except Exception as error:  # a __post_init__ or a validator of the user's may raise anything
             path, reason = _explain(str(error) or type(error).__name__, where)
             raise SerializationError(path, reason) from error
+        return value
 
     def _convert(self, tree: object) -> object:
         return msgspec.convert(tree, self._hint, builtin_types=(datetime,), str_keys=True, dec_hook=_read_hook)

@@ -103,13 +103,7 @@ class Execution:
         waiting = deque((*self._left, *inbox))
         consumed: list[int] = []
         self.replay()
-        ticks = 0
-        while self._goes_on() and ticks < TICKS_PER_ADVANCE:
-            entry = self._made_entry() or self._outside_entry(waiting, consumed, clock)
-            if entry is None:
-                break
-            self._tick(entry)
-            ticks += 1
+        ticks = self._take_in(waiting, consumed, clock)
         self._left = [entry for entry in waiting if entry.id is None]
         if isinstance(self._recorder.verdict, HistoryDiverged):
             return self._park(consumed, worker)
@@ -117,14 +111,26 @@ class Execution:
             self._end(waiting, consumed)
         return self._outcome(consumed, clock if ticks == TICKS_PER_ADVANCE else None)
 
+    def _take_in(self, waiting: deque[Entry], consumed: list[int], clock: int) -> int:
+        """Deliver what is new, an entry at a time; return how many there were."""
+        ticks = 0
+        with self._recorder.loop.entered():
+            while ticks < TICKS_PER_ADVANCE and self._goes_on():
+                entry = self._made_entry() or self._outside_entry(waiting, consumed, clock)
+                if entry is None:
+                    break
+                self._tick(entry)
+                ticks += 1
+        return ticks
+
     def replay(self) -> None:
         """Deliver every recorded entry that has not been delivered yet."""
-        fresh = self._recorder.log.recorded_seq == 1
-        while self._undelivered and self._goes_on():
-            entry = self._undelivered.popleft()
-            self._recorder.replaying = not fresh
-            self._tick(entry)
-        self._recorder.replaying = False
+        if self._undelivered:
+            self._recorder.replaying = self._recorder.log.recorded_seq > 1
+            with self._recorder.loop.entered():
+                while self._undelivered and self._goes_on():
+                    self._tick(self._undelivered.popleft())
+            self._recorder.replaying = False
         self._recorder.check_ended()
         if self._root_ended() and self._recorder.verdict is None:
             self._check_exception()
@@ -227,13 +233,16 @@ class Execution:
 
     def _made_entry(self) -> events.Event | None:
         """Make the first entry that is pending because of what has been delivered so far."""
-        return self._meet_listener() or self._decide_race()
+        recorder = self._recorder
+        made = self._meet_listener() if recorder.listeners and recorder.mailbox else None
+        return made or (self._decide_race() if recorder.races else None)
 
     def _outside_entry(self, waiting: deque[Entry], consumed: list[int], clock: int) -> events.Event | None:
         """Return the next entry from outside; none while operations wait to be run, which comes first."""
-        if self._new_operations():
+        if self._recorder.operations and self._new_operations():
             return None
-        return self._due_entry(waiting, clock) or self._taken_entry(waiting, consumed)
+        due = self._due_entry(waiting, clock) if self._recorder.deadlines else None
+        return due or self._taken_entry(waiting, consumed)
 
     def _meet_listener(self) -> events.Event | None:
         """Hand the oldest signal that somebody listens for to the first who does."""

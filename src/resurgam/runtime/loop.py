@@ -18,10 +18,11 @@ Traps of asyncio that are dealt with here, each with a test:
 """
 
 import asyncio
+import contextlib
 import sys
 from asyncio import events as asyncio_events
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from contextvars import Context, copy_context
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, cast
@@ -95,8 +96,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # Running.
 
-    def run(self) -> None:
-        """Run until nothing is ready, as the running loop of this thread."""
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Be the running loop of this thread, for as many ticks as are run inside."""
         outer = asyncio_events._get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         asyncio_events._set_running_loop(self)
@@ -104,14 +106,15 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._running = True
         ticking, ticks.now = ticks.now, True
         try:
-            self._run_ready()
+            yield
         finally:
             ticks.now = ticking
             self._running = False
             sys.set_asyncgen_hooks(*hooks)
             asyncio_events._set_running_loop(outer)
 
-    def _run_ready(self) -> None:
+    def run(self) -> None:
+        """Run until nothing is ready; it must have been `entered`."""
         while self._ready or self._wake_conditions():
             handle = self._ready.popleft()
             if not handle._cancelled:

@@ -151,6 +151,7 @@ class Commit(Record, frozen=True):
     """
 
     execution_id: str
+    entity_id: str
     epoch: int
     base_seq: int
     wake: int

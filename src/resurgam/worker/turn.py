@@ -112,6 +112,7 @@ class Committer:
         """Commit an outcome; whether it was accepted."""
         commit = Commit(
             execution_id=turn.claim.instance.execution_id,
+            entity_id=turn.claim.instance.entity_id,
             epoch=turn.claim.epoch,
             base_seq=turn.base_seq,
             wake=turn.wake,

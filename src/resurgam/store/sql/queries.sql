@@ -78,7 +78,6 @@ SELECT * FROM instances WHERE place IN (
 -- claimable_at_once: An instance, if a worker may have it and nothing older waits in its queue.
 SELECT * FROM instances AS i
 WHERE execution_id = :execution_id AND leased_until IS NULL AND dead IS NULL AND status = 'running'
-  AND queue IN (SELECT value FROM json_each(:queues))
   AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
   AND NOT EXISTS (
       SELECT 1 FROM instances AS older
@@ -94,12 +93,17 @@ WHERE place = :place;
 UPDATE instances SET dead = :dead, leased_until = NULL, lease_owner = NULL, ready = 0
 WHERE execution_id = :execution_id;
 
+-- commit_step: The fenced update of a commit that changes nothing but how far the log goes. No row: see the next two.
+UPDATE instances SET last_seq = :last_seq, wake_at = :wake_at, deliveries = 0
+WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
+  AND wake = :wake AND status = 'running' AND parked IS NULL AND last_failure = '';
+
 -- commit_and_keep: The fenced update of a commit whose lease runs on. No row: it is lost, or the log is elsewhere.
 UPDATE instances
 SET status = :status, closed_at = coalesce(closed_at, :closed_at), deactivated = :deactivated, last_seq = :last_seq,
     wake_at = :wake_at, parked = :parked, deliveries = 0, last_failure = ''
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
-RETURNING wake, entity_id;
+RETURNING wake;
 
 -- commit_and_release: The same with the end of the lease; ready again exactly if the wake counter has moved.
 UPDATE instances
@@ -107,7 +111,7 @@ SET status = :status, closed_at = coalesce(closed_at, :closed_at), deactivated =
     wake_at = :wake_at, parked = :parked, deliveries = 0, last_failure = '',
     leased_until = NULL, lease_owner = NULL, ready = wake <> :wake
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
-RETURNING wake, entity_id;
+RETURNING wake;
 
 -- release_instance: The end of a lease without a commit; ready again.
 UPDATE instances

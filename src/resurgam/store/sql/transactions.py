@@ -94,7 +94,7 @@ class Transactions:
             tags=msgspec.json.encode(instance.tags).decode(),
         )
         self._append(instance.execution_id, (started,))
-        claim = self._claim_at_once(instance.execution_id, part.offer)
+        claim = self._claim_at_once(instance.execution_id, instance.queue, part.offer)
         if claim is None:
             self.changes.work = True
             return r.Created(instance=instance)
@@ -115,7 +115,7 @@ class Transactions:
             self._terminate(rows[0], part.event)
         else:
             self._put(rows[0]["execution_id"], part.event)
-            return r.Delivered(claim=self._claim_at_once(rows[0]["execution_id"], part.offer))
+            return r.Delivered(claim=self._claim_at_once(rows[0]["execution_id"], rows[0]["queue"], part.offer))
         return r.Delivered()
 
     def _terminate(self, row: Row, event: events.WorkflowTerminated) -> None:
@@ -145,13 +145,11 @@ class Transactions:
         """Lease instances that are ready, due, or left behind."""
         return self._claim(claimable_instances(self._session, worker, queues, limit, self._now))
 
-    def _claim_at_once(self, execution_id: str, offer: r.Offer | None) -> r.Claim | None:
+    def _claim_at_once(self, execution_id: str, queue: str, offer: r.Offer | None) -> r.Claim | None:
         """Lease what was made ready to the worker that offers itself, unless older work waits in its queue."""
-        if offer is None:
+        if offer is None or queue not in offer.queues:
             return None
-        rows = self._session.all(
-            "claimable_at_once", execution_id=execution_id, worker=offer.worker, queues=_json(list(offer.queues))
-        )
+        rows = self._session.all("claimable_at_once", execution_id=execution_id, worker=offer.worker)
         return next(iter(self._claim(rows)), None)
 
     def _claim(self, rows: Sequence[Row]) -> list[r.Claim]:
@@ -164,7 +162,8 @@ class Transactions:
         )
         self.changes.due(self._until)
         inboxes: dict[str, list[Entry]] = {row["execution_id"]: [] for row in claimed}
-        for entry in self._session.all("inboxes", execution_ids=_json(list(inboxes))):
+        told = [row["execution_id"] for row in claimed if row["wake"]]
+        for entry in self._session.all("inboxes", execution_ids=_json(told)) if told else ():
             inboxes[entry["execution_id"]].append(Entry(entry["id"], decode_event(entry["body"])))
         return [
             r.Claim(
@@ -189,31 +188,42 @@ class Transactions:
         outcome = part.outcome
         handed_out = self._choose(part)
         keeps = not part.release or bool(handed_out)
-        hit = self._session.all(
-            "commit_and_keep" if keeps else "commit_and_release",
-            execution_id=part.execution_id,
-            epoch=part.epoch,
-            base_seq=part.base_seq,
-            wake=part.wake,
-            status=outcome.status.value,
-            closed_at=self._now if outcome.status.terminal else None,
-            deactivated=outcome.deactivated,
-            last_seq=part.base_seq + len(outcome.events),
-            wake_at=outcome.wake_at,
-            parked=outcome.diagnosis,
-        )
-        if not hit:
+        wake = self._move_on(part, keeps=keeps)
+        if wake is None:
             return r.Refused(reason="the lease is lost, or the log is elsewhere")
-        wake = hit[0]["wake"]
         self._note(part, released_ready=not keeps and wake != part.wake)
         wake += self._apply(part.execution_id, outcome, handed_out)
         if outcome.status is Status.DIVERGED:
             self._session.do("mark_tried", execution_id=part.execution_id, worker=part.worker)
         if not keeps:
             return r.Committed(wake=wake)
-        tasks = tuple(_first_attempt(part.execution_id, hit[0]["entity_id"], request) for request in handed_out)
+        tasks = tuple(_first_attempt(part, request) for request in handed_out)
         news = self._news(part.execution_id, part.wake) if wake != part.wake else ()
         return r.Committed(wake=wake, inbox=news, tasks=tasks)
+
+    def _move_on(self, part: r.Commit, *, keeps: bool) -> int | None:
+        """Make the fenced update of a commit; return the wake counter, None if the lease is lost."""
+        outcome = part.outcome
+        step = {
+            "execution_id": part.execution_id,
+            "epoch": part.epoch,
+            "base_seq": part.base_seq,
+            "last_seq": part.base_seq + len(outcome.events),
+            "wake": part.wake,
+            "wake_at": outcome.wake_at,
+        }
+        # By far the most commits are a step of a running instance that nobody has told anything meanwhile.
+        if keeps and outcome.status is Status.RUNNING and self._session.do("commit_step", **step):
+            return part.wake
+        hit = self._session.all(
+            "commit_and_keep" if keeps else "commit_and_release",
+            **step,
+            status=outcome.status.value,
+            closed_at=self._now if outcome.status.terminal else None,
+            deactivated=outcome.deactivated,
+            parked=outcome.diagnosis,
+        )
+        return hit[0]["wake"] if hit else None
 
     def _choose(self, part: r.Commit) -> Sequence[ActivityRequest]:
         """Choose those of the activities asked for that the worker may begin at once."""
@@ -448,9 +458,14 @@ def _place(row: Row) -> int:
     return place
 
 
-def _first_attempt(execution_id: str, workflow_id: str, request: ActivityRequest) -> r.ActivityTask:
+def _first_attempt(part: r.Commit, request: ActivityRequest) -> r.ActivityTask:
     return r.ActivityTask(
-        execution_id=execution_id, workflow_id=workflow_id, epoch=1, attempt=1, deliveries=0, request=request
+        execution_id=part.execution_id,
+        workflow_id=part.entity_id,
+        epoch=1,
+        attempt=1,
+        deliveries=0,
+        request=request,
     )
 
 

@@ -128,6 +128,7 @@ class Bench:
         hands = fields.pop("hands", 0)
         part = r.Commit(
             execution_id=claim.instance.execution_id,
+            entity_id=claim.instance.entity_id,
             epoch=claim.epoch,
             base_seq=base_seq,
             wake=claim.wake if wake is None else wake,

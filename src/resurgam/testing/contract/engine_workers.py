@@ -253,7 +253,14 @@ class EngineWorkerCases(OpensEngines):
             broken = await client.start(fine, id="broken")
             [claim] = await store.claim("vandal", ["default"], 10)
             gap = Outcome(events=(events.TimerFired(seq=9, ref=8),), wake_at=clock.now())
-            part = Commit(execution_id=broken.execution_id, epoch=claim.epoch, base_seq=1, wake=claim.wake, outcome=gap)
+            part = Commit(
+                execution_id=broken.execution_id,
+                entity_id="broken",
+                epoch=claim.epoch,
+                base_seq=1,
+                wake=claim.wake,
+                outcome=gap,
+            )
             assert isinstance((await store.commit([part]))[0], Committed)
             async with self.serve(store, clock, cache, registry) as env:
                 assert await self.run(env, fine) == "fine"

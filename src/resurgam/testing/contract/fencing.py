@@ -239,6 +239,7 @@ class FencingCases(OpensStores):
             parts = [
                 r.Commit(
                     execution_id=claim.instance.execution_id,
+                    entity_id=claim.instance.entity_id,
                     epoch=claim.epoch + stale,
                     base_seq=1,
                     wake=claim.wake,

@@ -68,7 +68,13 @@ class OfferingCases(OpensStores):
             assert claim is not None
             parked = Outcome(status=Status.DIVERGED, diagnosis="does not fit")
             commit = r.Commit(
-                execution_id=claim.instance.execution_id, epoch=1, base_seq=1, wake=0, outcome=parked, worker="first"
+                execution_id=claim.instance.execution_id,
+                entity_id="order",
+                epoch=1,
+                base_seq=1,
+                wake=0,
+                outcome=parked,
+                worker="first",
             )
             await b.store.commit([commit])
             assert await self._told(b) is None
