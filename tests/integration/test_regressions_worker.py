@@ -39,6 +39,30 @@ def quiet(caplog):
     caplog.set_level("CRITICAL", logger="resurgam")
 
 
+# Turns that were kept for starts.
+
+
+async def test_a_worker_whose_turns_were_all_kept_for_starts_looks_again_when_they_are_free():
+    """It had gone to rest without looking for instances, since there was no turn for any."""
+    registry = Registry()
+
+    @registry.workflow
+    async def fine(ctx: Context) -> str:
+        return "fine"
+
+    store = MemoryStore(ManualClock())
+    async with (
+        Engine(store, registry=registry, clock=store._clock) as engine,
+        Engine(store, registry=registry, clock=store._clock, worker=False) as client,
+    ):
+        await turn()
+        with engine._worker.reserve(engine._options.max_instances):
+            handle = await client.start(fine)
+            await turn()
+        await turn()
+        assert (await handle.describe()).status == "completed"
+
+
 # Deadlines beside an operation in flight.
 
 

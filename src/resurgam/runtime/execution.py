@@ -12,7 +12,7 @@ replay they come from the log; live they are made once every recorded entry has 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import Context as Variables
 from heapq import heappop
 from typing import Any, Final
@@ -385,7 +385,7 @@ class Execution:
             events=tuple(kept),
             consumed=tuple(consumed),
             activities=self._wanted(kept),
-            withdrawals=self._unwanted(kept),
+            withdrawals=tuple(self._unwanted(_called_off(kept))),
             status=Status.DIVERGED,
             diagnosis=diagnosis,
         )
@@ -394,11 +394,13 @@ class Execution:
         log = self._recorder.log
         state = log.state
         ended = state.ended is not None
+        called_off = _called_off(log.new)
+        withdrawn = withdraw(outstanding(state), log.stamp()) if ended else ()
         return Outcome(
             events=tuple(log.new),
             consumed=tuple(consumed),
-            activities=self._wanted(log.new),
-            withdrawals=(*self._unwanted(log.new), *(withdraw(outstanding(state), log.stamp()) if ended else ())),
+            activities=tuple(r for r in self._recorder.requests.values() if r.ref not in called_off),
+            withdrawals=(*self._unwanted(called_off), *withdrawn),
             # A parked run that this code fits is running again, even if there is nothing to record yet.
             status=state.status if ended and state.status else Status.RUNNING,
             deactivated=state.deactivated,
@@ -407,16 +409,14 @@ class Execution:
 
     def _wanted(self, written: Sequence[events.Event]) -> tuple[ActivityRequest, ...]:
         """Return the activities to be put on their queues: asked for in these entries, and not called off in them."""
-        if not self._recorder.requests:
-            return ()
         issued = {entry.seq for entry in written} - _called_off(written)
         return tuple(request for request in self._recorder.requests.values() if request.ref in issued)
 
-    def _unwanted(self, written: Sequence[events.Event]) -> tuple[Withdrawal, ...]:
+    def _unwanted(self, called_off: set[int]) -> Iterator[Withdrawal]:
         """Return the withdrawals of activities that were put on their queues before, and are called off now."""
-        return tuple(
-            Withdrawal(ref, answered=True) for ref in sorted(_called_off(written)) if ref not in self._recorder.requests
-        )
+        for ref in sorted(called_off):
+            if ref not in self._recorder.requests:
+                yield Withdrawal(ref, answered=True)
 
     def _complain(self, context: dict[str, Any]) -> None:
         if not self._closed and not self._recorder.replaying:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 
 
 class SystemClock:
@@ -24,7 +25,7 @@ class SystemClock:
 def new_id(now: int) -> str:
     """Return a ULID: 48 bits of time and 80 of chance, sorting by time."""
     number = (now << 80) | int.from_bytes(os.urandom(10), "big")
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def chance() -> float:

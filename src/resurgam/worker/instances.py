@@ -47,7 +47,8 @@ class InstanceRunner:
     async def serve(self, claim: Claim) -> None:
         """Advance a claimed instance until its lease is released. A failure here counts against the instance only."""
         turn = Turn.of(claim)
-        self._leases.keep(turn.lease, self._this().cancel)
+        turn.call_off = self._this().cancel
+        self._leases.keep(turn.lease, turn.call_off)
         try:
             await self._serve(turn)
         except asyncio.CancelledError:
@@ -119,7 +120,7 @@ class InstanceRunner:
             return False
         if turn.attempts and not going_on and outcome.status is Status.RUNNING:
             # The commit has claimed activities, and so kept the lease.
-            self._leases.keep(turn.lease, self._this().cancel)
+            self._leases.keep(turn.lease, turn.call_off)
             going_on = True
         if not going_on:
             await self._keep(turn, execution, outcome)

@@ -142,6 +142,7 @@ class Worker:
             yield Offer(worker=self._options.name, queues=self._options.queues)
         finally:
             self._reserved -= turns
+            self._nudge()
 
     def begin(self, claim: Claim) -> None:
         """Advance a claimed instance."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +45,7 @@ class Turn:
     attempts: dict[int, asyncio.Task[Any]] = field(default_factory=dict)
     results: dict[int, ActivityResult] = field(default_factory=dict)
     over: bool = False
+    call_off: Callable[[], object] = lambda: None
     # Waits for the store to say that something has come into the inbox, or that a deadline has; kept from one step to
     # the next, since most steps are woken by an attempt of this worker's own.
     news: asyncio.Task[bool] | None = None

@@ -320,11 +320,11 @@ class Writer(Generic[W]):
     # Called by both.
 
     def _transact(self, group: list[_Piece[W]]) -> _Answers[W]:
-        def work(session: Session) -> _Answers[W]:
-            begun = self._begin(session)
-            return [begun], [piece(begun) for piece, _ in group]
+        return self._database.transact(lambda session: self._work(session, group))
 
-        return self._database.transact(work)
+    def _work(self, session: Session, group: list[_Piece[W]]) -> _Answers[W]:
+        begun = self._begin(session)
+        return [begun], [work(begun) for work, _ in group]
 
     def _settle(self, group: list[_Piece[W]], answers: _Answers[W]) -> None:
         for begun in answers[0]:
