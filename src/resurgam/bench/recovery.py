@@ -1,10 +1,12 @@
 """W6: a process is killed in the midst of a long history, and another one goes on with it."""
 
 import asyncio
+import compileall
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -26,6 +28,8 @@ async def recovery(scene: Scene) -> list[Figures]:
     """W6: from the start of a process to its first new step, after histories of 1,000 and 10,000 activities."""
     if scene.place.folder is None:
         return []  # a store in memory is gone with its process
+    # As it is where people run it: compiled once, not by every process (which PYTHONDONTWRITEBYTECODE would make of it).
+    compileall.compile_dir(Path(__file__).parents[1], quiet=2)
     return [await _recovered(scene, scene.size(length)) for length in (1_000, 10_000)]
 
 
