@@ -253,7 +253,7 @@ def _digest(written: Raw) -> str:
 
 def _entity_id(run_id: str, command: events.Command) -> str:
     """Return an id that is the same for every attempt, and safe in a header or a path."""
-    return "/".join([run_id, *(".".join(map(str, part)) for part in command.location.coordinates)])
+    return f"{run_id}/{str(command.location)[1:-1].replace(', ', '/')}"
 
 
 def _epoch_ms(moment: datetime) -> int:

@@ -114,7 +114,7 @@ class Execution:
     def _take_in(self, waiting: deque[Entry], consumed: list[int], clock: int) -> int:
         """Deliver what is new, an entry at a time; return how many there were."""
         ticks = 0
-        with self._recorder.loop.entered():
+        with self._recorder.loop:
             while ticks < TICKS_PER_ADVANCE and self._goes_on():
                 entry = self._made_entry() or self._outside_entry(waiting, consumed, clock)
                 if entry is None:
@@ -127,7 +127,7 @@ class Execution:
         """Deliver every recorded entry that has not been delivered yet."""
         if self._undelivered:
             self._recorder.replaying = self._recorder.log.recorded_seq > 1
-            with self._recorder.loop.entered():
+            with self._recorder.loop:
                 while self._undelivered and self._goes_on():
                     self._tick(self._undelivered.popleft())
             self._recorder.replaying = False

@@ -18,11 +18,10 @@ Traps of asyncio that are dealt with here, each with a test:
 """
 
 import asyncio
-import contextlib
 import sys
 from asyncio import events as asyncio_events
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, cast
@@ -89,6 +88,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._conditions: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._generators: dict[int, AsyncGenerator[Any, Any]] = {}
         self._running = False
+        self._outside: tuple[asyncio.AbstractEventLoop | None, Any, bool] = (None, (None, None), False)
 
     def scope(self) -> Scope:
         """Return the strand that is running."""
@@ -96,25 +96,22 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # Running.
 
-    @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
-        """Be the running loop of this thread, for as many ticks as are run inside."""
-        outer = asyncio_events._get_running_loop()
-        hooks = sys.get_asyncgen_hooks()
+    def __enter__(self) -> None:
+        """Be the running loop of this thread, for as many ticks as are run inside the ``with``."""
+        self._outside = asyncio_events._get_running_loop(), sys.get_asyncgen_hooks(), ticks.now
         asyncio_events._set_running_loop(self)
         sys.set_asyncgen_hooks(firstiter=self._keep, finalizer=self._keep)
-        self._running = True
-        ticking, ticks.now = ticks.now, True
-        try:
-            yield
-        finally:
-            ticks.now = ticking
-            self._running = False
-            sys.set_asyncgen_hooks(*hooks)
-            asyncio_events._set_running_loop(outer)
+        self._running = ticks.now = True
+
+    def __exit__(self, *_: object) -> None:
+        """Leave everything as it was."""
+        outer, hooks, ticks.now = self._outside
+        self._running = False
+        sys.set_asyncgen_hooks(*hooks)
+        asyncio_events._set_running_loop(outer)
 
     def run(self) -> None:
-        """Run until nothing is ready; it must have been `entered`."""
+        """Run until nothing is ready; it must have been entered."""
         while self._ready or self._wake_conditions():
             handle = self._ready.popleft()
             if not handle._cancelled:

@@ -220,6 +220,8 @@ class Recorder:
 
     def check_ended(self) -> None:
         """Once every recorded entry is delivered, nothing may be left in the history of a strand that has ended."""
+        if not self._ended:
+            return
         left = next((scope.cursor.next for scope in self._ended if scope.cursor.next is not None), None)
         if left is not None and self.verdict is None:
             self.verdict = LatentHistory(

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from hashlib import blake2b
 from random import Random
 
-from resurgam.core.location import ROOT, Location
+from resurgam.core.location import Location
 from resurgam.core.replay import Cursor
 
 
@@ -32,7 +32,7 @@ class Scope:
         """Count one more command of this type and return its id, such as ``Task(2)`` or ``Task(2)@{3, 1}``."""
         number = self.counts[kind]
         self.counts[kind] = number + 1
-        return f"{kind}({number})" if self.location == ROOT else f"{kind}({number})@{self.location}"
+        return f"{kind}({number})@{self.location}" if self.location.coordinates else f"{kind}({number})"
 
     def future_hash(self) -> int:
         """Return the hash for the next bare future made in this strand."""
