@@ -139,14 +139,21 @@ async def test_a_start_that_cannot_be_is_refused_at_once(args, kind, text):
 
 
 async def test_an_id_in_use_is_refused_and_can_be_attached_to():
-    async with Environment(registry=registry) as env:
-        first = await env.engine.start(calls, "echo", [1], id="x")
+    patient = Registry()
 
-        with pytest.raises(errors.AlreadyExists, match=r"'x' is in use by an open execution of 'calls' .running."):
-            await env.engine.start(fine, 1, id="x")
+    @patient.workflow
+    async def waits(ctx: Context) -> int:
+        return await ctx.listen("go", type=int)
 
-        second = await env.engine.start(fine, 1, id="x", if_exists="attach")
+    async with Environment(registry=patient) as env:
+        first = await env.engine.start(waits, id="x")
+
+        with pytest.raises(errors.AlreadyExists, match=r"'x' is in use by an open execution of 'waits' .running."):
+            await env.engine.start(waits, id="x")
+
+        second = await env.engine.start(waits, id="x", if_exists="attach")
         assert second.run_id == first.run_id
+        await first.signal("go", 1)
         assert await env.finish(second.result()) == 1
 
 

@@ -56,9 +56,10 @@ async def test_a_worker_whose_turns_were_all_kept_for_starts_looks_again_when_th
         Engine(store, registry=registry, clock=store._clock, worker=False) as client,
     ):
         await turn()
-        with engine._worker.reserve(engine._options.max_instances):
-            handle = await client.start(fine)
-            await turn()
+        assert engine._worker.reserve(engine._options.max_instances) is not None
+        handle = await client.start(fine)
+        await turn()
+        engine._worker.unreserve(engine._options.max_instances)
         await turn()
         assert (await handle.describe()).status == "completed"
 

@@ -229,6 +229,8 @@ class MemoryStore(MemoryRows):
                 task = self._claim_activity(activity)
                 assert task is not None
                 tasks.append(task)
+            else:
+                activity.epoch = 1  # whoever claims it later has another: this one is the commit's own
         return tuple(tasks)
 
     def _withdraw(self, row: Row, withdrawal: Withdrawal) -> None:
@@ -337,7 +339,7 @@ class MemoryStore(MemoryRows):
     async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
         """Return True once what is watched for is there."""
         self._bring_up()
-        self._set_alarm()
+        self._changed()  # what was brought up now, others may have waited for
         return await self._waiting.wait(watch, until)
 
     async def purge(self, execution_ids: Sequence[str]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:

@@ -4,14 +4,18 @@ The start of a workflow, or a signal to one, and the claim of it are then one co
 be woken to look for work.
 """
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
 from resurgam.worker.loop import Worker
+
+P = TypeVar("P", r.Creation, r.Delivery)
+A = TypeVar("A")
 
 
 class AtOnce:
@@ -23,27 +27,31 @@ class AtOnce:
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         """Begin executions."""
-        with self._worker.reserve(len(parts)) as offer:
-            answers = await self._store.create([_offered(part, offer) for part in parts])
-            self._begin(answers)
-        return answers
+        return await self._offering(self._store.create, parts)
 
     async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended]:
         """Put events into inboxes."""
-        with self._worker.reserve(len(parts)) as offer:
-            answers = await self._store.deliver([_offered(part, offer) for part in parts])
-            self._begin(answers)
-        return answers
+        return await self._offering(self._store.deliver, parts)
 
-    def _begin(self, answers: Sequence[Any]) -> None:
-        for answer in answers:
-            if isinstance(answer, r.Created | r.Delivered) and answer.claim is not None:
-                self._worker.begin(answer.claim)
+    async def _offering(self, verb: Callable[[Sequence[P]], Awaitable[Sequence[A]]], parts: Sequence[P]) -> Sequence[A]:
+        offer = self._worker.reserve(len(parts))
+        if offer is None:
+            return await verb(parts)
+        # In a task of the worker's own: a caller that is cancelled must not leave a claim that nobody serves.
+        return await asyncio.shield(self._worker.sheltered(self._answer(verb, parts, offer)))
+
+    async def _answer(
+        self, verb: Callable[[Sequence[P]], Awaitable[Sequence[A]]], parts: Sequence[P], offer: r.Offer
+    ) -> Sequence[A]:
+        try:
+            answers = await verb([msgspec.structs.replace(part, offer=offer) for part in parts])
+            for answer in answers:
+                if isinstance(answer, r.Created | r.Delivered) and answer.claim is not None:
+                    self._worker.begin(answer.claim)
+        finally:
+            self._worker.unreserve(len(parts))
+        return answers
 
     def __getattr__(self, verb: str) -> Any:
         """Every other verb is the store's own."""
         return getattr(self._store, verb)
-
-
-def _offered(part: Any, offer: r.Offer | None) -> Any:
-    return part if offer is None else msgspec.structs.replace(part, offer=offer)

@@ -9,7 +9,7 @@ from weakref import WeakSet
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store.protocol import Store
-from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Lease, Refused, Release
+from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Commit, Lease, Refused, Release
 from resurgam.worker.activities import ActivityRunner
 from resurgam.worker.leases import Leases
 from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, complain, pause
@@ -40,10 +40,22 @@ class Hands:
         """How many more attempts may be begun."""
         return 0 if self.closed else max(0, self._limit - self._busy)
 
-    def begin(self, task: ActivityTask, tell: Callable[[ActivityResult | None], None]) -> "asyncio.Task[None]":
+    def reserve(self, wanted: int) -> int:
+        """Keep as many hands free as there are, at most *wanted*, for attempts that the store is asked for now."""
+        reserved = min(wanted, self.free)
+        self._busy += reserved
+        return reserved
+
+    def unreserve(self, reserved: int) -> None:
+        """The store has answered: begin what it gave, without giving way, or others take the hands."""
+        self._busy -= reserved
+
+    def begin(
+        self, task: ActivityTask, tell: Callable[[ActivityResult | None], None], wanted: Callable[[], bool]
+    ) -> "asyncio.Task[None]":
         """Run an attempt and *tell* what came of it to whoever holds the instance; None if it was called off."""
         self._busy += 1
-        return self._tasks.spawn(self._attempt_and_tell(task, tell), task.request.name)
+        return self._tasks.spawn(self._attempt_and_tell(task, tell, wanted), task.request.name)
 
     def perform(self, task: ActivityTask) -> None:
         """Run an attempt and tell the store what came of it."""
@@ -53,6 +65,13 @@ class Hands:
     def hand_in_soon(self, result: ActivityResult) -> "asyncio.Task[None]":
         """Tell the store what became of an attempt, beside the caller."""
         return self._tasks.spawn(self.hand_in(result), "result")
+
+    def give_back_soon(self, commit: Commit) -> None:
+        """Give back what a commit may have claimed whose answer nobody heard."""
+        if commit.hands:
+            lease = Lease(execution_id=commit.execution_id, epoch=commit.epoch)
+            parts = [*claimed_by(commit), *([Release(lease=lease)] if commit.release else ())]
+            self._tasks.spawn(self._store.release(parts), "what a commit claimed")
 
     async def hand_in(self, result: ActivityResult) -> None:
         """Tell the store what became of an attempt; while it is out of reach the result is kept here."""
@@ -92,7 +111,12 @@ class Hands:
         # The lease is kept until the result is committed or handed in; a cancelled attempt keeps it too.
         return ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=event)
 
-    async def _attempt_and_tell(self, task: ActivityTask, tell: Callable[[ActivityResult | None], None]) -> None:
+    async def _attempt_and_tell(
+        self, task: ActivityTask, tell: Callable[[ActivityResult | None], None], wanted: Callable[[], bool]
+    ) -> None:
+        if not wanted():  # called off before it has begun
+            self._busy -= 1
+            return
         # Told from here, not when the task is done: that would be a turn of the loop later.
         result: ActivityResult | None = None
         try:
@@ -114,6 +138,12 @@ class Hands:
             # Dropped first: should giving it back fail too, it must run out by itself.
             self._leases.drop(lease)
             await self._store.release([Release(lease=lease, failed=repr(error))])
+
+
+def claimed_by(commit: Commit) -> list[Release]:
+    """Return the releases of all that a commit may have claimed; the first epoch of an activity is its commit's."""
+    refs = [activity.ref for activity in commit.outcome.activities]
+    return [Release(lease=Lease(execution_id=commit.execution_id, epoch=1, ref=ref)) for ref in refs]
 
 
 def lease_of(result: ActivityResult) -> Lease:

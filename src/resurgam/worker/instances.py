@@ -107,11 +107,12 @@ class InstanceRunner:
     async def _advance(self, turn: Turn, execution: Execution) -> bool:
         """Advance once and commit; whether the instance is still in hand."""
         now = self._clock.now()
-        inbox = turn.inbox
+        # Taken out first: what comes while this waits for its call is for the next advance.
+        inbox, turn.inbox = turn.inbox, []
         worker, watchdog = self._committer.worker, self._watchdog
         outcome = await outside_tasks(lambda: watchdog.run(execution, execution.advance, inbox, now, worker))
         consumed = set(outcome.consumed)
-        turn.inbox = [entry for entry in inbox if entry.id is not None and entry.id not in consumed]
+        turn.inbox[:0] = [entry for entry in inbox if entry.id is not None and entry.id not in consumed]
         going_on = outcome.status is Status.RUNNING and bool(
             turn.inbox or turn.operations or turn.attempts or execution.wants_more()
         )

@@ -1,9 +1,9 @@
 """Claim, run, commit, for as long as the engine is open."""
 
 import asyncio
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
@@ -70,6 +70,7 @@ class Worker:
         self._instances.on_wait = self._nudge
         self.progress = 0
         self._reserved = 0
+        self._offers: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._resting = False
         self._short = False
@@ -99,6 +100,9 @@ class Worker:
         self._freed.set()
         if self._main is not None:
             await self._main
+        if self._offers:
+            # A store waits for its file no longer than some seconds; what it claims meanwhile is to be given back.
+            await asyncio.wait(self._offers)
         deadline = asyncio.get_running_loop().time() + self._options.grace
         try:
             await self._turns.finish(deadline)
@@ -131,18 +135,24 @@ class Worker:
         for waiter in (waiting, freed):
             waiter.cancel()
 
-    @contextlib.contextmanager
-    def reserve(self, turns: int) -> Iterator[Offer | None]:
-        """Keep free hands for instances that may be claimed within the ``with``; None if there are not as many."""
+    def reserve(self, turns: int) -> Offer | None:
+        """Keep free hands for instances that may be claimed until `unreserve`; None if there are not as many."""
         if self._stopping or self._free_turns() < turns:
-            yield None
-            return
+            return None
         self._reserved += turns
-        try:
-            yield Offer(worker=self._options.name, queues=self._options.queues)
-        finally:
-            self._reserved -= turns
-            self._nudge()
+        return Offer(worker=self._options.name, queues=self._options.queues)
+
+    def unreserve(self, turns: int) -> None:
+        """What was claimed has begun; hands that were not needed may be somebody else's."""
+        self._reserved -= turns
+        self._nudge()
+
+    def sheltered(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Run what must come to its end though its caller is cancelled; `stop` waits for it."""
+        task = asyncio.get_running_loop().create_task(coroutine, name="offer")
+        self._offers.add(task)
+        task.add_done_callback(self._offers.discard)
+        return task
 
     def begin(self, claim: Claim) -> None:
         """Advance a claimed instance."""
@@ -157,8 +167,12 @@ class Worker:
         if free := self._free_turns():
             for claim in await self._store.claim(options.name, options.queues, free):
                 self.begin(claim)
-        if free := self._hands.free:
-            for task in await self._store.claim_activities(options.name, options.queues, free):
+        if free := self._hands.reserve(self._hands.free):
+            try:
+                tasks = await self._store.claim_activities(options.name, options.queues, free)
+            finally:
+                self._hands.unreserve(free)
+            for task in tasks:
                 self.progress += 1
                 self._hands.perform(task)
         return self.progress > before

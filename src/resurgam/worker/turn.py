@@ -24,7 +24,7 @@ from resurgam.store.records import (
     Refused,
     Release,
 )
-from resurgam.worker.hands import Hands
+from resurgam.worker.hands import Hands, claimed_by
 from resurgam.worker.leases import Leases
 from resurgam.worker.tasks import PAUSE_AFTER_ERROR, complain, pause
 
@@ -121,25 +121,17 @@ class Committer:
             outcome=outcome,
             worker=self.worker,
             release=release,
-            hands=self.hands.free if outcome.activities and outcome.status is Status.RUNNING else 0,
+            hands=self.hands.reserve(len(outcome.activities)) if outcome.status is Status.RUNNING else 0,
             queues=self._queues,
         )
         if release:
             # Before the commit ends it: a renewal that crosses the commit must not be taken for a loss.
             self.leases.drop(turn.lease)
-        answer = await self._surely(commit)
+        answer = await self._heard(commit)
         if isinstance(answer, Refused):
             logger.warning("commit of workflow %s refused: %s", turn.claim.instance.entity_id, answer.reason)
             return False
-        for withdrawal in outcome.withdrawals:
-            if withdrawal.answered:
-                # No longer waited for, even if it does not stop when it is called off.
-                turn.attempts.pop(withdrawal.ref, None)
-                self.leases.revoke(commit.execution_id, withdrawal.ref)
-        for entry in outcome.events:
-            result = turn.results.pop(entry.ref or 0, None)
-            if result is not None:
-                self.hands.put_down(result)
+        self._put_down(turn, outcome)
         for task in answer.tasks:
             self._begin(turn, task)
         turn.base_seq += len(outcome.events)
@@ -147,10 +139,39 @@ class Committer:
         turn.hear(answer)
         return True
 
+    async def _heard(self, commit: Commit) -> Committed | Refused:
+        """Commit, and give back what it may have claimed should nobody hear its answer."""
+        try:
+            return await self._surely(commit)
+        except asyncio.CancelledError:
+            # Should it be written all the same, this is written after it.
+            self.hands.give_back_soon(commit)
+            raise
+        finally:
+            if commit.hands:
+                # Not all of them may be needed, and somebody may have looked for some meanwhile.
+                self.hands.unreserve(commit.hands)
+                self.hands.on_free()
+
+    def _put_down(self, turn: Turn, outcome: Outcome) -> None:
+        """Let go of attempts that are answered now, by the workflow's own cancellation or by their results."""
+        for withdrawal in outcome.withdrawals:
+            if withdrawal.answered:
+                # No longer waited for, even if it does not stop when it is called off.
+                turn.attempts.pop(withdrawal.ref, None)
+                self.leases.revoke(turn.claim.instance.execution_id, withdrawal.ref)
+        if turn.results:
+            for entry in outcome.events:
+                result = turn.results.pop(entry.ref or 0, None)
+                if result is not None:
+                    self.hands.put_down(result)
+
     def _begin(self, turn: Turn, task: ActivityTask) -> None:
         """Run an attempt whose result this turn will commit."""
         ref = task.request.ref
-        turn.attempts[ref] = self.hands.begin(task, lambda result: self._ended(turn, ref, result))
+        turn.attempts[ref] = self.hands.begin(
+            task, lambda result: self._ended(turn, ref, result), lambda: ref in turn.attempts
+        )
 
     def _ended(self, turn: Turn, ref: int, result: ActivityResult | None) -> None:
         """Take in the result of an attempt; one that is to be repeated is the store's to schedule."""
@@ -200,8 +221,7 @@ class Committer:
         lease = Lease(execution_id=commit.execution_id, epoch=commit.epoch, wake=commit.wake)
         if commit.hands:
             # Which activities it claimed is lost with its answer; they go back to their queues, for anybody to take.
-            claimed = [Lease(execution_id=commit.execution_id, epoch=1, ref=a.ref) for a in commit.outcome.activities]
-            await self.store.release([Release(lease=activity) for activity in claimed])
+            await self.store.release(claimed_by(commit))
         if commit.release:
             await self.store.release([Release(lease=lease)])
             return Committed(wake=commit.wake)

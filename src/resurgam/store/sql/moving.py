@@ -9,7 +9,8 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.store import records as r
 from resurgam.store.arriving import sort_out
 from resurgam.store.sql.reading import Reading
-from resurgam.store.sql.transactions import Row, Session, instance_of
+from resurgam.store.sql.session import Row, Session
+from resurgam.store.sql.transactions import instance_of
 
 _requests = msgspec.json.Decoder(ActivityRequest)
 

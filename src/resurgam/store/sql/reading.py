@@ -9,7 +9,8 @@ from resurgam.core.errors import CorruptHistory
 from resurgam.core.event import decode_event
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.sql.transactions import Row, Session, claimable_activities, claimable_instances, instance_of
+from resurgam.store.sql.session import Row, Session, claimable_activities, claimable_instances
+from resurgam.store.sql.transactions import instance_of
 
 
 class Reading:

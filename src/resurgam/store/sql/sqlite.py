@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from resurgam.core.errors import StoreError
 from resurgam.store.sql.queries import migrations, queries
-from resurgam.store.sql.transactions import Row
+from resurgam.store.sql.session import Row
 
 T = TypeVar("T")
 W = TypeVar("W")

@@ -69,10 +69,12 @@ class SqliteStore:
 
     async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
         """Take in executions from another store."""
-        self._check_open()
-        answers = await self._write(lambda transactions: [Moving(transactions.session).adopt(part) for part in parts])
-        self._changed()
-        return answers
+
+        def adopt(transactions: Transactions, part: r.Adoption) -> r.Adopted | r.Exists:
+            transactions.note_adoption(part)
+            return Moving(transactions.session).adopt(part)
+
+        return await self._each(parts, adopt)
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
@@ -116,7 +118,10 @@ class SqliteStore:
         self._check_open()
         if self._poll is None:
             self._poll = asyncio.get_running_loop().create_task(self._watch_others(), name="sqlite poll")
-        self._set_alarm()
+        moment = self._look(lambda reading: reading.next_due())
+        if moment is not None:
+            # Never later than it is: an alarm that is due, but has not rung yet, is for the others who wait.
+            self._waiting.set_alarm_by(moment, self._ring)
         return await self._waiting.wait(watch, until)
 
     async def purge(self, execution_ids: Sequence[str]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:

@@ -3,9 +3,9 @@
 A part is applied whole or refused alone: the fenced statement comes first, and the rest only if it hit.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -15,24 +15,7 @@ from resurgam.core.outcome import ActivityRequest, Entry, Outcome, Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.protocol import REDELIVERIES
-
-Row = Mapping[str, Any]
-
-
-class Session(Protocol):
-    """A connection within a transaction."""
-
-    def all(self, query: str, **parameters: object) -> Sequence[Row]:
-        """Run a named statement and return its rows."""
-        ...
-
-    def do(self, query: str, **parameters: object) -> int:
-        """Run a named statement and return how many rows it changed."""
-        ...
-
-    def many(self, query: str, parameters: Sequence[Mapping[str, object]]) -> None:
-        """Run a named statement for each set of parameters."""
-        ...
+from resurgam.store.sql.session import Row, Session, claimable_activities, claimable_instances
 
 
 @dataclass(slots=True)
@@ -376,6 +359,13 @@ class Transactions:
         self.changes.touched.add(execution_id)
         return r.Purged()
 
+    def note_adoption(self, part: r.Adoption) -> None:
+        """Note what executions that are taken in mean to those who wait."""
+        self.changes.work = True
+        for copy in part.copies:
+            for pending in copy.activities:
+                self.changes.due(pending.visible_at)
+
     def end_leases_of(self, owner: str) -> None:
         """End the leases of an owner that is dead."""
         self._session.do("end_instance_leases", owner=owner, now=self._now)
@@ -395,7 +385,7 @@ class Transactions:
             "visible_at": self._now,
             "available_at": self._until if leased else self._now,
             "attempt": 1,
-            "epoch": int(leased),
+            "epoch": 1,  # whoever claims it later has another: this one is the commit's own
             "deliveries": int(leased),
             "owner": self._owner if leased else None,
         }
@@ -431,31 +421,6 @@ _encoder = msgspec.json.Encoder()
 _tags = msgspec.json.Decoder(dict[str, str])
 _FINAL: Final = (events.ActivityCompleted, events.ActivityFailed)
 _NOT_LEASED: Final[dict[str, object]] = {"deliveries": 0, "owner": None}
-
-
-def claimable_instances(session: Session, worker: str, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
-    """Return instances that a worker may claim, oldest first."""
-    found = [
-        row
-        for queue in queues
-        for row in session.all("claimable_instances", worker=worker, queue=queue, limit=limit, now=now)
-    ]
-    return found if len(queues) == 1 else sorted(found, key=_place)[:limit]
-
-
-def claimable_activities(session: Session, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
-    """Return activities that may be claimed, those first whose time came first."""
-    found = [row for queue in queues for row in session.all("claimable_activities", queue=queue, limit=limit, now=now)]
-    return found if len(queues) == 1 else sorted(found, key=_turn)[:limit]
-
-
-def _turn(row: Row) -> tuple[int, str, int]:
-    return row["available_at"], row["execution_id"], row["ref"]
-
-
-def _place(row: Row) -> int:
-    place: int = row["place"]
-    return place
 
 
 def _first_attempt(part: r.Commit, request: ActivityRequest) -> r.ActivityTask:
