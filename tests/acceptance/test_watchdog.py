@@ -65,3 +65,37 @@ async def test_a_coroutine_that_never_yields_costs_its_neighbours_nothing(tmp_pa
     assert "in greedy" in caplog.text
     assert "ran 3 s without yielding and was interrupted" in caplog.text
     assert "is lost" not in caplog.text
+
+
+async def test_what_was_claimed_beside_a_tick_that_does_not_yield_is_kept_before_it_has_begun(tmp_path, caplog) -> None:
+    """Claimed together, and the greedy one comes first: the others' leases must not run out meanwhile."""
+    registry = Registry()
+    runs = []
+    first_time = [True]
+
+    @registry.activity
+    async def step(number: int) -> int:
+        runs.append(number)
+        return number
+
+    @registry.workflow
+    async def chain(ctx: Context, number: int) -> int:
+        return await ctx.activity(step, number)
+
+    @registry.workflow
+    async def greedy(ctx: Context) -> str:
+        while first_time.pop() if first_time else False:
+            stop = time.monotonic() + 2.5 * LEASE
+            while time.monotonic() < stop:
+                pass
+        return "yielded"
+
+    url = f"sqlite:///{tmp_path}/stuck.db"
+    async with Engine(url, registry=registry, worker=False) as client:
+        handles = [await client.start(greedy), *[await client.start(chain, number) for number in range(5)]]
+    async with Engine(url, registry=registry, lease=LEASE) as engine:
+        results = [await engine.handle(handle.entity_id).result(timeout=30) for handle in handles]
+    assert results == ["yielded", 0, 1, 2, 3, 4]
+    assert sorted(runs) == [0, 1, 2, 3, 4]
+    assert "is lost" not in caplog.text
+    assert "refused" not in caplog.text

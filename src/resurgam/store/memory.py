@@ -295,6 +295,12 @@ class MemoryStore(MemoryRows):
         return tasks
 
     def _claim_activity(self, activity: ActivityRow) -> r.ActivityTask | None:
+        row = self._rows[activity.execution_id]
+        if row.instance.status.terminal:
+            # Whoever ran it is gone, and nobody waits for it: it is not begun again for a workflow that has ended.
+            self._drop(row, activity.request.ref)
+            self._put(row, events.ActivityCancelled(at=self._clock.now(), ref=activity.request.ref))
+            return None
         del self._queued[activity.execution_id, activity.request.ref]
         if activity.deliveries >= REDELIVERIES:
             what = f"activity {activity.request.name!r} (entry {activity.request.ref})"
@@ -307,7 +313,7 @@ class MemoryStore(MemoryRows):
         self._remind(activity.leased_until, activity.execution_id, activity.request.ref)
         return r.ActivityTask(
             execution_id=activity.execution_id,
-            workflow_id=self._rows[activity.execution_id].instance.entity_id,
+            workflow_id=row.instance.entity_id,
             epoch=activity.epoch,
             attempt=activity.attempt,
             deliveries=activity.deliveries - 1,

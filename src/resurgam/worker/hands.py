@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 from weakref import WeakSet
 
 from resurgam.core.clock import Clock
@@ -26,8 +27,10 @@ class Hands:
         self._runner = runner
         self._leases = leases
         self._limit = limit
-        self._tasks = Tasks(on_end=lambda: self.on_free())  # noqa: PLW0108 -- it is set later
-        self._busy = 0
+        self._tasks = Tasks(on_end=self._ended)
+        # Who is to be told of each attempt that runs. One that is cancelled before its first step tells nobody itself.
+        self._tells: dict[asyncio.Task[Any], Callable[[ActivityResult | None], None]] = {}
+        self._reserved = 0
         self._called_off: WeakSet[asyncio.Task[object]] = WeakSet()
         self.closed = False
         self.on_free: Callable[[], None] = lambda: None
@@ -38,29 +41,45 @@ class Hands:
     @property
     def free(self) -> int:
         """How many more attempts may be begun."""
-        return 0 if self.closed else max(0, self._limit - self._busy)
+        return 0 if self.closed else max(0, self._limit - self._reserved - len(self._tells))
 
     def reserve(self, wanted: int) -> int:
         """Keep as many hands free as there are, at most *wanted*, for attempts that the store is asked for now."""
         reserved = min(wanted, self.free)
-        self._busy += reserved
+        self._reserved += reserved
         return reserved
 
     def unreserve(self, reserved: int) -> None:
         """The store has answered: begin what it gave, without giving way, or others take the hands."""
-        self._busy -= reserved
+        self._reserved -= reserved
 
-    def begin(
-        self, task: ActivityTask, tell: Callable[[ActivityResult | None], None], wanted: Callable[[], bool]
-    ) -> "asyncio.Task[None]":
+    def begin(self, task: ActivityTask, tell: Callable[[ActivityResult | None], None]) -> "asyncio.Task[None]":
         """Run an attempt and *tell* what came of it to whoever holds the instance; None if it was called off."""
-        self._busy += 1
-        return self._tasks.spawn(self._attempt_and_tell(task, tell, wanted), task.request.name)
+        attempt = self._tasks.spawn(self._attempt_and_tell(task), task.request.name)
+        self._keep(task, attempt, tell)
+        return attempt
 
     def perform(self, task: ActivityTask) -> None:
         """Run an attempt and tell the store what came of it."""
-        self._busy += 1
-        self._tasks.spawn(self._perform(task), task.request.name)
+        self._keep(task, self._tasks.spawn(self._perform(task), task.request.name), lambda _: None)
+
+    def _keep(
+        self, task: ActivityTask, attempt: "asyncio.Task[None]", tell: Callable[[ActivityResult | None], None]
+    ) -> None:
+        """Keep the lease before the attempt begins: a tick that does not yield may come first."""
+        self._tells[attempt] = tell
+        lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
+        self._leases.keep(lease, partial(self._call_off, attempt))
+
+    def _tell(self, attempt: "asyncio.Task[Any] | None", result: ActivityResult | None) -> None:
+        """The hand is free, before whoever is told may ask for one."""
+        tell = self._tells.pop(attempt, None) if attempt is not None else None
+        if tell is not None:
+            tell(result)
+
+    def _ended(self, attempt: "asyncio.Task[Any]") -> None:
+        self._tell(attempt, None)
+        self.on_free()
 
     def hand_in_soon(self, result: ActivityResult) -> "asyncio.Task[None]":
         """Tell the store what became of an attempt, beside the caller."""
@@ -96,33 +115,19 @@ class Hands:
         await self._runner.close()
 
     async def _attempt(self, task: ActivityTask) -> ActivityResult:
-        this = asyncio.current_task()
-        assert this is not None
-        lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
-        self._leases.keep(lease, partial(self._call_off, this))
         try:
             event = await self._runner.attempt(task)
         except asyncio.CancelledError:
-            if self.closed or this in self._called_off:
+            if self.closed or asyncio.current_task() in self._called_off:
                 raise
             event = self._runner.cancelled_from_within(task)
-        finally:
-            self._busy -= 1
         # The lease is kept until the result is committed or handed in; a cancelled attempt keeps it too.
         return ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=event)
 
-    async def _attempt_and_tell(
-        self, task: ActivityTask, tell: Callable[[ActivityResult | None], None], wanted: Callable[[], bool]
-    ) -> None:
-        if not wanted():  # called off before it has begun
-            self._busy -= 1
-            return
+    async def _attempt_and_tell(self, task: ActivityTask) -> None:
+        result = await self._attempt(task)
         # Told from here, not when the task is done: that would be a turn of the loop later.
-        result: ActivityResult | None = None
-        try:
-            result = await self._attempt(task)
-        finally:
-            tell(result)
+        self._tell(asyncio.current_task(), result)
 
     def _call_off(self, attempt: "asyncio.Task[object]") -> None:
         """Cancel an attempt that is no longer wanted; one that its own code cancels has failed."""
@@ -132,7 +137,9 @@ class Hands:
     async def _perform(self, task: ActivityTask) -> None:
         lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
         try:
-            await self.hand_in(await self._attempt(task))
+            result = await self._attempt(task)
+            self._tell(asyncio.current_task(), result)
+            await self.hand_in(result)
         except Exception as error:
             logger.exception("running activity %r failed", task.request.name)
             # Dropped first: should giving it back fail too, it must run out by itself.

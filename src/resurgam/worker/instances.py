@@ -3,9 +3,9 @@
 import asyncio
 import inspect
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from resurgam.core import event as events
 from resurgam.core.errors import NotFound, StoreError
@@ -16,12 +16,15 @@ from resurgam.runtime.execution import Execution
 from resurgam.runtime.log import conclude
 from resurgam.runtime.operation import Operation
 from resurgam.runtime.registry import Registry
-from resurgam.store.records import Claim, Extended, News, Release
-from resurgam.worker.tasks import Tasks, complain
+from resurgam.store.records import Extended, News, Release
+from resurgam.worker.tasks import Tasks, complain, pause
 from resurgam.worker.turn import Committer, Turn
-from resurgam.worker.watchdog import Watchdog
+from resurgam.worker.watchdog import TickTooLong, Watchdog
 
 logger = logging.getLogger("resurgam.worker")
+
+_LONGEST_PAUSE: Final = 60.0
+"""Seconds that a workflow whose code had to be interrupted is held back at most before it is handed out again."""
 
 
 class InstanceRunner:
@@ -40,23 +43,30 @@ class InstanceRunner:
         self._watchdog = watchdog
         self._cache: OrderedDict[str, Execution] = OrderedDict()
         self._cache_size = cache
+        self._interruptions: Counter[str] = Counter()
         # Turns that only wait for an operation take no hands; *on_wait* is called when there is one more of them.
         self.waiting = 0
         self.on_wait: Callable[[], None] = lambda: None
 
-    async def serve(self, claim: Claim) -> None:
+    async def serve(self, turn: Turn) -> None:
         """Advance a claimed instance until its lease is released. A failure here counts against the instance only."""
-        turn = Turn.of(claim)
-        turn.call_off = self._this().cancel
-        self._leases.keep(turn.lease, turn.call_off)
+        instance = turn.claim.instance
         try:
             await self._serve(turn)
         except asyncio.CancelledError:
             # Lost, or the worker stops: then the lease stays listed, for `Worker.stop` to give back.
             await self._put_away(turn)
             raise
+        except TickTooLong as error:
+            logger.error("workflow %r (%s): %s", instance.name, instance.entity_id, error)  # noqa: TRY400 -- reported
+            # Not at once: whoever is handed it again may be this worker, and its neighbours want to go on.
+            await self._put_away(turn)
+            self._interruptions[instance.execution_id] += 1
+            times = self._interruptions[instance.execution_id]
+            await pause(self._clock, min(_LONGEST_PAUSE, error.seconds * times))
+            await self._give_back(turn, error)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is this instance's
-            complain(f"advancing workflow {claim.instance.name!r} ({claim.instance.entity_id}) failed", error)
+            complain(f"advancing workflow {instance.name!r} ({instance.entity_id}) failed", error)
             await self._give_back(turn, error)
         finally:
             for running in turn.operations.values():
@@ -151,7 +161,7 @@ class InstanceRunner:
         """Put a coroutine away; its clean-up is the user's code, and may be stuck as any other."""
         try:
             await outside_tasks(lambda: self._watchdog.run(execution, execution.close))
-        except TimeoutError as error:
+        except TickTooLong as error:
             logger.error("putting workflow %s away: %s", execution.started.entity_id, error)  # noqa: TRY400 -- reported
 
     async def _give_back(self, turn: Turn, error: Exception) -> None:

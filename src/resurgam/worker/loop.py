@@ -16,7 +16,7 @@ from resurgam.worker.hands import Hands
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
 from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, complain, pause
-from resurgam.worker.turn import Committer
+from resurgam.worker.turn import Committer, Turn
 from resurgam.worker.watchdog import Watchdog
 
 
@@ -157,7 +157,11 @@ class Worker:
     def begin(self, claim: Claim) -> None:
         """Advance a claimed instance."""
         self.progress += 1
-        self._turns.spawn(self._instances.serve(claim), claim.instance.entity_id)
+        turn = Turn.of(claim)
+        task = self._turns.spawn(self._instances.serve(turn), claim.instance.entity_id)
+        # Before it begins: should somebody else's tick come first and not yield, the watchdog must know of it.
+        turn.call_off = task.cancel
+        self._leases.keep(turn.lease, turn.call_off)
 
     async def _claim(self) -> bool:
         """Claim as much as there are free hands for; whether there was anything."""
@@ -180,7 +184,7 @@ class Worker:
     def _free_turns(self) -> int:
         return max(0, self._options.max_instances - len(self._turns) - self._reserved + self._instances.waiting)
 
-    def _free(self) -> None:
+    def _free(self, _: object = None) -> None:
         self.progress += 1
         self._nudge()
 

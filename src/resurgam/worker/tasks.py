@@ -42,7 +42,7 @@ _STUBBORN: Final = 1.0
 class Tasks:
     """Tasks that run until they are done, or are cancelled together."""
 
-    def __init__(self, *, on_end: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, *, on_end: Callable[[asyncio.Task[Any]], object] = lambda _: None) -> None:
         self._running: set[asyncio.Task[Any]] = set()
         self._on_end = on_end
 
@@ -70,6 +70,6 @@ class Tasks:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
-        self._on_end()
+        self._on_end(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             complain(f"a part of the worker ({task.get_name()}) failed", error)

@@ -169,9 +169,7 @@ class Committer:
     def _begin(self, turn: Turn, task: ActivityTask) -> None:
         """Run an attempt whose result this turn will commit."""
         ref = task.request.ref
-        turn.attempts[ref] = self.hands.begin(
-            task, lambda result: self._ended(turn, ref, result), lambda: ref in turn.attempts
-        )
+        turn.attempts[ref] = self.hands.begin(task, lambda result: self._ended(turn, ref, result))
 
     def _ended(self, turn: Turn, ref: int, result: ActivityResult | None) -> None:
         """Take in the result of an attempt; one that is to be repeated is the store's to schedule."""

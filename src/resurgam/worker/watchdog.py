@@ -40,6 +40,17 @@ class TickInterrupted(BaseException):
     """Raised into workflow code that has run too long. Not an `Exception`, so that few handlers swallow it."""
 
 
+class TickTooLong(Exception):
+    """Workflow code had to be interrupted."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"its code ran {seconds:g} s without yielding and was interrupted; "
+            "put long work into an activity, or await something in between"
+        )
+        self.seconds = seconds
+
+
 class Watchdog:
     """A thread that watches the one it was started in."""
 
@@ -82,7 +93,7 @@ class Watchdog:
             self._thread = None
 
     def run(self, execution: Execution, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Run workflow code under watch; `TimeoutError` if it had to be interrupted."""
+        """Run workflow code under watch; `TickTooLong` if it had to be interrupted."""
         self._running = execution
         try:
             try:
@@ -92,10 +103,7 @@ class Watchdog:
         except TickInterrupted:
             # It may have come in the middle of leaving.
             self._leave(quietly=True)
-            raise TimeoutError(
-                f"its code ran {self._limit:g} s without yielding and was interrupted; "
-                "put long work into an activity, or await something in between"
-            ) from None
+            raise TickTooLong(self._limit) from None
 
     def _leave(self, *, quietly: bool = False) -> None:
         with self._lock:

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import subprocess
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,19 @@ def test_a_file_of_a_newer_schema_is_left_alone(tmp_path):
         opened(file)
 
     assert sqlite3.connect(file).execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+
+
+def test_the_database_of_another_program_is_left_alone(tmp_path):
+    file = tmp_path / "django.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE events (id INTEGER)")
+
+    with pytest.raises(StoreError, match=r"django.db: this is the database of another program"):
+        opened(file)
+
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("events",)]
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
 def test_a_folder_that_does_not_exist_is_named(tmp_path):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from resurgam.store.records import Lease
-from resurgam.worker.watchdog import Watchdog
+from resurgam.worker.watchdog import TickTooLong, Watchdog
 
 LEASE = Lease(execution_id="x", epoch=1)
 
@@ -113,7 +113,7 @@ def test_past_the_limit_a_tick_is_interrupted(dog) -> None:
         while True:
             pass
 
-    with pytest.raises(TimeoutError, match=r"ran 10 s without yielding.*put long work into an activity"):
+    with pytest.raises(TickTooLong, match=r"ran 10 s without yielding.*put long work into an activity"):
         dog.run(an_execution(), never_ends)
     assert dog.run(an_execution(), lambda: "the next one is not hit") == "the next one is not hit"
 
@@ -127,7 +127,7 @@ def test_a_tick_that_swallows_the_interruption_counts_as_interrupted(dog) -> Non
         except BaseException:
             return
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TickTooLong):
         dog.run(an_execution(), swallows)
 
 
@@ -145,7 +145,7 @@ def test_code_that_goes_on_after_an_interruption_is_interrupted_again(dog) -> No
         while True:
             pass
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TickTooLong):
         dog.run(an_execution(), stubborn)
     assert hits == ["TickInterrupted"]
 

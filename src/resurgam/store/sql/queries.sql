@@ -153,7 +153,7 @@ DELETE FROM activities
 WHERE execution_id = :execution_id AND ref = :ref AND (:answered OR lease_owner IS NULL) RETURNING ref;
 
 -- claimable_activities: Activities of a queue whose time has come, or whose lease has run out.
-SELECT a.*, i.entity_id FROM activities AS a JOIN instances AS i USING (execution_id)
+SELECT a.*, i.entity_id, i.status FROM activities AS a JOIN instances AS i USING (execution_id)
 WHERE a.queue = :queue AND a.available_at <= :now
 ORDER BY a.available_at, a.execution_id, a.ref LIMIT :limit;
 

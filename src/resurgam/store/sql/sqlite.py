@@ -31,6 +31,9 @@ BUSY_TIMEOUT: Final = 5.0
 
 _MOMENT: Final = 0.02
 _PATIENT_MOMENT: Final = 0.001
+_APPLICATION: Final = int.from_bytes(b"resu", "big")
+"""What is written into the head of every file of ours, so that it is told from other programs' (`file` shows it too)."""
+
 _LEVELS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 
 _REMEDIES: Final = (
@@ -92,6 +95,7 @@ class Database:
             self.path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         connection.row_factory = sqlite3.Row
+        _check_ours(connection, self.path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         return connection
@@ -176,6 +180,14 @@ def _check_writable(path: Path) -> None:
         raise sqlite3.OperationalError("attempt to write a readonly database")
 
 
+def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse the database of another program, before anything in it is changed."""
+    [owner] = connection.execute("PRAGMA application_id").fetchone()
+    [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if tables and owner != _APPLICATION:
+        raise StoreError(f"{path}: this is the database of another program; give the path of a file of its own")
+
+
 def _patiently(connect: Callable[[], sqlite3.Connection]) -> sqlite3.Connection:
     """Connect, though another process may be making the same file at this very moment.
 
@@ -204,6 +216,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         for step in steps[version:]:
             for statement in _statements(step):
                 connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         connection.execute(f"PRAGMA user_version = {len(steps)}")
         connection.execute("COMMIT")
     except BaseException:

@@ -309,6 +309,11 @@ class Transactions:
 
     def _claim_activity(self, row: Row) -> r.ActivityTask | None:
         execution_id, ref = row["execution_id"], row["ref"]
+        if Status(row["status"]).terminal:
+            # Whoever ran it is gone, and nobody waits for it: it is not begun again for a workflow that has ended.
+            self._session.do("remove_activity", execution_id=execution_id, ref=ref)
+            self._put(execution_id, events.ActivityCancelled(at=self._now, ref=ref))
+            return None
         request = _requests.decode(row["request"])
         if row["deliveries"] >= REDELIVERIES:
             what = f"activity {request.name!r} (entry {ref})"

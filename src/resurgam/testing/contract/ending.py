@@ -45,6 +45,20 @@ class EndingCases(OpensStores):
             await b.committed(claim, end, status=Status.TERMINATED, deactivated=True)
             assert not await b.claim()
 
+    async def test_an_activity_of_an_ended_instance_is_not_handed_out_again(self) -> None:
+        """Whoever runs it may finish; once that one is gone, it is recorded as called off."""
+        async with self.bench() as b:
+            await b.create()
+            await b.committed(await b.claim_one(), activities=(request(2),))
+            assert len(await b.store.claim_activities("first", (QUEUE,), 10)) == 1
+            await self._terminate(b)
+            concluding = await b.claim_one()
+            await b.committed(concluding, status=Status.TERMINATED)
+            b.clock.move_to(b.clock.now() + LEASE)
+            assert not await b.store.claim_activities("other", (QUEUE,), 10)
+            [told] = (await b.claim_one("other")).inbox
+            assert (told.event.type, told.event.ref) == ("activity_cancelled", 2)
+
     async def test_a_dead_instance_that_is_revived_is_handed_out_again(self) -> None:
         """With a count of its own; one that is well is left alone."""
         async with self.bench() as b:

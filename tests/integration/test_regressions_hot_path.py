@@ -1,0 +1,389 @@
+"""The hot path: claims that come back with a commit, their hands and their epochs, and who serves what nobody heard of."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from resurgam import Context, Engine, Registry, RetryPolicy
+from resurgam.core import event as events
+from resurgam.errors import StoreError
+from resurgam.store import records as r
+from resurgam.store.memory import MemoryStore
+from resurgam.store.sql.store import SqliteStore
+from resurgam.testing import ManualClock
+from resurgam.worker import instances
+
+LEASE = 3600
+TURNS = 100
+BETWEEN = 20
+
+
+async def turn(turns=TURNS):
+    """Let everything run that can without time passing."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    """Stores that fail and turns that are called off are logged; they are expected here."""
+    caplog.set_level("CRITICAL", logger="resurgam")
+
+
+@pytest.fixture
+def clock():
+    """Time that moves only when it is told to."""
+    return ManualClock()
+
+
+@pytest.fixture
+async def sqlite(clock):
+    """A SQLite store; engines that are given it leave it open."""
+    store = SqliteStore(None, clock, name="one", lease=LEASE * 1000, synchronous="OFF")
+    yield store
+    await store.close()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request, clock):
+    """Each store in its turn."""
+    if request.param == "memory":
+        return MemoryStore(clock, lease=LEASE * 1000)
+    return request.getfixturevalue("sqlite")
+
+
+def serve(store, registry, **options):
+    """Make an engine on a store, in the store's own time; leases outlive every test, so that none mends a fault."""
+    return Engine(store, registry=registry, clock=store._clock, lease=LEASE, grace=0, **options)
+
+
+@contextlib.contextmanager
+def writing_takes_its_time(sqlite):
+    """Let whatever is written meanwhile wait, as for a lock that another process holds on the file; then it is written."""
+    writer = sqlite._writer
+    before = writer._running = asyncio.get_running_loop().create_future()
+    try:
+        yield
+    finally:
+        writer._running = None
+        before.set_result(None)
+        writer._flush()
+
+
+async def call_off(task):
+    """Cancel a task and wait for its end."""
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+class Around:
+    """A store around another; what is special happens at the first commit that asks for activities."""
+
+    def __init__(self, store):
+        self._store = store
+        self.happened = False
+
+    def __getattr__(self, verb):
+        return getattr(self._store, verb)
+
+    def _happens(self, parts):
+        now = not self.happened and any(part.outcome.activities for part in parts)
+        self.happened |= now
+        return now
+
+
+class Doubtful(Around):
+    """The commit is applied, and then said to have failed."""
+
+    async def commit(self, parts):
+        """Commit; once, nobody hears of it."""
+        answers = await self._store.commit(parts)
+        if self._happens(parts):
+            raise StoreError("connection lost")
+        return answers
+
+
+class Crossing(Around):
+    """The commit crosses a request to cancel its workflow."""
+
+    async def commit(self, parts):
+        """Commit; once, after what the worker hears of by the answer only."""
+        if self._happens(parts):
+            event = events.CancelRequested(at=self._clock.now())
+            await self._store.deliver([r.Delivery(event=event, entity_id=part.entity_id) for part in parts])
+        return await self._store.commit(parts)
+
+
+class Shop:
+    """A registry with an activity that goes on until it is let, and what was begun."""
+
+    def __init__(self):
+        self.registry = Registry()
+        self.proceed = asyncio.Event()
+        self.begun = []
+
+        @self.registry.workflow
+        async def quick(ctx: Context) -> str:
+            return "done"
+
+        @self.registry.workflow
+        async def listens(ctx: Context) -> str:
+            return await ctx.listen("go", type=str)
+
+        @self.registry.workflow
+        async def sleeps(ctx: Context) -> str:
+            await ctx.sleep(5)
+            return "awake"
+
+        async def work() -> str:
+            self.begun.append("work")
+            await self.proceed.wait()
+            return "worked"
+
+        here = self.registry.activity(work, name="work")
+        there = self.registry.activity(work, name="work elsewhere", queue="elsewhere")
+
+        @self.registry.workflow
+        async def works(ctx: Context) -> str:
+            return await ctx.activity(here)
+
+        @self.registry.workflow
+        async def works_elsewhere(ctx: Context) -> str:
+            return await ctx.activity(there)
+
+
+@pytest.fixture
+def shop():
+    """The registry of most tests."""
+    return Shop()
+
+
+# Deadlines.
+
+
+async def test_a_timer_that_is_due_is_not_lost_when_somebody_begins_to_wait_before_its_alarm_has_rung(
+    shop, store, clock
+):
+    """A loop that is late sees a deadline in the past; whoever begins to wait then leaves its alarm to the others."""
+    async with serve(store, shop.registry) as engine:
+        handle = await engine.start("sleeps")
+        await turn()
+        clock._now += 6000  # time has passed, and the loop has not come to the alarm yet
+        waiting = asyncio.ensure_future(handle.result())
+        await turn()
+        clock.move_to(clock.now())
+        await turn()
+
+        assert (await handle.describe()).status == "completed"
+        assert await waiting == "awake"
+
+
+# Commits in doubt.
+
+
+async def test_a_worker_in_doubt_about_its_commit_leaves_the_lease_that_another_has_of_an_activity(shop, store, clock):
+    """It gives back what its own commit may have claimed; what another has claimed since has another epoch."""
+    async with (
+        serve(Doubtful(store), shop.registry) as asking,
+        serve(store, shop.registry, queues=("elsewhere",)),
+    ):
+        handle = await asking.start("works_elsewhere")
+        await turn()
+        claimed = list(shop.begun)
+        clock.move_to(clock.now() + 2000)  # the pause after the failure is over, and the worker looks
+        await turn()
+        begun = list(shop.begun)
+        stats = (await store.stats()).queues["elsewhere"]
+        shop.proceed.set()
+        await turn()
+
+        assert asking.store.happened
+        assert claimed == begun == ["work"]
+        assert (stats.activities, stats.claimed_activities) == (0, 1)
+        assert (await handle.describe()).status == "completed"
+        assert shop.begun == ["work"]
+
+
+# Hands.
+
+
+async def test_commits_that_are_written_together_claim_no_more_activities_than_there_are_hands(shop, store):
+    """Each commit has its hands kept for it while it is under way; two of them do not count on the same."""
+    async with serve(store, shop.registry, max_activities=2) as engine:
+        handles = await asyncio.gather(*(engine.start("works") for _ in range(20)))
+        await turn()
+        begun = len(shop.begun)
+        shop.proceed.set()
+        await turn()
+        await turn()
+
+        assert begun == 2
+        assert [(await handle.describe()).status for handle in handles] == ["completed"] * 20
+        assert len(shop.begun) == 20
+
+
+async def test_an_activity_that_is_called_off_before_its_first_step_is_not_begun(shop, store):
+    """Its commit has claimed it, and the next one has withdrawn it, before the loop came to it."""
+    async with serve(Crossing(store), shop.registry) as engine:
+        handle = await engine.start("works")
+        await turn()
+
+        assert (await handle.describe()).status == "cancelled"
+        assert "activity_scheduled" in [entry.type for entry in await handle.history()]
+        assert shop.begun == []
+        assert engine.busy == 0
+
+
+# Claims whose answer nobody hears.
+
+
+async def test_a_workflow_whose_start_was_cancelled_while_it_was_written_is_served(shop, sqlite):
+    """The start had claimed it for the worker of its engine, which is told though the caller is gone."""
+    async with serve(sqlite, shop.registry) as engine:
+        await turn()
+        with writing_takes_its_time(sqlite):
+            starting = asyncio.ensure_future(engine.start("quick", id="x"))
+            await turn()
+            await call_off(starting)
+        await turn()
+
+        assert (await engine.handle("x").describe()).status == "completed"
+
+
+async def test_a_signal_that_was_cancelled_while_it_was_written_is_heard(shop, sqlite):
+    """The signal had claimed the workflow, as a start does."""
+    async with serve(sqlite, shop.registry) as engine:
+        handle = await engine.start("listens")
+        await turn()
+        with writing_takes_its_time(sqlite):
+            signalling = asyncio.ensure_future(handle.signal("go", "now"))
+            await turn()
+            await call_off(signalling)
+        await turn()
+
+        assert (await handle.describe()).status == "completed"
+        assert await handle.result() == "now"
+
+
+async def test_a_workflow_that_was_being_started_when_its_engine_stopped_is_left_for_another(shop, clock, tmp_path):
+    """An engine that stops waits for what is being claimed in its name, and gives it back before it closes its store."""
+    url = f"sqlite:///{tmp_path}/x.db?synchronous=off"
+    options = {"registry": shop.registry, "clock": clock, "lease": LEASE, "grace": 0}
+    engine = Engine(url, **options)
+    await engine.__aenter__()
+    await turn()
+    with writing_takes_its_time(engine._store):
+        starting = asyncio.ensure_future(engine.start("quick", id="x"))
+        await turn()
+        leaving = asyncio.ensure_future(engine.__aexit__(None, None, None))
+        await turn()
+    await asyncio.gather(starting, leaving)
+
+    async with Engine(url, **options) as another:
+        await turn()
+        assert (await another.handle("x").describe()).status == "completed"
+
+
+async def test_an_activity_claimed_by_a_commit_that_was_cancelled_at_the_end_of_the_grace_is_given_back(sqlite):
+    """The commit is written all the same; what it claimed was never begun, and so may be delivered, though only once."""
+    registry = Registry()
+    proceed = asyncio.Event()
+    begun = []
+
+    @registry.activity
+    async def first() -> None:
+        await proceed.wait()
+
+    @registry.activity(retry=RetryPolicy(max_attempts=1, redeliver=False))
+    async def once() -> str:
+        begun.append("once")
+        return "done"
+
+    @registry.workflow
+    async def two(ctx: Context) -> str:
+        await ctx.activity(first)
+        return await ctx.activity(once)
+
+    engine = serve(sqlite, registry)
+    await engine.__aenter__()
+    await engine.start(two, id="x")
+    await turn()
+    with writing_takes_its_time(sqlite):
+        proceed.set()
+        await turn()  # the commit that asks for `once` is under way
+        leaving = asyncio.ensure_future(engine.__aexit__(None, None, None))
+        await turn()
+    await leaving
+    left = list(begun)
+
+    async with serve(sqlite, registry) as another:
+        await turn()
+        handle = another.handle("x")
+        assert left == []
+        assert (await handle.describe()).status == "completed"
+        assert await handle.result() == "done"
+        assert begun == ["once"]
+
+
+async def test_an_import_that_was_cancelled_while_it_was_written_is_noticed(shop, sqlite):
+    """Those who wait are told by the writer, not by the caller, who may be gone."""
+    async with serve(MemoryStore(sqlite._clock), shop.registry, worker=False) as elsewhere:
+        await elsewhere.start("quick", id="x")
+        lines = await elsewhere.export("x")
+    async with serve(sqlite, shop.registry) as engine:
+        await turn()
+        with writing_takes_its_time(sqlite):
+            importing = asyncio.ensure_future(engine.import_(lines))
+            await turn()
+            await call_off(importing)
+        await turn()
+
+        assert (await engine.handle("x").describe()).status == "completed"
+
+
+# Ticks that are run from callbacks.
+
+
+async def test_a_result_that_comes_while_a_tick_is_waited_for_is_delivered(store, monkeypatch):
+    """On Python 3.14 a tick is run by the loop, and the turn wakes later: what comes in between is for the next one."""
+    registry = Registry()
+    proceed = [asyncio.Event() for _ in range(3)]
+    ticks = []
+
+    async def outside_tasks(function):
+        """Have it called by the loop; once the first result is delivered, the second comes before anybody wakes."""
+        done = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(lambda: done.set_result(function()))
+        await done
+        ticks.append(proceed[0].is_set())
+        if ticks[-1]:
+            proceed[1].set()
+            await turn(BETWEEN)
+        return done.result()
+
+    @registry.activity
+    async def work(which: int) -> int:
+        await proceed[which].wait()
+        return which
+
+    @registry.workflow
+    async def three(ctx: Context) -> list[int]:
+        return list(await asyncio.gather(*(ctx.activity(work, which) for which in range(3))))
+
+    monkeypatch.setattr(instances, "outside_tasks", outside_tasks)
+    async with serve(store, registry) as engine:
+        handle = await engine.start(three)
+        await turn()
+        before = list(ticks)
+        proceed[0].set()
+        await turn()
+        completed = [entry.ref for entry in await handle.history() if entry.type == "activity_completed"]
+        proceed[2].set()
+        await turn()
+
+        assert before == [False]
+        assert len(completed) == 2  # while the third holds the turn
+        assert (await handle.describe()).status == "completed"
+        assert await handle.result() == [0, 1, 2]
