@@ -25,6 +25,7 @@ from resurgam.store.protocol import Store
 from resurgam.store.records import Arrival, Page, Query
 from resurgam.worker.at_once import AtOnce
 from resurgam.worker.loop import Worker, WorkerOptions
+from resurgam.worker.processes import check_not_imported
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -79,6 +80,7 @@ class Engine:
     async def __aenter__(self) -> Self:
         if self._store is not None:
             raise StoreError("this engine is open already; make another one")
+        check_not_imported()
         if isinstance(self._url, str):
             self._store = open_store(self._url, self._clock, name=self._options.name, lease=self._options.lease)
         else:

@@ -169,11 +169,6 @@ class Processes:
             if process.alive:
                 return process
             self._ending.spawn(process.end(group=False), f"the end of process {process.pid}")
-        if importing_main.is_set():
-            raise DefinitionError(
-                "a process of an activity's own imports the main program, which thereby runs a second time; "
-                'put what it does under `if __name__ == "__main__":`'
-            )
         if self._lifeline is None:
             self._lifeline = os.pipe()
         return Process(self._lifeline[0])
@@ -208,12 +203,21 @@ def _main(name: str) -> dict[str, str]:
     if known is not None and not known.endswith("__main__"):
         return {"init_main_from_name": known}
     path = getattr(main, "__file__", None)
-    if known is not None or path is None:
+    if known is not None or path is None or not os.path.exists(path):  # noqa: PTH110 -- may be '<stdin>'
         raise DefinitionError(
             f"activity {name!r} is defined in a main program that another process cannot import "
             "(a notebook, `python -c` or a __main__.py); define it in a module"
         )
     return {"init_main_from_path": os.path.abspath(path)}  # noqa: PTH100 -- symbolic links stay as they are
+
+
+def check_not_imported() -> None:
+    """Refuse to open an engine while a process of an activity's own imports the main program for its function."""
+    if importing_main.is_set():
+        raise DefinitionError(
+            "a process of an activity's own imports the main program, which thereby runs a second time; "
+            'put what it does under `if __name__ == "__main__":`'
+        )
 
 
 def processors() -> int:

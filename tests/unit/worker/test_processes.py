@@ -10,7 +10,7 @@ import types
 import pytest
 from msgspec import Raw
 
-from resurgam import Registry, errors
+from resurgam import Engine, Registry, errors
 from resurgam.core import event as events
 from resurgam.core.failure import rebuild
 from resurgam.runtime.definition import ActivityOptions
@@ -84,12 +84,13 @@ lambda_of_the_module = lambda: 1  # noqa: E731
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"__file__": "/srv/app.py", "__spec__": None}, {"init_main_from_path": "/srv/app.py"}),
+        ({"__file__": __file__, "__spec__": None}, {"init_main_from_path": __file__}),
+        ({"__file__": "<stdin>", "__spec__": None}, None),
         ({"__spec__": types.SimpleNamespace(name="shop.app")}, {"init_main_from_name": "shop.app"}),
         ({"__spec__": types.SimpleNamespace(name="shop.__main__"), "__file__": "x"}, None),
         ({"__spec__": None}, None),
     ],
-    ids=["script", "python -m", "__main__.py", "notebook"],
+    ids=["script", "stdin", "python -m", "__main__.py", "notebook"],
 )
 def test_the_main_program_is_named_as_multiprocessing_does(monkeypatch, fields, expected):
     main = types.ModuleType("__main__")
@@ -141,9 +142,11 @@ def test_errors_of_the_main_program_keep_their_names():
     assert named.cause.bases == ("__main__.Base", "builtins.Exception")
 
 
-def test_a_main_program_that_is_being_imported_starts_no_processes():
+def test_a_main_program_that_is_being_imported_opens_no_engine():
+    """It would start everything a second time, on the same store."""
+
     async def start() -> None:
-        async with Processes(1).borrow("x"):
+        async with Engine():
             pass
 
     child.importing_main.set()
