@@ -77,16 +77,16 @@ def test_what_is_read_only_is_one_line_and_can_be_repaired(tmp_path, file, prote
     folder.mkdir()
     (tmp_path / "mine.py").write_text("")
     database, target = folder / file, folder / protected
-    listing = "-m", "resurgam", "list", "--store", f"sqlite:///{database}"
+    starting = "-m", "resurgam", "start", "w", "--store", f"sqlite:///{database}"
     if file == "shop.db":
-        assert ended(bound(*listing)) == (0, "")
+        assert ended(bound(*starting)) == (0, "")
     normal = target.stat().st_mode
     target.chmod(mode)
     try:
         opening = bound("-c", OPEN, str(database), str(target))
-        looking = bound(*listing)
+        asking = bound(*starting)
         serving = bound("-m", "resurgam", "worker", str(tmp_path / "mine.py"), "--store", f"sqlite:///{database}")
-        found = [ended(process) for process in (opening, looking, serving)]
+        found = [ended(process) for process in (opening, asking, serving)]
     finally:
         target.chmod(normal)
 
@@ -95,7 +95,7 @@ def test_what_is_read_only_is_one_line_and_can_be_repaired(tmp_path, file, prote
         (1, f"Error: {database}: {reason}\n"),
         (1, f"Error: {database}: {reason}\n"),
     ]
-    assert ended(bound(*listing)) == (0, "")  # nothing was left behind that is in the way
+    assert ended(bound(*starting)) == (0, "")  # nothing was left behind that is in the way
 
 
 # Full.

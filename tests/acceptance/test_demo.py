@@ -242,3 +242,57 @@ def test_a_failure_is_one_line_and_exit_code_1(capsys):
 
     assert demo_module._attempt(play) == 1
     assert capsys.readouterr().err == "the demo failed: entry 2 was answered twice\n"
+
+
+class Doomed:
+    """Workers that end before they serve, each as it is told."""
+
+    serving = False
+
+    def __init__(self, *codes: int) -> None:
+        self.codes = list(codes)
+        self.pid = 0
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.codes[self.pid - 1] if self.pid <= len(self.codes) else None
+
+    def start(self) -> None:
+        self.pid += 1
+
+    def kill(self) -> None:
+        pass
+
+    def last_words(self) -> str:
+        return "no such module"
+
+
+class Endless:
+    """The handle of an order that ends when its worker lives."""
+
+    def __init__(self, keeper: Doomed) -> None:
+        self.keeper = keeper
+
+    async def history(self) -> list[events.Event]:
+        ended = [events.WorkflowDeactivated(seq=2)] if self.keeper.exit_code is None and self.keeper.pid else []
+        return [timer(1), *ended]
+
+
+def doomed(*codes: int) -> demo_module.Demo:
+    keeper = Doomed(*codes)
+    return demo_module.Demo(demo_module.PlainView(), demo_module.Plan.draw(1, 0), Endless(keeper), keeper)
+
+
+async def test_workers_that_somebody_kills_before_they_serve_never_fail_the_demo(capsys):
+    await doomed(*[-signal.SIGKILL] * 30, 1, -signal.SIGTERM, 1).follow()
+
+    out = capsys.readouterr().out
+    assert re.findall(r"DIED +worker (\d+) by SIGKILL, not by the demo", out) == [str(pid) for pid in range(1, 31)]
+    assert out.count("DIED") == 33
+
+
+async def test_a_worker_that_cannot_begin_fails_the_demo(capsys):
+    with pytest.raises(demo_module.DemoFailed, match="ends by itself, with code 1: no such module"):
+        await doomed(1, -signal.SIGKILL, 1, 1).follow()
+
+    assert capsys.readouterr().out.count("DIED") == 4

@@ -13,10 +13,21 @@ import pytest
 from click.testing import CliRunner, Result
 
 from resurgam import Context, Engine, Registry, RetryPolicy
+from resurgam.cli import worker as worker_module
 from resurgam.cli.main import main
 
 SRC = str(Path(__file__).parents[2] / "src")
 COMMANDS = ("worker", "start", "list", "show", "history", "signal", "cancel", "export", "import")
+LOOKING = (
+    ["list"],
+    ["show", "x"],
+    ["history", "x"],
+    ["signal", "x", "go"],
+    ["cancel", "x"],
+    ["terminate", "x"],
+    ["retry", "x"],
+    ["export", "x"],
+)
 SHOP = """
 from resurgam import Context, workflow
 
@@ -45,6 +56,7 @@ async def checkout(ctx: Context, order: str) -> str:
 def url(tmp_path, monkeypatch) -> str:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RESURGAM_STORE", f"sqlite:///{tmp_path}/shop.db")
+    (tmp_path / "shop.db").touch()  # who only looks does not create it
     return f"sqlite:///{tmp_path}/shop.db"
 
 
@@ -200,6 +212,8 @@ def test_what_cannot_come_in_or_be_written_is_one_line(url, tmp_path):
         (["export", "x", "--run", "r"], 1, "there is no workflow with id 'x' and run 'r'"),
         (["export", "x", "--output", ""], 2, "Invalid value for '--output': it is empty (see resurgam export --help)"),
         (["import", "none"], 2, "Invalid value for 'FILE': 'none': No such file or directory (see resurgam import --help)"),
+        (["start", "w", "x" * 999], 2, f"Invalid value for '[JSON]': '{'x' * 200}'... is not JSON: JSON is malformed: invalid character (byte 0); a string has quotes, as in '\"approve\"' (see resurgam start --help)"),
+        (["list", "--store", "sqlite://["], 2, "the store 'sqlite://[' is no URL: Invalid IPv6 URL; write it as in sqlite:///shop.db (see resurgam list --help)"),
         (["show"], 2, "Missing argument 'ID' (see resurgam show --help)"),
     ],
 )  # fmt: skip
@@ -270,3 +284,138 @@ def test_on_a_terminal_the_table_is_rich(url):
 
     assert "\x1b[" in shown or os.environ.get("TERM", "dumb") == "dumb" or "NO_COLOR" in os.environ
     assert "[red]o" in shown
+
+
+@pytest.mark.parametrize("arguments", LOOKING, ids=lambda arguments: arguments[0])
+def test_who_only_looks_creates_no_file(url, tmp_path, arguments):
+    for path in (f"{tmp_path}/typo.db", f"{tmp_path}/no/typo.db", f"{tmp_path}/shop.db/typo.db"):
+        done = resurgam(*arguments, "--store", f"sqlite:///{path}")
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert done.stderr == f"Error: there is no file {path}; check --store\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["shop.db"]
+
+
+def test_who_starts_or_imports_may_create_the_file(url, tmp_path):
+    ok("start", "w", "--id", "o-1", "--store", f"sqlite:///{tmp_path}/new%20one.db")
+    lines = ok("export", "o-1", "--store", f"sqlite:///{tmp_path}/new%20one.db")
+    ok("import", "-", "--store", "sqlite:///newer.db", given=lines)
+
+    assert {"new one.db", "newer.db"} < {file.name for file in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("arguments", [*LOOKING, ["start", "w"], ["import", "-"], ["worker", "shop"]])
+@pytest.mark.parametrize("store", ["memory://", "sqlite://", "sqlite:///"])
+def test_a_store_that_is_gone_with_the_process_is_refused(url, arguments, store):
+    done = resurgam(*arguments, "--store", store)
+
+    line = f"{store!r} is gone with this process; name a file that lasts, as in sqlite:///shop.db"
+    hint = f"(see resurgam {arguments[0]} --help)"
+    assert (done.exit_code, done.stderr) == (2, f"Error: the store {line} {hint}\n")
+
+
+def test_an_id_in_use_is_an_error_that_fits_the_command_line(url):
+    ok("start", "w", "--id", "my dup")
+    done = resurgam("start", "w", "--id", "my dup")
+
+    line = "workflow id 'my dup' is in use by an open execution; give another --id, or look at that one"
+    assert (done.exit_code, done.stderr) == (1, f"Error: {line}: resurgam show 'my dup'\n")
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_who_waits_is_told_the_id_first(url, form):
+    waiting = spawn("start", "w", "--id", "o-1", "--wait", *form)
+    try:
+        told = (waiting.stderr if form else waiting.stdout).readline()
+        assert told.startswith("started w as o-1 (run ")
+        waiting.send_signal(signal.SIGINT)
+        out, errors = waiting.communicate(timeout=30)
+    finally:
+        waiting.kill()
+    assert (waiting.returncode, out, errors) == (130, "", "Error: interrupted\n")
+
+
+def test_a_wait_that_is_too_long_has_told_the_id(url):
+    done = resurgam("start", "w", "--id", "o-1", "--wait", "--timeout", "0", "--json")
+
+    told, error = done.stderr.splitlines()
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert told.startswith("started w as o-1 (run ")
+    assert error.startswith("Error: ")
+
+
+def test_the_summary_of_every_command_is_whole():
+    _, summaries = ok("--help").split("Commands:")
+
+    assert "..." not in summaries
+    assert "…" not in summaries
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["start", "w"], ["--help"]], ids=" ".join)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_that_is_full_is_one_line(url, monkeypatch, arguments, unbuffered):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with Path("/dev/full").open("w") as full:
+        full_up = spawn(*arguments, stdout=full)
+        _, errors = full_up.communicate(timeout=30)
+
+    line = "the output cannot be written: No space left on device; give it another place"
+    assert (full_up.returncode, errors) == (1, f"Error: {line}\n")
+
+
+def test_an_output_that_nobody_reads_is_no_traceback(url):
+    reading, writing = os.pipe()
+    os.close(reading)
+    unread = spawn("list", stdout=writing)
+    os.close(writing)
+
+    assert unread.communicate(timeout=30)[1] == ""
+    assert unread.returncode == 1
+
+
+def test_a_worker_whose_output_is_full_serves_all_the_same(url, tmp_path):
+    (tmp_path / "shop.py").write_text(SHOP)
+    with Path("/dev/full").open("w") as full:
+        worker = spawn("worker", "shop.py", stdout=full)
+    try:
+        assert worker.stderr.readline().startswith("Error: the output cannot be written: ")
+        assert "Hello, Ada!" in ok("start", "greet_from_the_shop", '"Ada"', "--wait", "--timeout", "30")
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        _, errors = worker.communicate(timeout=30)
+    assert (worker.returncode, errors) == (0, "")
+
+
+def test_a_process_that_is_killed_is_named_and_replaced(url, tmp_path):
+    (tmp_path / "shop.py").write_text(f"import os\nprint(os.getpid(), flush=True)\n{SHOP}")
+    worker = spawn("worker", "shop.py", "--processes", "2")
+    try:
+        lines = [worker.stdout.readline().strip() for _ in range(5)]
+        victim = next(int(line) for line in lines if line.isdigit() and int(line) != worker.pid)
+        os.kill(victim, signal.SIGKILL)
+        assert worker.stderr.readline() == f"worker process {victim} ended by SIGKILL; another takes its place\n"
+        assert worker.stdout.readline().strip().isdigit()
+        assert worker.stdout.readline().startswith("serving queue default ")
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        _, errors = worker.communicate(timeout=30)
+    assert (worker.returncode, errors) == (0, "")
+
+
+async def test_a_process_that_fails_again_and_again_ends_all(monkeypatch, capfd, tmp_path):
+    """One of the two always fails; the other one would live."""
+    monkeypatch.setattr(worker_module, "_PAUSE", 0.0)
+    script = 'mkdir "$0/taken" 2>/dev/null && exec sleep 60; exit 3'
+    code = await worker_module.Crew(["sh", "-c", script, str(tmp_path)], 2).run()
+
+    lines = capfd.readouterr().err.splitlines()
+    assert code == 3
+    assert [line.split("; ")[1] for line in lines] == ["another takes its place"] * 4 + ["all are stopped"]
+    assert all("ended by exit code 3" in line for line in lines)
+
+
+async def test_processes_that_are_killed_never_end_all(monkeypatch, capfd, tmp_path):
+    monkeypatch.setattr(worker_module, "_PAUSE", 0.0)
+    script = 'echo >> "$0"; [ $(wc -l < "$0") -gt 12 ] && kill -TERM $PPID && exec sleep 60; kill -9 $$'
+    await worker_module.Crew(["sh", "-c", script, str(tmp_path / "count")], 1).run()
+
+    assert capfd.readouterr().err.count("ended by SIGKILL; another takes its place") == 12

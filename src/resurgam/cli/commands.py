@@ -1,9 +1,11 @@
 """The commands that talk to workflows: each parses, calls the engine, and prints what it says."""
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import click
 import msgspec
@@ -11,13 +13,16 @@ import msgspec
 from resurgam import Engine, Handle, Status
 from resurgam.cli import output
 from resurgam.core.codec import codec_for
-from resurgam.errors import SerializationError
+from resurgam.errors import AlreadyExists, SerializationError
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LONGEST = 1e9
 """Seconds, thirty years: nobody waits longer for a result."""
+
+_LONGEST_ECHO = 200
+"""Characters of a wrong argument that an error repeats."""
 
 
 # What command lines are made of.
@@ -36,14 +41,19 @@ def _encode(context: click.Context, parameter: click.Parameter, value: str) -> b
     try:
         return value.encode()
     except UnicodeEncodeError as error:  # bytes of the command line that are not UTF-8
-        raise click.BadParameter(f"{value!r} is not UTF-8", context, parameter) from error
+        raise click.BadParameter(f"{_cut(value)} is not UTF-8", context, parameter) from error
+
+
+def _cut(value: str) -> str:
+    """Return a wrong argument as an error repeats it."""
+    return repr(value) if len(value) <= _LONGEST_ECHO else f"{value[:_LONGEST_ECHO]!r}..."
 
 
 def _json(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
     try:
         return None if value is None else msgspec.json.decode(_encode(context, parameter, value))
     except (msgspec.DecodeError, RecursionError) as error:
-        message = f"{value!r} is not JSON: {error}; a string has quotes, as in '\"approve\"'"
+        message = f"{_cut(value or '')} is not JSON: {error}; a string has quotes, as in '\"approve\"'"
         raise click.BadParameter(message, context, parameter) from error
 
 
@@ -66,14 +76,37 @@ def _check_store(context: click.Context, parameter: click.Parameter, value: str 
         message = "no store is named: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db"
         raise click.UsageError(message, context)
     _encode(context, parameter, value)
+    try:
+        parts = urlsplit(value)
+    except ValueError as error:
+        message = f"the store {_cut(value)} is no URL: {error}; write it as in sqlite:///shop.db"
+        raise click.UsageError(message, context) from error
+    if value in ("memory:", "memory://") or (parts.scheme == "sqlite" and not parts.netloc and len(parts.path) < 2):
+        message = f"the store {value!r} is gone with this process; name a file that lasts, as in sqlite:///shop.db"
+        raise click.UsageError(message, context)
     return value
+
+
+def _check_file(store: str) -> None:
+    """Refuse a file that is not there: who only looks must not create one."""
+    parts = urlsplit(store)
+    if parts.scheme != "sqlite" or parts.netloc or parts.fragment:
+        return  # the engine says what is wrong with it
+    path = Path(unquote(parts.path[1:]))
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        message = f"there is no file {path.absolute()}; check --store"
+        raise click.ClickException(output.one_line(message)) from error
+    except (OSError, ValueError):
+        return  # as above
 
 
 def _read_tags(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     pairs = [value.partition("=") for value in text(context, parameter, values)]
     for key, equals, _ in pairs:
         if not (key and equals):
-            raise click.BadParameter(f"{key + equals!r} is not of the form KEY=VALUE", context, parameter)
+            raise click.BadParameter(f"{_cut(key + equals)} is not of the form KEY=VALUE", context, parameter)
     return {key: value for key, _, value in pairs}
 
 
@@ -99,8 +132,10 @@ def example(line: str) -> str:
 _tags = click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, callback=_read_tags, help="Repeatable.")
 
 
-def _ask(store: str, question: Callable[[Engine], Awaitable[T]]) -> T:
+def _ask(store: str, question: Callable[[Engine], Awaitable[T]], *, create: bool = False) -> T:
     """Open the store without serving it, and return what the engine answers."""
+    if not create:
+        _check_file(store)
 
     async def talk() -> T:
         async with Engine(store, worker=False) as engine:
@@ -139,11 +174,25 @@ def start(  # noqa: PLR0913 -- each is an option of the command line
     """
 
     async def begin(engine: Engine) -> dict[str, Any]:
-        handle = await engine.start(name, *arguments, id=id, queue=queue, tags=tags)
+        handle = await _begin(engine.start(name, *arguments, id=id, queue=queue, tags=tags), id)
         ids = {"entity_id": handle.entity_id, "execution_id": handle.execution_id, "run_id": handle.run_id}
+        if wait or not as_json:  # before the wait: whoever interrupts it must know the id
+            output.started(name, ids, err=as_json)
         return ids | ({"result": await _result(handle, timeout)} if wait else {})
 
-    output.started(name, _ask(store, begin), as_json=as_json)
+    content = _ask(store, begin, create=True)
+    if as_json:
+        output.document(content)
+    elif wait:
+        output.lines([bytes(content["result"]).decode()])
+
+
+async def _begin(starting: Awaitable[Handle[Any]], id: str | None) -> Handle[Any]:
+    try:
+        return await starting
+    except AlreadyExists as error:
+        message = f"workflow id {id!r} is in use by an open execution; give another --id, or look at that one: "
+        raise click.ClickException(output.one_line(f"{message}resurgam show {shlex.quote(id or '')}")) from error
 
 
 async def _result(handle: Handle[Any], timeout: float | None) -> msgspec.Raw:
@@ -210,7 +259,10 @@ def cancel(*, store: str, as_json: bool, id: str, reason: str | None) -> None:
     output.told({"entity_id": id, "cancel": reason or ""}, f"asked {id} to stop", as_json=as_json)
 
 
-@click.command(epilog=example("resurgam terminate o-1 --reason 'sent by mistake' --store sqlite:///shop.db"))
+@click.command(
+    short_help="End the workflow ID at once, without clean-up.",
+    epilog=example("resurgam terminate o-1 --reason 'sent by mistake' --store sqlite:///shop.db"),
+)
 @click.argument("id", callback=text)
 @click.option("--reason", callback=text, help="Recorded in its history.")
 @with_store
@@ -220,7 +272,10 @@ def terminate(*, store: str, as_json: bool, id: str, reason: str | None) -> None
     output.told({"entity_id": id, "terminate": reason or ""}, f"terminated {id}", as_json=as_json)
 
 
-@click.command(epilog=example("resurgam retry o-1 --store sqlite:///shop.db"))
+@click.command(
+    short_help="Hand out again what was put aside or is parked.",
+    epilog=example("resurgam retry o-1 --store sqlite:///shop.db"),
+)
 @click.argument("id", callback=text)
 @with_store
 def retry(*, store: str, as_json: bool, id: str) -> None:
@@ -229,7 +284,10 @@ def retry(*, store: str, as_json: bool, id: str) -> None:
     output.told({"entity_id": id, "revived": count}, f"revived {count} of {id}", as_json=as_json)
 
 
-@click.command(epilog=example("resurgam export o-1 --output o-1.jsonl --store sqlite:///shop.db"))
+@click.command(
+    short_help="Write the workflow ID as lines of JSON.",
+    epilog=example("resurgam export o-1 --output o-1.jsonl --store sqlite:///shop.db"),
+)
 @click.argument("id", callback=text)
 @click.option("--run", metavar="RUN", callback=text, help="Only the executions of this run.")
 @click.option("--output", "file", metavar="FILE", callback=text, help="Write to a file, not to the standard output.")
@@ -252,7 +310,11 @@ def export(*, store: str, as_json: bool, id: str, run: str | None, file: str | N
     output.told(content, f"exported {id} to {file} ({len(lines)} lines)", as_json=as_json)
 
 
-@click.command("import", epilog=example("resurgam import o-1.jsonl --store sqlite:///other.db"))
+@click.command(
+    "import",
+    short_help="Take in what export wrote to FILE.",
+    epilog=example("resurgam import o-1.jsonl --store sqlite:///other.db"),
+)
 @click.argument("file", type=click.File("rb"))
 @with_store
 def import_(*, store: str, as_json: bool, file: BinaryIO) -> None:
@@ -262,7 +324,7 @@ def import_(*, store: str, as_json: bool, file: BinaryIO) -> None:
     """
     name, content = getattr(file, "name", "-"), file.read()
     try:
-        arrivals = _ask(store, lambda engine: engine.import_(content.decode()))
+        arrivals = _ask(store, lambda engine: engine.import_(content.decode()), create=True)
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise SerializationError(f"{name}, line {number}", "not UTF-8; give the file as export wrote it") from error

@@ -26,6 +26,7 @@ from rich.text import Text
 
 from resurgam import Engine, Handle, Status
 from resurgam.cli import demo_shop as shop
+from resurgam.cli import output
 from resurgam.core import event as events
 from resurgam.core.command import ANSWERS
 from resurgam.core.errors import ResurgamError, WorkflowFailed
@@ -40,6 +41,7 @@ EFFECTS: Final = "effects.txt"
 PATIENCE: Final = 60.0
 """Seconds after which something must be wrong."""
 
+_BY_HAND: Final = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _clock = SystemClock()
 
 
@@ -216,24 +218,28 @@ class Demo:
         self._strike_at: float | None = None
         self._courier_at: float | None = None
         self._courier_sent = False
-        self._deaths = 0
+        self._crashes = 0
         self._stillborn = 0
+        self._gone = 0
+        self._end = 0.0
         self.history: list[events.Event] = []
         self.killed = 0
 
     async def follow(self) -> None:
         """Show the history as it grows, until it is complete."""
-        end = time.monotonic() + PATIENCE
+        self._end = time.monotonic() + PATIENCE
         self._keeper.start()
         try:
             while not await self._complete():
-                if time.monotonic() > end:
+                if time.monotonic() > self._end:
                     waiting = ", ".join((await self.handle.describe()).waiting_for)
                     raise DemoFailed(f"the order is not finished after {PATIENCE:g} s; it waits for {waiting}")
                 await self._send_courier()
                 await self._replace_dead()
                 await self._strike()
                 await asyncio.sleep(0.02)
+            if self._keeper.exit_code is not None and self._keeper.pid != self._gone:
+                self._died(self._keeper.exit_code)
         finally:
             self._keeper.kill()
 
@@ -268,34 +274,35 @@ class Demo:
             self._kills.pop(0)
             self._strike_at = None
             self.killed += 1
-            await self._restart("KILLED", f"worker {self._keeper.pid} by SIGKILL")
+            ended = await self._complete()  # what it had still recorded stands above the line
+            self._lost("KILLED", f"worker {self._keeper.pid} by SIGKILL")
+            if not ended:
+                self._keeper.start()
 
     async def _replace_dead(self) -> None:
         """Start another worker if somebody else has killed ours; one that cannot live is no use."""
         code = self._keeper.exit_code
         if code is None:
             return
-        self._deaths += 1
-        self._stillborn = 0 if self._keeper.serving else self._stillborn + 1
-        if self._stillborn >= 3 or self._deaths > 20:
-            raise DemoFailed(f"the worker ends by itself, with code {code}: {self._keeper.last_words()}")
-        await self._restart("DIED", f"worker {self._keeper.pid} by {_cause(code)}, not by the demo")
-
-    async def _restart(self, what: str, how: str) -> None:
         ended = await self._complete()  # what the dead one had still recorded stands above the line
-        elapsed = (_clock.now() - self.history[0].at) / 1000
-        self._view.row(Row("", elapsed, what, name=how, style="bold red"))
+        self._died(code)
+        if -code in _BY_HAND:
+            self._end = time.monotonic() + PATIENCE
+        self._crashes += code > 0
+        self._stillborn = 0 if self._keeper.serving else self._stillborn + (code >= 0)
+        if self._stillborn >= 3 or self._crashes > 20:
+            raise DemoFailed(f"the worker ends by itself, with code {code}: {self._keeper.last_words()}")
         if not ended:
             self._keeper.start()
 
+    def _died(self, code: int) -> None:
+        self._lost("DIED", f"worker {self._keeper.pid} by {output.cause(code)}, not by the demo")
 
-def _cause(code: int) -> str:
-    if code >= 0:
-        return f"exit code {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
+    def _lost(self, what: str, how: str) -> None:
+        """Show that a worker is gone."""
+        self._gone = self._keeper.pid
+        elapsed = (_clock.now() - self.history[0].at) / 1000
+        self._view.row(Row("", elapsed, what, name=how, style="bold red"))
 
 
 def _row(event: events.Event, history: Sequence[events.Event]) -> Row:

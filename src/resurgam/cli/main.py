@@ -1,13 +1,15 @@
 """The group of commands, and the one place where an error becomes a line and an exit code."""
 
 import importlib
+import sys
+import traceback
 from typing import Any
 
 import click
 
 from resurgam.cli import commands
 from resurgam.cli.bench import bench
-from resurgam.cli.output import one_line
+from resurgam.cli.output import one_line, unwritable
 from resurgam.cli.worker import worker
 from resurgam.errors import ResurgamError
 
@@ -18,8 +20,24 @@ class Refusal(click.ClickException):
     exit_code = 2
 
 
+class Interrupted(click.ClickException):
+    """Ctrl-C: one line, and the exit code that shells give it."""
+
+    exit_code = 130
+
+
 class Group(click.Group):
     """Commands whose errors are one line each on stderr: exit code 2 for usage, 1 for a failure."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run the whole; an output that cannot be written is one line, too, and a closed pipe is none."""
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:
+            if all(frame.f_code is not click.echo.__code__ for frame, _ in traceback.walk_tb(error.__traceback__)):
+                raise  # it was not about the output
+            unwritable(error)
+            sys.exit(1)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was asked for."""
@@ -30,6 +48,8 @@ class Group(click.Group):
             raise Refusal(one_line(f"{error.format_message().rstrip('.')} (see {path} --help)")) from error
         except ResurgamError as error:
             raise click.ClickException(one_line(str(error))) from error
+        except KeyboardInterrupt as error:
+            raise Interrupted("interrupted") from error
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})

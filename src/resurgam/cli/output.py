@@ -1,7 +1,10 @@
 """What commands print: tables for people, JSON for programs."""
 
+import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,11 +43,27 @@ def told(content: object, text: str, *, as_json: bool) -> None:
         click.echo(one_line(text))
 
 
-def started(name: str, content: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the ids of a workflow that has begun, and its result if that was waited for."""
-    told(content, f"started {name} as {content['entity_id']} (run {content['run_id']})", as_json=as_json)
-    if "result" in content and not as_json:
-        click.echo(bytes(content["result"]))
+def started(name: str, ids: Mapping[str, Any], *, err: bool) -> None:
+    """Print the ids of a workflow that has begun."""
+    click.echo(one_line(f"started {name} as {ids['entity_id']} (run {ids['run_id']})"), err=err)
+
+
+def cause(code: int) -> str:
+    """Return how a process has ended."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def unwritable(error: OSError) -> None:
+    """Say that the standard output takes nothing more, and send there no more."""
+    with suppress(OSError, ValueError):  # what is still in its buffer would fail once more at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError):
+        click.echo(f"Error: the output cannot be written: {error.strerror}; give it another place", err=True)
 
 
 def page(found: Page, *, as_json: bool) -> None:

@@ -6,8 +6,12 @@ import importlib.util
 import signal
 import subprocess
 import sys
+import time
 import traceback
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -18,9 +22,18 @@ from resurgam.cli import output
 from resurgam.cli.commands import example, text, with_store
 
 _OURS = str(Path(__file__).parents[1])
+_PAUSE = 1.0
+"""Seconds until a process that has ended is replaced."""
+
+_TRIES = 5
+_SOON = 10.0
+"""As many processes in a row that fail, and have lived no more seconds than that together: it is no use."""
 
 
-@click.command(epilog=example("resurgam worker shop.py --queue default --processes 4 --store sqlite:///shop.db"))
+@click.command(
+    short_help="Serve queues with the code of MODULE.",
+    epilog=example("resurgam worker shop.py --queue default --processes 4 --store sqlite:///shop.db"),
+)
 @click.argument("module", callback=text)
 @click.option(
     "--queue", "queues", callback=text, multiple=True, default=["default"], show_default=True, help="Repeatable."
@@ -31,6 +44,7 @@ def worker(*, store: str, as_json: bool, module: str, queues: tuple[str, ...], p
     """Serve queues with the workflows and activities of MODULE, a dotted name or the path of a .py file.
 
     SIGTERM or Ctrl-C ends it: what runs may finish, the rest is released for others.
+    Of several processes, one that dies is replaced.
     """
     load(module)
     if processes == 1:
@@ -45,7 +59,7 @@ def worker(*, store: str, as_json: bool, module: str, queues: tuple[str, ...], p
         f"--store={store}",
         *(f"--queue={queue}" for queue in queues),
     ]
-    worst = asyncio.run(_supervise([*command, *["--json"] * as_json, "--", module], processes))
+    worst = asyncio.run(Crew([*command, *["--json"] * as_json, "--", module], processes).run())
     click.get_current_context().exit(worst)
 
 
@@ -63,30 +77,76 @@ async def _serve(store: str, queues: tuple[str, ...], *, as_json: bool) -> None:
     async with Engine(store, queues=queues) as engine:
         ready = f"serving queue{'s' * (len(queues) > 1)} {', '.join(queues)} of {store}; stop with Ctrl-C"
         # Said a moment later: by then `run` hears signals, and whoever has read the line may send one.
-        asyncio.get_running_loop().call_soon(
-            lambda: output.told({"queues": queues, "store": store}, ready, as_json=as_json)
-        )
+        asyncio.get_running_loop().call_soon(lambda: _tell({"queues": queues, "store": store}, ready, as_json=as_json))
         await engine.run()
 
 
-async def _supervise(command: list[str], processes: int) -> int:
-    """Run a command several times at once, pass signals on, and return the worst exit code."""
-    children: list[subprocess.Popen[bytes]] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, _pass_on, number, children)
-    children.extend(_spawn(command) for _ in range(processes))
-    codes = await asyncio.gather(*(asyncio.to_thread(child.wait) for child in children))
-    return max(code if code >= 0 else 128 - code for code in codes)
+def _tell(content: object, text: str, *, as_json: bool) -> None:
+    try:
+        output.told(content, text, as_json=as_json)
+    except OSError as error:  # nobody reads it; the work is done all the same
+        output.unwritable(error)
 
 
-def _spawn(command: list[str]) -> subprocess.Popen[bytes]:
-    # A group of its own: Ctrl-C reaches it through us alone, once.
-    return subprocess.Popen(command, process_group=0)  # noqa: S603 -- the command is this very program
+class Crew:
+    """Processes that run one command: signals are passed on, and who dies is replaced."""
 
+    def __init__(self, command: list[str], processes: int) -> None:
+        self._command = command
+        self._processes = processes
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._stopping = asyncio.Event()
+        self._verdict: int | None = None
 
-def _pass_on(number: int, children: list[subprocess.Popen[bytes]]) -> None:
-    for child in children:
-        child.send_signal(number)
+    async def run(self) -> int:
+        """Keep every place filled until asked to stop; return the worst exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        with ThreadPoolExecutor(self._processes) as threads:  # one waits for each process
+            try:
+                codes = await asyncio.gather(*(self._fill(threads) for _ in range(self._processes)))
+            finally:  # if one cannot be started, the others must not keep us here
+                self._stop(signal.SIGTERM)
+        return max(codes) if self._verdict is None else self._verdict
+
+    async def _fill(self, threads: ThreadPoolExecutor) -> int:
+        """Keep one place filled; return how the last process there has ended."""
+        failures: deque[float] = deque(maxlen=_TRIES)
+        while True:
+            began, child = time.monotonic(), self._spawn()
+            code = await asyncio.get_running_loop().run_in_executor(threads, child.wait)
+            self._children.remove(child)
+            if self._stopping.is_set():
+                return code if code >= 0 else 128 - code
+            failures.append(time.monotonic() - began)
+            if code <= 0:  # killed, or asked to stop: not by itself
+                failures.clear()
+            ended = f"worker process {child.pid} ended by {output.cause(code)}"
+            if len(failures) == _TRIES and sum(failures) <= _SOON:
+                click.echo(f"{ended}, {_TRIES} times in a row; all are stopped", err=True)
+                self._verdict = code
+                self._stop(signal.SIGTERM)
+                return code
+            click.echo(f"{ended}; another takes its place", err=True)
+            if await self._stopped_within(_PAUSE):
+                return 0
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        return self._stopping.is_set()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        # A group of its own: Ctrl-C reaches it through us alone, once.
+        child = subprocess.Popen(self._command, process_group=0)  # noqa: S603 -- the command is this very program
+        self._children.add(child)
+        return child
+
+    def _stop(self, number: int) -> None:
+        self._stopping.set()
+        for child in self._children:
+            child.send_signal(number)
 
 
 def load(module: str) -> ModuleType:

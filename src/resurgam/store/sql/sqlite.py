@@ -182,8 +182,9 @@ def _check_writable(path: Path) -> None:
 
 def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse the database of another program, before anything in it is changed."""
-    [owner] = connection.execute("PRAGMA application_id").fetchone()
+    # In this order: whoever is making the file at this moment commits its tables and its mark together.
     [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    [owner] = connection.execute("PRAGMA application_id").fetchone()
     if tables and owner != _APPLICATION:
         raise StoreError(f"{path}: this is the database of another program; give the path of a file of its own")
 
