@@ -207,7 +207,7 @@ VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :na
 
 -- adopt_activity: An activity that comes with it; nobody holds it here.
 INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead)
-VALUES (:execution_id, :ref, :queue, :request, :visible_at, iif(:dead IS NULL, :visible_at, NULL), :attempt,
+VALUES (:execution_id, :ref, :queue, :request, :visible_at, CASE WHEN :dead IS NULL THEN :visible_at END, :attempt,
         :deliveries, :dead);
 
 -- move_to_end: An execution takes the place after all others.
