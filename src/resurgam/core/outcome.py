@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from resurgam.core.event import Event
+from resurgam.core.location import Location
 from resurgam.core.retry import RetryRule
 from resurgam.core.state import Status
 
@@ -41,11 +42,31 @@ class Withdrawal(msgspec.Struct, gc=False, frozen=True):
     entry: Event | None = None
 
 
+class Forgotten(msgspec.Struct, gc=False, frozen=True):
+    """An entry of the log that replay needs no longer; tools find it under its *place*."""
+
+    seq: int
+    place: Location
+
+
+class Span(msgspec.Struct, gc=False, frozen=True):
+    """All places from *start* on and before *end*, in the order of locations."""
+
+    start: Location
+    end: Location
+
+
 class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """The atomic result of one advance. *diagnosis* says why a run is parked, with status ``diverged``."""
+    """The atomic result of one advance. *diagnosis* says why a run is parked, with status ``diverged``.
+
+    *forgotten* are entries of the log, older ones or of this very commit, that are not read again when the instance is
+    loaded; *dropped* are the places whose forgotten entries are not kept any longer, not even for tools.
+    """
 
     events: tuple[Event, ...] = ()
     consumed: tuple[int, ...] = ()
+    forgotten: tuple[Forgotten, ...] = ()
+    dropped: tuple[Span, ...] = ()
     activities: tuple[ActivityRequest, ...] = ()
     withdrawals: tuple[Withdrawal, ...] = ()
     status: Status = Status.RUNNING
