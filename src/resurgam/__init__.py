@@ -13,6 +13,7 @@ from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
 from resurgam.engine import Engine
 from resurgam.runtime.context import Context
+from resurgam.runtime.looping import Break, Continue
 from resurgam.runtime.registry import Registry, default_registry
 from resurgam.sync import SyncEngine, SyncHandle
 
@@ -20,7 +21,9 @@ activity = default_registry.activity
 workflow = default_registry.workflow
 
 __all__ = [
+    "Break",
     "Context",
+    "Continue",
     "Engine",
     "Event",
     "Handle",

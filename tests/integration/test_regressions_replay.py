@@ -126,7 +126,7 @@ async def test_a_listen_that_was_renamed_diverges():
     same = await replay(listening("go"), history)
 
     assert report.result is None
-    assert "the code has name 'reject', entry 2 of the history has 'go'" in str(report.diverged)
+    assert "the code has signal 'reject', entry 4 of the history has 'go'" in str(report.diverged)
     assert same.result == ["go", "value"]
 
 

@@ -35,7 +35,7 @@ def delivers_two_entries_before_running(monkeypatch: pytest.MonkeyPatch) -> None
 
     def tick(self: Execution, entry: events.Event) -> None:
         following = next((e for e in self._undelivered if delivery.is_answer(e)), None)
-        asked = following is not None and self._recorder.was_asked_for(following.ref or 0)
+        asked = following is not None and self._recorder.past.was_asked_for(following.ref or 0)
         if delivery.is_answer(entry) and following is not None and asked:
             self._undelivered.remove(following)
             self._recorder.now = following.at

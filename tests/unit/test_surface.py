@@ -19,7 +19,9 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 def test_the_names_at_the_top_are_sorted_few_and_exactly_these():
     assert resurgam.__all__ == [
+        "Break",
         "Context",
+        "Continue",
         "Engine",
         "Event",
         "Handle",

@@ -103,6 +103,7 @@ class Client:
             execution_id=new_id(now),
             run_id=run_id,
             tree_id=run_id,
+            matching=definition.options.matching if definition.options else None,
             python=".".join(platform.python_version_tuple()[:2]),
             input=written,
             tags=tags,

@@ -15,6 +15,9 @@ TYPES: Final[dict[type[events.Command], str]] = {
     events.ListenStarted: "Listen",
     events.BranchStarted: "Branch",
     events.RaceStarted: "Race",
+    events.LoopStarted: "Loop",
+    events.VersionChecked: "VersionCheck",
+    events.StepRemoved: "Removed",
 }
 """The type under which a command is counted in its scope: the third ``Task`` of the root is ``Task(2)``."""
 
@@ -24,9 +27,12 @@ ANSWERS: Final[dict[type[events.Command], tuple[type[events.Answer], ...]]] = {
     events.OperationStarted: (events.OperationCompleted, events.OperationFailed, events.OperationCancelled),
     events.ListenStarted: (events.SignalsConsumed, events.ListenTimedOut, events.ListenCancelled),
     events.RaceStarted: (events.RaceDecided,),
+    events.LoopStarted: (events.LoopCompleted,),
     events.StateSet: (),
     events.StateCleared: (),
     events.BranchStarted: (),
+    events.VersionChecked: (),
+    events.StepRemoved: (),
 }
 """The events that settle each kind of command. A command without any is settled by being written."""
 
@@ -44,6 +50,8 @@ class Wish(msgspec.Struct, gc=False, frozen=True):
 
     kind: type[events.Command]
     name: str | None = None
+    version: int = 1
+    key: str | None = None
 
     @property
     def type(self) -> str:

@@ -25,9 +25,14 @@
     BaseException               control flow: not to be caught by workflow code
     ├── Evicted                 this coroutine is being put away; nothing it does counts any more
     └── HistoryDiverged         the code does not fit the history
-        └── LatentHistory       the code ended while the history goes on
+        ├── LatentHistory       the code ended while the history goes on
+        └── DeterminismViolation  the same under matching="sequence"
 """
 
+from collections.abc import Sequence
+
+from resurgam.core.edit import Edit
+from resurgam.core.event import Command
 from resurgam.core.location import Location
 from resurgam.core.retry import Duration, milliseconds
 
@@ -207,7 +212,11 @@ class Evicted(BaseException):
 
 
 class HistoryDiverged(BaseException):
-    """The code does not fit the recorded history. The run is parked until code that fits takes it up."""
+    """The code does not fit the recorded history. The run is parked until code that fits takes it up.
+
+    *remedy* are the edits of the code with which it would fit; empty if no local edit does, None if none was looked for.
+    *ran* are the steps that were begun before this was found.
+    """
 
     def __init__(
         self,
@@ -224,20 +233,58 @@ class HistoryDiverged(BaseException):
         self.location, self.command, self.field = location, command, field
         self.code_value, self.history_value = code_value, history_value
         self.event_seq, self.source = event_seq, source
+        self.remedy: Sequence[Edit] | None = None
+        self.ran: tuple[str, ...] = ()
+        # For finding a remedy: the strand and the number of the call in it, what was asked for, what the history holds.
+        self.place: tuple[Location, int] | None = None
+        self.scope_version = 1
+        self.wish: type[Command] | None = None
+        self.asked: str | None = None
+        self.event: Command | None = None
 
     def __str__(self) -> str:
+        return self._summary() + self._advice()
+
+    def _summary(self) -> str:
         where = f" ({self.source})" if self.source else ""
         return (
             f"{self.command} at {self.location}{where}: the code has {self.field} {self.code_value!r}, "
             f"entry {self.event_seq} of the history has {self.history_value!r}"
         )
 
+    def _advice(self) -> str:
+        ran = f"; begun before this was found: {', '.join(self.ran)}" if self.ran else ""
+        if self.remedy is None:
+            return ran
+        if not self.remedy:
+            return f"{ran}; no local edit fits: bring back the code that wrote this history, or terminate the run"
+        return f"{ran}; the remedy: " + "; ".join(map(str, self.remedy))
+
 
 class LatentHistory(HistoryDiverged):
     """The code of a scope ended while its history goes on."""
 
-    def __str__(self) -> str:
+    def _summary(self) -> str:
         return (
             f"the code of scope {self.location.scope} ended, but its history goes on with {self.command} "
             f"{self.history_value!r} at {self.location} (entry {self.event_seq})"
         )
+
+
+_MISMATCHES = {
+    ("Task", "name"): "Task type",
+    ("Operation", "name"): "Operation name",
+    ("State", "name"): "State key",
+    ("Promise", "name"): "Promise name",
+    ("ChildWorkflow", "name"): "Child workflow name",
+    ("ChildWorkflow", "kind"): "Child workflow kind",
+}
+
+
+class DeterminismViolation(HistoryDiverged):
+    """The code does not fit the recorded history, told by type and number: ``matching="sequence"``."""
+
+    def _summary(self) -> str:
+        kind = self.command.partition("(")[0]
+        what = _MISMATCHES.get((kind, self.field), "Type" if self.field == "type" else f"{kind} {self.field}")
+        return f"{what} mismatch at {self.command}: expected {self.code_value!r}, got {self.history_value!r}"

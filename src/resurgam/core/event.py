@@ -61,12 +61,18 @@ class Event(
 
 
 class Command(Event, frozen=True, kw_only=True):
-    """A wish of the workflow's code, at the place it took."""
+    """A wish of the workflow's code, at the place it took.
+
+    *digest* is a fingerprint of its input. *gate*: it was inserted right behind a version check that had answered this,
+    and must go on answering it. *key* tells it from its siblings where they are found by key.
+    """
 
     location: Location
     version: int = 1
     command: str
     digest: str | None = None
+    gate: int | None = None
+    key: str | None = None
 
 
 class Answer(Event, frozen=True, kw_only=True):
@@ -76,7 +82,10 @@ class Answer(Event, frozen=True, kw_only=True):
 
 
 class WorkflowStarted(Event, frozen=True, kw_only=True, tag="workflow_started"):
-    """The first entry of every execution; it holds all that is needed to run it."""
+    """The first entry of every execution; it holds all that is needed to run it.
+
+    *matching* is None where whoever started it knew the workflow by its name only: then it is as the code says.
+    """
 
     name: str
     queue: str
@@ -86,7 +95,7 @@ class WorkflowStarted(Event, frozen=True, kw_only=True, tag="workflow_started"):
     tree_id: str
     generation: int = 1
     attempt: int = 1
-    matching: str = "location"
+    matching: str | None = None
     python: str
     input: Raw = NULL
     tags: dict[str, str] = {}
@@ -245,7 +254,12 @@ class ListenCancelled(Answer, frozen=True, kw_only=True, tag="listen_cancelled")
 
 
 class BranchStarted(Command, frozen=True, kw_only=True, tag="branch_started"):
-    """A strand of its own begins; its steps stand below this place."""
+    """A strand of its own begins; its steps stand below this place.
+
+    *matching* is the rule by which they are matched, where it is not that of the strand around it.
+    """
+
+    matching: str | None = None
 
 
 class RaceStarted(Command, frozen=True, kw_only=True, tag="race_started"):
@@ -258,6 +272,56 @@ class RaceDecided(Answer, frozen=True, kw_only=True, tag="race_decided"):
     """The competitor with this index settled first, for ever."""
 
     winner: int
+
+
+class LoopStarted(Command, frozen=True, kw_only=True, tag="loop_started"):
+    """A loop begins; iteration *i* of it has its steps below the child *i* of this place.
+
+    After every *forget_every* iterations those that are done are forgotten; None, never. Of the forgotten ones the last
+    *keep_forgotten* are kept for tools.
+    """
+
+    state: Raw = NULL
+    forget_every: int | None = None
+    keep_forgotten: int = 100
+
+
+class Checkpoint(Answer, frozen=True, kw_only=True):
+    """A loop has come so far that what it did before can be forgotten.
+
+    *iteration* is the last that is done, *variables* the workflow's durable state, *forgotten* the number of entries of
+    this execution that are forgotten by now, *signals* the ids of the last signals among them.
+    """
+
+    iteration: int
+    variables: dict[str, Raw] = {}
+    forgotten: int = 0
+    signals: tuple[str, ...] = ()
+
+
+class LoopCheckpointed(Checkpoint, frozen=True, kw_only=True, tag="loop_checkpointed"):
+    """The loop goes on from here with this state. Not an answer yet: the loop stays open."""
+
+    state: Raw = NULL
+
+
+class LoopCompleted(Checkpoint, frozen=True, kw_only=True, tag="loop_completed"):
+    """The loop ended with a value; *whole* if none of its iterations need be run again to know it."""
+
+    result: Raw = NULL
+    whole: bool = False
+
+
+class VersionChecked(Command, frozen=True, kw_only=True, tag="version_checked"):
+    """The code asked which version of it this run belongs to, where there was no history to tell."""
+
+    answer: int
+
+
+class StepRemoved(Command, frozen=True, kw_only=True, tag="step_removed"):
+    """A call that this run never made, because it had been removed from the code by then."""
+
+    removed: str
 
 
 AnyEvent: TypeAlias = (
@@ -291,6 +355,11 @@ AnyEvent: TypeAlias = (
     | BranchStarted
     | RaceStarted
     | RaceDecided
+    | LoopStarted
+    | LoopCheckpointed
+    | LoopCompleted
+    | VersionChecked
+    | StepRemoved
 )
 
 

@@ -27,6 +27,12 @@ class History:
         """Return the direct commands of *scope* in the order of their places."""
         return tuple(self._scopes.get(scope, ()))
 
+    def last_child(self, place: Location) -> int:
+        """Return the highest head of a scope below *place* that holds commands, 0 if there is none."""
+        depth = len(place.coordinates)
+        below = (scope for scope in self._scopes if len(scope.coordinates) > depth and place.contains(scope))
+        return max((scope.coordinates[depth][0] for scope in below), default=0)
+
 
 def _place(command: events.Command) -> Location:
     return command.location

@@ -1,26 +1,35 @@
-"""Given a scope's history and the code's next wish: replayed, new, or diverged here.
+"""Given a scope's history and the code's next wish: replayed, new, inserted, or diverged here.
 
-Rule 1: only the command at the cursor is looked at; nothing is searched for.
-Rule 2: matching decides, it does not act. `match` is a pure function; `Cursor.take` moves on.
+Rule 1: matching decides, it does not act. A matcher is a pure function; `Cursor.take` moves on.
+Rule 2: an entry is never searched for by chance: each matcher looks at exactly one recorded command.
 
-    history at the cursor        the code's wish          verdict
-    -------------------------    ---------------------    -------------------------------------
-    nothing                      any                      New, after the last place of the scope
-    same kind, same name         that                     Replayed
-    another kind or name         any                      Diverged
+By *location*, the command at the cursor is looked at::
 
-Inputs are not compared: changing an argument of a step that is done is a harmless edit.
+    history at the cursor        the code's wish            verdict
+    -------------------------    -----------------------    ------------------------------------------
+    nothing                      any                        New, after the last place of the scope
+    version lower                whatever it is             Inserted, between the last place and this one
+    version higher               whatever it is             Diverged
+    same version, kind, name     that                       Replayed
+    another kind or name         any                        Diverged
+
+By *sequence*, the next command of the wish's type (``Task``, ``Timer``, ...), wherever it stands; what is left over at
+the end is an orphan, not an error. *Keyed*, the command with the wish's key. Neither looks at versions.
+
+Inputs are not compared here: changing an argument of a step that is done is a harmless edit, unless a workflow asks for
+it to be told (`differs`).
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.command import Wish
+from resurgam.core.command import TYPES, Wish
 from resurgam.core.errors import CorruptHistory
-from resurgam.core.location import Coordinate, after
+from resurgam.core.location import BEFORE_FIRST, Coordinate, between
 
 
 class Replayed(msgspec.Struct, gc=False, frozen=True):
@@ -30,7 +39,13 @@ class Replayed(msgspec.Struct, gc=False, frozen=True):
 
 
 class New(msgspec.Struct, gc=False, frozen=True):
-    """The history holds nothing here; the command takes this coordinate."""
+    """The history holds nothing here; the command takes this coordinate, after all others."""
+
+    coordinate: Coordinate
+
+
+class Inserted(msgspec.Struct, gc=False, frozen=True):
+    """The history goes on with an older version; the command takes this coordinate before it."""
 
     coordinate: Coordinate
 
@@ -44,49 +59,121 @@ class Diverged(msgspec.Struct, gc=False, frozen=True):
     history_value: str
 
 
-Verdict: TypeAlias = Replayed | New | Diverged
+class Ignored(msgspec.Struct, gc=False, frozen=True):
+    """The call that was removed is not what the history holds here; nothing is done about it."""
+
+    event: events.Command
+
+
+class Peeked(msgspec.Struct, gc=False, frozen=True):
+    """No version was ever checked here, and the history that goes on tells of which version the run is."""
+
+    version: int
+
+
+Taken: TypeAlias = Replayed | New | Inserted
+Verdict: TypeAlias = Replayed | New | Inserted | Diverged
 Matcher: TypeAlias = "Callable[[Cursor, Wish], Verdict]"
 
 
 class Cursor:
     """How far the code of one scope has come in the scope's recorded commands."""
 
-    __slots__ = ("_commands", "_index", "_last")
+    __slots__ = ("_ahead", "_by_key", "_by_type", "_commands", "_end", "_index", "_last")
 
     def __init__(self, commands: Sequence[events.Command]) -> None:
         self._commands = commands
         self._index = 0
-        self._last: Coordinate | None = None
+        self._ahead: set[int] = set()
+        self._last = BEFORE_FIRST
+        self._end = commands[-1].location.last[0] if commands else 0
+        # Made when they are first asked for: by location they never are.
+        self._by_type: dict[str, deque[events.Command]] | None = None
+        self._by_key: dict[str | None, events.Command] | None = None
 
     @property
     def next(self) -> events.Command | None:
-        """The recorded command that the code's next wish must fit, if there is one."""
+        """The first recorded command that the code has not asked for yet."""
         return self._commands[self._index] if self._index < len(self._commands) else None
-
-    @property
-    def last(self) -> Coordinate | None:
-        """The coordinate of the newest command of the scope, recorded or taken."""
-        return self._last
 
     @property
     def rest(self) -> Sequence[events.Command]:
         """The recorded commands that the code has not asked for yet."""
-        return self._commands[self._index :]
+        return [command for command in self._commands[self._index :] if command.seq not in self._ahead]
 
-    def take(self, verdict: Replayed | New) -> None:
+    @property
+    def appended(self) -> Coordinate:
+        """The coordinate after all others of the scope."""
+        return (self._end + 1,)
+
+    @property
+    def inserted(self) -> Coordinate:
+        """The coordinate between the place that was taken last and the next recorded one."""
+        return between(self._last, self._commands[self._index].location.last)
+
+    def next_of(self, kind: str) -> events.Command | None:
+        """Return the first recorded command of a type that the code has not asked for yet."""
+        if self._by_type is None:
+            self._by_type = {}
+            for command in self.rest:
+                self._by_type.setdefault(TYPES[type(command)], deque()).append(command)
+        left = self._by_type.get(kind)
+        while left and not self._is_left(left[0]):
+            left.popleft()
+        return left[0] if left else None
+
+    def with_key(self, key: str | None) -> events.Command | None:
+        """Return the recorded command with this key, if the code has not asked for it yet."""
+        if self._by_key is None:
+            self._by_key = {command.key: command for command in self.rest}
+        found = self._by_key.get(key)
+        return found if found is not None and self._is_left(found) else None
+
+    def take(self, verdict: Taken) -> None:
         """Move past the place that the verdict gave."""
         if isinstance(verdict, Replayed):
-            self._index += 1
             self._last = verdict.event.location.last
+            if verdict.event is not self.next:
+                self._ahead.add(verdict.event.seq)
+                return
+            self._index += 1
+            while self._ahead and (follower := self.next) is not None and follower.seq in self._ahead:
+                self._ahead.discard(follower.seq)
+                self._index += 1
         else:
             self._last = verdict.coordinate
+            self._end = max(self._end, self._last[0])
+
+    def _is_left(self, command: events.Command) -> bool:
+        following = self.next
+        return following is not None and command.location >= following.location and command.seq not in self._ahead
 
 
-def match(cursor: Cursor, wish: Wish) -> Verdict:
-    """Decide by location what the next wish of a scope is."""
+def by_location(cursor: Cursor, wish: Wish) -> Verdict:
+    """Decide by the command at the cursor."""
     found = cursor.next
     if found is None:
-        return New(after(cursor.last))
+        return New(cursor.appended)
+    if wish.version > found.version:
+        return Inserted(cursor.inserted)
+    if type(found) is wish.kind and wish.version < found.version:
+        return Diverged(found, "version", str(wish.version), str(found.version))
+    return _compared(found, wish)
+
+
+def by_sequence(cursor: Cursor, wish: Wish) -> Verdict:
+    """Decide by the next command of the same type."""
+    found = cursor.next_of(wish.type)
+    return New(cursor.appended) if found is None else _compared(found, wish)
+
+
+def by_key(cursor: Cursor, wish: Wish) -> Verdict:
+    """Decide by the command of the same key."""
+    found = cursor.with_key(wish.key)
+    return New(cursor.appended) if found is None else _compared(found, wish)
+
+
+def _compared(found: events.Command, wish: Wish) -> Verdict:
     if type(found) is not wish.kind:
         return Diverged(found, "type", str(wish.kind.__struct_config__.tag), found.type)
     if not _same_name(found, wish):
@@ -94,8 +181,8 @@ def match(cursor: Cursor, wish: Wish) -> Verdict:
     return Replayed(found)
 
 
-MATCHERS: Final[dict[str, Matcher]] = {"location": match}
-"""The rules by which code is matched with a history; which one is recorded in its first entry."""
+MATCHERS: Final[dict[str, Matcher]] = {"location": by_location, "sequence": by_sequence, "keyed": by_key}
+"""The rules by which code is matched with a history; which one is recorded where a scope begins."""
 
 
 def matcher(name: str) -> Matcher:
@@ -105,8 +192,55 @@ def matcher(name: str) -> Matcher:
     return MATCHERS[name]
 
 
+def removal(cursor: Cursor, removed: Wish, *, by_type: bool) -> Replayed | New | Ignored:
+    """Decide what a removed call is: skipped where it is recorded, marked where nothing is, else of no effect."""
+    if by_type:
+        candidates = (cursor.next_of(removed.type), cursor.next_of(TYPES[events.StepRemoved]))
+    else:
+        candidates = (cursor.next, None)
+    for found in candidates:
+        if found is not None and _is_removed(found, removed):
+            return Replayed(found)
+    left = cursor.next
+    return New(cursor.appended) if left is None or by_type else Ignored(left)
+
+
+def version_check(cursor: Cursor, name: str | None, *, by_type: bool) -> Replayed | New | Peeked | Diverged:
+    """Decide what a version check is: answered by its own entry, by the history that goes on, or new."""
+    found = cursor.next_of(TYPES[events.VersionChecked]) if by_type else cursor.next
+    if isinstance(found, events.VersionChecked):
+        if None not in (name, found.name) and name != found.name:
+            return Diverged(found, "name", str(name), str(found.name))
+        return Replayed(found)
+    following = cursor.next
+    if following is None:
+        return New(cursor.appended)
+    return Peeked(following.version if following.gate is None else following.gate)
+
+
+def differs(found: events.Command, wish: Wish, digest: str | None) -> Diverged | None:
+    """Compare what is a fingerprint only: the input, the names a listener asks for, the name of a branch."""
+    if found.name != wish.name:
+        return Diverged(found, "name", str(wish.name), str(found.name))
+    if None not in (found.digest, digest) and found.digest != digest:
+        field = "duration" if wish.kind is events.TimerStarted else "input"
+        return Diverged(found, field, str(digest), str(found.digest))
+    return None
+
+
+def _is_removed(found: events.Command, removed: Wish) -> bool:
+    """Whether *found* is the removed call, or the mark of its removal; without a name it is any of its kind."""
+    kind = found.removed if isinstance(found, events.StepRemoved) else found.type
+    same_name = found.name == removed.name if _NAMED.get(removed.kind, True) else removed.name in (None, found.name)
+    return kind == removed.kind.__struct_config__.tag and same_name
+
+
+_NAMED: Final = {events.BranchStarted: False, events.ListenStarted: False, events.VersionChecked: False}
+"""Kinds whose name need not be told from others' to be the same call."""
+
+
 def _same_name(found: events.Command, wish: Wish) -> bool:
-    """Compare names; that of a branch only where both sides gave one."""
+    """Compare names: a branch's only where both sides gave one; what a listener asks for may change."""
     if wish.kind is events.BranchStarted and None in (found.name, wish.name):
         return True
-    return found.name == wish.name
+    return wish.kind is events.ListenStarted or found.name == wish.name

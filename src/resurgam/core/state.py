@@ -54,7 +54,8 @@ def _stay(status: Status, *kinds: type[events.Event]) -> dict[type[events.Event]
     return dict.fromkeys(kinds, status)
 
 
-_WORKING = _stay(Status.RUNNING, *_COMMANDS, *_ANSWERS, events.ActivityRetryScheduled, *_OUTSIDE)
+_UNDER_WAY = (events.ActivityRetryScheduled, events.LoopCheckpointed)
+_WORKING = _stay(Status.RUNNING, *_COMMANDS, *_ANSWERS, *_UNDER_WAY, *_OUTSIDE)
 
 TRANSITIONS: Final[Mapping[Status | None, Mapping[type[events.Event], Status]]] = {
     None: {events.WorkflowStarted: Status.RUNNING},
@@ -80,8 +81,22 @@ class InstanceState:
         self.ended: events.Event | None = None
         self.diverged: events.WorkflowDiverged | None = None
         self.deactivated = False
+        # How many entries of this history are forgotten, by its newest checkpoint.
+        self.forgotten = 0
+        self._load(log)
+
+    def _load(self, log: Iterable[events.Event]) -> None:
+        """Take in what is recorded: what was forgotten is missing from it, and exactly that."""
+        missing = 0
         for entry in log:
+            if entry.seq > self.last_seq + 1:
+                missing += entry.seq - self.last_seq - 1
+                self.last_seq = entry.seq - 1
             self.apply(entry)
+        if missing != self.forgotten:
+            raise CorruptHistory(
+                f"{missing} entries are missing from the history, and {self.forgotten} of it are forgotten; it has a gap"
+            )
 
     def apply(self, entry: events.Event) -> None:
         """Take one more event in; everything that is appended to a history passes here."""
@@ -135,6 +150,8 @@ def _close(state: InstanceState, entry: events.Answer) -> None:
         for seq in entry.signals:
             if state.mailbox.pop(seq, None) is None:
                 raise CorruptHistory(f"entry {entry.seq} consumes signal {seq}, which is not in the mailbox")
+    if isinstance(entry, events.LoopCompleted) and entry.whole:
+        state.forgotten, state.variables = entry.forgotten, dict(entry.variables)
     del state.open[entry.ref]
 
 
@@ -142,6 +159,13 @@ def _close(state: InstanceState, entry: events.Answer) -> None:
 def _retry(state: InstanceState, entry: events.ActivityRetryScheduled) -> None:
     if not isinstance(state.open.get(entry.ref), events.ActivityScheduled):
         raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open activity")
+
+
+@_effect(events.LoopCheckpointed)
+def _checkpoint(state: InstanceState, entry: events.LoopCheckpointed) -> None:
+    if not isinstance(state.open.get(entry.ref), events.LoopStarted):
+        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open loop")
+    state.forgotten, state.variables = entry.forgotten, dict(entry.variables)
 
 
 @_effect(events.StateSet)

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
-from contextvars import copy_context
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from contextvars import Token, copy_context
 from datetime import UTC, datetime
 from hashlib import blake2b
 from random import Random
@@ -18,16 +18,20 @@ from resurgam.core.errors import DefinitionError
 from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definition import Activity, ActivityOptions
+from resurgam.runtime.fanout import FanOut, Key
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.guard import guarded
 from resurgam.runtime.info import WorkflowInfo
+from resurgam.runtime.looping import Break, Continue, Looping, check_body, check_bounds, state_codec
 from resurgam.runtime.operation import Operation
 from resurgam.runtime.recorder import ANY, Race, Recorder
-from resurgam.runtime.scope import Scope, current
+from resurgam.runtime.removed import Removed
+from resurgam.runtime.scope import Scope, ambient, current
 from resurgam.runtime.signature import result_codec
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
@@ -41,6 +45,9 @@ class Context:
     not when they are awaited. `set`, `get`, `clear`, `now`, `random`, `uuid4`, `logger` and `info` return plain values.
     """
 
+    _step: int | None = None
+    """What ``ctx.v`` was given."""
+
     def __init__(self, recorder: Recorder, started: events.WorkflowStarted) -> None:
         self._recorder = recorder
         self._started = started
@@ -48,11 +55,24 @@ class Context:
 
     def activity(self, activity: Activity[P, R] | str, /, *args: P.args, **kwargs: P.kwargs) -> Durable[R]:
         """Run an activity and return the future of its result; if it fails for good, `ActivityFailed`."""
-        wanted = _activity(activity, kwargs)
-        written = ANY.encode(args, wanted.name) if wanted.signature is None else wanted.signature.encode(args, kwargs)
+        return self._schedule(_activity(activity, kwargs), args, kwargs)
+
+    def _schedule(
+        self, wanted: Activity[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None = None
+    ) -> Durable[Any]:
         queue = wanted.settings.queue or self._started.queue
+        if self._recorder.rehearsing:
+            return self._recorder.call(events.ActivityScheduled, wanted.name, step=self._step, key=key, queue=queue)
+        written = ANY.encode(args, wanted.name) if wanted.signature is None else wanted.signature.encode(args, kwargs)
         future = self._recorder.call(
-            events.ActivityScheduled, wanted.name, wanted.result, queue=queue, input=written, digest=_digest(written)
+            events.ActivityScheduled,
+            wanted.name,
+            wanted.result,
+            step=self._step,
+            key=key,
+            queue=queue,
+            input=written,
+            digest=_digest(written),
         )
         command = future.command
         if self._recorder.is_new(command):
@@ -81,7 +101,7 @@ class Context:
         """Run a side effect once and keep what it gave; it is not retried, and failure is `OperationFailed`."""
         label = name or str(getattr(function, "__name__", type(function).__name__))
         result = result_codec(function)
-        future = self._recorder.call(events.OperationStarted, label, result)
+        future = self._recorder.call(events.OperationStarted, label, result, step=self._step)
         command = future.command
         if command.seq in self._recorder.log.state.open:
             self._recorder.operations[command.seq] = Operation(command.seq, label, function, args, result)
@@ -89,11 +109,14 @@ class Context:
 
     def sleep(self, duration: Duration) -> Durable[None]:
         """Wait this long, in seconds or as a timedelta, however often the process dies meanwhile."""
-        return self._recorder.start_timer(milliseconds(duration) / 1000)
+        return self._recorder.start_timer(milliseconds(duration) / 1000, step=self._step)
 
     def sleep_until(self, moment: datetime) -> Durable[None]:
         """Wait until a moment; one that is past is over at once."""
-        return self._recorder.call(events.TimerStarted, deadline=_epoch_ms(moment))
+        deadline = _epoch_ms(moment)
+        return self._recorder.call(
+            events.TimerStarted, step=self._step, deadline=deadline, digest=f"until {deadline} ms"
+        )
 
     @overload
     def listen(self, name: str, /, *, type: type[T], timeout: Duration | None = None) -> Durable[T]: ...
@@ -116,27 +139,30 @@ class Context:
             raise ValueError(f"listen needs the names of the signals, as strings; got {names!r}")
         deadline = None if timeout is None else self._recorder.log.stamp() + max(0, milliseconds(timeout))
         label = ", ".join(names)
-        future = self._recorder.call(events.ListenStarted, label, codec_for(type), names=names, deadline=deadline)
+        future = self._recorder.call(
+            events.ListenStarted, label, codec_for(type), step=self._step, names=names, deadline=deadline
+        )
         self._recorder.listeners[future.command.seq] = names
         return future
 
     def set(self, key: str, value: object) -> None:
         """Keep a value in the workflow's durable state, where it can be read from outside too."""
         _check_key(key)
-        written = ANY.encode(value, f"state {key!r}")
-        self._recorder.issue(events.StateSet, key, value=written, digest=_digest(written))
+        written = self._recorder.write(ANY, value, f"state {key!r}")
+        digest = None if self._recorder.rehearsing else _digest(written)
+        self._recorder.issue(events.StateSet, key, step=self._step, value=written, digest=digest)
         self._recorder.variables[key] = written
 
     def clear(self, key: str) -> None:
         """Drop a value from the workflow's durable state."""
         _check_key(key)
-        self._recorder.issue(events.StateCleared, key)
+        self._recorder.issue(events.StateCleared, key, step=self._step)
         self._recorder.variables.pop(key, None)
 
     def get(self, key: str, default: T | None = None) -> Any | T:
         """Return a value of the workflow's durable state, as plain JSON types."""
         written = self._recorder.variables.get(key)
-        return default if written is None else ANY.decode(written, f"state {key!r}")
+        return default if written is None else self._recorder.read(ANY, written, f"state {key!r}")
 
     def branch(
         self,
@@ -146,8 +172,93 @@ class Context:
         name: str | None = None,
     ) -> asyncio.Task[R]:
         """Run ``function(ctx, *args)`` as a strand of its own, whose steps stand below the branch."""
-        scope = self._recorder.branch(name)
-        return self._recorder.loop.strand(function(self, *args), scope, str(scope.location))
+        scope = self._recorder.branch(name, step=self._step)
+        return self._recorder.loop.strand(function(self._plain, *args), scope, str(scope.location))
+
+    @overload
+    def map(
+        self, function: Activity[[T], R], items: Iterable[T], /, *, key: Key[T] = None, limit: int | None = None
+    ) -> asyncio.Future[list[R]]: ...
+    @overload
+    def map(
+        self,
+        function: "Callable[[Context, T], Coroutine[Any, Any, R]]",
+        items: Iterable[T],
+        /,
+        *,
+        key: Key[T] = None,
+        limit: int | None = None,
+    ) -> asyncio.Future[list[R]]: ...
+    def map(
+        self, function: Any, items: Iterable[Any], /, *, key: Key[Any] = None, limit: int | None = None
+    ) -> asyncio.Future[list[Any]]:
+        """Run an activity, or ``function(ctx, item)``, for each item; the results come in the order of the items.
+
+        Each item is known by its *key*, by default its own JSON: items may be put in another order, added or left out
+        while a run is open. At most *limit* are under way at once; the first failure ends the rest.
+        """
+        scope = self._recorder.branch(step=self._step, matching="keyed")
+        plain = self._plain
+
+        def begin(item: Any, key: str) -> "asyncio.Future[Any]":
+            if isinstance(function, Activity):
+                return plain._schedule(_activity(function, {}), (item,), {}, key)
+            below = self._recorder.branch(key=key)
+            return self._recorder.loop.strand(function(plain, item), below, str(below.location))
+
+        return FanOut(self._recorder, scope, items, begin, key=key, limit=limit).start()
+
+    def loop(
+        self,
+        body: "Callable[[Context, S], Coroutine[Any, Any, Continue[S] | Break[R]]]",
+        state: S = None,  # type: ignore[assignment]  # a loop without a state has None
+        *,
+        forget_every: int | None = 20,
+        keep_forgotten: int = 100,
+    ) -> asyncio.Task[R]:
+        """Run ``body(ctx, state)`` until it returns ``Break(value)``; ``Continue(state)`` is the next iteration.
+
+        After every *forget_every* iterations what they did is forgotten, so that a loop may run for ever; None keeps
+        everything. A body that may be forgotten shares nothing that changes with the code around it.
+        """
+        check_bounds(forget_every, keep_forgotten)
+        if forget_every is not None:
+            check_body(body)
+        recorder = self._recorder
+        future = recorder.call(
+            events.LoopStarted,
+            step=self._step,
+            state=recorder.write(state_codec(body), state, "the state of a loop"),
+            forget_every=forget_every,
+            keep_forgotten=keep_forgotten,
+        )
+        looping = Looping(recorder, self._plain, future, body)
+        recorder.loops[future.command.seq] = looping
+        scope = recorder.scope_below(looping.command)
+        return recorder.loop.strand(looping.run(), scope, str(scope.location))
+
+    def v(self, version: int) -> "Versioned":
+        """Return the same calls with a version, which puts them before older ones in an open run's history.
+
+        ``ctx.v(2).activity(...)`` for one call; ``with ctx.v(2):`` for every call, task and timer inside.
+        """
+        return Versioned(self, version)
+
+    @property
+    def removed(self) -> "Removed":
+        """Calls that were removed from the code, by what they were: ``await ctx.removed.activity("old")``."""
+        return Removed(self._recorder, self._step)
+
+    async def check_version(self, version: int, name: str | None = None) -> int:
+        """Return which version of the code this run belongs to: *version* from here on, less for older runs."""
+        if not isinstance(version, int) or version < 1:
+            raise ValueError(f"check_version({version!r}): a version is a whole number from 1")
+        return self._recorder.check_version(version, name)
+
+    @property
+    def _plain(self) -> "Context":
+        """The context without a version, for a strand of its own, which begins with 1 again."""
+        return self
 
     def race(self, *awaitables: Awaitable[T]) -> Durable[tuple[int, T]]:
         """Wait for the first to settle and return ``(index, value)``; a failed winner raises, losers are cancelled.
@@ -156,7 +267,7 @@ class Context:
         """
         if not awaitables:
             raise ValueError("ctx.race needs at least one competitor; a race of nobody would never end")
-        future = self._recorder.call(events.RaceStarted, size=len(awaitables))
+        future = self._recorder.call(events.RaceStarted, step=self._step, size=len(awaitables))
         scope = self._recorder.scope_below(future.command)
         race = Race([_competitor(awaitable, scope) for awaitable in awaitables])
         self._recorder.races[future.command.seq] = race
@@ -177,6 +288,8 @@ class Context:
 
     def now(self) -> datetime:
         """Return the workflow's time, in UTC: the moment of the entry that is being delivered."""
+        if self._recorder.unknown is not None:
+            return cast("datetime", self._recorder.unknown)  # a rehearsal cannot know when it would be
         return datetime.fromtimestamp(self._recorder.now / 1000, UTC)
 
     @property
@@ -204,6 +317,33 @@ class Context:
             history_length=self._recorder.position,
             is_replaying=self._recorder.replaying,
         )
+
+
+class Versioned(Context):
+    """A context whose calls have a version."""
+
+    def __init__(self, context: Context, version: int) -> None:
+        if not isinstance(version, int) or version < 1:
+            raise ValueError(f"ctx.v({version!r}): a version is a whole number from 1")
+        self._recorder = context._recorder
+        self._started = context._started
+        self.logger = context.logger
+        self._step = version
+        self._context = context._plain
+        self._tokens: list[Token[tuple[Scope, int]]] = []
+
+    def __enter__(self) -> None:
+        """Give the version to every call, task and timer that this strand makes inside."""
+        assert self._step is not None
+        self._tokens.append(ambient.set((self._recorder.scope(), self._step)))
+
+    def __exit__(self, *_: object) -> None:
+        """Calls have the version again that they had before."""
+        ambient.reset(self._tokens.pop())
+
+    @property
+    def _plain(self) -> Context:
+        return self._context
 
 
 class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):

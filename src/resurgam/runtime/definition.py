@@ -39,6 +39,47 @@ class ActivityOptions:
             raise DefinitionError(f"executor is {self.executor!r}; it is 'thread' or 'process'")
 
 
+Matching: TypeAlias = Literal["location", "sequence"]
+OnDivergence: TypeAlias = Literal["block", "fail"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowOptions:
+    """How a workflow's code is held against its history.
+
+    *matching*: by the place of each step, or by the number of each type. *on_divergence*: park the run until code that
+    fits takes it up, or fail it; None is "block" by location and "fail" by sequence. *late_new* (sequence): a new step
+    while recorded ones are not matched yet. *orphans* (sequence): recorded steps that the code no longer asks for.
+    *input_check*: arguments, durations, the names of listeners and branches that differ from the recorded ones.
+    """
+
+    matching: Matching = "location"
+    on_divergence: OnDivergence | None = None
+    late_new: Literal["allow", "warn", "error"] = "allow"
+    orphans: Literal["allow", "warn", "error", "cancel"] = "allow"
+    input_check: Literal["off", "warn", "strict"] = "off"
+
+    def __post_init__(self) -> None:
+        for option, known in _KNOWN.items():
+            value = getattr(self, option)
+            if value not in known:
+                choices = " or ".join(map(repr, known))
+                raise DefinitionError(f"{option} is {value!r}; it is {choices}")
+
+    def fails(self, matching: str) -> bool:
+        """Whether a run that diverges under this matching is failed, not parked."""
+        return (self.on_divergence or ("fail" if matching == "sequence" else "block")) == "fail"
+
+
+_KNOWN: dict[str, tuple[str | None, ...]] = {
+    "matching": ("location", "sequence"),
+    "on_divergence": (None, "block", "fail"),
+    "late_new": ("allow", "warn", "error"),
+    "orphans": ("allow", "warn", "error", "cancel"),
+    "input_check": ("off", "warn", "strict"),
+}
+
+
 class Activity(Generic[P, R_co]):
     """Work outside the workflow, dispatched through a queue and retried on its own."""
 
@@ -132,7 +173,12 @@ class Workflow(Generic[P, R_co]):
     """A durable function: ``async def name(ctx, ...)``."""
 
     def __init__(
-        self, name: str, function: Callable[P, Coroutine[Any, Any, R_co]] | None, queue: str, returns: TypeForm = Any
+        self,
+        name: str,
+        function: Callable[P, Coroutine[Any, Any, R_co]] | None,
+        queue: str,
+        returns: TypeForm = Any,
+        options: WorkflowOptions | None = None,
     ) -> None:
         if function is not None:
             # First, so that attributes which the function happens to have do not overwrite the definition's own.
@@ -140,6 +186,8 @@ class Workflow(Generic[P, R_co]):
         self.name = name
         self.function = function
         self.queue = queue
+        # None where the workflow is known by its name only, so that whoever runs it knows better.
+        self.options = options
         self.signature = None if function is None else Signature(function, f"workflow {name!r}", skip=1)
         self._returns = returns
 

@@ -5,12 +5,14 @@ not in the table (a retry that was scheduled, what the code itself called off) a
 more: they are neither delivered, nor do they move the workflow's time.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.failure import rebuild
+from resurgam.runtime.divergence import unasked, unfit
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.recorder import Recorder
 
@@ -21,27 +23,53 @@ _HANDLERS: Final[dict[type[events.Event], _Handler]] = {}
 
 def is_answer(entry: events.Event) -> bool:
     """Whether an entry is told to code that waits for it."""
-    return type(entry) in _HANDLERS
+    return type(entry) in _HANDLERS or type(entry) is events.SignalsConsumed
 
 
 def settle(recorder: Recorder, answer: events.Answer) -> None:
     """Settle the future that *answer* belongs to."""
-    if not recorder.was_asked_for(answer.ref):
-        recorder.verdict = _unasked(recorder, answer)
-        return
     if isinstance(answer, events.SignalsConsumed):
-        # Even without anybody to hear them, they leave the mailbox.
-        recorder.taken = [recorder.take_signal(seq) for seq in answer.signals]
+        recorder.mailbox.take(answer)
+    if not recorder.past.was_asked_for(answer.ref):
+        _not_asked_for(recorder, answer)
+        return
     future = recorder.pending.pop(answer.ref, None)
     recorder.operations.pop(answer.ref, None)
-    recorder.listeners.pop(answer.ref, None)
+    names = recorder.listeners.pop(answer.ref, ())
     if future is None or future.done():
+        recorder.mailbox.hand_over(answer.ref)
         return
     try:
-        _HANDLERS[type(answer)](recorder, answer, future)
+        if isinstance(answer, events.SignalsConsumed):
+            _signals_consumed(recorder, answer, future, names)
+        else:
+            _HANDLERS[type(answer)](recorder, answer, future)
     except errors.SerializationError as error:
         # Whether the entry is new or recorded: a choice that depended on it could not be replayed.
-        recorder.verdict = _unfit(future, answer, "type", f"a type that does not fit ({error.reason})", error.path)
+        reason = f"a type that does not fit ({error.reason})"
+        recorder.verdict = unfit(future.command, answer, "type", reason, error.path)
+
+
+def checkpoint(recorder: Recorder, entry: events.LoopCheckpointed) -> None:
+    """Tell a loop of its checkpoint; one that the code has not come to yet finds it when it does."""
+    looping = recorder.loops.get(entry.ref)
+    if looping is not None:
+        looping.checkpointed(entry)
+    elif not recorder.past.was_asked_for(entry.ref):
+        _not_asked_for(recorder, entry)
+
+
+def _not_asked_for(recorder: Recorder, answer: events.Answer) -> None:
+    """The code has not made the call that this answers: it was removed, or comes later now, or they diverge."""
+    if recorder.past.is_skipped(answer.ref):
+        return
+    if not recorder.may_be_asked_for(answer.ref):
+        recorder.verdict = unasked(recorder.past.command(answer.ref), answer)
+    elif isinstance(answer, events.LoopCheckpointed):
+        recorder.early_checkpoints[answer.ref] = answer
+    else:
+        recorder.early[answer.ref] = answer
+        recorder.put_off.add(answer.ref)
 
 
 def _settles(*kinds: type[A]) -> Callable[[Callable[[Recorder, A, Durable[Any]], None]], None]:
@@ -76,17 +104,22 @@ def _timer_fired(recorder: Recorder, answer: events.TimerFired, future: Durable[
     future.set_result(None)
 
 
-@_settles(events.SignalsConsumed)
-def _signals_consumed(recorder: Recorder, answer: events.SignalsConsumed, future: Durable[Any]) -> None:
-    command = cast("events.ListenStarted", future.command)
-    signal = recorder.taken[0]
+def _signals_consumed(
+    recorder: Recorder, answer: events.SignalsConsumed, future: Durable[Any], names: tuple[str, ...]
+) -> None:
+    signal = recorder.mailbox.hand_over(answer.ref)[0]
+    if signal.name not in names:
+        # The names that a listener asks for may change, but not to ones that exclude what it was given.
+        asked = ", ".join(names)
+        recorder.verdict = unfit(future.command, answer, "signal", asked, signal.name)
+        return
     try:
         value = future.codec.decode(signal.value, f"signal {signal.name!r}")
     except errors.SerializationError as error:
         # The sender's mistake, not a change of this code: it is the same on every replay, so the code may handle it.
         future.set_exception(error)
         return
-    future.set_result(value if len(command.names) == 1 else (signal.name, value))
+    future.set_result(value if len(names) == 1 else (signal.name, value))
 
 
 @_settles(events.ListenTimedOut)
@@ -97,40 +130,28 @@ def _listen_timed_out(recorder: Recorder, answer: events.ListenTimedOut, future:
 @_settles(events.RaceDecided)
 def _race_decided(recorder: Recorder, answer: events.RaceDecided, future: Durable[Any]) -> None:
     members = recorder.races.pop(answer.ref).members
-    if answer.winner >= len(members) or not members[answer.winner].done():
-        recorder.verdict = _unfit(
-            future, answer, "winner", "none such, or not there yet", f"competitor {answer.winner}"
-        )
+    if answer.winner < len(members) and not members[answer.winner].done() and answer.ref in recorder.put_off:
+        # An inserted step has put the race off: what its winner gave comes with it.
+        members[answer.winner].add_done_callback(lambda winner: _won(future, answer.winner, winner))
         return
-    winner = members[answer.winner]
+    if answer.winner >= len(members) or not members[answer.winner].done():
+        lost = "none such, or not there yet"
+        recorder.verdict = unfit(future.command, answer, "winner", lost, f"competitor {answer.winner}")
+        return
+    _won(future, answer.winner, members[answer.winner])
+
+
+def _won(future: Durable[Any], index: int, winner: "asyncio.Future[Any]") -> None:
+    if future.done():
+        return
     if winner.cancelled():
         future.cancel()
     elif (error := winner.exception()) is not None:
         future.set_exception(error)
     else:
-        future.set_result((answer.winner, winner.result()))
+        future.set_result((index, winner.result()))
 
 
-def _unasked(recorder: Recorder, answer: events.Answer) -> errors.HistoryDiverged:
-    command = recorder.recorded(answer.ref)
-    return errors.HistoryDiverged(
-        command.location,
-        command.command,
-        "order",
-        code_value="not asked for",
-        history_value=f"{answer.type} of {command.name or command.type}",
-        event_seq=answer.seq,
-    )
-
-
-def _unfit(
-    future: Durable[Any], answer: events.Answer, field: str, code_value: str, history_value: str
-) -> errors.HistoryDiverged:
-    return errors.HistoryDiverged(
-        future.command.location,
-        future.command.command,
-        field,
-        code_value=code_value,
-        history_value=history_value,
-        event_seq=answer.seq,
-    )
+@_settles(events.LoopCompleted)
+def _loop_completed(recorder: Recorder, answer: events.LoopCompleted, future: Durable[Any]) -> None:
+    future.set_result(answer)

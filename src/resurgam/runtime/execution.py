@@ -1,10 +1,5 @@
 """`Execution.advance(inbox, clock) -> Outcome`: the one door from history to new events.
 
-Live execution and replay are the same code: every entry that came from outside is delivered to the coroutine one at a
-time, in the order of ``seq``, and after each the workflow's loop runs until nothing is ready. Replay merely finds the
-commands already recorded. The order of delivery is what makes unchanged code replay exactly, through gather, races
-and shared variables; handing results over when a call is made, or delivering two entries before running, would not.
-
 Entries that the engine itself makes (a signal meets its listener, a race is decided) are pending until recorded. On
 replay they come from the log; live they are made once every recorded entry has been delivered.
 """
@@ -13,7 +8,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import Context as Variables
 from heapq import heappop
 from typing import Any, Final
 
@@ -21,46 +15,38 @@ import msgspec
 
 from resurgam.core import errors
 from resurgam.core import event as events
-from resurgam.core.errors import CorruptHistory, Evicted, HistoryDiverged
+from resurgam.core.errors import Evicted, HistoryDiverged
 from resurgam.core.failure import capture, in_user_code
-from resurgam.core.outcome import ActivityRequest, Entry, Outcome, Withdrawal
+from resurgam.core.outcome import ActivityRequest, Entry, Forgotten, Outcome, Span, Withdrawal
 from resurgam.core.state import Status
-from resurgam.runtime.context import Context
 from resurgam.runtime.definition import Workflow
-from resurgam.runtime.delivery import is_answer, settle
+from resurgam.runtime.driver import Driver
+from resurgam.runtime.forgetting import SignalIds, dropped
 from resurgam.runtime.log import outstanding, withdraw
+from resurgam.runtime.looping import Looping
 from resurgam.runtime.operation import Operation
-from resurgam.runtime.recorder import Recorder
+from resurgam.runtime.rehearsal import find_remedy, rehearse
 
 logger = logging.getLogger("resurgam.runtime")
 
 TICKS_PER_ADVANCE: Final = 1000
 """Ticks after which an advance ends and is committed: ``while True: await ctx.sleep(0)`` must not hold a worker."""
 
-_ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled, events.WorkflowTerminated)
 
-
-class Execution:
+class Execution(Driver):
     """The live coroutine of one workflow execution, and the log it stands on."""
 
     def __init__(self, workflow: Workflow[..., Any], log: Sequence[events.Event]) -> None:
-        if not log or not isinstance(log[0], events.WorkflowStarted):
-            raise CorruptHistory("a history begins with workflow_started; this one does not")
-        self.started = log[0]
-        self._workflow = workflow
-        self._recorder = Recorder(log, seed=self.started.run_id, matching=self.started.matching)
+        super().__init__(workflow, log)
         self._recorder.loop.on_error = self._complain
-        self._undelivered = deque(log)
-        self._root: asyncio.Task[Any] | None = None
+        # Kept until it has been replayed, so that it can be rehearsed.
+        self._log: Sequence[events.Event] | None = log
+        self._forgotten: list[tuple[int, list[Forgotten], tuple[Span, ...]]] = []
         self._handed_out: set[int] = set()
-        self._signal_ids = {entry.id for entry in log if isinstance(entry, events.SignalReceived)}
+        self._signal_ids = SignalIds(log)
         # What a worker brought itself and this has not come to yet; no store would bring it again.
         self._left: list[Entry] = []
-        self._cancel_requested = False
         self._base = 0
-        self._entry = 0
-        self._mark = 0
-        self._closed = False
 
     @property
     def last_seq(self) -> int:
@@ -68,29 +54,9 @@ class Execution:
         return self._recorder.log.state.last_seq
 
     @property
-    def entry(self) -> int:
-        """The ``seq`` of the entry that was delivered last."""
-        return self._entry
-
-    @property
     def new(self) -> tuple[events.Event, ...]:
         """What has been appended since the last advance began."""
         return tuple(self._recorder.log.new)
-
-    @property
-    def verdict(self) -> BaseException | None:
-        """The divergence that was found, if one was."""
-        return self._recorder.verdict
-
-    @property
-    def closed(self) -> bool:
-        """Whether the coroutine has been put away."""
-        return self._closed
-
-    @property
-    def root(self) -> "asyncio.Task[Any] | None":
-        """The task that runs the workflow's function, once it has begun."""
-        return self._root
 
     def advance(self, inbox: Sequence[Entry], clock: int, worker: str = "") -> Outcome:
         """Deliver what is recorded, then *inbox* and what is due by *clock*; return what to commit."""
@@ -98,18 +64,33 @@ class Execution:
             raise RuntimeError("this execution has been put away")
         self._recorder.log.begin(clock)
         self._recorder.requests = {}
+        self._forgotten = []
         self._base, self._mark = self.last_seq, 0
         # In the order of arrival, which is the store's to say: clocks of senders may disagree.
         waiting = deque((*self._left, *inbox))
         consumed: list[int] = []
-        self.replay()
+        self._catch_up()
         ticks = self._take_in(waiting, consumed, clock)
         self._left = [entry for entry in waiting if entry.id is None]
         if isinstance(self._recorder.verdict, HistoryDiverged):
-            return self._park(consumed, worker)
+            return self._diverged(self._recorder.verdict, consumed, worker)
         if self._root_ended():
             self._end(waiting, consumed)
         return self._outcome(consumed, clock if ticks == TICKS_PER_ADVANCE else None)
+
+    def _catch_up(self) -> None:
+        """Replay what is recorded; where the code goes its own way, see first whether it comes back."""
+        self.replay()
+        log, self._log = self._log, None
+        if log is None:
+            return
+        recorder = self._recorder
+        asked = any(isinstance(entry, events.Command) for entry in recorder.log.new)
+        if asked and self._goes_on() and recorder.past.orphans():
+            found = rehearse(self._workflow, log)
+            recorder.verdict = found if isinstance(found, HistoryDiverged) else None
+        if isinstance(recorder.verdict, HistoryDiverged) and not self._options.fails(self._matching):
+            recorder.verdict.remedy = find_remedy(self._workflow, log, recorder.verdict)
 
     def _take_in(self, waiting: deque[Entry], consumed: list[int], clock: int) -> int:
         """Deliver what is new, an entry at a time; return how many there were."""
@@ -122,18 +103,6 @@ class Execution:
                 self._tick(entry)
                 ticks += 1
         return ticks
-
-    def replay(self) -> None:
-        """Deliver every recorded entry that has not been delivered yet."""
-        if self._undelivered:
-            self._recorder.replaying = self._recorder.log.recorded_seq > 1
-            with self._recorder.loop:
-                while self._undelivered and self._goes_on():
-                    self._tick(self._undelivered.popleft())
-            self._recorder.replaying = False
-        self._recorder.check_ended()
-        if self._root_ended() and self._recorder.verdict is None:
-            self._check_exception()
 
     def take_operations(self) -> list[Operation]:
         """Return the side effects to be run now that their commands are committed, in the order they were called."""
@@ -149,93 +118,14 @@ class Execution:
         """Whether a command still waits for its answer."""
         return ref in self._recorder.log.state.open
 
-    def close(self) -> None:
-        """Put the coroutine away. Nothing that its clean-up does is recorded; a later replay brings it back."""
-        if not self._closed:
-            self._closed = True
-            if self._recorder.verdict is None:
-                self._recorder.verdict = Evicted("this execution has been put away")
-            self._recorder.loop.put_away()
-
-    # One tick.
-
-    def _goes_on(self) -> bool:
-        return self._recorder.verdict is None and not self._root_ended()
-
-    def _root_ended(self) -> bool:
-        return self._root is not None and self._root.done()
-
-    def _was_ended(self) -> bool:
-        return self._recorder.log.state.ended is not None
-
-    def _tick(self, entry: events.Event) -> None:
-        """Tell the code one entry and let it run until nothing is ready."""
-        deliver = _DELIVERED.get(type(entry)) or (Execution._settle if is_answer(entry) else None)
-        self._recorder.position = max(self._recorder.position, entry.seq)
-        if deliver is None:
-            return
-        self._recorder.now = entry.at
-        self._entry = entry.seq
-        if entry.seq > self._recorder.log.recorded_seq:
-            self._mark = len(self._recorder.log.new)
-        self._recorder.loop.open = True
-        try:
-            deliver(self, entry)
-            if self._recorder.verdict is None:
-                self._recorder.loop.run()
-        finally:
-            self._recorder.loop.open = False
-        if entry.seq > self._recorder.log.recorded_seq:
-            self._recorder.check_ended()
-
-    def _start(self, entry: events.Event) -> None:
-        assert isinstance(entry, events.WorkflowStarted)
-        context = Context(self._recorder, entry)
-        coroutine = self._call(context, entry)
-        root = self._recorder.root
-        self._root = self._recorder.loop.strand(coroutine, root, "root", Variables())
-
-    async def _call(self, context: Context, entry: events.WorkflowStarted) -> Any:
-        # Decoding is inside the coroutine, so that arguments that no longer fit end the run like any other error.
-        assert self._workflow.signature is not None
-        args, _ = self._workflow.signature.decode(entry.input)
-        return await self._workflow(context, *args)
-
-    def _settle(self, entry: events.Event) -> None:
-        assert isinstance(entry, events.Answer)
-        settle(self._recorder, entry)
-
-    def _receive(self, entry: events.Event) -> None:
-        assert isinstance(entry, events.SignalReceived)
-        self._recorder.put_signal(entry)
-
-    def _cancel(self, entry: events.Event) -> None:
-        assert self._root is not None
-        self._cancel_requested = True
-        self._root.cancel()
-
-    def _terminate(self, entry: events.Event) -> None:
-        """Wherever the code stands, it is over."""
-        self._recorder.verdict = Evicted("the workflow has been terminated")
-
-    def _ended_before(self, entry: events.Event) -> None:
-        """The history says that the workflow ended here; the code goes on."""
-        self._recorder.verdict = HistoryDiverged(
-            self._recorder.root.location,
-            "the workflow",
-            "end",
-            code_value="goes on",
-            history_value=entry.type,
-            event_seq=entry.seq,
-        )
-
     # Where the next entry comes from.
 
     def _made_entry(self) -> events.Event | None:
         """Make the first entry that is pending because of what has been delivered so far."""
         recorder = self._recorder
         made = self._meet_listener() if recorder.listeners and recorder.mailbox else None
-        return made or (self._decide_race() if recorder.races else None)
+        made = made or (self._decide_race() if recorder.races else None)
+        return made or (self._make_checkpoint() if recorder.loops else None)
 
     def _outside_entry(self, waiting: deque[Entry], consumed: list[int], clock: int) -> events.Event | None:
         """Return the next entry from outside; none while operations wait to be run, which comes first."""
@@ -246,11 +136,9 @@ class Execution:
 
     def _meet_listener(self) -> events.Event | None:
         """Hand the oldest signal that somebody listens for to the first who does."""
-        mailbox = self._recorder.mailbox
         for seq, names in self._recorder.listeners.items():
-            waiting = [mailbox[name][0] for name in names if mailbox.get(name)]
-            if waiting:
-                signal = min(waiting, key=lambda signal: signal.seq)
+            signal = self._recorder.mailbox.oldest(names)
+            if signal is not None:
                 return self._append(events.SignalsConsumed, ref=seq, signals=(signal.seq,), cause=signal.seq)
         return None
 
@@ -259,6 +147,41 @@ class Execution:
             if race.winner is not None and seq in self._recorder.pending:
                 return self._append(events.RaceDecided, ref=seq, winner=race.winner, cause=self._entry)
         return None
+
+    def _make_checkpoint(self) -> events.Event | None:
+        """Write down how far a loop has come, or its end, and forget what led there."""
+        for looping in self._recorder.loops.values():
+            if looping.wants is events.LoopCheckpointed:
+                return self._forgetting(looping, state=looping.state)
+            whole = looping.command.forget_every is not None and looping.is_quiet()
+            if looping.wants is events.LoopCompleted and whole:
+                return self._forgetting(looping, result=looping.value, whole=True)
+            if looping.wants is events.LoopCompleted:
+                looping.wants = None
+                ref, done = looping.command.seq, looping.done
+                return self._append(events.LoopCompleted, ref=ref, iteration=done, result=looping.value)
+        return None
+
+    def _forgetting(self, looping: Looping, **fields: Any) -> events.Event:
+        log, loop = self._recorder.log, looping.command
+        kind, looping.wants = looping.wants, None
+        assert kind is not None
+        gone = log.footprint.through(loop, looping.done)
+        entry = self._append(
+            kind,
+            ref=loop.seq,
+            iteration=looping.done,
+            variables=dict(self._recorder.variables),
+            forgotten=log.state.forgotten + len(gone),
+            signals=tuple(self._signal_ids.after(gone)),
+            **fields,
+        )
+        log.footprint.forget(gone)
+        self._signal_ids.forget(gone)
+        self._recorder.past.forget([entry.seq for entry in gone])
+        self._handed_out.difference_update(entry.seq for entry in gone)
+        self._forgotten.append((entry.seq, gone, dropped(loop, looping.done)))
+        return entry
 
     def _due_entry(self, waiting: deque[Entry], clock: int) -> events.Event | None:
         """Return the next deadline that has come, unless something in the inbox came before it."""
@@ -280,11 +203,11 @@ class Execution:
             entry = waiting.popleft()
             if entry.id is not None:
                 consumed.append(entry.id)
-            if isinstance(entry.event, events.SignalReceived):
-                if entry.event.id in self._signal_ids:
-                    continue
-                self._signal_ids.add(entry.event.id)
+            if isinstance(entry.event, events.SignalReceived) and entry.event.id in self._signal_ids:
+                continue
             taken = self._recorder.log.take_in(entry.event)
+            if isinstance(taken, events.SignalReceived):
+                self._signal_ids.add(taken)
             if taken is not None:
                 return taken
         return None
@@ -304,37 +227,12 @@ class Execution:
             if ref in state.open and ref not in self._handed_out
         ]
 
-    def _check_exception(self) -> None:
-        """An exception that leaves the root while the history goes on is a change of the code, not a failure."""
-        assert self._root is not None
-        error = asyncio.CancelledError() if self._root.cancelled() else self._root.exception()
-        if error is None:
-            return
-        further = self._recorder.unasked() or self._undelivered_entry()
-        if further is not None:
-            self._recorder.verdict = HistoryDiverged(
-                self._recorder.root.location,
-                "the workflow",
-                "end",
-                code_value=errors.describe(error),
-                history_value=f"{further.type} and what follows it",
-                event_seq=further.seq,
-            )
-
-    def _undelivered_entry(self) -> events.Event | None:
-        """Return the next recorded entry that the code should have heard of before its end."""
-        for entry in self._undelivered:
-            if isinstance(entry, _ENDS):
-                return None
-            if is_answer(entry) or type(entry) in _DELIVERED:
-                return entry
-        return None
-
     def _end(self, waiting: deque[Entry], consumed: list[int]) -> None:
         """Record the outcome, and what comes with it."""
         log = self._recorder.log
-        if not self._was_ended():
+        if log.state.ended is None:
             self._recorder.verdict = Evicted("the workflow has ended")
+            self._see_to_orphans()
             log.append(self._ending())
             for command in outstanding(log.state):
                 # Asked for in this very commit, so nobody can have begun it.
@@ -344,6 +242,19 @@ class Execution:
             pass
         log.close()
         self.close()
+
+    def _see_to_orphans(self) -> None:
+        """Say what is left of the history that the code did not ask for, and call it off if that is wanted."""
+        rule = self._options.orphans
+        if rule in ("allow", "error") or self._matching == "location":
+            return
+        for command in self._recorder.past.orphans():
+            logger.warning(
+                "workflow %r (%s): %s %r at %s is recorded, and the code does not ask for it",
+                *(self._workflow.name, self.started.entity_id, command.command, command.name, command.location),
+            )
+            if rule == "cancel" and command in outstanding(self._recorder.log.state):
+                self._append(events.ActivityCancelled, ref=command.seq)
 
     def _ending(self) -> Callable[[int, int], events.Event]:
         assert self._root is not None
@@ -363,12 +274,11 @@ class Execution:
         failure = capture(in_user_code(error))
         return lambda seq, at: events.WorkflowFailed(seq=seq, at=at, failure=failure)
 
-    def _park(self, consumed: list[int], worker: str) -> Outcome:
+    def _diverged(self, verdict: HistoryDiverged, consumed: list[int], worker: str) -> Outcome:
         """Keep the entries that were delivered, drop the commands of the tick that diverged, and say why."""
         log = self._recorder.log
-        kept = log.new[: self._mark]
-        diagnosis = str(self._recorder.verdict)
-        before = log.state.diverged
+        kept, lost = log.new[: self._mark], log.new[self._mark :]
+        diagnosis = str(verdict)
         logger.error("workflow %r (%s) diverged: %s", self._workflow.name, self.started.entity_id, diagnosis)
 
         def keep(entry: events.Event) -> None:
@@ -378,17 +288,42 @@ class Execution:
             # Held in memory only: the answer of an operation, which would otherwise be run again.
             if left.event.ref in log.state.open and (left.event.ref or 0) <= self._base + len(kept):
                 keep(left.event)
-        if before is None or before.diagnosis != diagnosis or kept:
-            keep(events.WorkflowDiverged(diagnosis=diagnosis, worker=worker))
         self.close()
-        return Outcome(
-            events=tuple(kept),
+        if self._options.fails(self._matching):
+            at_work = self._at_work(kept, lost)
+            keep(events.WorkflowFailed(failure=events.Failure(type="DETERMINISM_VIOLATION", message=diagnosis)))
+            if not at_work:
+                keep(events.WorkflowDeactivated())
+            outcome = Outcome(status=Status.FAILED, deactivated=not at_work, withdrawals=withdraw(at_work, log.stamp()))
+        else:
+            before = log.state.diverged
+            if before is None or before.diagnosis != diagnosis or kept:
+                keep(events.WorkflowDiverged(diagnosis=diagnosis, worker=worker))
+            outcome = Outcome(status=Status.DIVERGED, diagnosis=diagnosis)
+        written = tuple(kept)
+        return msgspec.structs.replace(
+            outcome,
+            events=written,
             consumed=tuple(consumed),
-            activities=self._wanted(kept),
-            withdrawals=tuple(self._unwanted(_called_off(kept))),
-            status=Status.DIVERGED,
-            diagnosis=diagnosis,
+            activities=self._wanted(written) if outcome.status is Status.DIVERGED else (),
+            withdrawals=(*self._unwanted(_called_off(written)), *outcome.withdrawals),
+            **self._forgets(self._base + len(written)),
         )
+
+    def _at_work(self, kept: Sequence[events.Event], lost: Sequence[events.Event]) -> list[events.Command]:
+        """Return the activities that are still at work once the entries of the tick that diverged are dropped."""
+        gone = {entry.seq for entry in lost}
+        at_work = [command for command in outstanding(self._recorder.log.state) if command.seq not in gone]
+        called_off = {entry.ref for entry in lost if isinstance(entry, events.ActivityCancelled)} - gone
+        return [*at_work, *(self._recorder.past.command(ref) for ref in sorted(called_off) if ref is not None)]
+
+    def _forgets(self, last_seq: int) -> dict[str, Any]:
+        """Return what is forgotten by the checkpoints up to an entry."""
+        made = [(gone, spans) for seq, gone, spans in self._forgotten if seq <= last_seq]
+        return {
+            "forgotten": tuple(entry for gone, _ in made for entry in gone),
+            "dropped": tuple(span for _, spans in made for span in spans),
+        }
 
     def _outcome(self, consumed: list[int], wake_at: int | None) -> Outcome:
         log = self._recorder.log
@@ -405,6 +340,7 @@ class Execution:
             status=state.status if ended and state.status else Status.RUNNING,
             deactivated=state.deactivated,
             wake_at=None if ended else wake_at or self._next_deadline(),
+            **(self._forgets(state.last_seq) if self._forgotten else {}),
         )
 
     def _wanted(self, written: Sequence[events.Event]) -> tuple[ActivityRequest, ...]:
@@ -427,16 +363,6 @@ class Execution:
                 context.get("message"),
                 exc_info=context.get("exception"),
             )
-
-
-_DELIVERED: Final[dict[type[events.Event], Callable[[Execution, events.Event], None]]] = {
-    events.WorkflowStarted: Execution._start,
-    events.SignalReceived: Execution._receive,
-    events.CancelRequested: Execution._cancel,
-    **dict.fromkeys(_ENDS, Execution._ended_before),
-    events.WorkflowTerminated: Execution._terminate,
-}
-"""What is told to the code beside the answers to its commands."""
 
 
 def _called_off(written: Sequence[events.Event]) -> set[int]:

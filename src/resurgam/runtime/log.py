@@ -7,13 +7,15 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.outcome import Entry, Outcome, Withdrawal
 from resurgam.core.state import InstanceState, Status
+from resurgam.runtime.forgetting import Footprint
 
 
 class Log:
     """What an execution's history amounts to, and what has been appended to it since the last commit."""
 
-    def __init__(self, recorded: Iterable[events.Event]) -> None:
+    def __init__(self, recorded: Sequence[events.Event]) -> None:
         self.state = InstanceState(recorded)
+        self.footprint = Footprint(recorded)
         self.recorded_seq = self.state.last_seq
         self.new: list[events.Event] = []
         self._clock = 0
@@ -31,6 +33,7 @@ class Log:
         """Append what *make* returns for the next ``seq`` and its ``at``."""
         entry = make(self.state.last_seq + 1, max(self.stamp(), at))
         self.state.apply(entry)
+        self.footprint.add(entry)
         self.new.append(entry)
         return entry
 

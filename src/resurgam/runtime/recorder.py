@@ -6,12 +6,10 @@ Rule 2: once there is a verdict (the code diverged, or is being put away) every 
 """
 
 import asyncio
-import sys
-from collections import deque
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappush
-from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import Raw
@@ -19,31 +17,46 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, codec_for
 from resurgam.core.command import CANCELLATIONS, TYPES, Wish
-from resurgam.core.errors import CorruptHistory, HistoryDiverged, LatentHistory, NotDeterministic
-from resurgam.core.history import History
-from resurgam.core.location import ROOT
+from resurgam.core.edit import Check, Edit, Insert, Remove
+from resurgam.core.errors import NotDeterministic
+from resurgam.core.location import ROOT, Location
 from resurgam.core.outcome import ActivityRequest
-from resurgam.core.replay import Cursor, Diverged, New, Replayed, matcher
+from resurgam.core.replay import (
+    Diverged,
+    Ignored,
+    Inserted,
+    New,
+    Peeked,
+    Replayed,
+    differs,
+    removal,
+    version_check,
+)
 from resurgam.core.retry import milliseconds
+from resurgam.runtime.definition import WorkflowOptions
+from resurgam.runtime.divergence import KINDS, diverged, gone_on, latent
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.log import Log
 from resurgam.runtime.loop import WorkflowLoop
+from resurgam.runtime.looping import Looping
+from resurgam.runtime.mailbox import Mailbox
 from resurgam.runtime.operation import Operation
+from resurgam.runtime.past import Past
 from resurgam.runtime.scope import Scope, current
+
+logger = logging.getLogger("resurgam.runtime")
 
 T = TypeVar("T")
 ANY = codec_for(Any)
-
-_OWN_CANCELLATIONS = tuple(CANCELLATIONS.values())
 
 _PATIENCE = 1000
 """Refused calls after which a future that never settles is returned: a loop around ``except BaseException`` would
 otherwise never give the thread back."""
 
+_DEFAULT = WorkflowOptions()
+
 _NOWHERE = events.ActivityScheduled(location=ROOT, command="", name="", queue="")
 """The command of a future that is returned when there is nothing to be asked for any more."""
-
-_OWN_FILES = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
 
 
 @dataclass(slots=True)
@@ -57,8 +70,18 @@ class Race:
 class Recorder:
     """The history of one execution as its code sees it: what it asked for, and what it waits for."""
 
-    def __init__(self, log: Sequence[events.Event], *, seed: str, matching: str = "location") -> None:
+    def __init__(
+        self,
+        log: Sequence[events.Event],
+        *,
+        seed: str,
+        options: WorkflowOptions = _DEFAULT,
+        matching: str = "",
+    ) -> None:
         self.log = Log(log)
+        self.past = Past(log)
+        self.options = options
+        self.matching = matching or options.matching
 
         # What the loop forbids is set on the class from a table, where mypy does not see it.
         self.loop = WorkflowLoop(seed, self)  # type: ignore[abstract]
@@ -67,23 +90,29 @@ class Recorder:
         self.requests: dict[int, ActivityRequest] = {}
         self.operations: dict[int, Operation] = {}
         self.races: dict[int, Race] = {}
-        self.mailbox: dict[str, deque[events.SignalReceived]] = {}
-        self.taken: list[events.SignalReceived] = []
+        self.mailbox = Mailbox()
         self.listeners: dict[int, tuple[str, ...]] = {}
-        self.variables: dict[str, Raw] = {}
+        # Answers to commands that an edit of the code has put off: they wait until the code comes there.
+        self.early: dict[int, events.Answer] = {}
+        self.put_off: set[int] = set()
+        self.early_checkpoints: dict[int, events.LoopCheckpointed] = {}
+        self.settle: Callable[[events.Answer], None] = lambda _: None
+        self.variables: dict[str, Any] = {}
+        self.loops: dict[int, Looping] = {}
+        # In a rehearsal values that are not known yet stand in as they are, so nothing is written or read.
+        self.rehearsing = False
+        self.unknown: object | None = None
         self.verdict: BaseException | None = None
         self.now = 0
         self.position = 0
         self.replaying = False
-        self._match = matcher(matching)
-        self._history = History(log)
-        self._recorded = {entry.seq: entry for entry in log if isinstance(entry, events.Command)}
-        self._called_off = {entry.ref: entry.seq for entry in log if isinstance(entry, _OWN_CANCELLATIONS)}
-        self._asked: set[int] = set()
+        self.ignored: list[events.StepRemoved] = []
+        # For trying edits out: what stands before the call with that number in that scope.
+        self.edits: Mapping[tuple[Location, int], Sequence[Edit]] = {}
         self._ended: list[Scope] = []
         self._refusals = 0
         self._busy = ""
-        self.root = self._scope_at(ROOT)
+        self.root = self.scope_at(ROOT)
 
     # Wishes.
 
@@ -97,37 +126,55 @@ class Recorder:
             raise NotDeterministic("a workflow's context was used outside of that workflow's own code")
         return scope
 
-    def issue(self, kind: type[events.Command], name: str | None = None, **fields: Any) -> events.Command:
-        """Take the next place of the running strand for a command, and return its event, recorded or new."""
+    def issue(
+        self,
+        kind: type[events.Command],
+        name: str | None = None,
+        *,
+        step: int | None = None,
+        key: str | None = None,
+        digest: str | None = None,
+        **fields: Any,
+    ) -> events.Command:
+        """Take the next place of the running strand for a command, and return its event, recorded or new.
+
+        *step* is the number that ``ctx.v`` was given, None if it was not called.
+        """
         self._refuse_if_over(kind)
         if name is not None and not isinstance(name, str):
             raise TypeError(f"the name of a {TYPES[kind]} is {name!r}; it must be a string")
         scope = self.scope()
+        if self.edits:
+            step = self._edited(scope, step)
+        scope.calls += 1
         command_id = scope.command_id(TYPES[kind])
-        verdict = self._match(scope.cursor, Wish(kind, name))
+        wish = Wish(kind, name, scope.absolute(step), key)
+        verdict = scope.match(scope.cursor, wish)
         if isinstance(verdict, Diverged):
-            raise self._diverge(verdict, command_id)
+            raise self._diverge(verdict, scope, command_id, wish)
         scope.cursor.take(verdict)
+        gate, scope.gate = scope.gate, None
         if isinstance(verdict, Replayed):
+            self.past.ask(verdict.event)
+            if self.options.input_check != "off":
+                self._compare(verdict.event, wish, digest, scope, command_id)
             self.position = max(self.position, verdict.event.seq)
-            self._asked.add(verdict.event.seq)
             return verdict.event
-        return self._record(kind, verdict, scope, command=command_id, name=name, **fields)
+        if isinstance(verdict, Inserted):
+            fields["gate"] = gate
+        elif scope.cursor.next is not None and scope.by_type:
+            self._late(scope, wish, command_id)
+        return self._record(
+            scope, verdict, kind, command=command_id, name=name, version=wish.version, key=key, digest=digest, **fields
+        )
 
-    def _record(self, kind: type[events.Command], verdict: New, scope: Scope, **fields: Any) -> events.Command:
+    def _record(
+        self, scope: Scope, verdict: New | Inserted, kind: type[events.Command], **fields: Any
+    ) -> events.Command:
         location = scope.location.child(verdict.coordinate)
         ended = self.log.state.ended
         if ended is not None:
-            asked = fields["name"] or kind.__struct_config__.tag
-            self.verdict = HistoryDiverged(
-                location,
-                fields["command"],
-                "end",
-                code_value=f"goes on with {asked}",
-                history_value=ended.type,
-                event_seq=ended.seq,
-                source=_source(),
-            )
+            self.verdict = gone_on(location, ended, kind, fields["command"], fields["name"])
             raise self.verdict
 
         def make(seq: int, at: int) -> events.Command:
@@ -139,18 +186,76 @@ class Recorder:
         return entry
 
     def call(
-        self, kind: type[events.Command], name: str | None = None, codec: Codec[Any] = ANY, **fields: Any
+        self,
+        kind: type[events.Command],
+        name: str | None = None,
+        codec: Codec[Any] = ANY,
+        *,
+        step: int | None = None,
+        **fields: Any,
     ) -> Durable[Any]:
         """Issue a command that has an answer, and return the future of it. *codec* reads the answer's value."""
         if self.exhausted:
             return Durable(self.loop, _NOWHERE, self, codec)
-        command = self.issue(kind, name, **fields)
+        command = self.issue(kind, name, step=step, **fields)
         future: Durable[Any] = Durable(self.loop, command, self, codec)
         self.pending[command.seq] = future
+        if self.early and command.seq in self.early:
+            # Not at once: whoever calls this has still to note what the answer is to be told to.
+            self.loop.call_soon(self.settle, self.early.pop(command.seq))
+            return future
         deadline = getattr(command, "deadline", None)
         if deadline is not None:
             heappush(self.deadlines, (deadline, command.seq))
         return future
+
+    def remove(self, kind: type[events.Command], name: str | None, *, step: int | None = None) -> None:
+        """A call was removed here: skip it where it is recorded, and leave a mark where there is no history."""
+        self._refuse_if_over(kind)
+        scope = self.scope()
+        removed = Wish(kind, name, scope.absolute(step))
+        verdict = removal(scope.cursor, removed, by_type=scope.by_type)
+        tag = str(kind.__struct_config__.tag)
+        if isinstance(verdict, Ignored):
+            where = events.StepRemoved(location=verdict.event.location, command="Removed", name=name, removed=tag)
+            self.ignored.append(where)
+            return
+        scope.cursor.take(verdict)
+        scope.gate = None
+        if isinstance(verdict, New):
+            command_id = scope.command_id(TYPES[events.StepRemoved])
+            self._record(
+                scope, verdict, events.StepRemoved, command=command_id, name=name, version=removed.version, removed=tag
+            )
+            return
+        self.position = max(self.position, verdict.event.seq)
+        self.past.skip(verdict.event)
+        self.early.pop(verdict.event.seq, None)
+        if not isinstance(verdict.event, events.StepRemoved):
+            scope.command_id(TYPES[type(verdict.event)])
+
+    def check_version(self, version: int, name: str | None = None) -> int:
+        """Return the version of the code that this run belongs to here; *version*, where there is no history yet."""
+        self._refuse_if_over(events.VersionChecked)
+        scope = self.scope()
+        verdict = version_check(scope.cursor, name, by_type=scope.by_type)
+        if isinstance(verdict, Peeked):
+            scope.gate = verdict.version
+            return verdict.version - scope.version + 1
+        command_id = scope.command_id(TYPES[events.VersionChecked])
+        if isinstance(verdict, Diverged):
+            raise self._diverge(verdict, scope, command_id)
+        scope.cursor.take(verdict)
+        if isinstance(verdict, New):
+            stored = scope.version + version - 1
+            self._record(
+                scope, verdict, events.VersionChecked, command=command_id, name=name, version=stored, answer=version
+            )
+            return version
+        assert isinstance(verdict.event, events.VersionChecked)
+        self.past.ask(verdict.event)
+        self.position = max(self.position, verdict.event.seq)
+        return verdict.event.answer
 
     @property
     def exhausted(self) -> bool:
@@ -161,30 +266,77 @@ class Recorder:
         """Whether a command was not in the history that this execution was loaded with."""
         return command.seq > self.log.recorded_seq
 
-    def was_asked_for(self, ref: int) -> bool:
-        """Whether the code has issued the command with this ``seq``."""
-        return ref > self.log.recorded_seq or ref in self._asked
+    def start_timer(self, seconds: float, *, step: int | None = None) -> Durable[None]:
+        """Start a durable timer of this length."""
+        length = max(0, milliseconds(seconds))
+        deadline = self.log.stamp() + length
+        return self.call(events.TimerStarted, step=step, deadline=deadline, digest=f"{length} ms")
 
-    def recorded(self, seq: int) -> events.Command:
-        """Return a command of the history by its ``seq``."""
-        return self._recorded[seq]
+    def write(self, codec: Codec[Any], value: object, what: str) -> Any:
+        """Return a value as it is recorded."""
+        return value if self.rehearsing else codec.encode(value, what)
+
+    def read(self, codec: Codec[Any], written: Any, what: str) -> Any:
+        """Return the value that was recorded."""
+        return codec.decode(written, what) if isinstance(written, Raw) else written
+
+    # What has been recorded, and what of it the code has asked for.
+
+    def may_be_asked_for(self, ref: int) -> bool:
+        """Whether the code may still come to the command with this ``seq``, though it is being answered already.
+
+        By location that is so only where the code waits for a step that was recorded later: one that was inserted.
+        """
+        if self.matching != "location" or any(seq > ref for seq in self.pending):
+            return True
+        return self.past.is_keyed(self.past.command(ref).location)
 
     def unasked(self) -> events.Command | None:
-        """Return the first recorded command that the code has not issued yet."""
-        left = self._recorded.keys() - self._asked
-        return self._recorded[min(left)] if left else None
+        """Return the first recorded command that the code should have come to by its end."""
+        if self.matching != "location":
+            return None
+        return next((left for left in self.past.orphans() if not self.past.is_keyed(left.location)), None)
 
-    def start_timer(self, seconds: float) -> Durable[None]:
-        """Start a durable timer of this length."""
-        return self.call(events.TimerStarted, deadline=self.log.stamp() + max(0, milliseconds(seconds)))
+    def places_at_work(self) -> Iterator[Location]:
+        """Return where something is under way: calls that are not answered, strands that have not ended."""
+        yield from (future.command.location for future in self.pending.values())
+        yield from (task.scope.location for task in self.loop.tasks)
+        yield from (place for seq, place in self.past.skipped() if seq in self.log.state.open)
 
-    def branch(self, name: str | None = None) -> Scope:
+    # Strands.
+
+    def branch(self, name: str | None = None, *, step: int | None = None, **fields: Any) -> Scope:
         """Open a strand at the next place of the running one."""
-        return self._scope_at(self.issue(events.BranchStarted, name).location)
+        return self.scope_below(self.issue(events.BranchStarted, name, step=step, **fields))
 
     def scope_below(self, command: events.Command) -> Scope:
         """Return the strand whose steps stand below a command."""
-        return self._scope_at(command.location)
+        matching = command.matching if isinstance(command, events.BranchStarted) else None
+        return self.scope_at(command.location, command.version, matching)
+
+    def scope_at(self, location: Location, version: int = 1, matching: str | None = None) -> Scope:
+        """Return a strand whose steps stand below a place."""
+        cursor = self.past.cursor(location)
+        seed, rule = self.loop.seed, matching or self.matching
+        return Scope(location, cursor, seed=seed, owner=self, version=version, matching=rule)
+
+    def close_scope(self, scope: Scope) -> None:
+        """A strand has ended by returning; the history may not go on where its code does not."""
+        if self.edits:
+            self._edited(scope, None)
+        if scope.matching == "location" and scope.cursor.next is not None:
+            # Not a verdict yet: a callback that the strand left behind may still ask for what is recorded.
+            self._ended.append(scope)
+
+    def check_ended(self) -> None:
+        """Once every recorded entry is delivered, nothing may be left in the history of a strand that has ended."""
+        if not self._ended or self.verdict is not None:
+            return
+        for scope in self._ended:
+            left = scope.cursor.next
+            if left is not None:
+                self.verdict = latent(left, scope)
+                return
 
     def call_off(self, command: events.Command) -> None:
         """Record that the code no longer waits for a command, unless the history holds an answer to it."""
@@ -197,41 +349,9 @@ class Recorder:
         if command.seq in self.log.state.open:
             self.position = self.log.append(lambda seq, at: kind(seq=seq, at=at, ref=command.seq)).seq
         else:
-            self.position = max(self.position, self._called_off.get(command.seq, 0))
+            self.position = max(self.position, self.past.called_off(command.seq))
 
-    def put_signal(self, signal: events.SignalReceived) -> None:
-        """Put a signal into the mailbox, behind those of its name."""
-        self.mailbox.setdefault(signal.name, deque()).append(signal)
-
-    def take_signal(self, seq: int) -> events.SignalReceived:
-        """Take a signal out of the mailbox."""
-        for waiting in self.mailbox.values():
-            for signal in waiting:
-                if signal.seq == seq:
-                    waiting.remove(signal)
-                    return signal
-        raise CorruptHistory(f"signal {seq} was consumed, but is not in the mailbox")
-
-    def close_scope(self, scope: Scope) -> None:
-        """A strand has ended by returning; the history may not go on where its code does not."""
-        if scope.cursor.next is not None:
-            # Not a verdict yet: a callback that the strand left behind may still ask for what is recorded.
-            self._ended.append(scope)
-
-    def check_ended(self) -> None:
-        """Once every recorded entry is delivered, nothing may be left in the history of a strand that has ended."""
-        if not self._ended:
-            return
-        left = next((scope.cursor.next for scope in self._ended if scope.cursor.next is not None), None)
-        if left is not None and self.verdict is None:
-            self.verdict = LatentHistory(
-                left.location,
-                left.command,
-                "end",
-                code_value="ended",
-                history_value=left.name or left.type,
-                event_seq=left.seq,
-            )
+    # Refusals.
 
     def without_wishes(self, what: str, function: Callable[[], T]) -> T:
         """Call a function of the user that must not make durable calls."""
@@ -240,11 +360,6 @@ class Recorder:
             return function()
         finally:
             self._busy = before
-
-    def _scope_at(self, location: Any) -> Scope:
-        return Scope(location, Cursor(self._history.commands(location)), seed=self.loop.seed, owner=self)
-
-    # Refusals.
 
     def _refuse_if_over(self, kind: type[events.Command]) -> None:
         if self.verdict is not None:
@@ -255,23 +370,42 @@ class Recorder:
                 f"a durable call ({TYPES[kind]}) inside {self._busy}; make it before, and pass on what it gave"
             )
 
-    def _diverge(self, verdict: Diverged, command_id: str) -> HistoryDiverged:
-        error = HistoryDiverged(
-            verdict.event.location,
-            command_id,
-            verdict.field,
-            code_value=verdict.code_value,
-            history_value=verdict.history_value,
-            event_seq=verdict.event.seq,
-            source=_source(),
-        )
-        self.verdict = error
-        return error
+    def _compare(self, found: events.Command, wish: Wish, digest: str | None, scope: Scope, command_id: str) -> None:
+        """Compare the fingerprints of a replayed command, as far as its workflow wants to be told."""
+        difference = differs(found, wish, digest)
+        if difference is None:
+            return
+        error = diverged(difference, scope, command_id)
+        if self.options.input_check == "strict":
+            self.verdict = error
+            raise error
+        if not self.replaying or found.seq in self.log.state.open:
+            logger.warning("input_check: %s", error)
 
+    def _late(self, scope: Scope, wish: Wish, command_id: str) -> None:
+        """A new command comes where the history of its strand has not been matched to the end."""
+        if self.options.late_new == "allow":
+            return
+        left = scope.cursor.next
+        assert left is not None
+        asked = wish.name or str(wish.kind.__struct_config__.tag)
+        error = diverged(Diverged(left, "order", asked, left.name or left.type), scope, command_id)
+        if self.options.late_new == "error":
+            self.verdict = error
+            raise error
+        logger.warning("late_new: %s", error)
 
-def _source() -> str:
-    """Return file and line of the user's code that is being run."""
-    frame = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
-        frame = frame.f_back  # type: ignore[assignment]
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
+    def _diverge(self, verdict: Diverged, scope: Scope, command_id: str, wish: Wish | None = None) -> BaseException:
+        self.verdict = diverged(verdict, scope, command_id, wish)
+        return self.verdict
+
+    def _edited(self, scope: Scope, step: int | None) -> int | None:
+        """Do what the edits that are being tried out say of the next call; return the number it gives to ``ctx.v``."""
+        for edit in self.edits.get((scope.location, scope.calls), ()):
+            if isinstance(edit, Insert):
+                step = edit.version
+            elif isinstance(edit, Remove):
+                self.remove(KINDS[edit.kind], edit.name)
+            elif isinstance(edit, Check):
+                self.check_version(edit.version, edit.name)
+        return step

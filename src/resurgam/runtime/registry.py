@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from resurgam.core.codec import TypeForm
 from resurgam.core.errors import DefinitionError, NotFound
@@ -13,8 +13,11 @@ from resurgam.runtime.definition import (
     ActivityOptions,
     AsyncActivity,
     Executor,
+    Matching,
+    OnDivergence,
     SyncActivity,
     Workflow,
+    WorkflowOptions,
     WorkflowRef,
 )
 from resurgam.runtime.info import ActivityInfo, activity_info
@@ -79,16 +82,33 @@ class WorkflowDecorator:
     def __call__(self, function: _WorkflowFunction[P, R], /) -> Workflow[Concatenate[Context, P], R]: ...
     @overload
     def __call__(
-        self, /, *, name: str | None = None, queue: str = "default"
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        matching: Matching = "location",
+        on_divergence: OnDivergence | None = None,
+        late_new: Literal["allow", "warn", "error"] = "allow",
+        orphans: Literal["allow", "warn", "error", "cancel"] = "allow",
+        input_check: Literal["off", "warn", "strict"] = "off",
     ) -> Callable[[_WorkflowFunction[P, R]], Workflow[Concatenate[Context, P], R]]: ...
     def __call__(
-        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, queue: str = "default"
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        **options: Any,
     ) -> Any:
-        """Register an ``async def`` whose first parameter is the context."""
+        """Register an ``async def`` whose first parameter is the context. For the options see `WorkflowOptions`."""
+        held = WorkflowOptions(**options)
 
         def register(function: Callable[..., Any]) -> Workflow[..., Any]:
             _check_workflow(function)
-            definition: Workflow[..., Any] = Workflow(function.__name__ if name is None else name, function, queue)
+            given = function.__name__ if name is None else name
+            definition: Workflow[..., Any] = Workflow(given, function, queue, options=held)
             if not (isinstance(queue, str) and queue):
                 raise DefinitionError(f"{place(function)}: queue is {queue!r}; it is a name")
             assert definition.signature is not None

@@ -10,23 +10,48 @@ from hashlib import blake2b
 from random import Random
 
 from resurgam.core.location import Location
-from resurgam.core.replay import Cursor
+from resurgam.core.replay import Cursor, matcher
 
 
 class Scope:
-    """One strand: the root, a task, a branch, a race."""
+    """One strand: the root, a task, a branch, a race, an iteration of a loop."""
 
-    __slots__ = ("_ids", "_random", "counts", "cursor", "futures", "location", "owner", "seed")
+    __slots__ = (
+        *("_ids", "_random", "calls", "counts", "cursor", "futures", "gate", "location", "match", "matching"),
+        *("owner", "seed", "version"),
+    )
 
-    def __init__(self, location: Location, cursor: Cursor, *, seed: str, owner: object) -> None:
+    def __init__(
+        self, location: Location, cursor: Cursor, *, seed: str, owner: object, version: int = 1, matching: str
+    ) -> None:
         self.location = location
         self.cursor = cursor
         self.seed = seed
         self.owner = owner
+        self.version = version
+        self.matching = matching
+        self.match = matcher(matching)
+        # The answer of a version check that nothing has been asked for since.
+        self.gate: int | None = None
+        self.calls = 0
         self.counts: defaultdict[str, int] = defaultdict(int)
         self.futures = 0
         self._random: Random | None = None
         self._ids: Random | None = None
+
+    @property
+    def by_type(self) -> bool:
+        """Whether commands are found by type and number, wherever they stand."""
+        return self.matching == "sequence"
+
+    def absolute(self, step: int | None) -> int:
+        """Return the version that a call is stored with: *step* is what ``ctx.v`` was given, 1 being the scope's own."""
+        if step is None:
+            inside = ambient.get(None)
+            if inside is None or inside[0] is not self:
+                return self.version
+            step = inside[1]
+        return self.version + step - 1
 
     def command_id(self, kind: str) -> str:
         """Count one more command of this type and return its id, such as ``Task(2)`` or ``Task(2)@{3, 1}``."""
@@ -56,6 +81,9 @@ class Scope:
 
 current: ContextVar[Scope] = ContextVar("resurgam.scope")
 """The strand that is running. Tasks copy their creator's context and then get a strand of their own."""
+
+ambient: ContextVar[tuple[Scope, int]] = ContextVar("resurgam.version")
+"""The version that ``with ctx.v(n):`` gives to the calls of one strand; a strand made inside begins with 1 again."""
 
 
 def place_hash(seed: str, place: str) -> int:

@@ -218,6 +218,7 @@ def start_event(workflow: Workflow[..., Any], args: Sequence[object]) -> events.
         execution_id="execution-1",
         run_id="run-1",
         tree_id="run-1",
+        matching=workflow.options.matching if workflow.options else None,
         python="simulated",
         input=workflow.signature.encode(args),
     )

@@ -1,0 +1,100 @@
+"""Says where code and history part: each way to diverge as the error that tells of it."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Final
+
+from resurgam.core import event as events
+from resurgam.core.command import TYPES, Wish
+from resurgam.core.errors import DeterminismViolation, HistoryDiverged, LatentHistory
+from resurgam.core.location import Location
+from resurgam.core.replay import Diverged
+from resurgam.runtime.scope import Scope
+
+_OWN_FILES = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
+
+KINDS: Final = {str(kind.__struct_config__.tag): kind for kind in TYPES}
+"""Kinds of command by the name that stands in a history."""
+
+
+def diverged(verdict: Diverged, scope: Scope, command_id: str, wish: Wish | None = None) -> HistoryDiverged:
+    """The history holds something else where the code makes this call."""
+    kind = HistoryDiverged if scope.matching == "location" else DeterminismViolation
+    error = kind(
+        verdict.event.location,
+        command_id,
+        verdict.field,
+        code_value=verdict.code_value,
+        history_value=verdict.history_value,
+        event_seq=verdict.event.seq,
+        source=source(),
+    )
+    error.place = (scope.location, scope.calls - 1)
+    error.scope_version = scope.version
+    error.event = verdict.event
+    if wish is not None:
+        error.wish, error.asked = wish.kind, wish.name
+    return error
+
+
+def latent(left: events.Command, scope: Scope) -> LatentHistory:
+    """The code of a strand has ended, and its history has not."""
+    error = LatentHistory(
+        left.location, left.command, "end", code_value="ended", history_value=left.name or left.type, event_seq=left.seq
+    )
+    error.place = (scope.location, scope.calls)
+    error.scope_version = scope.version
+    error.event = left
+    return error
+
+
+def gone_on(
+    location: Location, ended: events.Event, kind: type[events.Command], command_id: str, name: str | None
+) -> HistoryDiverged:
+    """The history says that the workflow has ended, and the code makes another call."""
+    return HistoryDiverged(
+        location,
+        command_id,
+        "end",
+        code_value=f"goes on with {name or kind.__struct_config__.tag}",
+        history_value=ended.type,
+        event_seq=ended.seq,
+        source=source(),
+    )
+
+
+def unasked(command: events.Command, answer: events.Answer) -> HistoryDiverged:
+    """The history holds an answer to a call that the code has not made."""
+    error = HistoryDiverged(
+        command.location,
+        command.command,
+        "order",
+        code_value="not asked for",
+        history_value=f"{answer.type} of {command.name or command.type}",
+        event_seq=answer.seq,
+    )
+    error.event = command
+    return error
+
+
+def unfit(
+    command: events.Command, answer: events.Answer, field: str, code_value: str, history_value: str
+) -> HistoryDiverged:
+    """The history holds an answer that the code's call cannot be given."""
+    return HistoryDiverged(
+        command.location,
+        command.command,
+        field,
+        code_value=code_value,
+        history_value=history_value,
+        event_seq=answer.seq,
+    )
+
+
+def source() -> str:
+    """Return file and line of the user's code that is being run."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
+        frame = frame.f_back  # type: ignore[assignment]
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""

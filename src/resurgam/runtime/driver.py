@@ -1,0 +1,204 @@
+"""Brings a history to the code that wrote it, one recorded entry at a time.
+
+Live execution, replay and rehearsal are the same code: every entry that came from outside is delivered to the coroutine
+one at a time, in the order of ``seq``, and after each the workflow's loop runs until nothing is ready. Replay merely
+finds the commands already recorded. The order of delivery is what makes unchanged code replay exactly, through gather,
+races and shared variables; handing results over when a call is made, or delivering two entries before running, would
+not.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import Context as Variables
+from typing import Any, ClassVar, Final
+
+from resurgam.core import errors
+from resurgam.core import event as events
+from resurgam.core.errors import CorruptHistory, Evicted, HistoryDiverged
+from resurgam.core.state import ENDS
+from resurgam.runtime.context import Context
+from resurgam.runtime.definition import Workflow, WorkflowOptions
+from resurgam.runtime.delivery import checkpoint, is_answer, settle
+from resurgam.runtime.recorder import Recorder
+
+_DEFAULT = WorkflowOptions()
+
+
+class Driver:
+    """The coroutine of one workflow execution, and the log it stands on."""
+
+    def __init__(self, workflow: Workflow[..., Any], log: Sequence[events.Event]) -> None:
+        if not log or not isinstance(log[0], events.WorkflowStarted):
+            raise CorruptHistory("a history begins with workflow_started; this one does not")
+        self.started = log[0]
+        self._workflow = workflow
+        self._options = workflow.options or _DEFAULT
+        self._matching = self.started.matching or self._options.matching
+        self._recorder = Recorder(log, seed=self.started.run_id, options=self._options, matching=self._matching)
+        self._recorder.settle = lambda answer: settle(self._recorder, answer)
+        self._undelivered = deque(log)
+        self._root: asyncio.Task[Any] | None = None
+        self._cancel_requested = False
+        self._entry = 0
+        self._mark = 0
+        self._closed = False
+
+    @property
+    def entry(self) -> int:
+        """The ``seq`` of the entry that was delivered last."""
+        return self._entry
+
+    @property
+    def recorder(self) -> Recorder:
+        """What the code has asked for, held against its history."""
+        return self._recorder
+
+    @property
+    def verdict(self) -> BaseException | None:
+        """The divergence that was found, if one was."""
+        return self._recorder.verdict
+
+    @property
+    def closed(self) -> bool:
+        """Whether the coroutine has been put away."""
+        return self._closed
+
+    @property
+    def root(self) -> "asyncio.Task[Any] | None":
+        """The task that runs the workflow's function, once it has begun."""
+        return self._root
+
+    def replay(self) -> None:
+        """Deliver every recorded entry that has not been delivered yet."""
+        if self._undelivered:
+            self._recorder.replaying = self._recorder.log.recorded_seq > 1
+            with self._recorder.loop:
+                while self._undelivered and self._goes_on():
+                    self._tick(self._undelivered.popleft())
+            self._recorder.replaying = False
+        self._recorder.check_ended()
+        if self._root_ended() and self._recorder.verdict is None:
+            self._check_exception()
+
+    def close(self) -> None:
+        """Put the coroutine away. Nothing that its clean-up does is recorded; a later replay brings it back."""
+        if not self._closed:
+            self._closed = True
+            if self._recorder.verdict is None:
+                self._recorder.verdict = Evicted("this execution has been put away")
+            self._recorder.loop.put_away()
+
+    def _goes_on(self) -> bool:
+        return self._recorder.verdict is None and not self._root_ended()
+
+    def _root_ended(self) -> bool:
+        return self._root is not None and self._root.done()
+
+    # One tick.
+
+    def _tick(self, entry: events.Event) -> None:
+        """Tell the code one entry and let it run until nothing is ready."""
+        deliver = self._DELIVERED.get(type(entry)) or (Driver._settle if is_answer(entry) else None)
+        self._recorder.position = max(self._recorder.position, entry.seq)
+        if deliver is None:
+            return
+        self._recorder.now = entry.at
+        self._entry = entry.seq
+        if entry.seq > self._recorder.log.recorded_seq:
+            self._mark = len(self._recorder.log.new)
+        self._recorder.loop.open = True
+        try:
+            deliver(self, entry)
+            if self._recorder.verdict is None:
+                self._recorder.loop.run()
+        finally:
+            self._recorder.loop.open = False
+        if entry.seq > self._recorder.log.recorded_seq:
+            self._recorder.check_ended()
+
+    def _start(self, entry: events.Event) -> None:
+        assert isinstance(entry, events.WorkflowStarted)
+        context = Context(self._recorder, entry)
+        coroutine = self._call(context, entry)
+        root = self._recorder.root
+        self._root = self._recorder.loop.strand(coroutine, root, "root", Variables())
+
+    async def _call(self, context: Context, entry: events.WorkflowStarted) -> Any:
+        # Decoding is inside the coroutine, so that arguments that no longer fit end the run like any other error.
+        assert self._workflow.signature is not None
+        args, _ = self._workflow.signature.decode(entry.input)
+        return await self._workflow(context, *args)
+
+    def _settle(self, entry: events.Event) -> None:
+        assert isinstance(entry, events.Answer)
+        settle(self._recorder, entry)
+
+    def _checkpoint(self, entry: events.Event) -> None:
+        assert isinstance(entry, events.LoopCheckpointed)
+        checkpoint(self._recorder, entry)
+
+    def _receive(self, entry: events.Event) -> None:
+        assert isinstance(entry, events.SignalReceived)
+        self._recorder.mailbox.put(entry)
+
+    def _cancel(self, entry: events.Event) -> None:
+        assert self._root is not None
+        self._cancel_requested = True
+        self._root.cancel()
+
+    def _terminate(self, entry: events.Event) -> None:
+        """Wherever the code stands, it is over."""
+        self._recorder.verdict = Evicted("the workflow has been terminated")
+
+    def _ended_before(self, entry: events.Event) -> None:
+        """The history says that the workflow ended here; the code goes on."""
+        self._recorder.verdict = HistoryDiverged(
+            self._recorder.root.location,
+            "the workflow",
+            "end",
+            code_value="goes on",
+            history_value=entry.type,
+            event_seq=entry.seq,
+        )
+
+    _DELIVERED: ClassVar[dict[type[events.Event], Callable[["Driver", events.Event], None]]] = {
+        events.WorkflowStarted: _start,
+        events.LoopCheckpointed: _checkpoint,
+        events.SignalReceived: _receive,
+        events.CancelRequested: _cancel,
+        **dict.fromkeys(ENDS, _ended_before),
+        events.WorkflowTerminated: _terminate,
+    }
+    """What is told to the code beside the answers to its commands."""
+
+    # How a replay ends.
+
+    def _check_exception(self) -> None:
+        """An exception that leaves the root while the history goes on is a change of the code, not a failure."""
+        assert self._root is not None
+        error = asyncio.CancelledError() if self._root.cancelled() else self._root.exception()
+        if error is None:
+            return
+        further = self._recorder.unasked() or self._undelivered_entry()
+        if further is not None:
+            self._recorder.verdict = HistoryDiverged(
+                self._recorder.root.location,
+                "the workflow",
+                "end",
+                code_value=errors.describe(error),
+                history_value=f"{further.type} and what follows it",
+                event_seq=further.seq,
+            )
+
+    def _undelivered_entry(self) -> events.Event | None:
+        """Return the next recorded entry that the code should have heard of before its end."""
+        for entry in self._undelivered:
+            if isinstance(entry, _ENDS):
+                return None
+            if is_answer(entry) or type(entry) in self._DELIVERED:
+                return entry
+        return None
+
+
+_ENDS: Final = tuple(ENDS)

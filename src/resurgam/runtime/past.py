@@ -1,0 +1,85 @@
+"""What the history of an execution held when it was loaded, and how much of that its code has come to."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from resurgam.core import event as events
+from resurgam.core.command import CANCELLATIONS
+from resurgam.core.history import History
+from resurgam.core.location import Coordinate, Location
+from resurgam.core.replay import Cursor
+
+_OWN_CANCELLATIONS = tuple(CANCELLATIONS.values())
+
+
+class Past:
+    """The recorded commands, and which of them have been asked for or passed over."""
+
+    def __init__(self, log: Sequence[events.Event]) -> None:
+        self._history = History(log)
+        self._commands = {entry.seq: entry for entry in log if isinstance(entry, events.Command)}
+        self._called_off = {entry.ref: entry.seq for entry in log if isinstance(entry, _OWN_CANCELLATIONS)}
+        self.checkpoints = {entry.ref: entry for entry in log if isinstance(entry, events.LoopCheckpointed)}
+        self.completions = {entry.ref: entry for entry in log if isinstance(entry, events.LoopCompleted)}
+        self._asked: set[int] = set()
+        self._skipped: dict[int, Location] = {}
+        self._keyed: set[tuple[Coordinate, ...]] | None = None
+        self.last_seq = log[-1].seq if log else 0
+
+    def cursor(self, scope: Location) -> Cursor:
+        """Return a cursor at the beginning of what is recorded of a scope."""
+        return Cursor(self._history.commands(scope))
+
+    def command(self, seq: int) -> events.Command:
+        """Return a command by its ``seq``."""
+        return self._commands[seq]
+
+    def ask(self, command: events.Command) -> None:
+        """The code has come to a command."""
+        self._asked.add(command.seq)
+
+    def skip(self, command: events.Command) -> None:
+        """Pass over a command and all that stands below it; its answer, come or to come, is for nobody."""
+        self._asked.add(command.seq)
+        self._skipped[command.seq] = command.location
+
+    def was_asked_for(self, ref: int) -> bool:
+        """Whether the code has come to the command with this ``seq``; to one that it made since then it has."""
+        return ref > self.last_seq or ref in self._asked
+
+    def is_skipped(self, ref: int) -> bool:
+        """Whether the command with this ``seq`` is a removed call, or stands below one."""
+        place = self._commands[ref].location
+        return ref in self._skipped or any(removed.contains(place) for removed in self._skipped.values())
+
+    def skipped(self) -> Iterator[tuple[int, Location]]:
+        """Return the commands that were passed over, and where they stand."""
+        yield from self._skipped.items()
+
+    def is_keyed(self, place: Location) -> bool:
+        """Whether a command, or one that it stands below, is found by its key, in whatever order the keys come."""
+        if self._keyed is None:
+            branches = (entry for entry in self._commands.values() if isinstance(entry, events.BranchStarted))
+            self._keyed = {entry.location.coordinates for entry in branches if entry.matching == "keyed"}
+        parts = place.coordinates
+        return any(parts[:depth] in self._keyed for depth in range(1, len(parts))) if self._keyed else False
+
+    def orphans(self) -> list[events.Command]:
+        """Return the commands that the code has not come to, and that were not removed either."""
+        left = sorted(self._commands.keys() - self._asked)
+        return [self._commands[seq] for seq in left if not (self._skipped and self.is_skipped(seq))]
+
+    def called_off(self, seq: int) -> int:
+        """Return the ``seq`` of the entry by which the code called a command off, 0 if it did not."""
+        return self._called_off.get(seq, 0)
+
+    def last_iteration(self, loop: Location) -> int:
+        """Return the last iteration of a loop that the history holds a command of."""
+        return self._history.last_child(loop)
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """Keep nothing of entries that are forgotten."""
+        for seq in seqs:
+            self._asked.discard(seq)
+            self._commands.pop(seq, None)
+            self._called_off.pop(seq, None)
+            self._skipped.pop(seq, None)

@@ -1,0 +1,250 @@
+"""Goes through the rest of a history on a throwaway coroutine, before anything new is begun.
+
+When a replay meets a call that the history does not hold, while part of the history has not been matched yet, the code
+may still come back to it, or not: an inserted step does, a mistake does not. So the run is rehearsed first: what is new
+is answered by placeholders, nothing is written and nothing is started. A divergence that is met so is found before any
+damage. Where the code looks at a placeholder, what it would do cannot be told, and the run goes on as it is.
+
+"Fits" is no guarantee, since answers may come in another order than was tried; only "diverges" is acted upon, and only
+if every order that was tried does.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from resurgam.core import event as events
+from resurgam.core.edit import Check, Edit, Insert, Remove
+from resurgam.core.errors import HistoryDiverged
+from resurgam.core.location import Location
+from resurgam.runtime.definition import Workflow
+from resurgam.runtime.driver import Driver
+from resurgam.runtime.futures import Durable
+from resurgam.runtime.placeholder import Inspected, Placeholder
+
+Edits: TypeAlias = tuple[Edit, ...]
+
+_STEPS: Final = 10_000
+"""Answers of one rehearsal; code that asks for more may well do so for ever."""
+
+_ENTRIES: Final = 200_000
+"""Entries delivered in search of a remedy, over all rehearsals."""
+
+_EDITS: Final = 6
+"""Edits that a remedy has at most."""
+
+_NOT_YET: Final = object()
+
+_VERBS: Final = {
+    events.ActivityScheduled: "activity",
+    events.TimerStarted: "sleep",
+    events.OperationStarted: "run",
+    events.StateSet: "set",
+    events.StateCleared: "clear",
+    events.ListenStarted: "listen",
+    events.BranchStarted: "branch",
+    events.RaceStarted: "race",
+    events.LoopStarted: "loop",
+    events.VersionChecked: "check_version",
+}
+
+
+class Undecided:
+    """The code looked at what nobody knows yet, so whether it fits cannot be told."""
+
+
+class Fits:
+    """Nothing speaks against it; *new* are the calls that the history does not hold."""
+
+    def __init__(self, new: Sequence[events.Command]) -> None:
+        self.new = tuple(new)
+
+
+Finding: TypeAlias = HistoryDiverged | Undecided | Fits
+
+
+class Rehearsal(Driver):
+    """One pass through a history and beyond it."""
+
+    def __init__(self, workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = ()) -> None:
+        super().__init__(workflow, log)
+        self._looked = False
+        self._placeholder = Placeholder(self._on_look)
+        self._recorder.rehearsing = True
+        by_place: dict[tuple[Location, int], list[Edit]] = {}
+        for edit in edits:
+            by_place.setdefault((edit.scope, edit.call), []).append(edit)
+        self._recorder.edits = by_place
+
+    def run(self, order: "Order") -> Finding:
+        """Replay, then answer what is new, in this order, until nothing is left to be answered."""
+        try:
+            self.replay()
+            self._recorder.replaying = True
+            with self._recorder.loop:
+                self._answer_all(order)
+            return self._finding()
+        except Inspected:
+            return Undecided()
+        finally:
+            self.close()
+
+    def _answer_all(self, order: "Order") -> None:
+        for _ in range(_STEPS):
+            if not self._goes_on():
+                return
+            waiting = [future for seq, future in self._recorder.pending.items() if self._is_new(seq)]
+            answer = self._loop_answer() or next(self._answers(order(waiting)), None)
+            if answer is None:
+                return
+            self._recorder.unknown = self._placeholder
+            self._recorder.loop.open = True
+            try:
+                answer()
+                self._recorder.loop.run()
+            finally:
+                self._recorder.loop.open = False
+            self._recorder.check_ended()
+        self._looked = True
+
+    def _is_new(self, seq: int) -> bool:
+        return seq > self._recorder.log.recorded_seq
+
+    def _answers(self, waiting: "Sequence[Durable[Any]]") -> "Iterator[Callable[[], None]]":
+        for future in waiting:
+            if isinstance(future.command, events.LoopStarted):
+                continue  # answered when its body has come to an end
+            value = self._stand_in(future.command)
+            if value is not _NOT_YET:
+                yield partial(self._give, future, value)
+
+    def _stand_in(self, command: events.Command) -> object:
+        """Return what a call is given that nobody has the answer to yet."""
+        if isinstance(command, events.RaceStarted):
+            members = self._recorder.races[command.seq].members
+            index = next((index for index, member in enumerate(members) if member.done()), None)
+            return _NOT_YET if index is None else (index, _outcome_of(members[index]))
+        if isinstance(command, events.TimerStarted):
+            return None
+        if isinstance(command, events.ListenStarted) and len(command.names) > 1:
+            return self._placeholder, self._placeholder
+        return self._placeholder
+
+    def _give(self, future: Durable[Any], value: object) -> None:
+        self._recorder.pending.pop(future.command.seq, None)
+        self._recorder.listeners.pop(future.command.seq, None)
+        if not future.done():
+            future.set_result(value)
+
+    def _loop_answer(self) -> "Callable[[], None] | None":
+        """Let a loop go on that waits for the engine to write its checkpoint, or its end."""
+        for looping in self._recorder.loops.values():
+            ref, done, variables = looping.command.seq, looping.done, self._recorder.variables
+            if looping.wants is events.LoopCheckpointed:
+                entry = events.LoopCheckpointed(ref=ref, iteration=done, variables=variables, state=looping.state)
+                return partial(looping.checkpointed, entry)
+            if looping.wants is events.LoopCompleted:
+                looping.wants = None
+                completed = events.LoopCompleted(ref=ref, iteration=done, variables=variables, result=looping.value)
+                return partial(self._give, self._recorder.pending[ref], completed)
+        return None
+
+    def _finding(self) -> Finding:
+        verdict = self._recorder.verdict
+        if self._looked:
+            return Undecided()
+        if isinstance(verdict, HistoryDiverged):
+            return verdict
+        root = self._root
+        if root is not None and root.done() and (root.cancelled() or root.exception() is not None):
+            # Perhaps because of a placeholder; and what a failure means is for the run itself to say.
+            return Undecided()
+        return Fits([entry for entry in self._recorder.log.new if isinstance(entry, events.Command)])
+
+    def _on_look(self) -> None:
+        self._looked = True
+        self._recorder.verdict = self._recorder.verdict or Inspected()
+
+
+Order: TypeAlias = "Callable[[Sequence[Durable[Any]]], Sequence[Durable[Any]]]"
+
+
+def _timers_last(waiting: "Sequence[Durable[Any]]") -> "Sequence[Durable[Any]]":
+    return sorted(waiting, key=lambda future: (isinstance(future.command, events.TimerStarted), future.command.seq))
+
+
+def _as_asked(waiting: "Sequence[Durable[Any]]") -> "Sequence[Durable[Any]]":
+    return waiting
+
+
+def _last_first(waiting: "Sequence[Durable[Any]]") -> "Sequence[Durable[Any]]":
+    return list(reversed(waiting))
+
+
+_ORDERS: Final[tuple[Order, ...]] = (_timers_last, _as_asked, _last_first)
+
+
+def rehearse(workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = ()) -> Finding:
+    """Say whether the code, with these edits, would come to the end of what is recorded."""
+    first: Finding | None = None
+    for order in _ORDERS:
+        found = Rehearsal(workflow, log, edits).run(order)
+        if not isinstance(found, HistoryDiverged):
+            return found
+        first = first or found
+    assert first is not None
+    return first
+
+
+def find_remedy(workflow: Workflow[..., Any], log: Sequence[events.Event], found: HistoryDiverged) -> Edits:
+    """Search for the fewest edits with which the code fits; none if there are none that do.
+
+    Breadth first. Versions are tried before removals, and a call is not taken for removed that the code makes all the
+    same: it would be run a second time.
+    """
+    ways: list[tuple[Edits, HistoryDiverged]] = [((), found)]
+    left = max(10, _ENTRIES // len(log))
+    for _ in range(_EDITS):
+        further: list[tuple[Edits, HistoryDiverged]] = []
+        for edits, divergence in ways:
+            for edit in _candidates(divergence):
+                if left == 0:
+                    return ()
+                left -= 1
+                tried = (*edits, edit)
+                finding = rehearse(workflow, log, tried)
+                if isinstance(finding, Fits) and not _runs_again(tried, finding):
+                    return tried
+                if isinstance(finding, HistoryDiverged) and finding.place != divergence.place:
+                    further.append((tried, finding))
+        ways = further
+    return ()
+
+
+def _candidates(divergence: HistoryDiverged) -> Iterator[Edit]:
+    """Return the edits that may help where code and history part."""
+    if divergence.place is None or not isinstance(divergence.event, events.Command):
+        return
+    scope, call = divergence.place
+    source, held = divergence.source, divergence.event
+    if divergence.wish is not None:
+        step = held.version - divergence.scope_version + 2
+        verb = _VERBS[divergence.wish]
+        yield Insert(scope=scope, call=call, version=step, verb=verb, name=divergence.asked, source=source)
+    if isinstance(held, events.VersionChecked):
+        yield Check(scope=scope, call=call, version=held.answer, name=held.name, source=source)
+        return
+    kind = held.removed if isinstance(held, events.StepRemoved) else held.type
+    verb = next(verb for known, verb in _VERBS.items() if known.__struct_config__.tag == kind)
+    yield Remove(scope=scope, call=call, kind=kind, verb=verb, name=held.name, source=source)
+
+
+def _runs_again(edits: Edits, finding: Fits) -> bool:
+    """Whether the code, by these edits, makes a call anew that they take for removed."""
+    gone = {(edit.kind, edit.name) for edit in edits if isinstance(edit, Remove)}
+    return any((entry.type, entry.name) in gone for entry in finding.new)
+
+
+def _outcome_of(member: "asyncio.Future[Any]") -> object:
+    return None if member.cancelled() or member.exception() is not None else member.result()
