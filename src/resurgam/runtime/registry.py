@@ -1,7 +1,7 @@
 """Names to workflow and activity functions, checked at registration."""
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from resurgam.core.codec import TypeForm
@@ -70,6 +70,9 @@ class _Names(Generic[D]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._known
+
+    def __iter__(self) -> Iterator[D]:
+        return iter(self._known.values())
 
 
 class WorkflowDecorator:
