@@ -9,6 +9,7 @@ import click
 
 from resurgam.cli import commands
 from resurgam.cli.bench import bench
+from resurgam.cli.lint import lint
 from resurgam.cli.output import one_line, unwritable
 from resurgam.cli.worker import worker
 from resurgam.errors import ResurgamError
@@ -76,6 +77,7 @@ def demo(context: click.Context, arguments: tuple[str, ...]) -> None:
 
 for command in (
     worker,
+    lint,
     bench,
     commands.start,
     commands.list_,

@@ -1,0 +1,60 @@
+"""`resurgam lint`: what cannot be replayed in the workflow code of a module, found by reading it."""
+
+import click
+
+from resurgam.cli import output
+from resurgam.cli.commands import example, text
+from resurgam.lint.check import Unreadable, check
+from resurgam.lint.finding import Finding
+from resurgam.runtime.forbidden import RULES
+
+_WORDS = ", ".join(rule.word for rule in RULES.values())
+
+
+@click.command(
+    short_help="Find what cannot be replayed in workflow code.", epilog=example("resurgam lint shop.py billing.flows")
+)
+@click.argument("modules", metavar="MODULE...", nargs=-1, required=True, callback=text)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+def lint(*, modules: tuple[str, ...], as_json: bool) -> None:
+    """Find what cannot be replayed in the workflow code of each MODULE, a dotted name or the path of a .py file.
+
+    Read are its workflows, the functions of the module that they call, branches, handlers and bodies of loops; not
+    activities, nor what is given to ctx.run. Nothing is imported. With findings the exit code is 1.
+
+    A comment allows a line what is meant: # resurgam: allow clock. The words are WORDS, or the code of a finding.
+    The same is found while workflows run if RESURGAM_DEV=1 is set.
+    """
+    try:
+        reports = [check(module) for module in dict.fromkeys(modules)]
+    except Unreadable as error:
+        raise click.BadParameter(str(error), param_hint="MODULE") from error
+    findings = [finding for report in reports for finding in report.findings]
+    workflows = sum(report.workflows for report in reports)
+    if as_json:
+        output.document({"findings": [_fields(finding) for finding in findings], "workflows": workflows})
+    else:
+        for finding in findings:
+            click.echo(output.one_line(str(finding)))
+        found = f"{len(findings)} finding{'s' * (len(findings) != 1)}" if findings else "no findings"
+        click.echo(f"{found} in {workflows} workflow{'s' * (workflows != 1)}")
+    if findings:
+        click.get_current_context().exit(1)
+
+
+lint.help = (lint.help or "").replace("WORDS", _WORDS)
+
+
+def _fields(finding: Finding) -> dict[str, object]:
+    steps = [{"function": step.function, "caller": step.caller, "line": step.line} for step in finding.steps]
+    return {
+        "code": finding.rule.code,
+        "rule": finding.rule.word,
+        "file": finding.file,
+        "line": finding.line,
+        "column": finding.column,
+        "workflow": finding.workflow,
+        "path": steps,
+        "message": finding.message,
+        "remedy": finding.rule.remedy,
+    }
