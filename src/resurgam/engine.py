@@ -16,6 +16,7 @@ from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.core.state import Status
+from resurgam.runtime import dev
 from resurgam.runtime.context import Context
 from resurgam.runtime.definition import WorkflowRef
 from resurgam.runtime.registry import Registry, default_registry
@@ -86,6 +87,10 @@ class Engine:
         else:
             self._store = self._url
         if self._serves:
+            if dev.ON:
+                from resurgam.lint.registered import warn  # noqa: PLC0415 -- only who develops pays for the import
+
+                warn(self._registry.workflows)
             self._worker = Worker(self._store, self._registry, self._clock, self._options)
             self._worker.start()
             self._front = cast("Store", AtOnce(self._store, self._worker))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from resurgam.core import event as events
 from resurgam.core.codec import Codec
 from resurgam.core.errors import NotDeterministic
+from resurgam.runtime import dev
 from resurgam.runtime.scope import Scope, current, place_hash
 
 if TYPE_CHECKING:
@@ -128,3 +129,6 @@ def _gathering_hash(self: "asyncio.Future[Any]") -> int:
 
 # The one patch of asyncio: gather names its future class itself, so a loop has no say in which class it is.
 asyncio.tasks._GatheringFuture.__hash__ = _gathering_hash  # type: ignore[attr-defined]
+
+if dev.ON:
+    dev.watch_awaiting(Durable)

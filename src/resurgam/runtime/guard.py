@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 
 from resurgam.core.errors import NotDeterministic
+from resurgam.runtime import dev
 
 _INSTEAD = "it cannot be replayed; put it into an activity and call ctx.activity(...), or ctx.run(...) if it is short"
 _EVENTS = frozenset(
@@ -27,7 +28,7 @@ class _Ticking(threading.local):
     now = False
 
 
-ticks = _Ticking()
+ticks: _Ticking | dev.WatchedTicks = dev.switch_on() if dev.ON else _Ticking()
 """Set by the loop around each tick, without a context manager: it is the hottest path there is."""
 
 

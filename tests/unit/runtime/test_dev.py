@@ -1,0 +1,298 @@
+"""With ``RESURGAM_DEV=1`` what is forbidden is refused when it happens, with its place; without it nothing is watched."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from resurgam.core.errors import NotDeterministic
+from resurgam.runtime import dev, guard, loop
+from resurgam.runtime.definition import Workflow
+from resurgam.runtime.registry import Registry
+from resurgam.testing import Environment, Simulation
+
+SRC = str(Path(__file__).parents[3] / "src")
+
+
+PRELUDE = """\
+import copy, datetime, importlib, logging, os, pathlib, random, secrets, subprocess, tempfile, time, traceback, uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from zoneinfo import ZoneInfo
+
+@dataclass(frozen=True)
+class Key:
+    name: str = "x"
+
+class Finalized:
+    def __del__(self):
+        time.monotonic()
+
+def call():
+"""
+REFUSED = {
+    "time.time()": "RS101 clock: time.time()",
+    "time.monotonic()": "RS101 clock: time.monotonic()",
+    "time.sleep(0)": "RS102 sleep: time.sleep()",
+    "datetime.datetime.now()": "RS101 clock: datetime.datetime.now()",
+    "datetime.date.today()": "RS101 clock: datetime.date.today()",
+    "random.random()": "RS103 random: random.random()",
+    "random.randint(1, 2)": "RS103 random: random.randint()",
+    "random.Random()": "RS103 random: random.Random()",
+    "secrets.token_hex()": "RS103 random: secrets.token_hex()",
+    "os.urandom(3)": "RS103 random: os.urandom()",
+    "uuid.uuid4()": "RS104 uuid: uuid.uuid4()",
+    "open(os.devnull).close()": "RS105 io: open()",
+    "pathlib.Path(os.devnull).read_text()": "RS105 io: Path.read_text()",
+    'os.listdir("/")': "RS105 io: os.listdir()",
+    "tempfile.mkdtemp()": "RS105 io: tempfile.mkdtemp()",
+    'subprocess.run(["true"])': "RS105 io: subprocess.run()",
+    'print("never said")': "RS106 output: print()",
+    'logging.getLogger("x").warning("never said")': "RS106 output: Logger.warning()",
+    "ThreadPoolExecutor(1)": "RS107 threads: concurrent.futures.ThreadPoolExecutor()",
+    'os.getenv("X")': "RS108 environment: os.getenv()",
+    'os.environ["PATH"]': "RS108 environment: os.environ in",
+    'os.environ.get("X")': "RS108 environment: os.environ in",
+    "id(3)": "RS109 identity: id()",
+    'hash("x")': "RS109 identity: hash()",
+}
+FINE = (
+    "random.Random(3).random()",
+    "uuid.uuid5(uuid.NAMESPACE_DNS, 'x')",
+    "datetime.datetime.fromtimestamp(3, datetime.UTC)",
+    "time.localtime(3)",
+    "ZoneInfo('Europe/Paris')",
+    "importlib.reload(importlib.import_module('colorsys'))",
+    "traceback.format_stack()",
+    "{Key(): 1}",
+    "copy.deepcopy([[1], [2]])",
+    "Finalized()",
+    "time.time()  # resurgam: allow clock",
+    "time.time()  # resurgam: allow RS101",
+    "(lambda: time.time())()  # resurgam: allow clock",
+    "# resurgam: allow clock\n    time.time()",
+)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Switch on what the variable does in a new process."""
+    ticks = dev.switch_on()
+    monkeypatch.setattr(loop, "ticks", ticks)
+    monkeypatch.setattr(guard, "ticks", ticks)
+    yield ticks
+    dev._IN_C.clear()
+    dev._IN_PYTHON.clear()
+
+
+async def outcome_of(call) -> str:
+    """Call something in a workflow, and return how that went."""
+    told = []
+
+    async def flow(ctx):
+        await ctx.sleep(1)
+        try:
+            call()
+        except NotDeterministic as error:
+            told.append(str(error))
+        else:
+            told.append("fine")
+
+    await Simulation(Workflow("flow", flow, "default")).run()
+    return told[-1]
+
+
+def made_of(code: str, path: Path) -> Callable[[], object]:
+    """Return a function of this code; it stands in a file, where comments can be read."""
+    path.write_text(f"{PRELUDE}    {code}\n")
+    names: dict[str, Callable[[], object]] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    return names["call"]
+
+
+@pytest.mark.parametrize("code", REFUSED)
+async def test_it_is_refused_in_workflow_code_with_its_place(watched, tmp_path, code):
+    text = await outcome_of(made_of(code, tmp_path / "shop.py"))
+
+    assert text.startswith(f"{tmp_path}/shop.py:{PRELUDE.count(chr(10)) + 1}: {REFUSED[code]}")
+    assert " in workflow code: " in text
+
+
+@pytest.mark.parametrize("code", FINE)
+async def test_it_is_fine_in_workflow_code(watched, tmp_path, code):
+    assert await outcome_of(made_of(code, tmp_path / "shop.py")) == "fine"
+
+
+async def test_a_comment_allows_nothing_else(watched, tmp_path):
+    text = await outcome_of(made_of("time.time()  # resurgam: allow uuid", tmp_path / "shop.py"))
+
+    assert "RS101 clock: time.time()" in text
+
+
+@pytest.mark.parametrize("code", ["time.time()", "os.getenv('X')", "pathlib.Path(os.devnull).read_text()", "id(3)"])
+async def test_nothing_is_watched_without_the_variable(tmp_path, code):
+    assert await outcome_of(made_of(code, tmp_path / "shop.py")) == "fine"
+    assert sys.getprofile() is None
+
+
+async def test_what_a_context_offers_is_fine(watched, caplog):
+    def flow_code(ctx):
+        ctx.random.randint(1, 3)
+        ctx.random.random()
+        ctx.uuid4()
+        ctx.now()
+        ctx.info.entity_id.upper()
+        ctx.logger.warning("said once")
+        ctx.set("a", 1)
+
+    async def flow(ctx):
+        flow_code(ctx)
+        await asyncio.gather(ctx.sleep(1), asyncio.sleep(2))
+        async with asyncio.timeout(5):
+            await asyncio.wait_for(ctx.sleep(1), 3)
+
+    await Simulation(Workflow("flow", flow, "default")).run()
+    assert "said once" in caplog.text
+
+
+async def test_it_is_watched_again_after_a_refusal_that_was_caught(watched):
+    told = []
+
+    async def flow(ctx):
+        for _ in range(3):
+            try:
+                time.monotonic()
+            except NotDeterministic:
+                told.append("refused")
+            await asyncio.sleep(0)
+
+    await Simulation(Workflow("flow", flow, "default")).run()
+    assert told[:3] == ["refused"] * 3
+
+
+async def test_the_workflow_fails_and_activities_and_operations_are_free(watched):
+    registry = Registry()
+
+    @registry.activity
+    async def act() -> bool:
+        return time.monotonic() > 0
+
+    @registry.workflow
+    async def wrong(ctx) -> None:
+        time.monotonic()
+
+    @registry.workflow
+    async def right(ctx) -> bool:
+        return await ctx.activity(act) and await ctx.run(time.monotonic) > 0
+
+    async with Environment(registry=registry) as env:
+        handle = await env.start(wrong)
+        error = (await handle.describe()).error
+        result = await env.finish(env.engine.execute(right))
+
+    assert isinstance(error, NotDeterministic)
+    assert "RS101 clock: time.monotonic()" in str(error)
+    assert result is True
+    assert sys.getprofile() is None
+
+
+async def test_what_the_garbage_collector_calls_is_not_the_workflows_doing(watched):
+    told = []
+
+    def note(*_: object) -> None:
+        told.append(time.monotonic())
+
+    gc.callbacks.append(note)
+    try:
+        assert await outcome_of(gc.collect) == "fine"
+    finally:
+        gc.callbacks.remove(note)
+    assert told
+
+
+async def test_a_profiler_of_somebody_else_is_left_alone(watched):
+    seen = []
+    sys.setprofile(lambda *_: seen.append(1))
+    try:
+        assert await outcome_of(time.monotonic) == "fine"
+        assert sys.getprofile() is not None
+    finally:
+        sys.setprofile(None)
+    assert seen
+
+
+NEWER = {"uuid.uuid6", "uuid.uuid7"}
+"""What only later Pythons have."""
+
+
+def test_every_name_of_the_table_is_one_that_python_has(watched):
+    """So that a misspelt one is noticed."""
+    assert {name for name, found in dev._functions() if found is None} <= NEWER
+
+
+PROGRAM = """
+import asyncio, gc, logging, sys
+from resurgam import Context, Engine, activity, errors, workflow
+
+logging.basicConfig(format="%(name)s %(message)s", stream=sys.stdout)
+
+@activity
+async def act(name: str) -> str:
+    return name
+
+@workflow
+async def forgets(ctx: Context, tags: set[str]) -> str:
+    ctx.activity(act, "unheard")
+    later = ctx.activity(act, "heard later")
+    ctx.activity(act, "called off").cancel()
+    for tag in tags:
+        await ctx.activity(act, tag)
+    await asyncio.gather(ctx.activity(act, "gathered"), later)
+    return await ctx.activity(act, "last")
+
+@workflow
+async def reads_a_clock(ctx: Context) -> None:
+    import time
+    time.time()
+
+async def main() -> None:
+    async with Engine() as engine:
+        print(await engine.execute(forgets, {"a"}))
+        try:
+            await engine.execute(reads_a_clock)
+        except errors.WorkflowFailed as error:
+            print(error)
+    gc.collect()
+
+asyncio.run(main())
+"""
+
+
+def run(tmp_path, **environment: str) -> list[str]:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    command = [sys.executable, "-W", "error", str(path)]
+    options = {"env": {**os.environ, "PYTHONPATH": SRC, **environment}, "capture_output": True, "text": True}
+    done = subprocess.run(command, **options, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.replace(str(path), "program.py").splitlines()
+
+
+def test_the_variable_switches_it_on(tmp_path):
+    sets, unheard, result, failure = run(tmp_path, RESURGAM_DEV="1")
+
+    assert sets.startswith("resurgam.dev program.py:16:16: RS201 sets: the order of tags in workflow forgets: ")
+    assert unheard.startswith("resurgam.dev program.py:13: RS202 unawaited: Task(0) (act) was never awaited: ")
+    assert result == "last"
+    assert "NotDeterministic: program.py:24: RS101 clock: time.time() in workflow code: " in failure
+
+
+@pytest.mark.parametrize("value", ["0", ""])
+def test_without_the_variable_nothing_is_said(tmp_path, value):
+    assert run(tmp_path, RESURGAM_DEV=value) == ["last"]
