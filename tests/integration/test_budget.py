@@ -1,22 +1,19 @@
 """What a step may cost, in counts: they are the same on a busy machine as on a quiet one.
 
-The budget is `tests/budget.json`. Whoever makes a step dearer changes it there, and says why.
+The budget is `tests/budget.json`; instructions and allocations are counted in `test_instructions.py`.
 """
 
-import json
 import sys
-from pathlib import Path
 from typing import Self
 
 import pytest
 
+from budget import within
 from resurgam import Engine
 from resurgam.bench import programs
 from resurgam.bench.figures import counting
 from resurgam.core.event import decode_event, encode_event
 from resurgam.runtime.execution import Execution
-
-BUDGET = json.loads((Path(__file__).parent.parent / "budget.json").read_text())
 
 
 @pytest.fixture
@@ -25,12 +22,6 @@ async def engine(tmp_path):
         await opened.execute(programs.chain, 20)
         await opened.execute(programs.fan, 20)
         yield opened
-
-
-def within(what: str, measured: float) -> None:
-    print(f"{what}: {measured:.1f} of {BUDGET[what]}")
-    assert measured <= BUDGET[what], f"{what}: {measured:.1f}, and the budget is {BUDGET[what]}"
-    assert measured > BUDGET[what] / 2, f"{what}: {measured:.1f}; the budget of {BUDGET[what]} can be lowered"
 
 
 class Calls:
