@@ -1,40 +1,77 @@
 """Resurgam and DBOS on SQLite side by side: ``compare.py PEER_PYTHON [--repeats 3] [--scale 1] [--only W1,W4]``.
 
 The sides take turns within each workload, every run in a process and on a file of its own, so that a disturbance of the
-machine meets them alike. What is told is the median over the repeats.
+machine meets them alike. Results are written after every run, and with ``--only`` added to those that are there. What a
+side cannot do, or not within the limit, stands in the results as just that.
 """
 
 import argparse
 import json
-import os
-import platform
-import sqlite3
-import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from resurgam.bench.place import file_system
+from machine import Failed, TooLong, load, machine, output
+from results import HERE, RESULTS, SIDES, TITLES, UNITS, Results, keep, known, tell
+from tables import comparison
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
-SIDES = ("resurgam", "dbos", "dbos, tuned")
-TITLES = {
-    "W1": "1 workflow x 100 steps in a row",
-    "W2": "1,000 workflows x 10 steps at once",
-    "W3": "start, 1 step, result",
-    "W4": "1 workflow, 1,000 steps gathered",
-    "W5": "signal, reaction, seen by the client",
-    "W6": "killed after {:,} steps, until the next one",
-    "W7": "10,000 sleepers, until all are started",
-}
-BY_RATE = {"W1", "W2", "W4"}
-LONGEST = 1800
-"""Seconds that one run of one workload may take; a side that needs more cannot do it."""
+AT_ONCE = {"W2": (1000, 500, 200, 100, 50, 20), "W7": (1000, 500, 200, 100, 50, 20)}
+"""How many workflows are started together. What fails with the peer is tried again with fewer in flight."""
 
-Runs = dict[str, dict[str, list[dict[str, Any]]]]
+PEER_SHARE = {"W7": (0.1, 10_000, "sleepers")}
+"""What would take the peer many minutes: it is given this share of the size, and judged by its rate."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was asked for: *limit* are the seconds that one run of one workload may take."""
+
+    peer: str
+    repeats: int
+    scale: float
+    folder: Path
+    limit: float
+    results: Path
+
+
+@dataclass
+class Tally:
+    """What one side has given in one workload: its figures by case, or why there are none.
+
+    *at_once* is how many workflows it was given together, *refused* what came of more.
+    """
+
+    runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    failed: str | None = None
+    at_once: int | None = None
+    refused: dict[int, str] = field(default_factory=dict)
+
+    def note(self, measured: list[dict[str, Any]]) -> None:
+        """Keep what a run gave under its case."""
+        for figures in measured:
+            length = int(figures.get("more", {}).get("length", 0))
+            case = f"{figures['workload']} {length}" if length else figures["workload"]
+            self.runs.setdefault(case, []).append(figures)
+
+    def told(self, case: str, plan: Plan, side: str) -> Results:
+        """Return what is written of a case."""
+        name = case.partition(" ")[0]
+        found = self.runs.get(case, [])
+        share, full, things = PEER_SHARE.get(name, (1, 0, "")) if side != SIDES[0] else (1, 0, "")
+        return {
+            "values": [run["rate" if name in UNITS else "p50"] for run in found],
+            "p95": [run["p95"] for run in found],
+            "rss": [run["rss"] for run in found],
+            "level": found[-1].get("level") if found else None,
+            "failed": self.failed,
+            "at_once": self.at_once if self.refused else None,
+            "refused": {str(number): why for number, why in self.refused.items()},
+            "reduced": f"{round(full * share * plan.scale):,} {things}" if share != 1 else None,
+        }
 
 
 def main() -> None:
@@ -44,144 +81,83 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--only", default=",".join(TITLES))
-    parser.add_argument("--folder", help="where the files are made; this folder without it")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds that one run of one workload may take")
+    parser.add_argument("--folder", type=Path, default=Path(), help="where the files are made; this folder without it")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where the results are written")
     asked = parser.parse_args()
-    folder = Path(asked.folder or ".").resolve()
-    runs: Runs = {}
-    failures: dict[str, str] = {}
-    for repeat in range(asked.repeats):
-        for name in asked.only.split(","):
-            for side in SIDES:
-                tell(f"{repeat + 1}/{asked.repeats} {name} {side}")
-                note(runs, failures, side, measure(side, name, asked.peer, asked.scale, folder))
-    report = {
-        "machine": machine(asked.peer, folder),
-        "scale": asked.scale,
-        "repeats": asked.repeats,
-        "rows": [row(case, sides, failures) for case, sides in sorted(runs.items(), key=order)],
-    }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "compare.json").write_text(json.dumps(report, indent=1) + "\n")
-    (RESULTS / "compare.md").write_text(table(report))
-    print(table(report))
+    plan = Plan(asked.peer, asked.repeats, asked.scale, asked.folder.resolve(), asked.limit, asked.results)
+    names = asked.only.upper().split(",")
+    if unknown := set(names) - set(TITLES):
+        parser.error(f"there is no workload {', '.join(sorted(unknown))}; there are {', '.join(TITLES)}")
+    where = machine(plan.folder) | {"dbos": peer_version(plan.peer)}
+    tell(f"{', '.join(f'{key} {text}' for key, text in where.items())}{load()}")
+    for name in names:
+        for tallies in measured(name, plan):
+            write(name, tallies, plan, where)
+    print(comparison(known(plan.results / "compare.json")))
 
 
-def measure(side: str, name: str, peer: str, scale: float, folder: Path) -> list[dict[str, Any]] | str:
-    """Run one workload of one side; a text says why it could not be run."""
-    with tempfile.TemporaryDirectory(prefix="compare-", dir=folder) as place:
-        if side == "resurgam":
-            command = [sys.executable, "-m", "resurgam.bench", name, repr(scale), f"sqlite:///{place}/x.db"]
+def peer_version(peer: str) -> str:
+    """Return which version of the peer there is."""
+    code = "import importlib.metadata as m; print(m.version('dbos'))"
+    return subprocess.run([peer, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def measured(name: str, plan: Plan) -> Iterator[dict[str, Tally]]:
+    """Let the sides take turns at a workload; yield what there is after each run. Who fails once is not asked again."""
+    tallies = {side: Tally() for side in SIDES}
+    for repeat in range(plan.repeats):
+        for side, tally in tallies.items():
+            if tally.failed is None:
+                tell(f"{name} {repeat + 1}/{plan.repeats} {side}")
+                attempt(side, name, plan, tally)
+                yield tallies
+
+
+def attempt(side: str, name: str, plan: Plan, tally: Tally) -> None:
+    """Run one workload of one side, with fewer workflows at once each time that the peer fails."""
+    steps = AT_ONCE.get(name, ()) if side != SIDES[0] else ()
+    while True:
+        tally.at_once = tally.at_once or (steps[0] if steps else None)
+        try:
+            tally.note(run(side, name, plan, tally.at_once))
+        except Failed as error:
+            tell(f"  {error}")
+            fewer = [number for number in steps if tally.at_once is not None and number < tally.at_once]
+            if fewer and tally.at_once is not None and not isinstance(error, TooLong):
+                tally.refused[tally.at_once] = str(error)
+                tally.at_once = fewer[0]
+                continue
+            tally.failed = str(error) if isinstance(error, TooLong) else f"failed: {error}"
+        return
+
+
+def run(side: str, name: str, plan: Plan, at_once: int | None) -> list[dict[str, Any]]:
+    """Return the figures of one run."""
+    with tempfile.TemporaryDirectory(prefix="compare-", dir=plan.folder, ignore_cleanup_errors=True) as place:
+        if side == SIDES[0]:
+            command = [sys.executable, "-m", "resurgam.bench", name, repr(plan.scale), f"sqlite:///{place}/x.db"]
         else:
             settings = "fast" if side == "dbos, tuned" else "default"
-            command = [peer, str(HERE / "peer_dbos.py"), name, settings, place, repr(scale)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
-        except subprocess.TimeoutExpired:
-            return f"{name}: not done within {LONGEST} s"
-    if done.returncode:
-        return f"{name}: {(done.stderr.strip().splitlines() or ['failed'])[-1][:200]}"
-    found: list[dict[str, Any]] = json.loads(done.stdout.strip().splitlines()[-1])
+            scale = plan.scale * PEER_SHARE[name][0] if name in PEER_SHARE else plan.scale
+            command = [plan.peer, str(HERE / "peer_dbos.py"), name, settings, place, repr(scale), str(at_once or 1000)]
+        found: list[dict[str, Any]] = json.loads(output(command, plan.limit))
     return found
 
 
-def note(runs: Runs, failures: dict[str, str], side: str, measured: list[dict[str, Any]] | str) -> None:
-    """Keep what a run gave under its case."""
-    if isinstance(measured, str):
-        failures[f"{side} {measured.partition(':')[0]}"] = measured
-        tell(f"  {measured}")
-        return
-    for figures in measured:
-        length = int(figures.get("more", {}).get("length", 0))
-        case = f"{figures['workload']} {length}" if length else figures["workload"]
-        runs.setdefault(case, {}).setdefault(side, []).append(figures)
-
-
-def order(item: tuple[str, Any]) -> tuple[str, int]:
-    """Sort cases by workload, then by length."""
-    name, _, length = item[0].partition(" ")
-    return name, int(length or 0)
-
-
-def row(case: str, sides: dict[str, list[dict[str, Any]]], failures: dict[str, str]) -> dict[str, Any]:
-    """Return the medians of a case, and how many times better ours is."""
-    name, _, length = case.partition(" ")
-    by_rate = name in BY_RATE
-    medians = {
-        side: {
-            "value": statistics.median(run["rate" if by_rate else "p50"] for run in found),
-            "p95": statistics.median(run["p95"] for run in found),
-            "rss": statistics.median(run["rss"] for run in found),
-            "runs": [run["rate" if by_rate else "p50"] for run in found],
-            "level": found[-1].get("level"),
+def write(name: str, tallies: dict[str, Tally], plan: Plan, where: Results) -> None:
+    """Put what is known of a workload in the place of what was known before."""
+    file = plan.results / "compare.json"
+    report = known(file)
+    cases = {case: found for case, found in report.get("cases", {}).items() if case.partition(" ")[0] != name}
+    # Where nobody has a figure yet, the failure still has a row.
+    for case in dict.fromkeys(case for tally in tallies.values() for case in tally.runs) or [name]:
+        cases[case] = {
+            "scale": plan.scale,
+            "repeats": plan.repeats,
+            "sides": {side: tally.told(case, plan, side) for side, tally in tallies.items()},
         }
-        for side, found in sides.items()
-    }
-    ours = medians.get("resurgam", {}).get("value")
-    ratios = {
-        side: (ours / medians[side]["value"] if by_rate else medians[side]["value"] / ours)
-        for side in SIDES[1:]
-        if side in medians and ours
-    }
-    return {
-        "workload": name,
-        "title": TITLES[name].format(int(length or 0)),
-        "unit": "steps/s" if by_rate else "s",
-        "sides": medians,
-        "ratios": ratios,
-        "failures": {side: failures[f"{side} {name}"] for side in SIDES if f"{side} {name}" in failures},
-    }
-
-
-def table(report: dict[str, Any]) -> str:
-    """Return the comparison in Markdown."""
-    machine = report["machine"]
-    levels = {side["level"] for found in report["rows"] for side in found["sides"].values()} - {None}
-    lines = [
-        f"Medians of {report['repeats']} runs each, taking turns; {machine['processor']}, {machine['cores']} cores, "
-        f"{machine['file_system']}; Python {machine['python']}, SQLite {machine['sqlite']}, DBOS {machine['dbos']}; "
-        f"`synchronous` reads {' and '.join(sorted(levels))}."
-        + ("" if report["scale"] == 1 else f" At {report['scale']:g} of the size!"),
-        "",
-        "| | workload | Resurgam | DBOS | ratio | DBOS, tuned | ratio |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for found in report["rows"]:
-        cells = [cell(found, side) for side in SIDES]
-        ratios = [f"{found['ratios'][side]:.1f} x" if side in found["ratios"] else "" for side in SIDES[1:]]
-        shown = [found["workload"], found["title"], cells[0], cells[1], ratios[0], cells[2], ratios[1]]
-        lines.append(f"| {' | '.join(shown)} |")
-    return "\n".join(lines) + "\n"
-
-
-def cell(found: dict[str, Any], side: str) -> str:
-    """Return the figure of a side, or why there is none."""
-    if side not in found["sides"]:
-        return str(found["failures"].get(side, "not measured"))
-    value = found["sides"][side]["value"]
-    if found["unit"] == "steps/s":
-        return f"{value:,.0f} steps/s"
-    return f"{value * 1000:,.2f} ms" if value < 1 else f"{value:,.2f} s"
-
-
-def machine(peer: str, folder: Path) -> dict[str, Any]:
-    """Return what was measured on."""
-    version = "import importlib.metadata as m; print(m.version('dbos'))"
-    found = subprocess.run([peer, "-c", version], capture_output=True, text=True, check=True)
-    cpu = Path("/proc/cpuinfo")
-    models = [line for line in cpu.read_text().splitlines() if line.startswith("model name")] if cpu.exists() else []
-    return {
-        "processor": models[0].partition(":")[2].strip() if models else platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "file_system": file_system(folder),
-        "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version,
-        "dbos": found.stdout.strip(),
-    }
-
-
-def tell(line: str) -> None:
-    """Say what is being done."""
-    print(line, file=sys.stderr, flush=True)
+    keep(file, {"machine": where, "cases": cases})
 
 
 if __name__ == "__main__":

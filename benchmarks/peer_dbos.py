@@ -1,10 +1,11 @@
-"""The seven workloads on DBOS with SQLite, through its public API: ``peer_dbos.py W1 default|fast FOLDER [SCALE]``.
+"""The seven workloads on DBOS with SQLite, through its public API: ``peer_dbos.py W1 default|fast FOLDER [SCALE [AT_ONCE]]``.
 
 It runs in a virtual environment of its own and knows nothing of Resurgam; it prints what ``python -m resurgam.bench``
 prints. *default* is DBOS as its tutorial sets it up, with async functions. *fast* is what its documentation and that of
-SQLite offer at the same durability: the file in WAL mode, notifications looked for every millisecond (the least it
-allows), and plain functions instead of async ones where nothing runs at once. DBOS sets no ``PRAGMA synchronous``, so
-that it is the default of SQLite in both.
+SQLite offer at the same durability: the file in WAL mode, four threads instead of as many as there is work (more only
+wait for SQLite's one writer, and for Python's lock), plain functions instead of async ones where nothing runs at once, and
+where a message is waited for, a look for it every millisecond (the least it allows). DBOS sets no ``PRAGMA synchronous``, so
+that it is the default of SQLite in both. AT_ONCE is how many workflows are in flight together where there are many.
 """
 
 import asyncio
@@ -117,13 +118,14 @@ async def sleeper() -> None:
 
 
 class Bench:
-    """One run: which settings, where, and how much of it."""
+    """One run: which settings, where, how much of it, and how many workflows at once."""
 
-    def __init__(self, settings: str, folder: Path, scale: float) -> None:
+    def __init__(self, settings: str, folder: Path, scale: float, at_once: int) -> None:
         self.fast = settings == "fast"
         self.settings = settings
         self.folder = folder
         self.scale = scale
+        self.at_once = at_once
 
     def size(self, full: int) -> int:
         """Return a number of the workload at this scale."""
@@ -136,7 +138,9 @@ class Bench:
         if self.fast:
             with contextlib.closing(sqlite3.connect(file)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
-            config["notification_listener_polling_interval_sec"] = 0.001
+            config["max_executor_threads"] = 4
+            if name == "w5":
+                config["notification_listener_polling_interval_sec"] = 0.001
         DBOS(config=config)
         DBOS.launch()
         # DBOS sets no level, so another connection of this library to the same file has the one that its own have.
@@ -190,12 +194,17 @@ def concurrent(bench: Bench) -> list[dict[str, Any]]:
     bench.launch("w2")
     latencies: list[float] = []
     rates: list[float] = []
+    free = asyncio.Semaphore(bench.at_once)
+
+    async def one() -> float:
+        async with free:
+            return await execute(chain, length)
 
     async def many() -> None:
         await asyncio.gather(*[execute(chain, length) for _ in range(bench.size(20))])
         for _ in rounds(3):
             begin = time.perf_counter()
-            latencies.extend(await asyncio.gather(*[execute(chain, length) for _ in range(number)]))
+            latencies.extend(await asyncio.gather(*[one() for _ in range(number)]))
             rates.append(number * length / (time.perf_counter() - begin))
 
     asyncio.run(many())
@@ -262,7 +271,7 @@ def recovery(bench: Bench) -> list[dict[str, Any]]:
     for length in (bench.size(1_000), bench.size(10_000)):
         command = [sys.executable, __file__, f"victim-{length}", bench.settings, str(bench.folder)]
         reached([*command, "1"])
-        times = [reached([*command, "0"]) for _ in rounds(bench.size(5))]
+        times = [reached([*command, "0"]) for _ in rounds(bench.size(3))]
         found.append(sampled("W6", "recovery", times, None) | {"more": {"length": length}})
     return found
 
@@ -302,8 +311,8 @@ def sleepers(bench: Bench) -> list[dict[str, Any]]:
         seconds = 0.0
         for _ in range(2):
             begin = time.perf_counter()
-            for begun in range(0, half, 1000):
-                some = range(min(1000, half - begun))
+            for begun in range(0, half, bench.at_once):
+                some = range(min(bench.at_once, half - begun))
                 await asyncio.gather(*[DBOS.start_workflow_async(sleeper) for _ in some])
             seconds += time.perf_counter() - begin
             gc.collect()
@@ -311,7 +320,8 @@ def sleepers(bench: Bench) -> list[dict[str, Any]]:
         return seconds
 
     async def measured() -> None:
-        figures = sampled("W7", "start of all", [await many()], None)
+        seconds = await many()
+        figures = sampled("W7", "start of all", [seconds], 2 * half / seconds)
         told([figures | {"more": {"bytes_per_cold_sleeper": (memory[2] - memory[1]) / half}}])
 
     asyncio.run(measured())
@@ -366,9 +376,9 @@ def told(figures: list[dict[str, Any]]) -> None:
     os._exit(0)
 
 
-def main(name: str, settings: str, folder: str, scale: str = "1") -> None:
+def main(name: str, settings: str, folder: str, scale: str = "1", at_once: str = "1000") -> None:
     """Run a workload and print its figures."""
-    bench = Bench(settings, Path(folder), float(scale))
+    bench = Bench(settings, Path(folder), float(scale), int(at_once))
     if name.startswith("victim-"):
         victim(bench, name)
     told(WORKLOADS[name](bench))

@@ -1,6 +1,7 @@
 """Draws what was measured, as SVG and PNG: ``plot.py``, in the virtual environment of `make bench`."""
 
-import json
+import argparse
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -11,79 +12,104 @@ mpl.rcParams["svg.hashsalt"] = "resurgam"  # the same figures give the same file
 
 from matplotlib import pyplot as plt  # noqa: E402 -- after the backend is chosen
 
-RESULTS = Path(__file__).parent / "results"
+from results import RESULTS, known, order, ratio, title  # noqa: E402 -- as above
+
 COLOURS = {"dbos": "#8a8f98", "dbos, tuned": "#2f6f9f"}
 LABELS = {"dbos": "than DBOS as it comes", "dbos, tuned": "than DBOS, tuned"}
 
 
 def main() -> None:
     """Draw whatever results there are."""
-    compare, growth = RESULTS / "compare.json", RESULTS / "growth.json"
-    if compare.exists():
-        ratios(json.loads(compare.read_text()))
-    if growth.exists():
-        curves(json.loads(growth.read_text())["curves"])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    results = parser.parse_args().results
+    if compare := known(results / "compare.json"):
+        ratios(compare["cases"], results)
+    if growth := known(results / "growth.json"):
+        curves(growth["curves"], results)
 
 
-def ratios(report: dict[str, Any]) -> None:
+def ratios(found: dict[str, Any], results: Path) -> None:
     """Draw how many times faster each workload is than on the peer, on a logarithmic scale."""
-    rows = [row for row in report["rows"] if row["ratios"]][::-1]
-    figure, axes = plt.subplots(figsize=(8, 0.75 * len(rows) + 1.2))
+    cases = sorted(found.items(), key=lambda item: order(item[0]))[::-1]
+    figure, axes = plt.subplots(figsize=(8, 0.7 * len(cases) + 1.2))
     for index, (side, colour) in enumerate(COLOURS.items()):
-        places = [place + 0.2 - 0.4 * index for place, row in enumerate(rows) if side in row["ratios"]]
-        values = [row["ratios"][side] for row in rows if side in row["ratios"]]
-        bars = axes.barh(places, [value - 1 for value in values], 0.38, left=1, color=colour, label=LABELS[side])
-        axes.bar_label(
-            bars, [f"{value:.1f} x" if value < 10 else f"{value:.0f} x" for value in values], padding=3, fontsize=8
-        )
+        shown = [(ratio(case, one["sides"], side), one["sides"].get(side, {})) for case, one in cases]
+        places = [place + 0.2 - 0.4 * index for place in range(len(cases))]
+        bars = axes.barh(places, [(times or 1) - 1 for times, _ in shown], 0.38, left=1, color=colour)
+        bars.set_label(LABELS[side])
+        axes.bar_label(bars, [label(*one) for one in shown], padding=3, fontsize=8)
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [row["title"] for row in rows])
+    axes.set_yticks(range(len(cases)), [title(case) for case, _ in cases])
     axes.set_xlabel("times faster (left of 1: slower)")
-    axes.margins(x=0.12)
-    axes.legend(frameon=False, fontsize=8)
-    if report["scale"] != 1:
-        axes.set_title(f"at {report['scale']:g} of the size: a trial")
-    finish(figure, axes, "compare")
+    axes.margins(x=0.25)
+    axes.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
+    scales = {one["scale"] for _, one in cases}
+    if scales != {1}:
+        figure.suptitle(f"at {min(scales):g} of the size: a trial", fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    finish(figure, results / "compare")
 
 
-def curves(found: dict[str, Any]) -> None:
+def label(times: float | None, side: dict[str, Any]) -> str:
+    """Return what stands beside a bar: the ratio and on what terms, or why there is no bar."""
+    if times is None:
+        return textwrap.shorten(side.get("failed") or "not measured", 50, placeholder=" ...")
+    terms = [f"{side['at_once']:,} in flight" if side.get("refused") else "", side.get("reduced") or ""]
+    told = ", ".join(term for term in terms if term)
+    shown = f"{times:.1f} x" if times < 10 else f"{times:.0f} x"
+    return f"{shown}  ({told})" if told else shown
+
+
+def curves(found: dict[str, Any], results: Path) -> None:
     """Draw what grows with what."""
-    drawn = [name for name in ("history", "instances", "workers", "payload") if name in found]
+    drawn = [name for name in ("history", "instances", "workers", "payload") if found.get(name, {}).get("points")]
     if not drawn:
         return
     figure, grid = plt.subplots(1, len(drawn), figsize=(3.6 * len(drawn), 3.2), squeeze=False)
     for axes, name in zip(grid[0], drawn, strict=True):
         curve = found[name]
-        across = [point["x"] for point in curve["points"]]
         if name == "workers":
+            across = [point["x"] for point in curve["points"]]
             axes.plot(across, [point["rate"] for point in curve["points"]], marker="o", color="#2f6f9f")
             axes.set_xticks(across)
         else:
-            for share, style in (("p50", "-"), ("p95", ":")):
-                up = [point[share] * 1000 for point in curve["points"]]
-                axes.plot(across, up, style, marker="o", markersize=3, color="#2f6f9f", label=share)
-            if name == "instances":
-                wholes = [point["whole"] * 1000 for point in curve["points"]]
-                axes.plot(across, wholes, "-", marker="o", markersize=3, color="#b3572b", label="start, 1 step, result")
-            axes.set_xscale("log")
-            axes.legend(frameon=False, fontsize=8)
+            times(axes, name, curve["points"])
         if curve["scale"] != 1:
             axes.set_title(f"at {curve['scale']:g} of the size: a trial", fontsize=8)
-        axes.set_ylim(bottom=0)
+        if name != "payload":
+            axes.set_ylim(bottom=0)
         axes.set_xlabel(curve["x"])
         axes.set_ylabel(curve["y"].replace("seconds", "ms") if name != "workers" else "steps/s")
         axes.spines[["top", "right"]].set_visible(False)
-    finish(figure, None, "growth")
+    finish(figure, results / "growth")
 
 
-def finish(figure: Any, axes: Any, name: str) -> None:
+def times(axes: Any, name: str, points: list[dict[str, float]]) -> None:
+    """Draw the times of a curve in milliseconds."""
+    across = [point["x"] for point in points]
+    lines = {"p50": ("-", "#2f6f9f", "p50"), "p95": (":", "#2f6f9f", "slowest of 5" if name == "payload" else "p95")}
+    if name == "instances":
+        lines["whole"] = ("-", "#b3572b", "start, 1 step, result")
+    for key, (style, colour, told) in lines.items():
+        up = [point[key] * 1000 for point in points]
+        axes.plot(across, up, style, marker="o", markersize=3, color=colour, label=told)
+    axes.set_xscale("log")
+    if name == "payload":
+        axes.set_yscale("log")  # what a step writes grows ten thousandfold
+        axes.set_ylim(0.1, 1000)
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def finish(figure: Any, file: Path) -> None:
     """Write a drawing in both formats."""
-    if axes is not None:
-        axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    figure.savefig(RESULTS / f"{name}.svg", metadata={"Date": None})
-    figure.savefig(RESULTS / f"{name}.png", dpi=160)
+    figure.savefig(file.with_suffix(".svg"), metadata={"Date": None})
+    figure.savefig(file.with_suffix(".png"), dpi=160)
     plt.close(figure)
 
 

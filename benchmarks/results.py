@@ -1,0 +1,72 @@
+"""Results as they lie in files: what is known, what is added, and what it comes to.
+
+It imports neither side, so that the environment of either can read what the other has measured.
+"""
+
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+SIDES = ("resurgam", "dbos", "dbos, tuned")
+UNITS = {"W1": "steps/s", "W2": "steps/s", "W4": "steps/s", "W7": "sleepers/s"}
+"""The workloads that are judged by a rate; the others by the p50 of their time, in seconds."""
+
+TITLES = {
+    "W1": "1 workflow x 100 steps in a row",
+    "W2": "1,000 workflows x 10 steps at once",
+    "W3": "start, 1 step, result",
+    "W4": "1 workflow, 1,000 steps gathered",
+    "W5": "signal, reaction, seen by the client",
+    "W6": "killed after {:,} steps, until the next one",
+    "W7": "10,000 sleepers started",
+}
+
+Results = dict[str, Any]
+
+
+def known(file: Path) -> Results:
+    """Return what a file of results holds, nothing if there is none yet."""
+    found: Results = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    return found
+
+
+def keep(file: Path, results: Results) -> None:
+    """Write results so that an interrupted run leaves either the old file or the new one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_suffix(".new")
+    beside.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+    beside.replace(file)
+
+
+def order(case: str) -> tuple[str, int]:
+    """Sort cases by workload, then by length."""
+    name, _, length = case.partition(" ")
+    return name, int(length or 0)
+
+
+def title(case: str) -> str:
+    """Return what a case is, in words."""
+    name, length = order(case)
+    return TITLES[name].format(length)
+
+
+def value(side: Results) -> float | None:
+    """Return the median of a side's runs; None if it has none."""
+    return statistics.median(side["values"]) if side.get("values") else None
+
+
+def ratio(case: str, sides: dict[str, Results], side: str) -> float | None:
+    """Return how many times better ours is than another side; None if one of them has no figure."""
+    ours, theirs = value(sides.get("resurgam", {})), value(sides.get(side, {}))
+    if not ours or not theirs:
+        return None
+    return ours / theirs if order(case)[0] in UNITS else theirs / ours
+
+
+def tell(line: str) -> None:
+    """Say what is being done."""
+    print(line, file=sys.stderr, flush=True)

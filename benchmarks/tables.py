@@ -1,0 +1,159 @@
+"""Results as tables in Markdown. Knows only the files of results, not who measured them."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from results import SIDES, UNITS, Results, order, ratio, title, value
+
+MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
+MEMORY_BUDGET = 300_000_000
+
+Keys = Sequence[tuple[str, Callable[[Any], str]]]
+Shown = dict[str, tuple[Sequence[str], Keys]]
+"""Of some curves the heads of their tables, and what is shown of each point, in which way."""
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return rows under heads."""
+    lines = ["|".join(["", *(f" {cell} " if cell else " " for cell in line), ""]) for line in (heads, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(heads), *lines[1:], ""])
+
+
+def measured_on(machine: Results, levels: Iterable[str | None]) -> str:
+    """Return the line that says what was measured on."""
+    read = " and ".join(sorted({level for level in levels if level})) or "nothing"
+    peer = f", DBOS {machine['dbos']}" if "dbos" in machine else ""
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['file_system']}; Python {machine['python']}, "
+        f"SQLite {machine['sqlite']}{peer}; `synchronous` reads {read}."
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people."""
+    return f"{seconds * 1000:,.2f} ms" if seconds < 1 else f"{seconds:,.2f} s"
+
+
+def trial(scale: float) -> str:
+    """Return a warning beside what was not measured at full size."""
+    return "" if scale == 1 else f" **(a trial, at {scale:g} of the size)**"
+
+
+# Beside the peer.
+
+
+def comparison(report: Results) -> str:
+    """Return the comparison with the peer."""
+    cases = sorted(report["cases"].items(), key=lambda item: order(item[0]))
+    notes: list[str] = []
+    rows = []
+    for case, found in cases:
+        cells = [cell(case, found["sides"].get(side, {}), notes) for side in SIDES]
+        ratios = [times(ratio(case, found["sides"], side)) for side in SIDES[1:]]
+        name = case.partition(" ")[0]
+        rows.append([name, title(case) + trial(found["scale"]), cells[0], cells[1], ratios[0], cells[2], ratios[1]])
+    levels = [side.get("level") for _, found in cases for side in found["sides"].values()]
+    runs = " or ".join(str(number) for number in sorted({found["repeats"] for _, found in cases}))
+    heads = ["", "workload", "Resurgam", "DBOS", "ratio", "DBOS, tuned", "ratio"]
+    told = [
+        f"Medians of {runs} runs each, taking turns; {measured_on(report['machine'], levels)}\n",
+        table(heads, rows),
+    ]
+    if notes:
+        told.append("".join(f"- {MARKS[number]} {note}\n" for number, note in enumerate(notes)))
+    return "\n".join(told)
+
+
+def cell(case: str, side: Results, notes: list[str]) -> str:
+    """Return the figure of a side, or why there is none; what must be known of it is added to *notes*."""
+    middle = value(side)
+    if middle is None:
+        return side.get("failed") or "not measured"
+    name = case.partition(" ")[0]
+    shown = f"{middle:,.0f} {UNITS[name]}" if name in UNITS else duration(middle)
+    note = footnote(side)
+    if not note:
+        return shown
+    if note not in notes:
+        notes.append(note)
+    return f"{shown} {MARKS[notes.index(note)]}"
+
+
+def footnote(side: Results) -> str:
+    """Return what was done to make a figure possible, in full."""
+    told = [side["note"]] if side.get("note") else []
+    if side.get("reduced"):
+        told.append(f"With {side['reduced']}, as all would take minutes.")
+    if side.get("refused"):
+        refused = " and ".join(f"{int(number):,}" for number in sorted(side["refused"], key=int))
+        why = side["refused"][min(side["refused"], key=int)]
+        told.append(f"With at most {side['at_once']:,} in flight; {refused} at once ended with `{why}`.")
+    if side.get("failed"):
+        told.append(f"A later run gave nothing: {side['failed']}.")
+    return " ".join(told)
+
+
+def times(number: float | None) -> str:
+    """Return a ratio."""
+    return "" if number is None else f"{number:.1f} x"
+
+
+# What grows with what.
+
+
+def points(heads: Sequence[str], keys: Keys, curve: Results) -> str:
+    """Return the points of a curve, each key shown in its way; what failed says so."""
+    if "failed" in curve:
+        return f"{curve['failed']}\n"
+    rows = [[show(point[key]) for key, show in keys] for point in curve["points"]]
+    cut = "\nCut off where its time was up.\n" if curve.get("cut") else ""
+    return table([heads[0] + trial(curve["scale"]), *heads[1:]], rows) + cut
+
+
+def whole(number: float) -> str:
+    """Return a number without decimals."""
+    return f"{number:,.0f}"
+
+
+def megabytes(number: float) -> str:
+    """Return bytes in MB."""
+    return f"{number / 1_000_000:,.0f} MB"
+
+
+def bytes_each(number: float) -> str:
+    """Return the bytes of one; what is within the noise of the pages of a process is none."""
+    return whole(max(0.0, number))
+
+
+def verdict(peak: float) -> str:
+    """Return whether a worker has stayed within its memory."""
+    return "met" if peak < MEMORY_BUDGET else "**not met**"
+
+
+SPREAD = (("x", whole), ("p50", duration), ("p95", duration))
+CURVES: Shown = {
+    "history": (["events in the history", "a step, p50", "p95"], SPREAD),
+    "instances": (
+        ["open instances", "a step, p50", "p95", "start, 1 step, result, p50"],
+        [*SPREAD, ("whole", duration)],
+    ),
+    "workers": (["worker processes", "steps/s"], [("x", whole), ("rate", whole)]),
+    "payload": (["bytes of the payload", "a step, p50", "slowest of 5 rounds"], SPREAD),
+}
+MEMORY: Shown = {
+    "memory": (["a sleeper that is", "bytes"], [("x", str), ("bytes", bytes_each)]),
+    "budget": (
+        ["a worker through", "RSS at the end", "most ever", "within 300 MB"],
+        [("x", str), ("rss", megabytes), ("peak", megabytes), ("peak", verdict)],
+    ),
+}
+
+
+def growth(report: Results, shown: Shown) -> str:
+    """Return the tables of those curves that were measured."""
+    curves = {name: found for name, found in report["curves"].items() if name in shown}
+    if not curves:
+        return "Not published yet.\n"
+    told = [measured_on(report["machine"], [found.get("level") for found in curves.values()]) + "\n"]
+    told += [points(heads, keys, curves[name]) for name, (heads, keys) in shown.items() if name in curves]
+    return "\n".join(told)
