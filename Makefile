@@ -50,10 +50,11 @@ $(BENCH_STAMP): benchmarks/requirements.txt
 	@touch $(BENCH_STAMP)
 
 bench: $(STAMP) $(BENCH_STAMP)  ## beside the raw limit, beside DBOS, and what grows with what; takes an hour or more
-	@$(BIN)/resurgam bench --scale $(SCALE) --store sqlite:///bench.db
+	@$(BIN)/python benchmarks/limit.py --repeats $(REPEATS) --scale $(SCALE)
 	@$(BIN)/python benchmarks/compare.py $(BENCH_VENV)/bin/python --repeats $(REPEATS) --scale $(SCALE)
 	@$(BIN)/python benchmarks/growth.py --scale $(SCALE)
 	@$(BENCH_VENV)/bin/python benchmarks/plot.py
+	@$(BIN)/python benchmarks/publish.py
 
 format: $(STAMP)  ## put the code into shape
 	@$(BIN)/ruff format --quiet .

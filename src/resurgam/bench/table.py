@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from resurgam.bench.catalog import Verdict
 from resurgam.bench.figures import Figures
 from resurgam.bench.run import Report
 
@@ -27,9 +28,9 @@ def figure_rows(figures: Sequence[Figures]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def verdict_rows(report: Report) -> Iterator[tuple[str, ...]]:
+def verdict_rows(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, ...]]:
     """Yield a row for each expectation."""
-    for v in report.verdicts:
+    for v in verdicts:
         measured = "not measured" if v.measured is None else f"{_number(v.measured)} {v.unit}"
         yield v.workload, v.text, measured, {True: "met", False: "NOT MET", None: ""}[v.met]
 

@@ -52,7 +52,7 @@ def bench(*, names: tuple[str, ...], scale: float, store: str | None, as_json: b
         click.echo()
         output.table(table.FIGURES, table.figure_rows(report.figures))
         click.echo()
-        output.table(table.VERDICTS, table.verdict_rows(report))
+        output.table(table.VERDICTS, table.verdict_rows(report.verdicts))
     if report.failed:
         raise click.ClickException("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
 
