@@ -49,9 +49,11 @@ class Tally:
     failed: str | None = None
     at_once: int | None = None
     refused: dict[int, str] = field(default_factory=dict)
+    taken: int = 0
 
     def note(self, measured: list[dict[str, Any]]) -> None:
         """Keep what a run gave under its case."""
+        self.taken += 1
         for figures in measured:
             length = int(figures.get("more", {}).get("length", 0))
             case = f"{figures['workload']} {length}" if length else figures["workload"]
@@ -110,14 +112,17 @@ def measured(name: str, plan: Plan) -> Iterator[dict[str, Tally]]:
         for side, tally in tallies.items():
             if tally.failed is None:
                 tell(f"{name} {repeat + 1}/{plan.repeats} {side}")
-                attempt(side, name, plan, tally)
+                attempt(side, name, plan, tally, repeat + 1)
                 yield tallies
 
 
-def attempt(side: str, name: str, plan: Plan, tally: Tally) -> None:
-    """Run one workload of one side, with fewer workflows at once each time that the peer fails."""
+def attempt(side: str, name: str, plan: Plan, tally: Tally, wanted: int) -> None:
+    """Run one workload of one side until it has so many runs, with fewer workflows at once each time the peer fails.
+
+    What was taken with more at once is then taken again: a median of both would be of neither.
+    """
     steps = AT_ONCE.get(name, ()) if side != SIDES[0] else ()
-    while True:
+    while tally.taken < wanted and tally.failed is None:
         tally.at_once = tally.at_once or (steps[0] if steps else None)
         try:
             tally.note(run(side, name, plan, tally.at_once))
@@ -126,10 +131,10 @@ def attempt(side: str, name: str, plan: Plan, tally: Tally) -> None:
             fewer = [number for number in steps if tally.at_once is not None and number < tally.at_once]
             if fewer and tally.at_once is not None and not isinstance(error, TooLong):
                 tally.refused[tally.at_once] = str(error)
-                tally.at_once = fewer[0]
+                tally.at_once, tally.taken = fewer[0], 0
+                tally.runs.clear()
                 continue
             tally.failed = str(error) if isinstance(error, TooLong) else f"failed: {error}"
-        return
 
 
 def run(side: str, name: str, plan: Plan, at_once: int | None) -> list[dict[str, Any]]:

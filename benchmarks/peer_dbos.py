@@ -1,8 +1,8 @@
 """The seven workloads on DBOS with SQLite, through its public API: ``peer_dbos.py W1 default|fast FOLDER [SCALE [AT_ONCE]]``.
 
 It runs in a virtual environment of its own and knows nothing of Resurgam; it prints what ``python -m resurgam.bench``
-prints. *default* is DBOS as its tutorial sets it up, with async functions. *fast* is what its documentation and that of
-SQLite offer at the same durability: the file in WAL mode, four threads instead of as many as there is work (more only
+prints. *default* is DBOS as its tutorial sets it up, with async functions. *fast* is the quickest that we found in what its
+documentation and that of SQLite offer at the same durability: the file in WAL mode, four threads instead of as many as there is work (more only
 wait for SQLite's one writer, and for Python's lock), plain functions instead of async ones where nothing runs at once, and
 where a message is waited for, a look for it every millisecond (the least it allows). DBOS sets no ``PRAGMA synchronous``, so
 that it is the default of SQLite in both. AT_ONCE is how many workflows are in flight together where there are many.

@@ -8,15 +8,19 @@ from pathlib import Path
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 PEER = f"""#!{sys.executable}
-import json, sys
+import json, pathlib, sys
+def managed(at_once):
+    tries = pathlib.Path(__file__).with_name(f"tries-{{at_once}}")
+    tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
+    return at_once <= 200 or (at_once == 500 and tries.read_text() == "x")
 if sys.argv[1] == "-c":
     print("0.0")
-elif sys.argv[3] == "fast" or int(sys.argv[6]) > 200:
+elif sys.argv[3] == "fast" or not managed(int(sys.argv[6])):
     sys.exit("pool.TimeoutError: QueuePool limit reached (Background on this error at: nowhere)")
 else:
-    print(json.dumps([{{"workload": sys.argv[2], "p50": 1.0, "p95": 1.0, "rate": 100.0, "rss": 1, "level": "FULL"}}]))
+    print(json.dumps([{{"workload": sys.argv[2], "p50": 1.0, "p95": 1.0, "rate": 20000 / int(sys.argv[6]), "rss": 1, "level": "FULL"}}]))
 """
-"""Manages 200 workflows at once, and none when it is tuned."""
+"""Manages 200 workflows at once, 500 the first time only, and none when it is tuned."""
 
 
 def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -41,7 +45,7 @@ def test_a_peer_that_fails_is_tried_with_fewer_and_told_of(tmp_path) -> None:
         "--scale",
         "0.01",
         "--repeats",
-        "1",
+        "2",
         "--folder",
         str(tmp_path),
         "--results",
@@ -54,6 +58,8 @@ def test_a_peer_that_fails_is_tried_with_fewer_and_told_of(tmp_path) -> None:
     sides = cases["W2"]["sides"]
     assert sides["resurgam"]["values"][0] > 0
     assert (sides["dbos"]["at_once"], list(sides["dbos"]["refused"])) == (200, ["1000", "500"])
+    # What it managed once with 500 is not mixed with what it gave at 200.
+    assert sides["dbos"]["values"] == [100.0, 100.0]
     assert sides["dbos, tuned"]["failed"] == "failed: QueuePool limit reached"
     assert "100 steps/s ¹" in done.stdout
     assert "With at most 200 in flight; 500 and 1,000 at once ended with `QueuePool limit reached`." in done.stdout
