@@ -256,6 +256,140 @@ class CopiesWithoutTheHeld(MemoryStore):
         return [msgspec.structs.replace(copy, activities=copy.activities[1:]) for copy in found]
 
 
+@breaks("test_what_is_forgotten_is_not_read_again")
+class ReadsTheForgotten(MemoryStore):
+    async def read(self, execution_id, after=0):
+        return [entry for entry in await self.history(execution_id, forgotten=True) if entry.seq > after]
+
+
+@breaks("test_tools_see_all_that_is_kept_in_order")
+class ForgetsForGood(MemoryStore):
+    def _commit(self, part):
+        answer = super()._commit(part)
+        self._rows[part.execution_id].forgotten.clear()
+        return answer
+
+
+@breaks("test_a_refused_commit_forgets_nothing")
+class ForgetsBeforeTheFence(MemoryStore):
+    def _commit(self, part):
+        self._rows[part.execution_id].forget(part.outcome.forgotten)
+        return super()._commit(part)
+
+
+@breaks("test_a_refused_commit_forgets_nothing")
+class DropsBeforeTheFence(MemoryStore):
+    def _commit(self, part):
+        self._rows[part.execution_id].drop(part.outcome.dropped)
+        return super()._commit(part)
+
+
+@breaks("test_a_commit_drops_what_it_forgets_itself")
+class DropsBeforeItForgets(MemoryStore):
+    def _commit(self, part):
+        row = self._rows[part.execution_id]
+        answer = super()._commit(changed(part, dropped=()))
+        for mark in part.outcome.forgotten:
+            if mark.seq in row.forgotten:
+                row.log[mark.seq] = row.forgotten.pop(mark.seq)[1]
+        row.drop(part.outcome.dropped)
+        row.forget(part.outcome.forgotten)
+        return answer
+
+
+@breaks("test_a_commit_forgets_what_it_appends_itself")
+class ForgetsOnlyTheOld(MemoryStore):
+    def _commit(self, part):
+        old = tuple(mark for mark in part.outcome.forgotten if mark.seq <= part.base_seq)
+        return super()._commit(changed(part, forgotten=old))
+
+
+@breaks("test_forgetting_again_moves_to_the_new_place")
+class KeepsTheFirstPlace(MemoryStore):
+    def _commit(self, part):
+        known = self._rows[part.execution_id].forgotten
+        new = tuple(mark for mark in part.outcome.forgotten if mark.seq not in known)
+        return super()._commit(changed(part, forgotten=new))
+
+
+class DropsOtherwise(MemoryStore):
+    """Drops what a rule of its own names."""
+
+    def _commit(self, part):
+        answer = super()._commit(changed(part, dropped=()))
+        row = self._rows[part.execution_id]
+        for span in part.outcome.dropped:
+            for seq, (place, _) in list(row.forgotten.items()):
+                if self._drops(span, place):
+                    del row.forgotten[seq]
+        return answer
+
+
+@breaks("test_a_span_drops_exactly_the_places_within_it", "test_a_place_is_dropped_with_all_below_it")
+class DropsTheEndToo(DropsOtherwise):
+    def _drops(self, span, place):
+        return span.start <= place <= span.end
+
+
+@breaks("test_a_span_drops_exactly_the_places_within_it")
+class DropsByText(DropsOtherwise):
+    def _drops(self, span, place):
+        return str(span.start) <= str(place) < str(span.end)
+
+
+@breaks("test_a_span_drops_exactly_the_places_within_it", "test_a_place_is_dropped_with_all_below_it")
+class DropsNothingBelow(DropsOtherwise):
+    def _drops(self, span, place):
+        return span.start <= place < span.end and len(place.coordinates) <= len(span.start.coordinates)
+
+
+@breaks("test_what_is_active_is_never_dropped")
+class DropsTheActive(MemoryStore):
+    def _commit(self, part):
+        answer = super()._commit(part)
+        row = self._rows[part.execution_id]
+        for entry in list(row.log.values()):
+            if any(entry.location and span.start <= entry.location < span.end for span in part.outcome.dropped):
+                del row.log[entry.seq]
+        return answer
+
+
+@breaks("test_only_the_log_that_is_named_forgets")
+class DropsOfEverybody(MemoryStore):
+    def _commit(self, part):
+        answer = super()._commit(part)
+        for row in self._rows.values():
+            row.drop(part.outcome.dropped)
+        return answer
+
+
+@breaks("test_a_log_whose_end_is_forgotten_can_be_terminated")
+class TerminatesByTheActive(MemoryStore):
+    def _terminate(self, row, event):
+        forgotten, row.forgotten = row.forgotten, {}
+        super()._terminate(row, event)
+        row.forgotten = forgotten
+
+
+@breaks("test_the_forgotten_moves_to_another_store_and_stays_so")
+class AdoptsTheForgottenAsActive(MemoryStore):
+    def _take_in(self, copy):
+        super()._take_in(msgspec.structs.replace(copy, forgotten=()))
+
+
+@breaks("test_the_forgotten_moves_to_another_store_and_stays_so")
+class CopiesWithoutTheForgotten(MemoryStore):
+    async def copies(self, entity_id, run_id=None):
+        active = [await self.read(copy.instance.execution_id) for copy in await super().copies(entity_id, run_id)]
+        found = zip(await super().copies(entity_id, run_id), active, strict=True)
+        return [msgspec.structs.replace(copy, log=tuple(log), forgotten=()) for copy, log in found]
+
+
+def changed(part, **fields):
+    """Return a commit whose outcome says something else."""
+    return msgspec.structs.replace(part, outcome=msgspec.structs.replace(part.outcome, **fields))
+
+
 def cases_of(contract):
     """Return the cases of a contract by name."""
     return {name: case for name, case in inspect.getmembers(contract, inspect.isfunction) if name.startswith("test_")}

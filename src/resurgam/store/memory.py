@@ -53,7 +53,7 @@ class MemoryStore(MemoryRows):
         if known and (part.attach or not known[-1].status.terminal):
             return r.Exists(instance=known[-1])
         instance = r.Instance.of(started)
-        self._rows[instance.execution_id] = Row(instance, [started])
+        self._rows[instance.execution_id] = Row(instance, {started.seq: started})
         self._current[started.entity_id].append(instance.execution_id)
         self._ready[instance.execution_id] = None
         claim = self._claim_at_once(self._rows[instance.execution_id], part.offer)
@@ -79,8 +79,8 @@ class MemoryStore(MemoryRows):
 
     def _terminate(self, row: Row, event: events.WorkflowTerminated) -> None:
         """End an instance whatever its code does; a new epoch fences whoever holds it."""
-        at = max(self._clock.now(), row.log[-1].at)
-        row.log.append(msgspec.structs.replace(event, seq=row.instance.last_seq + 1, at=at))
+        at = max([self._clock.now(), *(entry.at for entry in row.kept()[-1:])])
+        row.append([msgspec.structs.replace(event, seq=row.instance.last_seq + 1, at=at)])
         row.epoch += 1
         row.instance = msgspec.structs.replace(
             row.instance,
@@ -135,7 +135,8 @@ class MemoryStore(MemoryRows):
 
     def _take_in(self, copy: r.Copy) -> None:
         execution_id = copy.instance.execution_id
-        row = self._rows[execution_id] = Row(copy.instance, list(copy.log), ready=False)
+        row = self._rows[execution_id] = Row(copy.instance, {entry.seq: entry for entry in copy.log}, ready=False)
+        row.forget(copy.forgotten)
         if copy.instance.status is Status.DIVERGED and copy.instance.dead is None:
             self._parked[execution_id] = None
         for event in copy.inbox:
@@ -197,7 +198,9 @@ class MemoryStore(MemoryRows):
         if row.instance.last_seq != part.base_seq:
             return r.Refused(reason=f"the log is at {row.instance.last_seq}, not at {part.base_seq}")
         outcome = part.outcome
-        row.log += outcome.events
+        row.append(outcome.events)
+        row.forget(outcome.forgotten)
+        row.drop(outcome.dropped)
         for entry_id in outcome.consumed:
             row.inbox.pop(entry_id, None)
         tasks = self._dispatch(row, part)
@@ -340,7 +343,7 @@ class MemoryStore(MemoryRows):
     async def read(self, execution_id: str, after: int = 0) -> Sequence[events.Event]:
         """Return the log beyond *after*."""
         row = self._rows.get(execution_id)
-        return [] if row is None else row.log[after:]
+        return [] if row is None else [entry for seq, entry in row.log.items() if seq > after]
 
     async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
         """Return True once what is watched for is there."""
@@ -388,10 +391,11 @@ class MemoryStore(MemoryRows):
         self._bring_up()
         return self._reading.list(query)
 
-    async def history(self, execution_id: str, last: int | None = None) -> Sequence[events.Event]:
+    async def history(
+        self, execution_id: str, last: int | None = None, *, forgotten: bool = False
+    ) -> Sequence[events.Event]:
         """Return the log of an execution, or its last entries."""
-        log = list(await self.read(execution_id))
-        return log if last is None else log[-last:]
+        return self._reading.history(execution_id, last, forgotten=forgotten)
 
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, oldest first."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from resurgam.core import event as events
 from resurgam.store import records as r
 from resurgam.store.rows import Row
 
@@ -19,6 +20,14 @@ class MemoryReading:
         known = [self._rows[execution] for execution in self._executions.get(entity_id, [])]
         found = next((row for row in reversed(known) if run_id in (None, row.instance.run_id)), None)
         return None if found is None else found.seen()
+
+    def history(self, execution_id: str, last: int | None, *, forgotten: bool) -> Sequence[events.Event]:
+        """Return the active entries of an execution, or all that are kept; or the last of them."""
+        row = self._rows.get(execution_id)
+        if row is None:
+            return []
+        log = row.kept() if forgotten else list(row.log.values())
+        return log if last is None else log[-last:]
 
     def find(self, execution_id: str) -> r.Instance | None:
         """Return an execution."""

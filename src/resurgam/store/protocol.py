@@ -27,8 +27,13 @@ class Inspector(Protocol):
         """Return a page of instances, newest first."""
         ...
 
-    async def history(self, execution_id: str, last: int | None = None) -> Sequence[events.Event]:
-        """Return the log of an execution, or its *last* entries; empty if there is none."""
+    async def history(
+        self, execution_id: str, last: int | None = None, *, forgotten: bool = False
+    ) -> Sequence[events.Event]:
+        """Return the log of an execution, or its *last* entries; empty if there is none.
+
+        What is forgotten is left out unless *forgotten* asks for all that is kept; it then stands where it stood.
+        """
         ...
 
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
@@ -75,6 +80,10 @@ class Store(Inspector, Protocol):
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
         """Append events, take what was consumed out of the inbox, put activities on their queues.
 
+        Then forget: entries, old or just appended, are kept under the place that is named, a new one if they had one
+        already, but are not read again; a ``seq`` that is not there is passed over. Last of all what is forgotten under
+        a dropped place goes for good. ``last_seq`` does not change by any of it.
+
         Refused if the lease was lost. Ready again after release exactly if the wake counter has moved.
         """
         ...
@@ -96,7 +105,7 @@ class Store(Inspector, Protocol):
         ...
 
     async def read(self, execution_id: str, after: int = 0) -> Sequence[events.Event]:
-        """Return the log of an execution beyond ``seq`` *after*."""
+        """Return the log of an execution beyond ``seq`` *after*, without what is forgotten: ``seq`` may have gaps."""
         ...
 
     async def wait(self, watch: r.Watch, until: int | None = None) -> bool:

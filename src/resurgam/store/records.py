@@ -5,7 +5,7 @@ from typing import TypeAlias
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.outcome import ActivityRequest, Entry, Outcome
+from resurgam.core.outcome import ActivityRequest, Entry, Forgotten, Outcome
 from resurgam.core.state import Status
 
 
@@ -251,10 +251,14 @@ class Pending(Record, frozen=True, omit_defaults=True):
 
 
 class Copy(Record, frozen=True):
-    """Everything a store keeps of an execution, but for the leases: what moves to another store."""
+    """Everything a store keeps of an execution, but for the leases: what moves to another store.
+
+    *log* has the forgotten entries too, where they stand; *forgotten* says in the same order which those are.
+    """
 
     instance: Instance
     log: tuple[events.Event, ...]
+    forgotten: tuple[Forgotten, ...] = ()
     inbox: tuple[events.Event, ...] = ()
     activities: tuple[Pending, ...] = ()
 

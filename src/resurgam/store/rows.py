@@ -1,11 +1,13 @@
 """What the memory store keeps of an instance and of an activity."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.outcome import ActivityRequest, Entry, Outcome
+from resurgam.core.location import Location
+from resurgam.core.outcome import ActivityRequest, Entry, Forgotten, Outcome, Span
 from resurgam.store import records as r
 
 
@@ -25,10 +27,11 @@ class ActivityRow:
 
 @dataclass(slots=True)
 class Row:
-    """An instance with all that belongs to it."""
+    """An instance with all that belongs to it. Entries are found by ``seq``: *log* has the active ones in order."""
 
     instance: r.Instance
-    log: list[events.Event]
+    log: dict[int, events.Event]
+    forgotten: dict[int, tuple[Location, events.Event]] = field(default_factory=dict)
     inbox: dict[int, tuple[int, Entry]] = field(default_factory=dict)
     activities: dict[int, ActivityRow] = field(default_factory=dict)
     ready: bool = True
@@ -45,11 +48,35 @@ class Row:
         troubles = tuple(activity.dead for activity in self.activities.values() if activity.dead is not None)
         return msgspec.structs.replace(self.instance, troubles=troubles) if troubles else self.instance
 
+    def append(self, entries: Iterable[events.Event]) -> None:
+        """Put entries at the end of the log."""
+        self.log.update((entry.seq, entry) for entry in entries)
+
+    def forget(self, marks: Iterable[Forgotten]) -> None:
+        """Keep entries under a place, where only tools look; those that are there already move."""
+        for mark in marks:
+            _, known = self.forgotten.get(mark.seq, (None, None))
+            entry = self.log.pop(mark.seq, known)
+            if entry is not None:
+                self.forgotten[mark.seq] = (mark.place, entry)
+
+    def drop(self, spans: Iterable[Span]) -> None:
+        """Give up what is forgotten under these places."""
+        for span in spans:
+            for seq in [seq for seq, (place, _) in self.forgotten.items() if span.start <= place < span.end]:
+                del self.forgotten[seq]
+
+    def kept(self) -> list[events.Event]:
+        """Return all entries that are still there, forgotten or not, in order."""
+        forgotten = (entry for _, entry in self.forgotten.values())
+        return sorted((*self.log.values(), *forgotten), key=lambda entry: entry.seq)
+
     def copy(self) -> r.Copy:
         """Return everything but the leases."""
         return r.Copy(
             instance=self.instance,
-            log=tuple(self.log),
+            log=tuple(self.kept()),
+            forgotten=tuple(Forgotten(seq, place) for seq, (place, _) in sorted(self.forgotten.items())),
             inbox=tuple(entry.event for _, entry in self.inbox.values()),
             activities=tuple(
                 r.Pending(**{name: getattr(activity, name) for name in r.Pending.__struct_fields__})

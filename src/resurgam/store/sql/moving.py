@@ -8,7 +8,8 @@ from resurgam.core.event import decode_event, encode_event
 from resurgam.core.outcome import ActivityRequest
 from resurgam.store import records as r
 from resurgam.store.arriving import sort_out
-from resurgam.store.sql.reading import Reading
+from resurgam.store.sql.forgetting import forget, forgotten_of
+from resurgam.store.sql.reading import log_of
 from resurgam.store.sql.session import Row, Session
 from resurgam.store.sql.transactions import instance_of
 
@@ -29,11 +30,13 @@ class Moving:
 
     def _copy(self, instance: r.Instance) -> r.Copy:
         execution_id = instance.execution_id
+        log = self._session.all("last_events", execution_id=execution_id, last=-1, forgotten=True)
         inbox = self._session.all("inbox_since", execution_id=execution_id, wake=-1)
         activities = self._session.all("activities_of", execution_id=execution_id)
         return r.Copy(
             instance=instance,
-            log=tuple(Reading(self._session, now=0).events(execution_id, 0)),
+            log=tuple(log_of(log, execution_id)),
+            forgotten=forgotten_of(log),
             inbox=tuple(decode_event(row["body"]) for row in inbox),
             activities=tuple(_pending(row) for row in activities),
         )
@@ -70,6 +73,7 @@ class Moving:
         self._session.do("adopt_instance", **fields)
         log = [{"execution_id": execution_id, "seq": e.seq, "body": encode_event(e).decode()} for e in copy.log]
         self._session.many("append_event", log)
+        forget(self._session, execution_id, copy.forgotten)
         inbox = [
             {"execution_id": execution_id, "wake": wake, "body": encode_event(event).decode()}
             for wake, event in enumerate(copy.inbox, 1)

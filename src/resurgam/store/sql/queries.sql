@@ -23,12 +23,20 @@ VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :na
 -- append_event: One more entry of a log.
 INSERT INTO events (execution_id, seq, body) VALUES (:execution_id, :seq, :body);
 
--- events_after: The log of an execution beyond a point.
-SELECT body FROM events WHERE execution_id = :execution_id AND seq > :after ORDER BY seq;
+-- forget_event: An entry is kept under a place and not read again; one that is forgotten already moves.
+UPDATE events SET forgotten = :place WHERE execution_id = :execution_id AND seq = :seq;
 
--- last_events: The end of a log.
-SELECT seq, body FROM (
-    SELECT seq, body FROM events WHERE execution_id = :execution_id ORDER BY seq DESC LIMIT :last)
+-- drop_events: What is forgotten under these places is gone for good.
+DELETE FROM events WHERE execution_id = :execution_id AND forgotten >= :start AND forgotten < :end;
+
+-- events_after: The log of an execution beyond a point.
+SELECT seq, body FROM events
+WHERE execution_id = :execution_id AND seq > :after AND forgotten IS NULL ORDER BY seq;
+
+-- last_events: The end of a log, without what is forgotten or with it; a negative number of entries means all.
+SELECT * FROM (
+    SELECT seq, forgotten, body FROM events
+    WHERE execution_id = :execution_id AND (:forgotten OR forgotten IS NULL) ORDER BY seq DESC LIMIT :last)
 ORDER BY seq;
 
 -- raise_wake: Count that something enters an inbox; an instance that nobody holds becomes ready.

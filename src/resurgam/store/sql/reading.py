@@ -39,10 +39,6 @@ class Reading:
         page = tuple(self._seen(row) for row in rows[: query.limit])
         return r.Page(instances=page, cursor=page[-1].cursor if len(rows) > len(page) > 0 else None)
 
-    def events(self, execution_id: str, after: int) -> Sequence[events.Event]:
-        """Return the log of an execution beyond a point."""
-        return log_of(self._session.all("events_after", execution_id=execution_id, after=after), execution_id, after)
-
     def stats(self) -> r.Stats:
         """Return the counts."""
         statuses = {row["status"]: row["number"] for row in self._session.all("count_statuses")}
@@ -89,13 +85,13 @@ class Reading:
         return instance_of(row, tuple(trouble["dead"] for trouble in dead))
 
 
-def log_of(rows: Sequence[Row], execution_id: str, after: int) -> Sequence[events.Event]:
+def log_of(rows: Sequence[Row], execution_id: str) -> Sequence[events.Event]:
     """Return the entries that rows hold."""
     found: list[events.Event] = []
     try:
         found.extend(decode_event(row["body"]) for row in rows)
     except ValueError as error:
-        seq = after + len(found) + 1
+        seq = rows[len(found)]["seq"]
         raise CorruptHistory(f"entry {seq} of execution {execution_id} cannot be read: {error}") from error
     return found
 

@@ -111,7 +111,7 @@ class SqliteStore:
         """Return the log beyond *after*."""
         self._check_open()
         rows = self._database.glance("events_after", execution_id=execution_id, after=after)
-        return log_of(rows, execution_id, after)
+        return log_of(rows, execution_id)
 
     async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
         """Return True once what is watched for is there."""
@@ -159,13 +159,16 @@ class SqliteStore:
         """Return a page of instances, newest first."""
         return self._look(lambda reading: reading.list(query))
 
-    async def history(self, execution_id: str, last: int | None = None) -> Sequence[events.Event]:
+    async def history(
+        self, execution_id: str, last: int | None = None, *, forgotten: bool = False
+    ) -> Sequence[events.Event]:
         """Return the log of an execution, or its last entries."""
-        if last is None:
+        if last is None and not forgotten:
             return await self.read(execution_id)
         self._check_open()
-        rows = self._database.glance("last_events", execution_id=execution_id, last=last)
-        return log_of(rows, execution_id, rows[0]["seq"] - 1 if rows else 0)
+        end = -1 if last is None else last
+        rows = self._database.glance("last_events", execution_id=execution_id, last=end, forgotten=forgotten)
+        return log_of(rows, execution_id)
 
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, oldest first."""

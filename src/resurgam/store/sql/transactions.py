@@ -15,6 +15,7 @@ from resurgam.core.outcome import ActivityRequest, Entry, Outcome, Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.protocol import REDELIVERIES
+from resurgam.store.sql.forgetting import drop, forget
 from resurgam.store.sql.session import Row, Session, claimable_activities, claimable_instances
 
 
@@ -104,8 +105,8 @@ class Transactions:
     def _terminate(self, row: Row, event: events.WorkflowTerminated) -> None:
         """End an instance whatever its code does; a new epoch fences whoever holds it."""
         execution_id, seq = row["execution_id"], row["last_seq"] + 1
-        [last] = self._session.all("events_after", execution_id=execution_id, after=row["last_seq"] - 1)
-        at = max(self._now, msgspec.json.decode(last["body"], type=_Moment).at)
+        kept = self._session.all("last_events", execution_id=execution_id, last=1, forgotten=True)
+        at = max([self._now, *(msgspec.json.decode(last["body"], type=_Moment).at for last in kept)])
         self._append(execution_id, (msgspec.structs.replace(event, seq=seq, at=at),))
         self._session.do(
             "terminate_instance", execution_id=execution_id, status=Status.TERMINATED.value, seq=seq, now=self._now
@@ -230,6 +231,9 @@ class Transactions:
     def _apply(self, execution_id: str, outcome: Outcome, handed_out: Sequence[ActivityRequest]) -> int:
         """Write what an outcome brings; return how often that raised the wake counter."""
         self._append(execution_id, outcome.events)
+        if outcome.forgotten or outcome.dropped:
+            forget(self._session, execution_id, outcome.forgotten)
+            drop(self._session, execution_id, outcome.dropped)
         # What the worker that held the instance answered itself; answers from the inbox have no row any more.
         answered = [{"execution_id": execution_id, "ref": e.ref} for e in outcome.events if type(e) in _FINAL]
         if answered:

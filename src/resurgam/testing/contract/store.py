@@ -4,6 +4,7 @@ from resurgam.testing.contract.activities import ActivityCases
 from resurgam.testing.contract.basics import BasicCases
 from resurgam.testing.contract.ending import EndingCases
 from resurgam.testing.contract.fencing import FencingCases
+from resurgam.testing.contract.forgetting import ForgettingCases
 from resurgam.testing.contract.handing import HandingCases
 from resurgam.testing.contract.identity import IdentityCases
 from resurgam.testing.contract.listing import ListingCases
@@ -18,6 +19,7 @@ class StoreContract(
     BasicCases,
     EndingCases,
     FencingCases,
+    ForgettingCases,
     HandingCases,
     WakeUpCases,
     ActivityCases,

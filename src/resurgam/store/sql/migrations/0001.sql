@@ -49,9 +49,12 @@ CREATE TABLE tried (                            -- which starts of workers have 
 CREATE TABLE events (
     execution_id TEXT NOT NULL,
     seq          INTEGER NOT NULL,
+    forgotten    BLOB,                          -- the place it is kept under, as bytes that sort as places do; NULL: active
     body         TEXT NOT NULL,                 -- the event as one JSON object
     PRIMARY KEY (execution_id, seq)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX events_forgotten ON events (execution_id, forgotten) WHERE forgotten IS NOT NULL;
 
 CREATE TABLE inbox (
     id           INTEGER PRIMARY KEY AUTOINCREMENT,
