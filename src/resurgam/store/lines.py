@@ -1,17 +1,19 @@
 """Executions as lines of JSON, the form in which they leave one store and enter another.
 
 An execution is a head line, every event of its log as it is on disk, then its inbox in order, then the activities that
-are not answered::
+are not answered. An entry that is forgotten stands where it stood, with the place that it is kept under::
 
-    {"type":"instance","format":1,"events":3,"inbox":1,"activities":1,"instance":{"entity_id":"o-1", ...}}
+    {"type":"instance","format":1,"events":4,"inbox":1,"activities":1,"instance":{"entity_id":"o-1", ...}}
     {"type":"workflow_started","seq":1, ...}
     {"type":"activity_scheduled","seq":2, ...}
-    {"type":"timer_started","seq":3, ...}
+    {"type":"forgotten","place":"{2, 5}","event":{"type":"timer_started","seq":3, ...}}
+    {"type":"timer_started","seq":4, ...}
     {"type":"inbox","event":{"type":"signal_received", ...}}
     {"type":"activity","pending":{"request":{"ref":2, ...},"visible_at":1700000000000}}
 
 The head says how many lines of each kind follow, so that a file that was cut off is found out. No event has one of the
-three types. Whatever is wrong is a `SerializationError` that names the line.
+four types. Entries that are kept no longer leave gaps in the log; whether what is there can be replayed without them,
+its `InstanceState` says. Whatever is wrong is a `SerializationError` that names the line.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,6 +24,8 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory, SerializationError
 from resurgam.core.event import decode_event
+from resurgam.core.location import Location
+from resurgam.core.outcome import Forgotten
 from resurgam.core.state import InstanceState
 from resurgam.store import records as r
 
@@ -31,6 +35,9 @@ FORMAT: Final = 1
 _AGAIN: Final = "export it again, and give every line as it is"
 _LARGEST: Final = 2**63 - 1
 """The largest number that every store can keep."""
+
+_WIDEST: Final = 60
+"""Characters of a wrong place that an error repeats."""
 
 _FIXED: Final = ("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "name")
 """What the head of an execution and its first event both say."""
@@ -46,6 +53,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ins
     inbox: int
     activities: int
     instance: r.Instance
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="forgotten", forbid_unknown_fields=True):
+    """An entry of the log that is forgotten."""
+
+    place: str
+    event: msgspec.Raw
 
 
 class InInbox(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="inbox", forbid_unknown_fields=True):
@@ -65,11 +79,14 @@ class _Kind(msgspec.Struct, frozen=True):
 
     type: str
     format: object = None
+    active: object = True
 
     @property
     def kind(self) -> str:
         """Its own type, or ``event`` for all that an event can be."""
-        return self.type if self.type in ("instance", "inbox", "activity") else "event"
+        if self.active is False:  # so `resurgam history --forgotten --json` marks an event that is forgotten
+            return "forgotten"
+        return self.type if self.type in ("instance", "forgotten", "inbox", "activity") else "event"
 
 
 def write(copies: Iterable[r.Copy]) -> list[str]:
@@ -81,12 +98,19 @@ def _written(copy: r.Copy) -> Iterator[str]:
     log, inbox, activities = copy.log, copy.inbox, copy.activities
     counts = {"events": len(log), "inbox": len(inbox), "activities": len(activities)}
     yield _encode(Head(format=FORMAT, **counts, instance=copy.instance))
-    yield from (event.to_json() for event in log)
+    places = {entry.seq: entry.place for entry in copy.forgotten}
+    yield from (_entry(event, places.get(event.seq)) for event in log)
     yield from (_encode(InInbox(event=msgspec.Raw(event.to_json().encode()))) for event in inbox)
     yield from (_encode(Wanted(pending=pending)) for pending in activities)
 
 
-def _encode(line: Head | InInbox | Wanted) -> str:
+def _entry(event: events.Event, place: Location | None) -> str:
+    if place is None:
+        return event.to_json()
+    return _encode(Past(place=str(place), event=msgspec.Raw(event.to_json().encode())))
+
+
+def _encode(line: Head | Past | InInbox | Wanted) -> str:
     return msgspec.json.encode(line).decode()
 
 
@@ -103,7 +127,7 @@ def read(lines: str | Iterable[str]) -> tuple[r.Copy, ...]:
 
 
 def newest_history(lines: Iterable[str | events.Event]) -> list[events.Event]:
-    """Return the log of the last execution among lines; those of one without a head are all of it."""
+    """Return the log of the last execution among lines, without what is forgotten; without a head they are all of it."""
     found: list[events.Event] = []
     for line in lines:
         if isinstance(line, events.Event):
@@ -118,7 +142,7 @@ def newest_history(lines: Iterable[str | events.Event]) -> list[events.Event]:
 
 
 def _kind_of(line: str) -> str:
-    """Return ``instance``, ``inbox`` or ``activity``; whatever else it may be is an event."""
+    """Return ``instance``, ``forgotten``, ``inbox`` or ``activity``; whatever else it may be is an event."""
     try:
         return msgspec.json.decode(line, type=_Kind).kind
     except msgspec.MsgspecError:
@@ -145,10 +169,9 @@ class _Reader:
     def execution(self) -> r.Copy:
         """Read an execution from its head to its last activity."""
         head = self._head()
-        state = InstanceState()
         of = f"of execution {head.instance.execution_id}"
-        log = [self._event(state, f"entry {n} of {head.events} {of}") for n in range(1, head.events + 1)]
-        self._compare(head, state)
+        log, forgotten, state = self._log(head, of)
+        self._compare(head, state, log[-1].seq)
         inbox = [self._inbox(f"inbox line {n} of {head.inbox} {of}") for n in range(1, head.inbox + 1)]
         wanted: dict[int, r.Pending] = {}
         for n in range(1, head.activities + 1):
@@ -156,11 +179,16 @@ class _Reader:
             if pending.request.ref in wanted:
                 self.refuse(f"entry {pending.request.ref} has an activity already; {_AGAIN}")
             wanted[pending.request.ref] = pending
-        instance = msgspec.structs.replace(head.instance, troubles=())
-        return r.Copy(instance=instance, log=tuple(log), inbox=tuple(inbox), activities=tuple(wanted.values()))
+        return r.Copy(
+            instance=msgspec.structs.replace(head.instance, troubles=()),
+            log=tuple(log),
+            forgotten=tuple(forgotten),
+            inbox=tuple(inbox),
+            activities=tuple(wanted.values()),
+        )
 
     def _head(self) -> Head:
-        line, kind = self._take("instance", "the head of an execution (type 'instance')")
+        line, kind = self._take(("instance",), "the head of an execution (type 'instance')")
         if kind.format != FORMAT:
             self.refuse(
                 f"the line has format {kind.format!r}, this Resurgam reads {FORMAT}; export and import with one version"
@@ -171,51 +199,79 @@ class _Reader:
             self.refuse(f"the line counts less than nothing, or no event; {_AGAIN}")
         return head
 
-    def _event(self, state: InstanceState, what: str) -> events.Event:
-        line, _ = self._take("event", what)
-        event = self._decode_event(line)
+    def _log(self, head: Head, of: str) -> tuple[list[events.Event], list[Forgotten], InstanceState]:
+        """Return the entries, which of them are forgotten, and what those amount to that are not."""
+        log: list[events.Event] = []
+        forgotten: list[Forgotten] = []
+        state = InstanceState()
+        for n in range(1, head.events + 1):
+            event, place = self._event(f"entry {n} of {head.events} {of}")
+            before = log[-1].seq if log else 0
+            if event.seq <= before:
+                self.refuse(f"entry {event.seq} follows entry {before}; {_AGAIN}")
+            log.append(event)
+            if place is None:
+                self._apply(state, event)
+            else:
+                forgotten.append(Forgotten(event.seq, place))
+        return log, forgotten, state
+
+    def _event(self, what: str) -> tuple[events.Event, Location | None]:
+        """Return an entry of the log, and the place that it is kept under if it is forgotten."""
+        line, found = self._take(("event", "forgotten"), what)
+        if found.kind == "event":
+            return self._decode_event(line), None
+        past = self._decode(line, Past)
+        try:
+            place = Location.parse(past.place)
+            place.key()  # which an ordinate may be too large for
+        except ValueError:
+            self.refuse(f"{past.place[:_WIDEST]!r} is no place that an entry can be kept under; {_AGAIN}")
+        return self._decode_event(bytes(past.event)), place
+
+    def _apply(self, state: InstanceState, event: events.Event) -> None:
         try:
             state.apply(event)
         except CorruptHistory as error:
             self.refuse(f"{error}; {_AGAIN}")
-        return event
 
-    def _compare(self, head: Head, state: InstanceState) -> None:
+    def _compare(self, head: Head, state: InstanceState, last_seq: int) -> None:
         """Refuse a head that is not that of this log."""
         instance, started = head.instance, state.started
-        wrong = [name for name in _FIXED if getattr(instance, name) != getattr(started, name)]
+        # Of a log that is forgotten from its first entry on nothing is known.
+        wrong = [name for name in _FIXED if getattr(instance, name) != getattr(started, name, None)]
         # A run may be parked without an entry, and be taken up again without one; its end always has one.
         ends = [status for status in (instance.status, state.status) if status is not None and status.terminal]
         if len(ends) == 1 or len(set(ends)) > 1 or instance.deactivated != state.deactivated:
             wrong.append("status")
-        if instance.last_seq != state.last_seq:
+        if instance.last_seq != last_seq:
             wrong.append("last_seq")
         if wrong:
             self.refuse(f"the log ends here, and its head says otherwise about {', '.join(wrong)}; {_AGAIN}")
 
     def _inbox(self, what: str) -> events.Event:
-        line, _ = self._take("inbox", what)
+        line, _ = self._take(("inbox",), what)
         event = self._decode_event(bytes(self._decode(line, InInbox).event))
         if not isinstance(event, events.Answer | events.SignalReceived | events.CancelRequested):
             self.refuse(f"{event.type} is nothing that can wait in an inbox; {_AGAIN}")
         return event
 
     def _activity(self, state: InstanceState, what: str) -> r.Pending:
-        line, _ = self._take("activity", what)
+        line, _ = self._take(("activity",), what)
         pending = self._decode(line, Wanted).pending
         self._check_numbers(pending)
         if not isinstance(state.open.get(pending.request.ref), events.ActivityScheduled):
             self.refuse(f"entry {pending.request.ref} is no activity that waits for an answer; {_AGAIN}")
         return pending
 
-    def _take(self, kind: str, what: str) -> tuple[str, _Kind]:
-        """Return the next line, which must be of this kind."""
+    def _take(self, kinds: tuple[str, ...], what: str) -> tuple[str, _Kind]:
+        """Return the next line, which must be of one of these kinds."""
         if not self.more:
             self.refuse(f"the lines end here, but {what} is to follow; {_AGAIN}")
         line = self._lines[self._at][1]
         self._at += 1
         found = self._decode(line, _Kind)
-        if found.kind != kind:
+        if found.kind not in kinds:
             self.refuse(f"expected {what}, found type {found.type!r}; {_AGAIN}")
         return line, found
 

@@ -1,15 +1,18 @@
-"""What is forgotten in a SQLite file."""
+"""What is forgotten in a SQLite file, and in the lines of an export."""
 
+import json
 import sqlite3
 from contextlib import asynccontextmanager, closing
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten, Outcome, Span
-from resurgam.errors import CorruptHistory
+from resurgam.errors import CorruptHistory, SerializationError
+from resurgam.store import lines
 from resurgam.store import records as r
 from resurgam.store.sql.queries import queries
 from resurgam.store.sql.sqlite import Session
@@ -75,6 +78,9 @@ def seqs(log):
     return [entry.seq for entry in log]
 
 
+# The file.
+
+
 async def test_what_is_forgotten_is_so_when_the_file_is_opened_again(tmp_path):
     async with opened(tmp_path / "shop.db") as store:
         claim = await grow(store, 6)
@@ -138,3 +144,83 @@ async def test_forgetting_much_takes_as_many_statements_as_forgetting_little(tmp
             counts.append(len(used))
         assert seqs(await store.read(LOG)) == [1, *range(150, 201)]
     assert counts[1] == counts[2] == counts[0] + 2
+
+
+# The lines.
+
+
+def exported(*forgotten):
+    """Return the lines of an execution with five entries."""
+    started = events.WorkflowStarted(
+        seq=1, name="sell", entity_id="o", execution_id=LOG, run_id="r", tree_id="r", queue="q", python="3.11"
+    )
+    instance = replace(r.Instance.of(started), last_seq=5)
+    log = (started, *(entry(seq) for seq in range(2, 6)))
+    return lines.write([r.Copy(instance=instance, log=log, forgotten=forgotten)])
+
+
+def test_a_forgotten_entry_is_a_line_where_it_stood_with_its_place():
+    written = exported(*marks(4, 5))
+    assert [json.loads(line)["type"] for line in written] == [
+        "instance",
+        "workflow_started",
+        "timer_started",
+        "timer_started",
+        "forgotten",
+        "forgotten",
+    ]
+    assert json.loads(written[0])["events"] == 5
+    assert json.loads(written[4]) == {
+        "type": "forgotten",
+        "place": "{2, 5}",
+        "event": json.loads(entry(4).to_json()),
+    }
+    [copy] = lines.read(written)
+    assert (seqs(copy.log), copy.forgotten) == ([1, 2, 3, 4, 5], marks(4, 5))
+    assert seqs(lines.newest_history(written)) == [1, 2, 3]
+
+
+def test_an_export_in_which_nothing_is_forgotten_is_as_it_always_was():
+    written = exported()
+    assert set(json.loads(written[0])) == {"type", "format", "events", "inbox", "activities", "instance"}
+    assert written[1:] == [event.to_json() for event in lines.read(written)[0].log]
+    assert lines.read(written)[0].forgotten == ()
+
+
+def test_a_replay_passes_over_what_a_printed_history_marks_as_forgotten():
+    printed = [json.dumps(json.loads(entry(seq).to_json()) | {"active": seq != 3}) for seq in range(2, 5)]
+    assert seqs(lines.newest_history(printed)) == [2, 4]
+
+
+def without(line, name):
+    fields = json.loads(line)
+    del fields[name]
+    return json.dumps(fields)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda line: line.replace("{2, 5}", "nowhere"), "'nowhere' is no place"),
+        (lambda line: line.replace("{2, 5}", "{2, " + "9" * 1000 + "}"), "is no place that an entry can be kept under"),
+        (lambda line: without(line, "place"), "not a line of an export: Object missing required field `place`"),
+        (lambda line: without(line, "event"), "not a line of an export: Object missing required field `event`"),
+        (lambda line: line.replace('"timer_started"', '"nonsense"'), "not an event of this version"),
+        (lambda line: line.replace('"seq":5', '"seq":4'), "entry 4 follows entry 4"),
+        (lambda line: line.replace('"seq":5', '"seq":-1'), "entry -1 follows entry 4"),
+        (lambda line: line.replace('"seq":5', '"seq":6'), "its head says otherwise about last_seq"),
+        (lambda _: entry(5).to_json()[:-1] + ',"active":false}', "not a line of an export"),
+    ],
+)
+def test_a_bad_line_is_refused_by_its_number(spoil, reason):
+    written = exported(*marks(4, 5))
+    written[5] = spoil(written[5])
+    with pytest.raises(SerializationError) as caught:
+        lines.read(written)
+    assert caught.value.path == "line 6"
+    assert reason in caught.value.reason
+
+
+def test_a_log_that_is_forgotten_from_its_first_entry_on_is_refused():
+    with pytest.raises(SerializationError, match="says otherwise about entity_id, execution_id"):
+        lines.read(exported(*marks(1, 2, 3, 4, 5)))

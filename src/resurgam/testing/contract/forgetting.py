@@ -10,6 +10,7 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten, Span
 from resurgam.core.state import Status
+from resurgam.store import lines
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores
 
@@ -205,6 +206,16 @@ class ForgettingCases(OpensStores):
             assert (await _active(b, log), await _kept(b, log)) == ([1, 5], [1, 2, 3, 4, 5])
             await b.committed(await b.claim_one(queues=["order"]), dropped=_spans(("{2, 5}", "{2, 6}")))
             assert await _kept(b, log) == [1, 2, 4, 5]
+
+    async def test_the_forgotten_is_in_an_export(self) -> None:
+        """Written as lines and read again it is the same; a replay of them sees the active entries only."""
+        async with self.bench() as b:
+            claim = await _grown(b, 5)
+            await b.committed(claim, forgotten=_marks({4: "{2, 5}", 5: "{2, 5, 3, 1}"}))
+            copies = tuple(await b.store.copies("order"))
+            written = lines.write(copies)
+            assert lines.read(written) == copies
+            assert lines.newest_history(written) == list(await b.store.read(claim.instance.execution_id))
 
 
 async def _grown(b: Bench, last: int, entity_id: str = "order") -> r.Claim:
