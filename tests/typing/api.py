@@ -129,6 +129,7 @@ async def running() -> None:
         await handle.signal("approve", True)
         history = await handle.history()
         assert_type(history, list[Event])
+        assert_type(await handle.history(forgotten=True), list[Event])
         assert_type(history[0].location, Location | None)
         assert_type((await handle.describe()).deactivated, bool)
         lines = await engine.export("o-1", handle.run_id)
@@ -158,6 +159,7 @@ def waiting() -> None:
         handle.signal(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         handle.result(within=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
         assert_type(handle.history(), list[Event])
+        assert_type(handle.history(forgotten=True), list[Event])
         assert_type(handle.describe().deactivated, bool)
         assert_type(handle.retry(), int)
         assert_type(engine.handle("o-1").result(), Any)

@@ -13,6 +13,7 @@ import msgspec
 from resurgam import Engine, Handle, Status
 from resurgam.cli import output
 from resurgam.core.codec import codec_for
+from resurgam.core.event import Event
 from resurgam.errors import AlreadyExists, SerializationError
 
 T = TypeVar("T")
@@ -231,10 +232,22 @@ def show(*, store: str, as_json: bool, id: str) -> None:
 
 @click.command(epilog=example("resurgam history o-1 --store sqlite:///shop.db"))
 @click.argument("id", callback=text)
+@click.option("--forgotten", is_flag=True, help="Also what its loops have forgotten, as far as it is kept.")
 @with_store
-def history(*, store: str, as_json: bool, id: str) -> None:
-    """Print everything that was recorded of the workflow ID."""
-    output.history(_ask(store, lambda engine: engine.handle(id).history()), as_json=as_json)
+def history(*, store: str, as_json: bool, id: str, forgotten: bool) -> None:
+    """Print what was recorded of the workflow ID."""
+    if forgotten:
+        kept, active = _ask(store, lambda engine: _kept(engine, id))
+        output.kept_history(kept, {entry.seq for entry in active}, as_json=as_json)
+    else:
+        output.history(_ask(store, lambda engine: engine.handle(id).history()), as_json=as_json)
+
+
+async def _kept(engine: Engine, id: str) -> tuple[list[Event], list[Event]]:
+    """Return all entries that are kept, and the active ones. In this order: what is forgotten meanwhile is marked so."""
+    newest = engine.handle(id)
+    kept = await newest.history(forgotten=True)
+    return kept, await engine.handle(id, newest.run_id).history()  # another run may have begun since
 
 
 @click.command(epilog=example("resurgam signal o-1 approve true --store sqlite:///shop.db"))

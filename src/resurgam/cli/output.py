@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -111,8 +111,22 @@ def history(events: Iterable[Event], *, as_json: bool) -> None:
         for event in events:
             click.echo(event.to_json())
         return
-    rows = [(str(e.seq), _time(e.at, "milliseconds"), e.type, _place(e), e.name or "", _value(e)) for e in events]
-    table(_HISTORY, rows)
+    table(_HISTORY, [_row(event) for event in events])
+
+
+def kept_history(events: Iterable[Event], active: Collection[int], *, as_json: bool) -> None:
+    """Print a history as `history` does, and whether each entry is one of the *active* ones or forgotten."""
+    if as_json:
+        for event in events:
+            fields = msgspec.json.decode(event.to_json(), type=dict[str, msgspec.Raw])
+            document(fields | {"active": event.seq in active})
+        return
+    table((*_HISTORY, "KEPT"), [(*_row(e), "active" if e.seq in active else "forgotten") for e in events])
+
+
+def _row(event: Event) -> tuple[str, ...]:
+    at = _time(event.at, "milliseconds")
+    return str(event.seq), at, event.type, _place(event), event.name or "", _value(event)
 
 
 def lines(found: Iterable[str]) -> None:

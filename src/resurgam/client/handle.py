@@ -141,9 +141,9 @@ class Handle(Generic[R]):
         written = state.variables.get(key)
         return default if written is None else _ANY.decode(written, f"state {key!r}")
 
-    async def history(self) -> list[events.Event]:
-        """Return everything that was recorded."""
-        return list(await self._store.history((await self._instance()).execution_id))
+    async def history(self, *, forgotten: bool = False) -> list[events.Event]:
+        """Return everything that was recorded; what is forgotten, as far as it is kept, only with *forgotten*."""
+        return list(await self._store.history((await self._instance()).execution_id, forgotten=forgotten))
 
     async def describe(self) -> Description:
         """Return where the workflow stands, and what it waits for."""
