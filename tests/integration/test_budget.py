@@ -3,12 +3,15 @@
 The budget is `tests/budget.json`; instructions and allocations are counted in `test_instructions.py`.
 """
 
+import json
+import subprocess
 import sys
-from typing import Self
 
 import pytest
 
+import calls
 from budget import within
+from calls import unfinished_history
 from resurgam import Engine
 from resurgam.bench import programs
 from resurgam.bench.figures import counting
@@ -24,24 +27,6 @@ async def engine(tmp_path):
         yield opened
 
 
-class Calls:
-    """Counts the functions that are called in this thread, Python's own and those written in C."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def __enter__(self) -> Self:
-        sys.setprofile(self._called)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.setprofile(None)
-
-    def _called(self, frame, event, argument) -> None:
-        if event in {"call", "c_call"}:
-            self.number += 1
-
-
 async def test_commits_and_statements_of_a_sequential_step(engine) -> None:
     counts = []
     for length in (200, 100):
@@ -52,36 +37,14 @@ async def test_commits_and_statements_of_a_sequential_step(engine) -> None:
     within("statements per sequential step", (counts[0].statements - counts[1].statements) / 100)
 
 
-@pytest.mark.parametrize(
-    ("what", "workflow"),
-    [("calls per sequential step", programs.chain), ("calls per step of a fan-out", programs.fan)],
-)
-async def test_calls_of_a_step(engine, what, workflow) -> None:
-    numbers = []
-    for length in (400, 200):
-        with Calls() as calls:
-            await engine.execute(workflow, length)
-        numbers.append(calls.number)
-    within(what, (numbers[0] - numbers[1]) / 200)
-
-
-async def unfinished_history(engine, length):
-    """Return the history of a chain up to its last activity."""
-    handle = await engine.start(programs.chain, length)
-    await handle.result()
-    return [entry for entry in await handle.history() if not entry.type.startswith(("workflow_c", "workflow_d"))]
-
-
-async def test_calls_of_a_replayed_event(engine) -> None:
-    numbers = []
-    for length in (400, 200):
-        history = await unfinished_history(engine, length)
-        with Calls() as calls:
-            execution = Execution(programs.chain, history)
-            execution.replay()
-        execution.close()
-        numbers.append(calls.number)
-    within("calls per replayed event", (numbers[0] - numbers[1]) / 400)
+def test_calls_of_a_step_and_of_a_replayed_event(tmp_path) -> None:
+    command = [sys.executable, calls.__file__, f"sqlite:///{tmp_path}/calls.db"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(done.stdout)
+    assert len(numbers) == 3
+    for what, number in numbers.items():
+        within(what, number)
 
 
 async def test_memory_that_a_step_of_a_live_workflow_takes(engine) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from resurgam.bench import recovery, workloads
+from resurgam.bench import endless, recovery, workloads
 from resurgam.bench.figures import Figures
 from resurgam.bench.scene import Scene
 
@@ -15,6 +15,7 @@ WORKLOADS: Final[Mapping[str, Callable[[Scene], Coroutine[None, None, list[Figur
     "W5": workloads.reaction,
     "W6": recovery.recovery,
     "W7": workloads.sleepers,
+    "W8": endless.endless,
 }
 
 
@@ -60,6 +61,14 @@ def _longest_recovery(figures: Figures) -> float | None:
     return figures.p50 if figures.more.get("length", 0) >= 10_000 else None
 
 
+def _slower(figures: Figures) -> float | None:
+    return figures.more.get("last_to_first")
+
+
+def _active(figures: Figures) -> float | None:
+    return figures.more.get("active_entries")
+
+
 def _cold_objects(figures: Figures) -> float | None:
     """Objects, not bytes: SQLite's own cache of pages fills up meanwhile, whatever the sleepers do."""
     return figures.more.get("objects_per_cold_sleeper")
@@ -75,6 +84,8 @@ EXPECTATIONS: Final = (
     Expectation("W6", "10,000 recovered within 0.5 s", _longest_recovery, "s", most=0.5),
     Expectation("W7", "all started within 2 s", lambda f: f.p50, "s", most=2.0),
     Expectation("W7", "no object for a sleeper that is not cached", _cold_objects, "objects", most=0.1),
+    Expectation("W8", "the last thousand iterations within 20 % of the first", _slower, "of the first", most=1.2),
+    Expectation("W8", "no entry of a past iteration is read again", _active, "entries", most=50),
 )
 
 

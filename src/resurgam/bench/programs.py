@@ -5,6 +5,7 @@ import itertools
 import time
 
 from resurgam.runtime.context import Context
+from resurgam.runtime.looping import Break, Continue
 from resurgam.runtime.registry import Registry
 
 registry = Registry()
@@ -95,3 +96,15 @@ async def carrying(ctx: Context, length: int, payload: str) -> int:
     for _ in range(length):
         await ctx.activity(echo, payload)
     return length
+
+
+@registry.workflow
+async def looping(ctx: Context, length: int, ends: int) -> int:
+    """A loop of one activity after another, with the moments of the first and the last few."""
+
+    async def once(ctx: Context, number: int) -> Continue[int] | Break[int]:
+        at_an_end = number < ends or number >= length - ends
+        await ctx.activity(stamped if at_an_end else step, number)
+        return Break(number) if number + 1 == length else Continue(number + 1)
+
+    return await ctx.loop(once, 0)

@@ -278,6 +278,9 @@ class Execution(Driver):
         """Keep the entries that were delivered, drop the commands of the tick that diverged, and say why."""
         log = self._recorder.log
         kept, lost = log.new[: self._mark], log.new[self._mark :]
+        if self._mark:
+            # Found live: the steps that were inserted since this was loaded may have been run.
+            verdict.ran = tuple(self._recorder.inserted)
         diagnosis = str(verdict)
         logger.error("workflow %r (%s) diverged: %s", self._workflow.name, self.started.entity_id, diagnosis)
 

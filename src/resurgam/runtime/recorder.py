@@ -107,6 +107,7 @@ class Recorder:
         self.position = 0
         self.replaying = False
         self.ignored: list[events.StepRemoved] = []
+        self.inserted: list[str] = []
         # For trying edits out: what stands before the call with that number in that scope.
         self.edits: Mapping[tuple[Location, int], Sequence[Edit]] = {}
         self._ended: list[Scope] = []
@@ -162,6 +163,7 @@ class Recorder:
             return verdict.event
         if isinstance(verdict, Inserted):
             fields["gate"] = gate
+            self.inserted.append(f"{name or TYPES[kind]} at {scope.location.child(verdict.coordinate)}")
         elif scope.cursor.next is not None and scope.by_type:
             self._late(scope, wish, command_id)
         return self._record(
