@@ -12,7 +12,9 @@ from typing import Any, assert_type
 from uuid import UUID
 
 from resurgam import (
+    Break,
     Context,
+    Continue,
     Engine,
     Event,
     Handle,
@@ -89,6 +91,17 @@ async def checkout(ctx: Context, order: Order) -> str:
     ctx.branch(part, "3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(await ctx.race(ctx.activity(charge, order), ctx.activity(charge, order)), tuple[int, str])
     assert_type(await ctx.until(lambda: True), None)
+    assert_type(await ctx.v(2).activity(charge, order), str)
+    with ctx.v(2):
+        assert_type(await ctx.v(3).sleep(1), None)
+    assert_type(await ctx.removed.activity("gone"), None)
+    assert_type(await ctx.removed.activity(charge), None)
+    assert_type(await ctx.check_version(2, "faster"), int)
+    assert_type(await ctx.map(render, [order], key=lambda one: one.id, limit=3), list[bytes])
+    assert_type(await ctx.map(part, range(3)), list[str])
+    ctx.map(part, ["3"])  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    assert_type(await ctx.loop(counting, 1, forget_every=None), str)
+    ctx.loop(counting, "1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert_type(ctx.set("k", 1), None)
     assert_type(ctx.clear("k"), None)
     assert_type(ctx.now(), datetime)
@@ -109,6 +122,18 @@ def pick(count: int, of: str) -> list[str]:
 
 async def fetch(count: int) -> float:
     return float(count)
+
+
+async def counting(ctx: Context, number: int) -> Continue[int] | Break[str]:
+    return Break("enough") if number > 3 else Continue(number + 1)
+
+
+@workflow(matching="sequence", late_new="warn", orphans="cancel", input_check="strict", on_divergence="block")
+async def strict(ctx: Context) -> None:
+    pass
+
+
+workflow(matching="guess")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 async def part(ctx: Context, count: int) -> str:

@@ -220,7 +220,9 @@ def _moment(milliseconds_since: int) -> datetime:
 def _waiting_for(instance: Instance, state: InstanceState) -> tuple[str, ...]:
     if instance.status.terminal:
         return ()
-    return tuple(_wants(c) for c in state.open.values()) or (f"a worker that serves queue {instance.queue!r}",)
+    # A loop waits for nothing of its own, only for what its body does.
+    waited = [command for command in state.open.values() if not isinstance(command, events.LoopStarted)]
+    return tuple(map(_wants, waited)) or (f"a worker that serves queue {instance.queue!r}",)
 
 
 def _wants(command: events.Command) -> str:

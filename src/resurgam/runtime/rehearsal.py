@@ -28,8 +28,11 @@ Edits: TypeAlias = tuple[Edit, ...]
 _STEPS: Final = 10_000
 """Answers of one rehearsal; code that asks for more may well do so for ever."""
 
-_ENTRIES: Final = 200_000
-"""Entries delivered in search of a remedy, over all rehearsals."""
+_ENTRIES: Final = 20_000
+"""Entries delivered in search of a remedy, over all rehearsals: a worker does this between the turns of others."""
+
+_TRIES: Final = (5, 100)
+"""Rehearsals in search of a remedy, at least and at most."""
 
 _EDITS: Final = 6
 """Edits that a remedy has at most."""
@@ -204,7 +207,8 @@ def find_remedy(workflow: Workflow[..., Any], log: Sequence[events.Event], found
     same: it would be run a second time.
     """
     ways: list[tuple[Edits, HistoryDiverged]] = [((), found)]
-    left = max(10, _ENTRIES // len(log))
+    least, most = _TRIES
+    left = min(most, max(least, _ENTRIES // len(log)))
     for _ in range(_EDITS):
         further: list[tuple[Edits, HistoryDiverged]] = []
         for edits, divergence in ways:
@@ -213,7 +217,7 @@ def find_remedy(workflow: Workflow[..., Any], log: Sequence[events.Event], found
                     return ()
                 left -= 1
                 tried = (*edits, edit)
-                finding = rehearse(workflow, log, tried)
+                finding = Rehearsal(workflow, log, tried).run(_timers_last)
                 if isinstance(finding, Fits) and not _runs_again(tried, finding):
                     return tried
                 if isinstance(finding, HistoryDiverged) and finding.place != divergence.place:
