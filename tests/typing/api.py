@@ -133,7 +133,7 @@ async def strict(ctx: Context) -> None:
     pass
 
 
-workflow(matching="guess")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+workflow(matching="guess")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
 
 async def part(ctx: Context, count: int) -> str:
