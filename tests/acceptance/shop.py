@@ -13,7 +13,7 @@ import os
 import signal
 from dataclasses import dataclass
 
-from resurgam import Context, Engine, Registry
+from resurgam import Break, Context, Continue, Engine, Registry
 from resurgam.runtime.system import SystemClock
 from resurgam.store.open import open_store
 from resurgam.store.sql import sqlite
@@ -97,6 +97,22 @@ async def stamp(entity_id: str, number: int, seconds: float) -> int:
     _append(Effect(entity_id, "stamp", "", 1, os.getpid()))
     await asyncio.sleep(seconds)
     return number * 7
+
+
+async def enter(ctx: Context, entered: list[int]) -> Continue[list[int]] | Break[list[int]]:
+    """Take one number, reserve it twice at once, and keep it."""
+    number = await ctx.listen("enter", type=int)
+    if number < 0:
+        return Break(entered)
+    first, second = await asyncio.gather(ctx.activity(reserve, number), ctx.activity(price, number))
+    ctx.set("last", number)
+    return Continue([*entered, first + second])
+
+
+@workflow
+async def ledger(ctx: Context) -> list[int]:
+    """A book that is kept for as long as numbers come; what is entered is forgotten soon."""
+    return await ctx.loop(enter, [], forget_every=3, keep_forgotten=5)
 
 
 @workflow

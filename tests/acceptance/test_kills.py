@@ -184,3 +184,34 @@ async def test_two_processes_share_one_file(town):
     assert {e.pid for e in effects} == pids
     keys = [e.key for e in effects if e.key]
     assert len(keys) == len(set(keys))
+
+
+async def test_a_loop_that_forgets_is_killed_again_and_again(town):
+    """Every number is entered once and in order, though nothing before the last checkpoint can be read again."""
+    numbers = list(range(60))
+    async with town.client() as engine:
+        handle = await engine.start(shop.ledger, id="ledger")
+        for _ in range(2):
+            town.open_shop(lease=LEASE)
+        rng = random.Random(SEED)
+        sending = asyncio.create_task(_enter(handle, numbers))
+        await _kill_some(town, rng, sorted(rng.uniform(0, 5) for _ in range(8)))
+        await sending
+        assert await handle.result(timeout=60) == [3 * number + 1 for number in numbers]
+        assert await handle.state("last") == numbers[-1]
+        history, kept = await handle.history(), await handle.history(forgotten=True)
+    assert len(history) < 12
+    assert {
+        entry.location.coordinates[1][0] for entry in kept if entry.location and len(entry.location.coordinates) > 1
+    } <= {*range(len(numbers) - 4, len(numbers) + 2)}
+    # An effect may be had again after a kill, under the same key; none is left out.
+    assert len({effect.key for effect in town.effects()}) == 2 * len(numbers)
+    assert not town.errors()
+
+
+async def _enter(handle, numbers) -> None:
+    for number in numbers:
+        await handle.signal("enter", number, id=f"number {number}")
+        await handle.signal("enter", number, id=f"number {number}")  # sent twice, counts once
+        await asyncio.sleep(0.08)
+    await handle.signal("enter", -1)
