@@ -3,6 +3,9 @@
 -- instance_by_execution: One instance with everything the store keeps of it.
 SELECT * FROM instances WHERE execution_id = :execution_id;
 
+-- progress: How far an instance has come.
+SELECT status, wake FROM instances WHERE execution_id = :execution_id;
+
 -- progress_of: How far some instances have come.
 SELECT execution_id, status, wake FROM instances WHERE execution_id IN (SELECT value FROM json_each(:execution_ids));
 

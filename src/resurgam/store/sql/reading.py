@@ -67,7 +67,7 @@ class Reading:
             ids = msgspec.json.encode(list(wanted)).decode()
             found = {row["execution_id"]: row for row in self._session.all("progress_of", execution_ids=ids)}
         for watch in watches:
-            yield self._is_work(watch) if isinstance(watch, r.Work) else _has_come(watch, found.get(watch.execution_id))
+            yield self._is_work(watch) if isinstance(watch, r.Work) else has_come(watch, found.get(watch.execution_id))
 
     def _is_work(self, watch: r.Work) -> bool:
         if watch.instances and claimable_instances(self._session, watch.worker, watch.queues, 1, self._now):
@@ -96,7 +96,7 @@ def log_of(rows: Sequence[Row], execution_id: str) -> Sequence[events.Event]:
     return found
 
 
-def _has_come(watch: r.Closing | r.News, row: Row | None) -> bool:
+def has_come(watch: r.Closing | r.News, row: Row | None) -> bool:
     """Whether an instance has ended, or has news; one that is gone has nothing to be waited for."""
     if row is None:
         return True

@@ -14,7 +14,7 @@ from resurgam.core.errors import StoreError
 from resurgam.store import records as r
 from resurgam.store.sql.moving import Moving
 from resurgam.store.sql.owner import Owner
-from resurgam.store.sql.reading import Reading, log_of
+from resurgam.store.sql.reading import Reading, has_come, log_of
 from resurgam.store.sql.sqlite import Database, Session, Writer
 from resurgam.store.sql.transactions import Transactions
 from resurgam.store.waiting import Waiting
@@ -118,10 +118,10 @@ class SqliteStore:
         self._check_open()
         if self._poll is None:
             self._poll = asyncio.get_running_loop().create_task(self._watch_others(), name="sqlite poll")
-        moment = self._look(lambda reading: reading.next_due())
-        if moment is not None:
-            # Never later than it is: an alarm that is due, but has not rung yet, is for the others who wait.
-            self._waiting.set_alarm_by(moment, self._ring)
+            # From now on every change, our own or others', sets the alarm by what it makes due.
+            moment = self._look(lambda reading: reading.next_due())
+            if moment is not None:
+                self._waiting.set_alarm_by(moment, self._ring)
         return await self._waiting.wait(watch, until)
 
     async def purge(self, execution_ids: Sequence[str]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
@@ -208,6 +208,11 @@ class SqliteStore:
         return self._database.read(lambda session: look(Reading(session, now=now)))
 
     def _are_there(self, watches: Sequence[r.Watch]) -> Sequence[bool]:
+        if len(watches) == 1 and not isinstance(watches[0], r.Work):
+            # By far the most looks are at one instance; a single statement needs no transaction around it.
+            self._check_open()
+            rows = self._database.glance("progress", execution_id=watches[0].execution_id)
+            return [has_come(watches[0], rows[0] if rows else None)]
         return self._look(lambda reading: list(reading.are_there(watches)))
 
     def _is_there(self, watch: r.Watch) -> bool:
