@@ -28,7 +28,7 @@ def is_answer(entry: events.Event) -> bool:
 
 def settle(recorder: Recorder, answer: events.Answer) -> None:
     """Settle the future that *answer* belongs to."""
-    if isinstance(answer, events.SignalsConsumed):
+    if type(answer) is events.SignalsConsumed:
         recorder.mailbox.take(answer)
     if not recorder.past.was_asked_for(answer.ref):
         _not_asked_for(recorder, answer)
@@ -40,7 +40,7 @@ def settle(recorder: Recorder, answer: events.Answer) -> None:
         recorder.mailbox.hand_over(answer.ref)
         return
     try:
-        if isinstance(answer, events.SignalsConsumed):
+        if type(answer) is events.SignalsConsumed:
             _signals_consumed(recorder, answer, future, names)
         else:
             _HANDLERS[type(answer)](recorder, answer, future)
@@ -80,8 +80,7 @@ def _settles(*kinds: type[A]) -> Callable[[Callable[[Recorder, A, Durable[Any]],
 
 
 @_settles(events.ActivityCompleted, events.OperationCompleted)
-def _completed(recorder: Recorder, answer: events.Answer, future: Durable[Any]) -> None:
-    assert isinstance(answer, events.ActivityCompleted | events.OperationCompleted)
+def _completed(recorder: Recorder, answer: Any, future: Durable[Any]) -> None:
     future.set_result(future.codec.decode(answer.result, f"result of {future.command.name!r}"))
 
 

@@ -25,11 +25,12 @@ class Footprint:
         self._places: dict[int, Location] = {}
         self._checkpoints: dict[int, events.Checkpoint] = {}
         for entry in log:
-            self.add(entry)
+            if self._loops or type(entry) is events.LoopStarted:
+                self.add(entry)
 
     def add(self, entry: events.Event) -> None:
         """Note where an entry belongs."""
-        if isinstance(entry, events.LoopStarted):
+        if type(entry) is events.LoopStarted:
             self._command(entry)
             if entry.forget_every is not None:
                 self._loops[entry.seq] = entry
@@ -93,7 +94,7 @@ class SignalIds:
         self._known: dict[str, int] = {}
         self._forgotten: deque[str] = deque(maxlen=REMEMBERED_SIGNALS)
         for entry in log:
-            if isinstance(entry, events.SignalReceived):
+            if type(entry) is events.SignalReceived:
                 self._known[entry.id] = entry.seq
             elif isinstance(entry, events.Checkpoint) and entry.signals:
                 self._forgotten = deque(entry.signals, maxlen=REMEMBERED_SIGNALS)

@@ -3,27 +3,37 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from resurgam.core import event as events
-from resurgam.core.command import CANCELLATIONS
+from resurgam.core.command import ANSWERS, CANCELLATIONS
 from resurgam.core.history import History
 from resurgam.core.location import Coordinate, Location
 from resurgam.core.replay import Cursor
 
-_OWN_CANCELLATIONS = tuple(CANCELLATIONS.values())
+_OWN_CANCELLATIONS = frozenset(CANCELLATIONS.values())
 
 
 class Past:
     """The recorded commands, and which of them have been asked for or passed over."""
 
     def __init__(self, log: Sequence[events.Event]) -> None:
-        self._history = History(log)
-        self._commands = {entry.seq: entry for entry in log if isinstance(entry, events.Command)}
-        self._called_off = {entry.ref: entry.seq for entry in log if isinstance(entry, _OWN_CANCELLATIONS)}
-        self.checkpoints = {entry.ref: entry for entry in log if isinstance(entry, events.LoopCheckpointed)}
-        self.completions = {entry.ref: entry for entry in log if isinstance(entry, events.LoopCompleted)}
+        # By type, not isinstance: this is done for every entry of every history that is read.
+        self._commands: dict[int, events.Command] = {e.seq: e for e in log if type(e) in ANSWERS}  # type: ignore[misc]
+        self._history = History(self._commands.values())
+        self._called_off = {e.ref: e.seq for e in log if type(e) in _OWN_CANCELLATIONS}
+        self.checkpoints: dict[int, events.LoopCheckpointed] = {}
+        self.completions: dict[int, events.LoopCompleted] = {}
+        if any(type(command) is events.LoopStarted for command in self._commands.values()):
+            self._find_checkpoints(log)
         self._asked: set[int] = set()
         self._skipped: dict[int, Location] = {}
         self._keyed: set[tuple[Coordinate, ...]] | None = None
         self.last_seq = log[-1].seq if log else 0
+
+    def _find_checkpoints(self, log: Sequence[events.Event]) -> None:
+        for entry in log:
+            if isinstance(entry, events.LoopCheckpointed):
+                self.checkpoints[entry.ref] = entry
+            elif isinstance(entry, events.LoopCompleted):
+                self.completions[entry.ref] = entry
 
     def cursor(self, scope: Location) -> Cursor:
         """Return a cursor at the beginning of what is recorded of a scope."""
