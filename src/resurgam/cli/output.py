@@ -18,7 +18,22 @@ from resurgam.store.records import Arrival, Instance, Page
 
 _LIST = ("ID", "NAME", "STATUS", "QUEUE", "CREATED", "CLOSED", "TAGS")
 _HISTORY = ("SEQ", "TIME", "TYPE", "LOCATION", "NAME", "VALUE")
-_VALUES = ("input", "result", "value", "failure", "diagnosis", "reason", "names", "signals", "winner", "size")
+_VALUES = (
+    "input",
+    "result",
+    "value",
+    "failure",
+    "diagnosis",
+    "reason",
+    "names",
+    "signals",
+    "winner",
+    "size",
+    "answer",
+    "removed",
+    "state",
+    "iteration",
+)
 _MOMENTS = ("deadline", "next_at")
 _WIDEST = 60
 """Characters shown of a value in a table; ``--json`` has all of it."""
@@ -168,7 +183,7 @@ def _tags(tags: dict[str, str]) -> str:
 def _place(event: Event) -> str:
     """Return the place of a command, or which entry an answer belongs to."""
     if event.location is not None:
-        return str(event.location)
+        return f"{event.location}" if event.version in (None, 1) else f"{event.location} v{event.version}"
     return "" if event.ref is None else f"of {event.ref}"
 
 
@@ -176,7 +191,7 @@ def _value(event: Event) -> str:
     """Return the one value that matters most of an event, cut to fit."""
     for name in (*_VALUES, *_MOMENTS):
         value = getattr(event, name, None)
-        if value not in (None, ""):
+        if value not in (None, "", ()):
             text = _time(value, "milliseconds") if name in _MOMENTS else _text(value)
             return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
     return ""
