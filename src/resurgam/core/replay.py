@@ -29,7 +29,7 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.command import TYPES, Wish
 from resurgam.core.errors import CorruptHistory
-from resurgam.core.location import BEFORE_FIRST, Coordinate, between
+from resurgam.core.location import BEFORE_FIRST, Coordinate, Location, between
 
 
 class Replayed(msgspec.Struct, gc=False, frozen=True):
@@ -198,17 +198,23 @@ def removal(cursor: Cursor, removed: Wish, *, by_type: bool) -> Replayed | New |
         candidates = (cursor.next_of(removed.type), cursor.next_of(TYPES[events.StepRemoved]))
     else:
         candidates = (cursor.next, None)
-    for found in candidates:
-        if found is not None and _is_removed(found, removed):
-            return Replayed(found)
+    fitting = [found for found in candidates if found is not None and _is_removed(found, removed)]
+    if fitting:
+        # The mark of this removal stands before a call of that name which was made after it.
+        return Replayed(min(fitting, key=_place))
     left = cursor.next
     return New(cursor.appended) if left is None or by_type else Ignored(left)
 
 
-def version_check(cursor: Cursor, name: str | None, *, by_type: bool) -> Replayed | New | Peeked | Diverged:
-    """Decide what a version check is: answered by its own entry, by the history that goes on, or new."""
-    found = cursor.next_of(TYPES[events.VersionChecked]) if by_type else cursor.next
-    if isinstance(found, events.VersionChecked):
+def version_check(
+    cursor: Cursor, name: str | None, command: str | None = None
+) -> Replayed | New | Peeked | Diverged:
+    """Decide what a version check is: answered by its own entry, by the history that goes on, or new.
+
+    By type, *command* is the check's own id: those that the history answered wrote nothing, but they are counted.
+    """
+    found = cursor.next if command is None else cursor.next_of(TYPES[events.VersionChecked])
+    if isinstance(found, events.VersionChecked) and command in (None, found.command):
         if None not in (name, found.name) and name != found.name:
             return Diverged(found, "name", str(name), str(found.name))
         return Replayed(found)
@@ -226,6 +232,10 @@ def differs(found: events.Command, wish: Wish, digest: str | None) -> Diverged |
         field = "duration" if wish.kind is events.TimerStarted else "input"
         return Diverged(found, field, str(digest), str(found.digest))
     return None
+
+
+def _place(command: events.Command) -> Location:
+    return command.location
 
 
 def _is_removed(found: events.Command, removed: Wish) -> bool:

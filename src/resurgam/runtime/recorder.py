@@ -240,11 +240,12 @@ class Recorder:
         """Return the version of the code that this run belongs to here; *version*, where there is no history yet."""
         self._refuse_if_over(events.VersionChecked)
         scope = self.scope()
-        verdict = version_check(scope.cursor, name, by_type=scope.by_type)
+        numbered = scope.command_id(TYPES[events.VersionChecked]) if scope.by_type else None
+        verdict = version_check(scope.cursor, name, numbered)
         if isinstance(verdict, Peeked):
             scope.gate = verdict.version
             return verdict.version - scope.version + 1
-        command_id = scope.command_id(TYPES[events.VersionChecked])
+        command_id = numbered or scope.command_id(TYPES[events.VersionChecked])
         if isinstance(verdict, Diverged):
             raise self._diverge(verdict, scope, command_id)
         scope.cursor.take(verdict)
