@@ -285,6 +285,9 @@ class DeterminismViolation(HistoryDiverged):
     """The code does not fit the recorded history, told by type and number: ``matching="sequence"``."""
 
     def _summary(self) -> str:
+        if self.field == "orphan":
+            held = f"{self.command} {self.history_value!r} at {self.location} (entry {self.event_seq})"
+            return f"{held} is recorded, and the code does not ask for it"
         kind = self.command.partition("(")[0]
         what = _MISMATCHES.get((kind, self.field), "Type" if self.field == "type" else f"{kind} {self.field}")
         return f"{what} mismatch at {self.command}: expected {self.code_value!r}, got {self.history_value!r}"

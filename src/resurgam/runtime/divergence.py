@@ -49,6 +49,22 @@ def latent(left: events.Command, scope: Scope) -> LatentHistory:
     return error
 
 
+def orphaned(left: events.Command, root: Scope) -> DeterminismViolation:
+    """The code has ended, and the history holds a command that it did not ask for."""
+    error = DeterminismViolation(
+        left.location,
+        left.command,
+        "orphan",
+        code_value="not asked for",
+        history_value=left.name or left.type,
+        event_seq=left.seq,
+    )
+    if left.location.scope == root.location:
+        error.place = (root.location, root.calls)
+    error.event = left
+    return error
+
+
 def gone_on(
     location: Location, ended: events.Event, kind: type[events.Command], command_id: str, name: str | None
 ) -> HistoryDiverged:

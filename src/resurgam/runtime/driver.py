@@ -80,6 +80,7 @@ class Driver:
         self._recorder.check_ended()
         if self._root_ended() and self._recorder.verdict is None:
             self._check_exception()
+            self._check_orphans()
 
     def close(self) -> None:
         """Put the coroutine away. Nothing that its clean-up does is recorded; a later replay brings it back."""
@@ -190,6 +191,11 @@ class Driver:
                 history_value=f"{further.type} and what follows it",
                 event_seq=further.seq,
             )
+
+    def _check_orphans(self) -> None:
+        """Code that has returned has asked for all that it ever will."""
+        if self._root is not None and self._root.done() and not self._root.cancelled() and not self._root.exception():
+            self._recorder.check_orphans()
 
     def _undelivered_entry(self) -> events.Event | None:
         """Return the next recorded entry that the code should have heard of before its end."""

@@ -72,6 +72,8 @@ class Execution(Driver):
         self._catch_up()
         ticks = self._take_in(waiting, consumed, clock)
         self._left = [entry for entry in waiting if entry.id is None]
+        if self._root_ended():
+            self._check_orphans()
         if isinstance(self._recorder.verdict, HistoryDiverged):
             return self._diverged(self._recorder.verdict, consumed, worker)
         if self._root_ended():
@@ -246,9 +248,9 @@ class Execution(Driver):
     def _see_to_orphans(self) -> None:
         """Say what is left of the history that the code did not ask for, and call it off if that is wanted."""
         rule = self._options.orphans
-        if rule in ("allow", "error") or self._matching == "location":
+        if rule == "allow":
             return
-        for command in self._recorder.past.orphans():
+        for command in self._recorder.orphans():
             logger.warning(
                 "workflow %r (%s): %s %r at %s is recorded, and the code does not ask for it",
                 *(self._workflow.name, self.started.entity_id, command.command, command.name, command.location),

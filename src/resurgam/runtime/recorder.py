@@ -34,7 +34,7 @@ from resurgam.core.replay import (
 )
 from resurgam.core.retry import milliseconds
 from resurgam.runtime.definition import WorkflowOptions
-from resurgam.runtime.divergence import KINDS, diverged, gone_on, latent
+from resurgam.runtime.divergence import KINDS, diverged, gone_on, latent, orphaned
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.log import Log
 from resurgam.runtime.loop import WorkflowLoop
@@ -299,6 +299,19 @@ class Recorder:
         if self.matching != "location":
             return None
         return next((left for left in self.past.orphans() if not self.past.is_keyed(left.location)), None)
+
+    def orphans(self) -> list[events.Command]:
+        """Return the recorded commands that the code does not ask for, where that is no divergence."""
+        left = self.past.orphans()
+        return left if self.matching != "location" else [one for one in left if self.past.is_keyed(one.location)]
+
+    def check_orphans(self) -> None:
+        """Once the code has returned, nothing may be left, if its workflow says so; what has a key may always be."""
+        if self.options.orphans != "error" or self.matching == "location" or self.verdict is not None:
+            return
+        left = next((left for left in self.orphans() if not self.past.is_keyed(left.location)), None)
+        if left is not None:
+            self.verdict = orphaned(left, self.root)
 
     def places_at_work(self) -> Iterator[Location]:
         """Return where something is under way: calls that are not answered, strands that have not ended."""

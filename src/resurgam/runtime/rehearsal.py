@@ -154,6 +154,7 @@ class Rehearsal(Driver):
         return None
 
     def _finding(self) -> Finding:
+        self._check_orphans()
         verdict = self._recorder.verdict
         if self._looked:
             return Undecided()
