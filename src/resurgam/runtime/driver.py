@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 
 from resurgam.core import errors
 from resurgam.core import event as events
+from resurgam.core.command import CANCELLATIONS
 from resurgam.core.errors import CorruptHistory, Evicted, HistoryDiverged
 from resurgam.core.state import ENDS
 from resurgam.runtime.context import Context
@@ -102,6 +103,8 @@ class Driver:
         """Tell the code one entry and let it run until nothing is ready."""
         deliver = self._DELIVERED.get(type(entry)) or (Driver._settle if is_answer(entry) else None)
         self._recorder.position = max(self._recorder.position, entry.seq)
+        if deliver is None and type(entry) in _OWN_CANCELLATIONS and entry.ref in self._recorder.pending:
+            deliver = Driver._call_off
         if deliver is None:
             return
         self._recorder.now = entry.at
@@ -147,6 +150,11 @@ class Driver:
         assert self._root is not None
         self._cancel_requested = True
         self._root.cancel()
+
+    def _call_off(self, entry: events.Event) -> None:
+        """The history says that the code called this off; code that was changed and waits for it hears of it."""
+        assert entry.ref is not None
+        self._recorder.pending[entry.ref].cancel()
 
     def _terminate(self, entry: events.Event) -> None:
         """Wherever the code stands, it is over."""
@@ -208,3 +216,4 @@ class Driver:
 
 
 _ENDS: Final = tuple(ENDS)
+_OWN_CANCELLATIONS: Final = frozenset(CANCELLATIONS.values())
