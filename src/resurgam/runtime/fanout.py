@@ -87,22 +87,30 @@ class FanOut:
 
 def _keys(items: list[Any], key: Key[Any]) -> list[str]:
     """Return what each item is known by; equal ones are told apart by their number."""
-    given = [_text(item if key is None else key(item)) for item in items]
     if key is not None:
+        given = [_text(found) for found in map(key, items)]
         double = next((name for name, number in Counter(given).items() if number > 1), None)
         if double is not None:
             raise ValueError(f"ctx.map: two items have the key {double!r}; a key tells an item from all others")
         return given
     seen: Counter[str] = Counter()
     names = []
-    for name in given:
+    for name in map(_json, items):
         seen[name] += 1
+        # No JSON ends so, hence no item has the name that another one's number makes.
         names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return names
 
 
 def _text(key: object) -> str:
-    written = key if isinstance(key, str) else bytes(_ANY.encode(key, "the key of an item")).decode()
+    return _short(key) if isinstance(key, str) else _json(key)
+
+
+def _json(key: object) -> str:
+    return _short(bytes(_ANY.encode(key, "the key of an item")).decode())
+
+
+def _short(written: str) -> str:
     if len(written) <= _LONGEST_KEY:
         return written
     return blake2b(written.encode(), digest_size=16).hexdigest()
