@@ -52,13 +52,18 @@ class FanOut:
         self._outcome.add_done_callback(self._call_off)
         if not self._items:
             self._outcome.set_result([])
-        while self._next < min(self._limit, len(self._items)):
+        while self._next < min(self._limit, len(self._items)) and not self._outcome.done():
             self._inside.run(self._begin_next)
         return self._outcome
 
     def _begin_next(self) -> None:
         index, self._next = self._next, self._next + 1
-        member = self._begin(self._items[index], self._keys[index])
+        try:
+            member = self._begin(self._items[index], self._keys[index])
+        except Exception as error:  # noqa: BLE001 -- an item that cannot be begun has failed, like any other
+            if not self._outcome.done():
+                self._outcome.set_exception(error)
+            return
         self._members[member] = index
         member.add_done_callback(self._ended, context=self._inside)
 
