@@ -398,7 +398,7 @@ class Recorder:
         if self.options.input_check == "strict":
             self.verdict = error
             raise error
-        if not self.replaying or found.seq in self.log.state.open:
+        if not self.rehearsing:
             logger.warning("input_check: %s", error)
 
     def _late(self, scope: Scope, wish: Wish, command_id: str) -> None:
@@ -412,7 +412,8 @@ class Recorder:
         if self.options.late_new == "error":
             self.verdict = error
             raise error
-        logger.warning("late_new: %s", error)
+        if not self.rehearsing:
+            logger.warning("late_new: %s", error)
 
     def _diverge(self, verdict: Diverged, scope: Scope, command_id: str, wish: Wish | None = None) -> BaseException:
         self.verdict = diverged(verdict, scope, command_id, wish)
