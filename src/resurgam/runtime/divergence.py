@@ -20,7 +20,7 @@ KINDS: Final = {str(kind.__struct_config__.tag): kind for kind in TYPES}
 
 def diverged(verdict: Diverged, scope: Scope, command_id: str, wish: Wish | None = None) -> HistoryDiverged:
     """The history holds something else where the code makes this call."""
-    kind = HistoryDiverged if scope.matching == "location" else DeterminismViolation
+    kind = DeterminismViolation if scope.by_type else HistoryDiverged
     error = kind(
         verdict.event.location,
         command_id,
