@@ -236,8 +236,7 @@ class Recorder:
         self.position = max(self.position, verdict.event.seq)
         self.past.skip(verdict.event)
         self.early.pop(verdict.event.seq, None)
-        if not isinstance(verdict.event, events.StepRemoved):
-            scope.command_id(TYPES[type(verdict.event)])
+        scope.command_id(TYPES[type(verdict.event)])
 
     def check_version(self, version: int, name: str | None = None) -> int:
         """Return the version of the code that this run belongs to here; *version*, where there is no history yet."""
