@@ -206,9 +206,7 @@ def removal(cursor: Cursor, removed: Wish, *, by_type: bool) -> Replayed | New |
     return New(cursor.appended) if left is None or by_type else Ignored(left)
 
 
-def version_check(
-    cursor: Cursor, name: str | None, command: str | None = None
-) -> Replayed | New | Peeked | Diverged:
+def version_check(cursor: Cursor, name: str | None, command: str | None = None) -> Replayed | New | Peeked | Diverged:
     """Decide what a version check is: answered by its own entry, by the history that goes on, or new.
 
     By type, *command* is the check's own id: those that the history answered wrote nothing, but they are counted.

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
+
+import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.definition import Workflow
+from resurgam.runtime.definition import Matching, Workflow
 from resurgam.runtime.execution import Execution
 from resurgam.store.lines import newest_history
 
@@ -16,8 +18,9 @@ from resurgam.store.lines import newest_history
 class Report:
     """What a replay found.
 
-    *new*: the commands that the code issued and the history does not hold. *result* is what the code returned, *error*
-    what it raised, both None if it is still under way at the end of the history.
+    *new*: the commands that the code issued and the history does not hold. *orphans*: those that the history holds and
+    the code has not asked for. *removed_ignored*: the ``ctx.removed`` calls that had no effect. *result* is what the code
+    returned, *error* what it raised, both None if it is still under way at the end of the history.
     """
 
     new: tuple[events.Command, ...]
@@ -25,11 +28,21 @@ class Report:
     result: Any = None
     error: BaseException | None = None
     finished: bool = False
+    orphans: tuple[events.Command, ...] = ()
+    removed_ignored: tuple[events.StepRemoved, ...] = ()
 
 
-async def replay(workflow: Workflow[..., Any], history: str | Iterable[events.Event | str]) -> Report:
-    """Replay a history, given as events, as JSON lines or as an export, against the code of *workflow*."""
-    execution = Execution(workflow, parse(history))
+async def replay(
+    workflow: Workflow[..., Any], history: str | Iterable[events.Event | str], *, matching: Matching | None = None
+) -> Report:
+    """Replay a history, given as events, as JSON lines or as an export, against the code of *workflow*.
+
+    *matching* is the rule by which they are matched; by default the one under which the history was recorded.
+    """
+    log = parse(history)
+    if matching is not None and log:
+        log[0] = _matched_by(matching, log[0])
+    execution = Execution(workflow, log)
     try:
         await outside_tasks(execution.replay)
         return _report(execution)
@@ -42,12 +55,24 @@ def parse(history: str | Iterable[events.Event | str]) -> list[events.Event]:
     return newest_history(history.split("\n") if isinstance(history, str) else history)
 
 
+def _matched_by(matching: Matching, first: events.Event) -> events.Event:
+    if matching not in get_args(Matching):
+        raise ValueError(f"matching is {matching!r}; it is one of {get_args(Matching)}")
+    return msgspec.structs.replace(first, matching=matching) if isinstance(first, events.WorkflowStarted) else first
+
+
 def _report(execution: Execution) -> Report:
-    verdict = execution.verdict if isinstance(execution.verdict, HistoryDiverged) else None
-    new = tuple(entry for entry in execution.new if isinstance(entry, events.Command))
-    root = execution.root
-    if verdict is not None or root is None or not root.done():
-        return Report(new=new, diverged=verdict)
-    error = None if root.cancelled() else root.exception()
-    result = None if root.cancelled() or error is not None else root.result()
-    return Report(new=new, diverged=None, result=result, error=error, finished=True)
+    recorder, root = execution.recorder, execution.root
+    verdict = recorder.verdict if isinstance(recorder.verdict, HistoryDiverged) else None
+    finished = verdict is None and root is not None and root.done()
+    returned = root if finished and root is not None and not root.cancelled() else None
+    error = returned.exception() if returned is not None else None
+    return Report(
+        new=tuple(entry for entry in execution.new if isinstance(entry, events.Command)),
+        diverged=verdict,
+        result=returned.result() if returned is not None and error is None else None,
+        error=error,
+        finished=finished,
+        orphans=tuple(recorder.orphans()) if verdict is None else (),
+        removed_ignored=tuple(recorder.ignored),
+    )
