@@ -29,7 +29,7 @@ from resurgam.runtime.context import _digest
 from resurgam.runtime.definition import Workflow
 from resurgam.testing.simulation import START, start_event
 
-NAMES = "A B P Q X fb slow f p after-0 after-1 A1 A2 B1 B2 SendEmail ProcessPayment u o big small mend".split()
+NAMES = (*"ABPQXfpuo", "fb", "slow", "after-0", "after-1", "A1", "A2", "B1", "B2", "SendEmail", "ProcessPayment")
 HOUR, DAY = 3600, 86400
 
 
@@ -87,10 +87,10 @@ class Book:
         return seq
 
     def _answer(self, kind: type[events.Answer], rest: str, **fields: Any) -> None:
-        self._append(kind, ref=self.commands[int(rest.split()[0])], **fields)
+        self._append(kind, ref=self.commands[int(rest.split(maxsplit=1)[0])], **fields)
 
     def _kind_of(self, rest: str) -> type[events.Event]:
-        return type(self.log[self.commands[int(rest.split()[0])] - 1])
+        return type(self.log[self.commands[int(rest.split(maxsplit=1)[0])] - 1])
 
     def _task(self, rest: str, scope: Location) -> None:
         name, _, given = rest.partition(" ")
