@@ -103,7 +103,7 @@ class Driver:
         """Tell the code one entry and let it run until nothing is ready."""
         deliver = self._DELIVERED.get(type(entry)) or (Driver._settle if is_answer(entry) else None)
         self._recorder.position = max(self._recorder.position, entry.seq)
-        if deliver is None and type(entry) in _OWN_CANCELLATIONS and entry.ref in self._recorder.pending:
+        if deliver is None and type(entry) in _OWN_CANCELLATIONS and self._is_waited_for(entry):
             deliver = Driver._call_off
         if deliver is None:
             return
@@ -150,6 +150,11 @@ class Driver:
         assert self._root is not None
         self._cancel_requested = True
         self._root.cancel()
+
+    def _is_waited_for(self, entry: events.Event) -> bool:
+        """Whether the code waits for what the history called off, and for nothing later, after which it may do so too."""
+        pending = self._recorder.pending
+        return entry.ref in pending and not any(seq > entry.seq for seq in pending)
 
     def _call_off(self, entry: events.Event) -> None:
         """The history says that the code called this off; code that was changed and waits for it hears of it."""

@@ -206,9 +206,6 @@ class Recorder:
             # Not at once: whoever calls this has still to note what the answer is to be told to.
             self.loop.call_soon(self.settle, self.early.pop(command.seq))
             return future
-        if 0 < self.past.called_off(command.seq) <= self.position:
-            self.loop.call_soon(future.cancel)
-            return future
         deadline = getattr(command, "deadline", None)
         if deadline is not None:
             heappush(self.deadlines, (deadline, command.seq))
