@@ -139,7 +139,8 @@ class Execution(Driver):
     def _meet_listener(self) -> events.Event | None:
         """Hand the oldest signal that somebody listens for to the first who does."""
         for seq, names in self._recorder.listeners.items():
-            signal = self._recorder.mailbox.oldest(names)
+            # One that is called off in the history, and that edited code has not called off yet, hears nothing.
+            signal = self._recorder.mailbox.oldest(names) if self.is_open(seq) else None
             if signal is not None:
                 return self._append(events.SignalsConsumed, ref=seq, signals=(signal.seq,), cause=signal.seq)
         return None

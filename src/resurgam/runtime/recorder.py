@@ -207,7 +207,7 @@ class Recorder:
             self.loop.call_soon(self.settle, self.early.pop(command.seq))
             return future
         deadline = getattr(command, "deadline", None)
-        if deadline is not None:
+        if deadline is not None and command.seq in self.log.state.open:
             heappush(self.deadlines, (deadline, command.seq))
         return future
 
