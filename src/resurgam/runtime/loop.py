@@ -262,7 +262,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         own.run(current.set, scope)
         task = WorkflowTask(coro, loop=self, context=own, scope=scope, place=place)
         self.tasks[task] = None
-        task.add_done_callback(self._ended_within if shared else self._ended)
+        # In its own context: what an edit puts at the end of the strand is asked for by the strand.
+        task.add_done_callback(self._ended_within if shared else self._ended, context=own)
         return task
 
     def _ended_within(self, task: asyncio.Task[Any]) -> None:

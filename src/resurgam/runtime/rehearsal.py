@@ -221,10 +221,15 @@ def find_remedy(workflow: Workflow[..., Any], log: Sequence[events.Event], found
                 finding = Rehearsal(workflow, log, tried).run(_timers_last)
                 if isinstance(finding, Fits) and not _runs_again(tried, finding):
                     return tried
-                if isinstance(finding, HistoryDiverged) and finding.place != divergence.place:
+                if isinstance(finding, HistoryDiverged) and _further(finding, divergence):
                     further.append((tried, finding))
         ways = further
     return ()
+
+
+def _further(finding: HistoryDiverged, before: HistoryDiverged) -> bool:
+    """Whether an edit has led to another place in the code, or in the history."""
+    return (finding.place, finding.event_seq) != (before.place, before.event_seq)
 
 
 def _candidates(divergence: HistoryDiverged) -> Iterator[Edit]:
