@@ -296,7 +296,7 @@ class Execution(Driver):
                 keep(left.event)
         self.close()
         if self._options.fails(self._matching):
-            at_work = self._at_work(kept, lost)
+            at_work = self._at_work(lost)
             keep(events.WorkflowFailed(failure=events.Failure(type="DETERMINISM_VIOLATION", message=diagnosis)))
             if not at_work:
                 keep(events.WorkflowDeactivated())
@@ -316,12 +316,11 @@ class Execution(Driver):
             **self._forgets(self._base + len(written)),
         )
 
-    def _at_work(self, kept: Sequence[events.Event], lost: Sequence[events.Event]) -> list[events.Command]:
+    def _at_work(self, lost: Sequence[events.Event]) -> list[int]:
         """Return the activities that are still at work once the entries of the tick that diverged are dropped."""
         gone = {entry.seq for entry in lost}
-        at_work = [command for command in outstanding(self._recorder.log.state) if command.seq not in gone]
-        called_off = {entry.ref for entry in lost if isinstance(entry, events.ActivityCancelled)} - gone
-        return [*at_work, *(self._recorder.past.command(ref) for ref in sorted(called_off) if ref is not None)]
+        at_work = {command.seq for command in outstanding(self._recorder.log.state)}
+        return sorted((at_work | _called_off(lost)) - gone)
 
     def _forgets(self, last_seq: int) -> dict[str, Any]:
         """Return what is forgotten by the checkpoints up to an entry."""
@@ -336,7 +335,7 @@ class Execution(Driver):
         state = log.state
         ended = state.ended is not None
         called_off = _called_off(log.new)
-        withdrawn = withdraw(outstanding(state), log.stamp()) if ended else ()
+        withdrawn = withdraw((command.seq for command in outstanding(state)), log.stamp()) if ended else ()
         return Outcome(
             events=tuple(log.new),
             consumed=tuple(consumed),

@@ -55,12 +55,9 @@ def outstanding(state: InstanceState) -> list[events.ActivityScheduled]:
     return [command for command in state.open.values() if isinstance(command, events.ActivityScheduled)]
 
 
-def withdraw(commands: Iterable[events.Command], clock: int) -> tuple[Withdrawal, ...]:
+def withdraw(refs: Iterable[int], clock: int) -> tuple[Withdrawal, ...]:
     """Return the withdrawals that end what nobody has begun yet, once the workflow itself has ended."""
-    return tuple(
-        Withdrawal(command.seq, answered=False, entry=events.ActivityCancelled(at=clock, ref=command.seq))
-        for command in commands
-    )
+    return tuple(Withdrawal(ref, answered=False, entry=events.ActivityCancelled(at=clock, ref=ref)) for ref in refs)
 
 
 def conclude(recorded: Sequence[events.Event], inbox: Sequence[Entry], clock: int) -> Outcome:
@@ -79,7 +76,7 @@ def conclude(recorded: Sequence[events.Event], inbox: Sequence[Entry], clock: in
         events=tuple(log.new),
         consumed=tuple(entry.id for entry in inbox if entry.id is not None),
         # Again, because an attempt that has failed since then may have left a retry behind.
-        withdrawals=withdraw(outstanding(log.state), log.stamp()),
+        withdrawals=withdraw((command.seq for command in outstanding(log.state)), log.stamp()),
         status=log.state.status or Status.RUNNING,
         deactivated=log.state.deactivated,
     )
