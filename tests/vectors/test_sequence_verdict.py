@@ -388,3 +388,28 @@ async def test_a_run_that_fails_as_it_calls_something_off_that_it_began_itself(m
     assert outcome.status is Status.FAILED
     assert outcome.events[-1].type == "workflow_failed"
     assert len(outcome.withdrawals) == (2 if matching == "location" else 1)
+
+
+async def test_what_was_asked_for_in_the_commit_that_fails_the_run_is_never_waited_for(caplog):
+    """It was put on no queue, so nobody would ever answer it, and the history would never be complete."""
+
+    async def code(ctx: Context) -> None:
+        if await ctx.listen("first"):
+            ctx.set("looked", 1)
+        ctx.activity("P")
+        await ctx.listen("second")
+        await ctx.run(lambda: 1, name="y")
+
+    execution = Execution(workflow(code), history("op x"))
+    execution.advance([], START)
+    signals = [
+        Entry(n, events.SignalReceived(name=name, id=name, at=START)) for n, name in enumerate(("first", "second"))
+    ]
+    outcome = execution.advance(signals, START)
+
+    assert [entry.type for entry in outcome.events[-3:]] == [
+        "workflow_failed",
+        "activity_cancelled",
+        "workflow_deactivated",
+    ]
+    assert (outcome.status, outcome.deactivated, outcome.activities) == (Status.FAILED, True, ())

@@ -296,11 +296,8 @@ class Execution(Driver):
                 keep(left.event)
         self.close()
         if self._options.fails(self._matching):
-            at_work = self._at_work(lost)
             keep(events.WorkflowFailed(failure=events.Failure(type="DETERMINISM_VIOLATION", message=diagnosis)))
-            if not at_work:
-                keep(events.WorkflowDeactivated())
-            outcome = Outcome(status=Status.FAILED, deactivated=not at_work, withdrawals=withdraw(at_work, log.stamp()))
+            outcome = self._failed(self._at_work(lost), keep)
         else:
             before = log.state.diverged
             if before is None or before.diagnosis != diagnosis or kept:
@@ -315,6 +312,18 @@ class Execution(Driver):
             withdrawals=(*self._unwanted(_called_off(written)), *outcome.withdrawals),
             **self._forgets(self._base + len(written)),
         )
+
+    def _failed(self, at_work: list[int], keep: Callable[[events.Event], None]) -> Outcome:
+        """Close a run that fails because it diverged, as far as nothing is at work any more."""
+        begun = [ref for ref in at_work if ref not in self._recorder.requests]
+        for ref in at_work:
+            # Asked for in this very commit, so nobody can have begun it.
+            if ref not in begun:
+                keep(events.ActivityCancelled(ref=ref))
+        if not begun:
+            keep(events.WorkflowDeactivated())
+        withdrawn = withdraw(begun, self._recorder.log.stamp())
+        return Outcome(status=Status.FAILED, deactivated=not begun, withdrawals=withdrawn)
 
     def _at_work(self, lost: Sequence[events.Event]) -> list[int]:
         """Return the activities that are still at work once the entries of the tick that diverged are dropped."""
