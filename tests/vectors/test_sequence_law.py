@@ -23,7 +23,7 @@ from resurgam.testing.simulation import START, Follower
 from vectors.sequence_world import history, started, told, workflow
 
 OTHER = {"location": "sequence", "sequence": "location"}
-PROGRAM_COUNT = 120
+PROGRAM_COUNT = 100
 
 
 def by(matching: str, definition: Workflow) -> Workflow:
