@@ -359,7 +359,8 @@ class Execution(Driver):
 
     def _wanted(self, written: Sequence[events.Event]) -> tuple[ActivityRequest, ...]:
         """Return the activities to be put on their queues: asked for in these entries, and not called off in them."""
-        issued = {entry.seq for entry in written} - _called_off(written)
+        # Only commands: what was dropped has left its number to the entry that says why.
+        issued = {entry.seq for entry in written if isinstance(entry, events.Command)} - _called_off(written)
         return tuple(request for request in self._recorder.requests.values() if request.ref in issued)
 
     def _unwanted(self, called_off: set[int]) -> Iterator[Withdrawal]:
