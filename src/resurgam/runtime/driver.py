@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context as Variables
+from heapq import heappop
 from typing import Any, ClassVar, Final
 
 from resurgam.core import errors
@@ -37,7 +38,6 @@ class Driver:
         self._options = workflow.options or _DEFAULT
         self._matching = self.started.matching or self._options.matching
         self._recorder = Recorder(log, seed=self.started.run_id, options=self._options, matching=self._matching)
-        self._recorder.settle = lambda answer: settle(self._recorder, answer)
         self._undelivered = deque(log)
         self._root: asyncio.Task[Any] | None = None
         self._cancel_requested = False
@@ -115,11 +115,22 @@ class Driver:
         try:
             deliver(self, entry)
             if self._recorder.verdict is None:
-                self._recorder.loop.run()
+                self._run()
         finally:
             self._recorder.loop.open = False
         if entry.seq > self._recorder.log.recorded_seq:
             self._recorder.check_ended()
+
+    def _run(self) -> None:
+        """Run until nothing is ready, and nothing is left to be told that came before the code had asked for it."""
+        recorder = self._recorder
+        recorder.loop.run()
+        while recorder.overdue and recorder.verdict is None:
+            _, answer = heappop(recorder.overdue)
+            recorder.now = answer.at
+            settle(recorder, answer)
+            if recorder.verdict is None:
+                recorder.loop.run()
 
     def _start(self, entry: events.Event) -> None:
         assert isinstance(entry, events.WorkflowStarted)

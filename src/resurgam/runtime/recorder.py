@@ -94,9 +94,10 @@ class Recorder:
         self.listeners: dict[int, tuple[str, ...]] = {}
         # Answers to commands that an edit of the code has put off: they wait until the code comes there.
         self.early: dict[int, events.Answer] = {}
+        # And those that it has come to: they are told in the order in which they came, each in a tick of its own.
+        self.overdue: list[tuple[int, events.Answer]] = []
         self.put_off: set[int] = set()
         self.early_checkpoints: dict[int, events.LoopCheckpointed] = {}
-        self.settle: Callable[[events.Answer], None] = lambda _: None
         self.variables: dict[str, Any] = {}
         self.loops: dict[int, Looping] = {}
         # In a rehearsal values that are not known yet stand in as they are, so nothing is written or read.
@@ -203,8 +204,8 @@ class Recorder:
         future: Durable[Any] = Durable(self.loop, command, self, codec)
         self.pending[command.seq] = future
         if self.early and command.seq in self.early:
-            # Not at once: whoever calls this has still to note what the answer is to be told to.
-            self.loop.call_soon(self.settle, self.early.pop(command.seq))
+            answer = self.early.pop(command.seq)
+            heappush(self.overdue, (answer.seq, answer))
             return future
         deadline = getattr(command, "deadline", None)
         if deadline is not None and command.seq in self.log.state.open:

@@ -105,7 +105,7 @@ class Rehearsal(Driver):
             self._recorder.loop.open = True
             try:
                 answer()
-                self._recorder.loop.run()
+                self._run()
             finally:
                 self._recorder.loop.open = False
             self._recorder.check_ended()
