@@ -26,6 +26,7 @@ class Past:
         self._asked: set[int] = set()
         self._skipped: dict[int, Location] = {}
         self._keyed: set[tuple[Coordinate, ...]] | None = None
+        self._loops: set[tuple[Coordinate, ...]] | None = None
         self.last_seq = log[-1].seq if log else 0
 
     def _find_checkpoints(self, log: Sequence[events.Event]) -> None:
@@ -64,6 +65,19 @@ class Past:
     def skipped(self) -> Iterator[tuple[int, Location]]:
         """Return the commands that were passed over, and where they stand."""
         yield from self._skipped.items()
+
+    def code_place(self, scope: Location) -> Location:
+        """Return the same place for every iteration of a recorded loop: an edit of its body is one for all of them."""
+        if self._loops is None:
+            loops = (entry for entry in self._commands.values() if isinstance(entry, events.LoopStarted))
+            self._loops = {entry.location.coordinates for entry in loops}
+        parts = scope.coordinates
+        body = ((1,) if parts[:depth] in self._loops else part for depth, part in enumerate(parts))
+        return Location(*body)
+
+    def at_or_below(self, place: Location) -> list[events.Command]:
+        """Return the commands at a place and below it."""
+        return [command for command in self._commands.values() if place.contains(command.location)]
 
     def is_keyed(self, place: Location) -> bool:
         """Whether a command, or one that it stands below, is found by its key, in whatever order the keys come."""

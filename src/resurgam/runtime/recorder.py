@@ -111,6 +111,7 @@ class Recorder:
         self.inserted: list[str] = []
         # For trying edits out: what stands before the call with that number in that scope.
         self.edits: Mapping[tuple[Location, int], Sequence[Edit]] = {}
+        self.taken_out: list[events.Command] = []
         self._ended: list[Scope] = []
         self._refusals = 0
         self._busy = ""
@@ -146,9 +147,7 @@ class Recorder:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"the name of a {TYPES[kind]} is {name!r}; it must be a string")
         scope = self.scope()
-        if self.edits:
-            step = self._edited(scope, step)
-        scope.calls += 1
+        step = self._counted(scope, step)
         command_id = scope.command_id(TYPES[kind])
         wish = Wish(kind, name, scope.absolute(step), key)
         verdict = scope.match(scope.cursor, wish)
@@ -216,13 +215,17 @@ class Recorder:
         """A call was removed here: skip it where it is recorded, and leave a mark where there is no history."""
         self._refuse_if_over(kind)
         scope = self.scope()
-        removed = Wish(kind, name, scope.absolute(step))
+        self._counted(scope, step)
+        self._remove(scope, Wish(kind, name, scope.absolute(step)))
+
+    def _remove(self, scope: Scope, removed: Wish) -> events.Command | None:
+        """Return the recorded command that is skipped, if there is one."""
         verdict = removal(scope.cursor, removed, by_type=scope.by_type)
-        tag = str(kind.__struct_config__.tag)
+        name, tag = removed.name, str(removed.kind.__struct_config__.tag)
         if isinstance(verdict, Ignored):
             where = events.StepRemoved(location=verdict.event.location, command="Removed", name=name, removed=tag)
             self.ignored.append(where)
-            return
+            return None
         scope.cursor.take(verdict)
         scope.gate = None
         if isinstance(verdict, New):
@@ -230,16 +233,21 @@ class Recorder:
             self._record(
                 scope, verdict, events.StepRemoved, command=command_id, name=name, version=removed.version, removed=tag
             )
-            return
+            return None
         self.position = max(self.position, verdict.event.seq)
         self.past.skip(verdict.event)
         self.early.pop(verdict.event.seq, None)
         scope.command_id(TYPES[type(verdict.event)])
+        return verdict.event
 
     def check_version(self, version: int, name: str | None = None) -> int:
         """Return the version of the code that this run belongs to here; *version*, where there is no history yet."""
         self._refuse_if_over(events.VersionChecked)
         scope = self.scope()
+        self._counted(scope, None)
+        return self._check_version(scope, version, name)
+
+    def _check_version(self, scope: Scope, version: int, name: str | None) -> int:
         numbered = scope.command_id(TYPES[events.VersionChecked]) if scope.by_type else None
         verdict = version_check(scope.cursor, name, numbered)
         if isinstance(verdict, Peeked):
@@ -416,13 +424,21 @@ class Recorder:
         self.verdict = diverged(verdict, scope, command_id, wish)
         return self.verdict
 
+    def _counted(self, scope: Scope, step: int | None) -> int | None:
+        """Count one more call of a strand; return the number that it gives to ``ctx.v``."""
+        if self.edits:
+            step = self._edited(scope, step)
+        scope.calls += 1
+        return step
+
     def _edited(self, scope: Scope, step: int | None) -> int | None:
         """Do what the edits that are being tried out say of the next call; return the number it gives to ``ctx.v``."""
-        for edit in self.edits.get((scope.location, scope.calls), ()):
+        for edit in self.edits.get((self.past.code_place(scope.location), scope.calls), ()):
             if isinstance(edit, Insert):
                 step = edit.version
             elif isinstance(edit, Remove):
-                self.remove(KINDS[edit.kind], edit.name)
+                skipped = self._remove(scope, Wish(KINDS[edit.kind], edit.name, scope.version))
+                self.taken_out += () if skipped is None else self.past.at_or_below(skipped.location)
             elif isinstance(edit, Check):
-                self.check_version(edit.version, edit.name)
+                self._check_version(scope, edit.version, edit.name)
         return step

@@ -53,15 +53,31 @@ _VERBS: Final = {
 }
 
 
+_WITHOUT_EFFECT: Final = (events.BranchStarted, events.RaceStarted, events.LoopStarted, events.StepRemoved)
+"""Commands that do nothing of their own: what counts is what stands below them."""
+
+
 class Undecided:
     """The code looked at what nobody knows yet, so whether it fits cannot be told."""
 
 
 class Fits:
-    """Nothing speaks against it; *new* are the calls that the history does not hold."""
+    """Nothing speaks against it.
 
-    def __init__(self, new: Sequence[events.Command]) -> None:
+    *new* are the calls that the history does not hold, *gone* those in it that an edit took for removed, with all that
+    they did; *whole*, if the code has come to all others.
+    """
+
+    def __init__(self, new: Sequence[events.Command], gone: Sequence[events.Command], *, whole: bool) -> None:
         self.new = tuple(new)
+        self.gone = tuple(gone)
+        self.whole = whole
+
+    @property
+    def runs_again(self) -> bool:
+        """Whether the code makes a call anew that the edits take for removed."""
+        gone = {(entry.type, entry.name) for entry in self.gone if not isinstance(entry, _WITHOUT_EFFECT)}
+        return any((entry.type, entry.name) in gone for entry in self.new)
 
 
 Finding: TypeAlias = HistoryDiverged | Undecided | Fits
@@ -77,7 +93,8 @@ class Rehearsal(Driver):
         self._recorder.rehearsing = True
         by_place: dict[tuple[Location, int], list[Edit]] = {}
         for edit in edits:
-            by_place.setdefault((edit.scope, edit.call), []).append(edit)
+            place = self._recorder.past.code_place(edit.scope)
+            by_place.setdefault((place, edit.call), []).append(edit)
         self._recorder.edits = by_place
 
     def run(self, order: "Order") -> Finding:
@@ -164,7 +181,8 @@ class Rehearsal(Driver):
         if root is not None and root.done() and (root.cancelled() or root.exception() is not None):
             # Perhaps because of a placeholder; and what a failure means is for the run itself to say.
             return Undecided()
-        return Fits([entry for entry in self._recorder.log.new if isinstance(entry, events.Command)])
+        new = [entry for entry in self._recorder.log.new if isinstance(entry, events.Command)]
+        return Fits(new, self._recorder.taken_out, whole=self._recorder.unasked() is None)
 
     def _on_look(self) -> None:
         self._looked = True
@@ -219,17 +237,17 @@ def find_remedy(workflow: Workflow[..., Any], log: Sequence[events.Event], found
                 left -= 1
                 tried = (*edits, edit)
                 finding = Rehearsal(workflow, log, tried).run(_timers_last)
-                if isinstance(finding, Fits) and not _runs_again(tried, finding):
+                if isinstance(finding, Fits) and finding.whole and not finding.runs_again:
                     return tried
-                if isinstance(finding, HistoryDiverged) and _further(finding, divergence):
+                if isinstance(finding, HistoryDiverged) and _parting(finding) != _parting(divergence):
                     further.append((tried, finding))
         ways = further
     return ()
 
 
-def _further(finding: HistoryDiverged, before: HistoryDiverged) -> bool:
-    """Whether an edit has led to another place in the code, or in the history."""
-    return (finding.place, finding.event_seq) != (before.place, before.event_seq)
+def _parting(divergence: HistoryDiverged) -> tuple[object, int]:
+    """Return where code and history part: the call and the entry; of two calls removed in a row only the entry differs."""
+    return divergence.place, divergence.event_seq
 
 
 def _candidates(divergence: HistoryDiverged) -> Iterator[Edit]:
@@ -239,7 +257,8 @@ def _candidates(divergence: HistoryDiverged) -> Iterator[Edit]:
     scope, call = divergence.place
     source, held = divergence.source, divergence.event
     if divergence.wish is not None:
-        step = held.version - divergence.scope_version + 2
+        same = divergence.field == "version" and held.name == divergence.asked
+        step = held.version - divergence.scope_version + (1 if same else 2)
         verb = _VERBS[divergence.wish]
         yield Insert(scope=scope, call=call, version=step, verb=verb, name=divergence.asked, source=source)
     if isinstance(held, events.VersionChecked):
@@ -248,12 +267,6 @@ def _candidates(divergence: HistoryDiverged) -> Iterator[Edit]:
     kind = held.removed if isinstance(held, events.StepRemoved) else held.type
     verb = next(verb for known, verb in _VERBS.items() if known.__struct_config__.tag == kind)
     yield Remove(scope=scope, call=call, kind=kind, verb=verb, name=held.name, source=source)
-
-
-def _runs_again(edits: Edits, finding: Fits) -> bool:
-    """Whether the code, by these edits, makes a call anew that they take for removed."""
-    gone = {(edit.kind, edit.name) for edit in edits if isinstance(edit, Remove)}
-    return any((entry.type, entry.name) in gone for entry in finding.new)
 
 
 def _outcome_of(member: "asyncio.Future[Any]") -> object:
