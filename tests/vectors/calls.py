@@ -120,13 +120,9 @@ def edited(calls: Program, edits: "list[tuple[Path, Edit]]") -> Program:
     """Return the program with edits made where their paths lead."""
     # From the end, so that what is put in does not move what comes before; of one place the last said stands last.
     order = sorted(range(len(edits)), key=lambda index: (edits[index][0], index), reverse=True)
-    done: set[tuple[Path, str]] = set()
     for index in order:
         path, edit = edits[index]
-        text = (path, str(edit))
-        if text not in done:  # two iterations of a loop have one body
-            done.add(text)
-            calls = at_path(calls, path, lambda inside, at, edit=edit: _changed(inside, at, edit))
+        calls = at_path(calls, path, lambda inside, at, edit=edit: _changed(inside, at, edit))
     return calls
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from resurgam import Registry
 from resurgam.core import event as events
-from resurgam.core.errors import HistoryDiverged
+from resurgam.core.errors import HistoryDiverged, NotFound
 from resurgam.core.state import Status
 from resurgam.runtime.callback import outside_tasks
 from resurgam.runtime.definition import Workflow
@@ -102,7 +102,7 @@ class World:
             await self._wake(env)
             handle = env.engine.handle(ID)
             if signal:
-                await handle.signal("go", "now")
+                await self._send(env, "go")
             await env.settle()
             if advance:
                 await env.advance(advance)
@@ -114,10 +114,14 @@ class World:
     async def _wake(self, env: Environment) -> None:
         if self.begun:
             # What nobody listens for: it only lets a worker look at the run.
-            await env.engine.handle(ID).signal("look")
+            await self._send(env, "look")
             return
         self.begun = True
         await env.start(NAME, id=ID)
+
+    async def _send(self, env: Environment, name: str) -> None:
+        with suppress(NotFound):  # it may have ended by then
+            await env.engine.handle(ID).signal(name, "now")
 
     async def adopt(self, history: str) -> None:
         """Begin with a history that no program can have written."""

@@ -112,6 +112,8 @@ class Recorder:
         # For trying edits out: what stands before the call with that number in that scope.
         self.edits: Mapping[tuple[Location, int], Sequence[Edit]] = {}
         self.taken_out: list[events.Command] = []
+        self.put_back: set[tuple[Location, str]] = set()
+        self.asked_twice = False
         self._ended: list[Scope] = []
         self._refusals = 0
         self._busy = ""
@@ -245,6 +247,7 @@ class Recorder:
         self._refuse_if_over(events.VersionChecked)
         scope = self.scope()
         self._counted(scope, None)
+        self.asked_twice |= (scope.location, name) in self.put_back
         return self._check_version(scope, version, name)
 
     def _check_version(self, scope: Scope, version: int, name: str | None) -> int:
@@ -441,4 +444,5 @@ class Recorder:
                 self.taken_out += () if skipped is None else self.past.at_or_below(skipped.location)
             elif isinstance(edit, Check):
                 self._check_version(scope, edit.version, edit.name)
+                self.put_back |= set() if edit.name is None else {(scope.location, edit.name)}
         return step

@@ -65,7 +65,7 @@ class Fits:
     """Nothing speaks against it.
 
     *new* are the calls that the history does not hold, *gone* those in it that an edit took for removed, with all that
-    they did; *whole*, if the code has come to all others.
+    they did; *whole*, if the code has come to all others, and asks for no check by name that an edit has put back.
     """
 
     def __init__(self, new: Sequence[events.Command], gone: Sequence[events.Command], *, whole: bool) -> None:
@@ -182,7 +182,8 @@ class Rehearsal(Driver):
             # Perhaps because of a placeholder; and what a failure means is for the run itself to say.
             return Undecided()
         new = [entry for entry in self._recorder.log.new if isinstance(entry, events.Command)]
-        return Fits(new, self._recorder.taken_out, whole=self._recorder.unasked() is None)
+        whole = self._recorder.unasked() is None and not self._recorder.asked_twice
+        return Fits(new, self._recorder.taken_out, whole=whole)
 
     def _on_look(self) -> None:
         self._looked = True

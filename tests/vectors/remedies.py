@@ -1,0 +1,15 @@
+"""Takes the remedy of a divergence as a person would: writes its edits into the program."""
+
+from resurgam.core import event as events
+from resurgam.core.edit import Edit
+from resurgam.runtime.callback import outside_tasks
+from resurgam.runtime.rehearsal import rehearse
+from vectors.calls import Program, edited
+from vectors.playing import player, workflow
+
+
+async def remedied(calls: Program, log: list[events.Event], remedy: "tuple[Edit, ...]") -> Program:
+    """Return the program with the edits of a remedy."""
+    played = player(calls)
+    await outside_tasks(lambda: rehearse(workflow(played), log, remedy))
+    return edited(calls, [(played.places[edit.scope, edit.call], edit) for edit in remedy])
