@@ -25,7 +25,7 @@ from resurgam.runtime.forgetting import SignalIds, dropped
 from resurgam.runtime.log import outstanding, withdraw
 from resurgam.runtime.looping import Looping
 from resurgam.runtime.operation import Operation
-from resurgam.runtime.rehearsal import find_remedy, rehearse
+from resurgam.runtime.rehearsal import Undecided, find_remedy, rehearse
 
 logger = logging.getLogger("resurgam.runtime")
 
@@ -44,6 +44,9 @@ class Execution(Driver):
         self._forgotten: list[tuple[int, list[Forgotten], tuple[Span, ...]]] = []
         self._handed_out: set[int] = set()
         self._signal_ids = SignalIds(log)
+        # What was begun while it could not be told whether the code comes back to its history.
+        self._undecided = False
+        self._begun: list[str] = []
         # What a worker brought itself and this has not come to yet; no store would bring it again.
         self._left: list[Entry] = []
         self._base = 0
@@ -91,6 +94,7 @@ class Execution(Driver):
         if asked and self._goes_on() and recorder.past.orphans():
             found = rehearse(self._workflow, log)
             recorder.verdict = found if isinstance(found, HistoryDiverged) else None
+            self._undecided = isinstance(found, Undecided)
         if isinstance(recorder.verdict, HistoryDiverged) and not self._options.fails(self._matching):
             recorder.verdict.remedy = find_remedy(self._workflow, log, recorder.verdict)
 
@@ -281,9 +285,8 @@ class Execution(Driver):
         """Keep the entries that were delivered, drop the commands of the tick that diverged, and say why."""
         log = self._recorder.log
         kept, lost = log.new[: self._mark], log.new[self._mark :]
-        if self._mark:
-            # Found live: the steps that were inserted since this was loaded may have been run.
-            verdict.ran = tuple(self._recorder.inserted)
+        self._note_begun(kept)
+        verdict.ran = tuple(self._begun)
         diagnosis = str(verdict)
         logger.error("workflow %r (%s) diverged: %s", self._workflow.name, self.started.entity_id, diagnosis)
 
@@ -339,8 +342,14 @@ class Execution(Driver):
             "dropped": tuple(span for _, spans in made for span in spans),
         }
 
+    def _note_begun(self, written: Sequence[events.Event]) -> None:
+        if self._undecided:
+            commands = (entry for entry in written if isinstance(entry, events.Command))
+            self._begun += (f"{entry.name or entry.type} at {entry.location}" for entry in commands)
+
     def _outcome(self, consumed: list[int], wake_at: int | None) -> Outcome:
         log = self._recorder.log
+        self._note_begun(log.new)
         state = log.state
         ended = state.ended is not None
         called_off = _called_off(log.new)

@@ -108,7 +108,6 @@ class Recorder:
         self.position = 0
         self.replaying = False
         self.ignored: list[events.StepRemoved] = []
-        self.inserted: list[str] = []
         # For trying edits out: what stands before the call with that number in that scope.
         self.edits: Mapping[tuple[Location, int], Sequence[Edit]] = {}
         self.taken_out: list[events.Command] = []
@@ -165,7 +164,6 @@ class Recorder:
             return verdict.event
         if isinstance(verdict, Inserted):
             fields["gate"] = gate
-            self.inserted.append(f"{name or TYPES[kind]} at {scope.location.child(verdict.coordinate)}")
         elif scope.cursor.next is not None and scope.by_type:
             self._late(scope, wish, command_id)
         return self._record(
