@@ -175,7 +175,7 @@ def loops(*body: str) -> Any:
             await ctx.listen("turn")
             return Continue(heard) if len(heard) < 2 else Break(heard)
 
-        return await ctx.loop(turn, [])
+        return await ctx.loop(turn, [], forget_every=None)
 
     return code
 
