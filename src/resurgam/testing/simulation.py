@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -17,7 +18,7 @@ from resurgam.core import event as events
 from resurgam.core.errors import ResurgamError
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Entry, Outcome
-from resurgam.core.state import Status
+from resurgam.core.state import InstanceState, Status
 from resurgam.runtime.callback import outside_tasks
 from resurgam.runtime.definition import Activity, Workflow
 from resurgam.runtime.execution import Execution
@@ -68,7 +69,8 @@ class Follower:
     def choice(self, seq: Sequence[T], /) -> T:
         """Pick what led to the first entry from outside beyond the end of the simulation's own log."""
         assert self.simulation is not None
-        entry = next(e for e in self._history[len(self.simulation.log) :] if type(e) in _LED_TO)
+        last = self.simulation.log[-1].seq
+        entry = next(e for e in self._history if e.seq > last and type(e) in _LED_TO)
         kind = _LED_TO[type(entry)]
         ref = entry.ref if kind == "activity" else 0
         return next(p for p in seq if isinstance(p, Possibility) and (p.kind, p.ref) == (kind, ref))
@@ -92,6 +94,8 @@ class Simulation:
     *mocks* says what activities do instead of their own function: a value, an exception, or a callable. *messages*
     are sent in their order, at moments that the chooser picks; unlike the rest they cannot be repeated after a crash,
     so those that *log* holds already are left out.
+
+    *log* is what a store would read: entries that a loop has forgotten are not in it. `as_of` says what it was before.
     """
 
     def __init__(
@@ -110,8 +114,11 @@ class Simulation:
         self._chooser = chooser or First()
         self._mocks = dict(mocks or {})
         self._registry = registry
-        heard = sum(isinstance(entry, events.SignalReceived | events.CancelRequested) for entry in self.log)
-        self._messages = list(messages)[heard:]
+        self._messages = list(messages)[_heard(self.log) :]
+        # All that was ever in the log, and for what was forgotten, the checkpoint by which it was.
+        self._ever = list(self.log)
+        self._forgotten_by: dict[int, int] = {}
+        self._forgotten = InstanceState(self.log).forgotten
         self._clock = self.log[-1].at
         self._execution = Execution(workflow, self.log)
         self._wake_at: int | None = None
@@ -151,6 +158,16 @@ class Simulation:
         """Put the coroutine away."""
         self._execution.close()
 
+    def as_of(self, seq: int) -> list[events.Event]:
+        """Return what the log was after the entry with this ``seq``."""
+        until = [entry for entry in self._ever if entry.seq <= seq]
+        return [entry for entry in until if self._forgotten_by.get(entry.seq, seq + 1) > seq]
+
+    @property
+    def ever(self) -> list[events.Event]:
+        """All that was ever in the log, what is forgotten by now included."""
+        return list(self._ever)
+
     def show(self) -> str:
         """Return the history, a line for each entry."""
         return "\n".join(entry.to_json() for entry in self.log)
@@ -158,12 +175,22 @@ class Simulation:
     async def _advance(self, inbox: list[events.Event]) -> None:
         entries = [Entry(None, entry) for entry in inbox]
         outcome: Outcome = await outside_tasks(lambda: self._execution.advance(entries, self._clock))
-        self.log += outcome.events
+        self._append(outcome)
         unbegun = [Entry(None, gone.entry) for gone in outcome.withdrawals if gone.entry is not None]
         if unbegun:
-            self.log += conclude(self.log, unbegun, self._clock).events
+            self._append(conclude(self.log, unbegun, self._clock))
         self.status = outcome.status
         self._wake_at = outcome.wake_at
+
+    def _append(self, outcome: Outcome) -> None:
+        gone = iter(outcome.forgotten)
+        for entry in outcome.events:
+            self._ever.append(entry)
+            if isinstance(entry, events.LoopCheckpointed) or (isinstance(entry, events.LoopCompleted) and entry.whole):
+                lost = islice(gone, entry.forgotten - self._forgotten)
+                self._forgotten_by.update((forgotten.seq, entry.seq) for forgotten in lost)
+                self._forgotten = entry.forgotten
+        self.log = self.as_of(self._ever[-1].seq)
 
     def _open_activities(self) -> list[events.ActivityScheduled]:
         answered = {entry.ref for entry in self.log if not isinstance(entry, events.ActivityRetryScheduled)}
@@ -204,6 +231,12 @@ class Simulation:
             return operation.completed(await value if inspect.isawaitable(value) else value, self._clock)
         except Exception as error:  # noqa: BLE001 -- whatever the operation raises is its answer
             return operation.failed(error, self._clock)
+
+
+def _heard(log: Sequence[events.Event]) -> int:
+    """Return how many messages a history has received, those included that are forgotten."""
+    forgotten = next((e.signals for e in reversed(log) if isinstance(e, events.Checkpoint) and e.signals), ())
+    return len(forgotten) + sum(isinstance(e, events.SignalReceived | events.CancelRequested) for e in log)
 
 
 def start_event(workflow: Workflow[..., Any], args: Sequence[object]) -> events.WorkflowStarted:

@@ -1,0 +1,157 @@
+"""Draws programs, and edits of them: such as keep every open run going, and such as do not."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from laws.edited import LEAVES, NAMED, NESTS, TAGS, Block, Step
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place between steps: before step *index* of the block that *route* leads to (step and block, alternating).
+
+    *rest* are the steps that may follow it in the same strand, out of the arms of version checks too.
+    """
+
+    route: tuple[int, ...]
+    index: int
+    rest: Block
+
+
+@dataclass
+class Author:
+    """Writes programs, and goes on writing them."""
+
+    chance: random.Random
+    generation: int = 1
+    labels: int = 0
+    done: list[str] = field(default_factory=list)
+
+    def program(self) -> Block:
+        """Write a first generation."""
+        return self._block(2, self.chance.randint(2, 5))
+
+    def _block(self, depth: int, size: int, version: int = 1) -> Block:
+        return tuple(self._step(depth, version) for _ in range(size))
+
+    def _step(self, depth: int, version: int = 1) -> Step:
+        kind = self.chance.choice(NESTS if depth and self.chance.random() < 0.4 else LEAVES)
+        self.labels += 1
+        arms = {"gather": 2, "race": 2, "branch": 1, "map": 1, "loop": 1}.get(kind, 0)
+        return Step(
+            kind=kind,
+            label=f"{kind}{self.labels}",
+            born=self.generation,
+            version=version,
+            blocks=tuple(self._block(depth - 1, self.chance.randint(1, 3)) for _ in range(arms)),
+            times=self.chance.randint(1, 3),
+            every=self.chance.choice((None, 1, 2)) if kind == "loop" else None,
+        )
+
+    # Legal edits.
+
+    def edit(self, block: Block) -> Block:
+        """Write the next generation, which every run of all generations before can go on with."""
+        self.generation += 1
+        for _ in range(self.chance.randint(1, 3)):
+            block = self.chance.choice((self.insert, self.insert, self.append, self.remove, self.wrap))(block)
+        return block
+
+    def insert(self, block: Block) -> Block:
+        """Put a step somewhere, with a version that is high enough."""
+        slot = self.chance.choice(list(slots(block)))
+        step = self._step(1, needed(slot.rest) + self.chance.choice((0, 0, 1)))
+        self.done.append("insert")
+        return put(block, slot, lambda at: (*at[: slot.index], step, *at[slot.index :]))
+
+    def append(self, block: Block) -> Block:
+        """Put a step where nothing follows; it needs no version."""
+        slot = self.chance.choice([slot for slot in slots(block) if not slot.rest])
+        step = self._step(1)
+        self.done.append("append")
+        return put(block, slot, lambda at: (*at, step))
+
+    def remove(self, block: Block) -> Block:
+        """Leave a note instead of a step, where it cannot be taken for that of another."""
+        chosen = [slot for slot in slots(block) if _removable(slot)]
+        if not chosen:
+            return block
+        slot = self.chance.choice(chosen)
+        self.done.append("remove")
+        gone = replace(slot.rest[0], removed=True)
+        return put(block, slot, lambda at: (*at[: slot.index], gone, *at[slot.index + 1 :]))
+
+    def wrap(self, block: Block) -> Block:
+        """Keep some steps for older runs only, and give newer ones others."""
+        slot = self.chance.choice([slot for slot in slots(block) if slot.rest])
+        version, size = max(2, needed(slot.rest)), self.chance.randint(1, 2)
+        newer = self._block(1, self.chance.randint(0, 2), self.chance.choice((1, version)))
+        self.labels += 1
+        self.done.append("wrap")
+
+        def wrapped(at: Block) -> Block:
+            check = Step(
+                kind="check",
+                label=f"check{self.labels}",
+                born=self.generation,
+                version=version,
+                blocks=(at[slot.index : slot.index + size], newer),
+            )
+            return (*at[: slot.index], check, *at[slot.index + size :])
+
+        return put(block, slot, wrapped)
+
+
+def slots(block: Block, route: tuple[int, ...] = (), after: Block = ()) -> Iterator[Slot]:
+    """Return every place where something could be put, below removed steps aside."""
+    for index in range(len(block) + 1):
+        yield Slot(route, index, (*block[index:], *after))
+    for index, step in enumerate(block):
+        following = (*block[index + 1 :], *after) if step.kind == "check" else ()
+        for number, inner in enumerate(step.blocks if not step.removed else ()):
+            yield from slots(inner, (*route, index, number), following)
+
+
+def put(block: Block, slot: Slot, change: Callable[[Block], Block]) -> Block:
+    """Return a program with the block of a slot changed."""
+    return _put(block, slot.route, change)
+
+
+def _put(block: Block, route: tuple[int, ...], change: Callable[[Block], Block]) -> Block:
+    if not route:
+        return change(block)
+    index, number = route[:2]
+    step = block[index]
+    inner = _put(step.blocks[number], route[2:], change)
+    blocks = (*step.blocks[:number], inner, *step.blocks[number + 1 :])
+    return (*block[:index], replace(step, blocks=blocks), *block[index + 1 :])
+
+
+def needed(rest: Block) -> int:
+    """Return the version that a step needs before these, in whatever run: more than any that may be recorded next."""
+    return 1 + max((step.version for step in following(rest)), default=0)
+
+
+def following(rest: Block) -> Iterator[Step]:
+    """Return the steps that a history may go on with: up to the first that every run has which came as far."""
+    for step in rest:
+        yield step
+        if step.kind == "check":
+            for older in following(step.blocks[0]):
+                yield older
+                if older.born == 1 and older.kind != "check":
+                    return
+        elif step.born == 1:
+            return
+
+
+def _removable(slot: Slot) -> bool:
+    if not slot.rest or slot.rest[0].removed or slot.rest[0].kind == "check":
+        return False
+    step, *others = slot.rest
+    if step.born == 1 or step.kind in NAMED:
+        return True
+    return all(TAGS[other.kind] != TAGS[step.kind] for other in following(tuple(others)))

@@ -1,0 +1,158 @@
+"""The laws of editing: random programs, random legal edits one after another, over histories cut anywhere."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from laws.edited import Block, expected, workflow_of
+from laws.editing import Author
+from resurgam.core import event as events
+from resurgam.core.codec import codec_for
+from resurgam.core.errors import HistoryDiverged
+from resurgam.core.location import Location
+from resurgam.core.state import Status
+from resurgam.runtime.callback import outside_tasks
+from resurgam.runtime.execution import Execution
+from resurgam.testing import Simulation
+
+LINES = 150
+LINES_LONG = 6000
+ANY = codec_for(Any)
+Answers = dict[tuple[str, tuple[int, ...]], int]
+
+
+def world(block: Block, log: Sequence[events.Event], chance: random.Random) -> Simulation:
+    workflow, registry = workflow_of(block)
+    return Simulation(workflow, log=log, chooser=chance, registry=registry)
+
+
+async def cold(block: Block, log: Sequence[events.Event]) -> Execution:
+    """Return the code, at the end of a history, with nothing new begun."""
+    execution = Execution(workflow_of(block)[0], log)
+    await outside_tasks(execution.replay)
+    execution.close()
+    return execution
+
+
+def named(command: events.Command) -> tuple[str, str]:
+    """Return which step, and for which items and iterations, a command is of."""
+    return command.name or "", bytes(getattr(command, "input", b"")).decode()
+
+
+def completed(log: Sequence[events.Event]) -> set[tuple[str, str]]:
+    done = {entry.ref for entry in log if isinstance(entry, events.ActivityCompleted)}
+    return {named(entry) for entry in log if isinstance(entry, events.ActivityScheduled) and entry.seq in done}
+
+
+def check_unique(ever: Sequence[events.Event]) -> None:
+    """No place is given twice, and no step takes two."""
+    commands = [entry for entry in ever if isinstance(entry, events.Command)]
+    assert len({entry.location for entry in commands}) == len(commands)
+    asked = Counter(named(entry) for entry in commands if isinstance(entry, events.ActivityScheduled))
+    assert not asked or max(asked.values()) == 1, asked
+
+
+def check_order(log: Sequence[events.Event], trace: list[tuple[Location, str, str, str | None]]) -> None:
+    """Each strand's sorted history is what its code asked for, in that order."""
+    recorded: dict[Location, list[events.Command]] = {}
+    for entry in sorted((e for e in log if isinstance(e, events.Command)), key=lambda e: e.location):
+        recorded.setdefault(entry.location.scope, []).append(entry)
+    for scope in {place for place, *_ in trace}:
+        left = recorded.get(scope, [])
+        for _, what, tag, name in (call for call in trace if call[0] == scope):
+            found = left[0] if left else None
+            matches = found is not None and found.type == tag and (name is None or found.name == name)
+            if what == "removed":
+                matches = matches or (isinstance(found, events.StepRemoved) and (found.removed, found.name) == (tag, name))
+            if matches:
+                left = left[1:]
+            else:
+                assert what != "call", f"{scope}: {tag} {name} is not at {found}"
+        assert not left, f"{scope}: {left[0]} was not asked for"
+
+
+class Line:
+    """The life of one run through several generations of its code."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.author = Author(self.chance)
+        self.block = self.author.program()
+        self.log: list[events.Event] = []
+        self.answers: Answers = {}
+
+    async def live(self) -> None:
+        """Run each generation up to some entry, and the last one to its end."""
+        for _ in range(self.chance.randint(1, 3)):
+            ever = await self.run()
+            first = self.log[-1].seq if self.log else 1
+            self.log = ever.as_of(self.chance.randint(first, before_end(ever.ever)))
+            self.answers = await self.recorded_answers()
+            self.block = self.author.edit(self.block)
+        await self.run()
+
+    async def run(self) -> Simulation:
+        """Run the newest code from here to its end, and hold it to the laws."""
+        simulation = world(self.block, self.log, self.chance)
+        await simulation.run()
+        assert simulation.status is Status.COMPLETED, simulation.log[-1]
+        performed = {named(entry) for entry in simulation.ever if entry.seq in simulation.performed}
+        assert not performed & completed(self.log), "what was done is done again"
+        check_unique(simulation.ever)
+        hot: Answers = simulation._execution.recorder.answers  # type: ignore[attr-defined]
+        assert all(hot[key] == answer for key, answer in self.answers.items() if key in hot), "an answer flips"
+        await self.check_again(simulation.log, hot)
+        return simulation
+
+    async def check_again(self, log: list[events.Event], hot: Answers) -> None:
+        """Replaying the same code once more writes nothing, and comes to the same."""
+        for _ in range(2):
+            again = await cold(self.block, log)
+            assert again.verdict is None or not isinstance(again.verdict, HistoryDiverged), again.verdict
+            assert again.new == ()
+            answers: Answers = again.recorder.answers  # type: ignore[attr-defined]
+            assert all(hot[key] == answer for key, answer in answers.items()), "an answer flips"
+            check_order(log, again.recorder.trace)  # type: ignore[attr-defined]
+            [end] = [entry for entry in log if isinstance(entry, events.WorkflowCompleted)]
+            assert ANY.decode(end.result, "") == expected(self.block, (), answers)
+
+    async def recorded_answers(self) -> Answers:
+        """Return what the history so far answers to the version checks of its code, and must answer for ever."""
+        before = await cold(self.block, self.log)
+        new = {entry.location.scope for entry in before.new if isinstance(entry, events.VersionChecked)}
+        given: Answers = before.recorder.answers  # type: ignore[attr-defined]
+        return {} if new else given
+
+
+def before_end(ever: Sequence[events.Event]) -> int:
+    return next(entry.seq for entry in ever if isinstance(entry, events.WorkflowCompleted)) - 1
+
+
+async def hold(seeds: Sequence[int]) -> Counter[str]:
+    """Hold the laws against these lives; return how often each edit was made."""
+    made: Counter[str] = Counter()
+    for seed in seeds:
+        line = Line(seed)
+        try:
+            await line.live()
+        except BaseException as error:
+            error.add_note(f"seed {seed}, edits {line.author.done}")
+            raise
+        made.update(line.author.done)
+    return made
+
+
+async def test_legal_edits_keep_every_run_going():
+    made = await hold(range(LINES))
+
+    assert min(made[edit] for edit in ("insert", "append", "remove", "wrap")) > LINES / 5, made
+
+
+@pytest.mark.long
+async def test_the_same_for_thousands_of_lives():
+    made = await hold(range(LINES, LINES + LINES_LONG))
+
+    print(f"{LINES_LONG} lives, edits {made}")
