@@ -131,8 +131,9 @@ def _listen_timed_out(recorder: Recorder, answer: events.ListenTimedOut, future:
 @_settles(events.RaceDecided)
 def _race_decided(recorder: Recorder, answer: events.RaceDecided, future: Durable[Any]) -> None:
     members = recorder.races.pop(answer.ref).members
-    if answer.winner < len(members) and not members[answer.winner].done() and answer.ref in recorder.put_off:
-        # An inserted step has put the race off: what its winner gave comes with it.
+    put_off = answer.ref in recorder.put_off or any(seq > answer.seq for seq in recorder.pending)
+    if answer.winner < len(members) and not members[answer.winner].done() and put_off:
+        # An inserted step has put the race off, or its winner: what the winner gives is still to come.
         members[answer.winner].add_done_callback(lambda winner: _won(future, answer.winner, winner))
         return
     if answer.winner >= len(members) or not members[answer.winner].done():
