@@ -213,9 +213,11 @@ def version_check(cursor: Cursor, name: str | None, command: str | None = None) 
     """
     found = cursor.next if command is None else cursor.next_of(TYPES[events.VersionChecked])
     if isinstance(found, events.VersionChecked) and command in (None, found.command):
-        if None not in (name, found.name) and name != found.name:
+        if name == found.name or None in (name, found.name):
+            return Replayed(found)
+        if command is not None:
             return Diverged(found, "name", str(name), str(found.name))
-        return Replayed(found)
+    # By location the check of another name is one that this was put before, and tells the version as any step does.
     following = cursor.next
     if following is None:
         return New(cursor.appended)
