@@ -45,6 +45,7 @@ def workflow_of(block: Block) -> tuple[Workflow[..., Any], Registry]:
     async def edited(ctx: Context) -> list[Any]:
         ctx._recorder.trace = []  # type: ignore[attr-defined]
         ctx._recorder.answers = {}  # type: ignore[attr-defined]
+        ctx._recorder.cut = set()  # type: ignore[attr-defined]
         return await run_block(ctx, block, ())
 
     return edited, registry
@@ -68,11 +69,15 @@ def steps(block: Block) -> Iterator[Step]:
 async def run_block(ctx: Context, block: Block, path: Path) -> list[Any]:
     """Run a block and return what its steps came to, in their order."""
     results = []
-    for step in block:
-        if step.removed:
-            await _gone(ctx, step)
-        else:
-            results.append([step.label, await _RUN[step.kind](ctx, step, path)])
+    try:
+        for step in block:
+            if step.removed:
+                await _gone(ctx, step)
+            else:
+                results.append([step.label, await _RUN[step.kind](ctx, step, path)])
+    except asyncio.CancelledError:
+        ctx._recorder.cut.add(ctx._recorder.scope().location)  # type: ignore[attr-defined]
+        raise
     return results
 
 
@@ -150,8 +155,9 @@ async def _race(ctx: Context, step: Step, path: Path) -> None:
 async def _loop(ctx: Context, step: Step, path: Path) -> Any:
     async def body(ctx: Context, state: list[Any]) -> Continue[list[Any]] | Break[Any]:
         results = await run_block(ctx, step.blocks[0], (*path, len(state)))
-        kept = [*state, results if step.every is None else 0]
-        return Continue(kept) if len(kept) < step.times else Break(kept)
+        kept = [*state, results]
+        # Not the results: those of a loop that has ended are as its code was then.
+        return Continue(kept) if len(kept) < step.times else Break(len(kept))
 
     return await _versioned(ctx, step).loop(body, [], forget_every=step.every)
 
@@ -206,8 +212,8 @@ def _value(step: Step, path: Path, answers: dict[tuple[str, Path], int]) -> Any:
         return expected(step.blocks[0], path, answers)
     if step.kind == "gather":
         return [expected(block, path, answers) for block in step.blocks]
-    if step.kind == "loop" and step.every is not None:
-        return [0] * step.times
-    if step.kind in ("map", "loop"):
+    if step.kind == "loop":
+        return step.times
+    if step.kind == "map":
         return [expected(step.blocks[0], (*path, number), answers) for number in range(step.times)]
     return {"act": list(path), "op": step.label, "listen": "late"}.get(step.kind)

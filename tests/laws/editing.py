@@ -13,12 +13,14 @@ from laws.edited import LEAVES, NAMED, NESTS, TAGS, Block, Step
 class Slot:
     """A place between steps: before step *index* of the block that *route* leads to (step and block, alternating).
 
-    *rest* are the steps that may follow it in the same strand, out of the arms of version checks too.
+    *rest* are the steps that may follow it in the same strand, out of the arms of version checks too; *last* if none of
+    them is of the same block.
     """
 
     route: tuple[int, ...]
     index: int
     rest: Block
+    last: bool
 
 
 @dataclass
@@ -57,7 +59,8 @@ class Author:
         """Write the next generation, which every run of all generations before can go on with."""
         self.generation += 1
         for _ in range(self.chance.randint(1, 3)):
-            block = self.chance.choice((self.insert, self.insert, self.append, self.remove, self.wrap))(block)
+            edited = self.chance.choice((self.insert, self.insert, self.append, self.remove, self.wrap))(block)
+            block = block if ambiguous(edited) else edited
         return block
 
     def insert(self, block: Block) -> Block:
@@ -75,7 +78,7 @@ class Author:
         return put(block, slot, lambda at: (*at, step))
 
     def remove(self, block: Block) -> Block:
-        """Leave a note instead of a step, where it cannot be taken for that of another."""
+        """Leave a note instead of a step."""
         chosen = [slot for slot in slots(block) if _removable(slot)]
         if not chosen:
             return block
@@ -86,7 +89,7 @@ class Author:
 
     def wrap(self, block: Block) -> Block:
         """Keep some steps for older runs only, and give newer ones others."""
-        slot = self.chance.choice([slot for slot in slots(block) if slot.rest])
+        slot = self.chance.choice([slot for slot in slots(block) if slot.rest])  # an empty arm is one too
         version, size = max(2, needed(slot.rest)), self.chance.randint(1, 2)
         newer = self._block(1, self.chance.randint(0, 2), self.chance.choice((1, version)))
         self.labels += 1
@@ -108,7 +111,7 @@ class Author:
 def slots(block: Block, route: tuple[int, ...] = (), after: Block = ()) -> Iterator[Slot]:
     """Return every place where something could be put, below removed steps aside."""
     for index in range(len(block) + 1):
-        yield Slot(route, index, (*block[index:], *after))
+        yield Slot(route, index, (*block[index:], *after), index == len(block))
     for index, step in enumerate(block):
         following = (*block[index + 1 :], *after) if step.kind == "check" else ()
         for number, inner in enumerate(step.blocks if not step.removed else ()):
@@ -149,9 +152,19 @@ def following(rest: Block) -> Iterator[Step]:
 
 
 def _removable(slot: Slot) -> bool:
-    if not slot.rest or slot.rest[0].removed or slot.rest[0].kind == "check":
-        return False
-    step, *others = slot.rest
-    if step.born == 1 or step.kind in NAMED:
-        return True
-    return all(TAGS[other.kind] != TAGS[step.kind] for other in following(tuple(others)))
+    return not slot.last and not slot.rest[0].removed and slot.rest[0].kind != "check"
+
+
+def ambiguous(block: Block) -> bool:
+    """Whether the note of a removed step could be taken for another, in a run that never had that step.
+
+    That is so for kinds without a name: where two sleeps were, a note of one says nothing about which.
+    """
+    return any(
+        not slot.last
+        and slot.rest[0].removed
+        and slot.rest[0].born > 1
+        and slot.rest[0].kind not in NAMED
+        and any(TAGS[other.kind] == TAGS[slot.rest[0].kind] for other in following(slot.rest[1:]))
+        for slot in slots(block)
+    )

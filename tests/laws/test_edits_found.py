@@ -1,0 +1,107 @@
+"""Edits that the laws found to go wrong, as small as they became."""
+
+import asyncio
+from typing import Any
+
+from msgspec import Raw
+
+from resurgam import Context, Registry
+from resurgam.core import event as events
+from resurgam.core.state import Status
+from resurgam.testing import Simulation
+
+registry = Registry()
+
+
+@registry.activity
+def a() -> int:
+    return 1
+
+
+@registry.activity
+def x() -> int:
+    return 2
+
+
+def version(function: Any) -> Any:
+    return registry.copy().workflow(name="w")(function)
+
+
+async def run(function: Any, log: Any = (), messages: Any = ()) -> Simulation:
+    simulation = Simulation(version(function), log=log, registry=registry, messages=messages)
+    await simulation.run()
+    return simulation
+
+
+def up_to(simulation: Simulation, kind: type[events.Event]) -> list[events.Event]:
+    return simulation.as_of(next(entry.seq for entry in simulation.ever if isinstance(entry, kind)))
+
+
+async def finishes(function: Any, log: list[events.Event], messages: Any = ()) -> list[str]:
+    """Run new code over an older history; return the places of what it wrote."""
+    simulation = await run(function, log, messages)
+    assert simulation.status is Status.COMPLETED, simulation.show()
+    again = await run(function, simulation.log, messages)
+    assert again.log == simulation.log
+    return [str(entry.location) for entry in simulation.ever[len(log) :] if entry.location is not None]
+
+
+async def test_a_step_inserted_into_the_winner_of_a_decided_race():
+    def code(*, inserted: bool) -> Any:
+        async def winner(ctx: Context) -> None:
+            if inserted:
+                await ctx.v(2).activity(x)
+            await ctx.activity(a)
+
+        async def race(ctx: Context) -> None:
+            await ctx.race(winner(ctx), ctx.sleep(100))
+            await ctx.sleep(1)
+
+        return race
+
+    log = up_to(await run(code(inserted=False)), events.RaceDecided)
+    assert await finishes(code(inserted=True), log) == ["{2, 1, 0.1}", "{3}"]
+
+
+def called_off(*, inserted: bool, listens: bool = False) -> Any:
+    async def workflow(ctx: Context) -> None:
+        other = ctx.listen("s") if listens else ctx.sleep(1)
+        await ctx.activity(a)
+        if inserted:
+            await ctx.v(2).sleep(5)
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
+        await ctx.activity(a)
+
+    return workflow
+
+
+async def test_a_timer_that_the_history_calls_off_does_not_fire_before_edited_code_does():
+    log = up_to(await run(called_off(inserted=False)), events.TimerCancelled)
+    log += [entry for entry in (await run(called_off(inserted=False))).log if entry.seq == log[-1].seq + 1]
+    assert await finishes(called_off(inserted=True), log) == ["{2.1}"]
+
+
+async def test_a_listener_that_the_history_calls_off_takes_no_signal_before_edited_code_does():
+    signal = events.SignalReceived(name="s", id="1", value=Raw(b"1"))
+    whole = await run(called_off(inserted=False, listens=True))
+    log = whole.as_of(up_to(whole, events.ListenCancelled)[-1].seq + 1)
+    assert await finishes(called_off(inserted=True, listens=True), log, [signal]) == ["{2.1}"]
+
+
+async def test_a_named_version_check_before_another():
+    async def first(ctx: Context) -> None:
+        await ctx.activity(a)
+        await ctx.check_version(2, "one")
+        await ctx.activity(a)
+
+    answers = []
+
+    async def second(ctx: Context) -> None:
+        await ctx.activity(a)
+        answers.append((await ctx.check_version(3, "two"), await ctx.check_version(2, "one")))
+        await ctx.activity(a)
+
+    log = up_to(await run(first), events.VersionChecked)
+    assert await finishes(second, log) == ["{3}"]
+    assert set(answers) == {(2, 2)}
