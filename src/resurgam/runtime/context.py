@@ -267,7 +267,12 @@ class Context:
         """
         if not awaitables:
             raise ValueError("ctx.race needs at least one competitor; a race of nobody would never end")
-        future = self._recorder.call(events.RaceStarted, step=self._step, size=len(awaitables))
+        try:
+            future = self._recorder.call(events.RaceStarted, step=self._step, size=len(awaitables))
+        except BaseException:
+            for coroutine in filter(asyncio.iscoroutine, awaitables):
+                coroutine.close()  # else asyncio complains that it was never awaited
+            raise
         scope = self._recorder.scope_below(future.command)
         race = Race([_competitor(awaitable, scope) for awaitable in awaitables])
         self._recorder.races[future.command.seq] = race

@@ -225,7 +225,7 @@ class Execution(Driver):
     # How an advance ends.
 
     def _new_operations(self) -> list[Operation]:
-        if not self._recorder.operations:
+        if self._closed or not self._recorder.operations:
             return []
         state = self._recorder.log.state
         return [
