@@ -35,10 +35,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     looks: bool = False
 
 
-def workflow_of(block: Block) -> tuple[Workflow[..., Any], Registry]:
-    """Return the workflow that runs a block, with its activities."""
+def workflow_of(block: Block, before: Block = ()) -> tuple[Workflow[..., Any], Registry]:
+    """Return the workflow that runs a block, with its activities, and with those that there were *before*."""
     registry = Registry()
-    for label in {step.label for step in steps(block) if step.kind == "act"}:
+    for label in {step.label for step in (*steps(block), *steps(before)) if step.kind == "act"}:
         registry.activity(name=label)(_work)
 
     @registry.workflow(name="edited")

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from resurgam import Context, Registry, SignalTimeout
+from resurgam import Break, Context, Continue, Registry, SignalTimeout
 from resurgam.core import event as events
 from resurgam.errors import ActivityFailed, OperationFailed
 
@@ -53,6 +53,8 @@ async def run(ctx: Context, node: Node, seen: list[Any]) -> Any:
     """Run one node of a tree."""
     value = await _RUN[node[0]](ctx, node, seen)
     seen.append([node[0], value])
+    noted = ctx._recorder.__dict__.setdefault("noted", [])  # what a test sees of a run that has not ended
+    noted.append((ctx._recorder.scope().location, node[0], value))
     return value
 
 
@@ -186,6 +188,45 @@ async def _cancel(ctx: Context, node: Node, seen: list[Any]) -> Any:
     return type(outcome).__name__
 
 
+async def _loop(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    async def body(ctx: Context, state: list[Any]) -> Continue[list[Any]] | Break[list[Any]]:
+        done, children, times, kept = state
+        mine: list[Any] = []
+        for child in children:
+            await run(ctx, child, mine)
+        kept = [*kept, [done, len(mine), ctx.random.random(), ctx.get("k"), mine[-1:]]]
+        return Break(kept) if done + 1 == times else Continue([done + 1, children, times, kept])
+
+    _, children, every, times = node
+    return await ctx.loop(body, [0, children, times, []], forget_every=every)
+
+
+async def _map(ctx: Context, node: Node, seen: list[Any]) -> Any:
+    async def each(ctx: Context, child: Node) -> Any:
+        return await run(ctx, child, seen)
+
+    results = await ctx.map(each, node[1], limit=node[2])
+    return len(results)
+
+
+async def _queue(ctx: Context, node: Node, seen: list[Any]) -> int:
+    queue: asyncio.Queue[object] = asyncio.Queue()
+
+    async def produce() -> None:
+        try:
+            for child in node[1]:
+                queue.put_nowait(await run(ctx, child, seen))
+        finally:
+            queue.put_nowait(queue)
+
+    producer, count = asyncio.create_task(produce()), 0
+    while await queue.get() is not queue:
+        seen.append(["got", await ctx.activity(act, count)])
+        count += 1
+    await producer
+    return count
+
+
 _RUN: dict[str, Callable[[Context, Node, list[Any]], Any]] = {
     name.removeprefix("_"): function for name, function in globals().items() if asyncio.iscoroutinefunction(function)
 }
@@ -203,6 +244,21 @@ _parts = st.recursive(leaves, _nodes, max_leaves=8)
 trees: st.SearchStrategy[Node] = st.tuples(
     st.sampled_from(("seq", "gather", "group", "race", "wait")), st.lists(_parts, min_size=2, max_size=3)
 ).map(list)
+
+
+def _looping_nodes(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    several = st.lists(children, min_size=1, max_size=3)
+    loops = st.tuples(st.just("loop"), several, st.sampled_from((None, 1, 2, 3)), st.integers(1, 5)).map(list)
+    maps = st.tuples(st.just("map"), several, st.sampled_from((None, 1, 2))).map(list)
+    others = st.tuples(st.sampled_from(("queue", "shield", "race", "gather", "branch", "seq")), several).map(list)
+    return loops | loops | maps | others
+
+
+_looping_parts = st.recursive(leaves, _looping_nodes, max_leaves=6)
+looping_trees: st.SearchStrategy[Node] = st.tuples(
+    st.sampled_from(("seq", "gather", "race")), st.lists(_looping_nodes(_looping_parts), min_size=1, max_size=2)
+).map(list)
+"""Programs with loops that forget or do not, in and around concurrency."""
 
 
 def messages(seed: int) -> list[events.Event]:

@@ -24,8 +24,8 @@ ANY = codec_for(Any)
 Answers = dict[tuple[str, tuple[int, ...]], int]
 
 
-def world(block: Block, log: Sequence[events.Event], chance: random.Random) -> Simulation:
-    workflow, registry = workflow_of(block)
+def world(block: Block, log: Sequence[events.Event], chance: random.Random, before: Block = ()) -> Simulation:
+    workflow, registry = workflow_of(block, before)
     return Simulation(workflow, log=log, chooser=chance, registry=registry)
 
 

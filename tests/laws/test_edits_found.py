@@ -5,9 +5,12 @@ from typing import Any
 
 from msgspec import Raw
 
-from resurgam import Context, Registry
+from resurgam import Break, Context, Continue, Registry
 from resurgam.core import event as events
+from resurgam.core.errors import HistoryDiverged
 from resurgam.core.state import Status
+from resurgam.runtime.callback import outside_tasks
+from resurgam.runtime.execution import Execution
 from resurgam.testing import Simulation
 
 registry = Registry()
@@ -105,3 +108,42 @@ async def test_a_named_version_check_before_another():
     log = up_to(await run(first), events.VersionChecked)
     assert await finishes(second, log) == ["{3}"]
     assert set(answers) == {(2, 2)}
+
+
+async def test_a_divergence_that_is_found_dry_puts_nothing_on_a_queue():
+    async def old(ctx: Context) -> None:
+        await ctx.activity(a)
+        await ctx.sleep(1)
+
+    async def new(ctx: Context) -> None:
+        await ctx.v(2).activity(x)
+        await ctx.sleep(1)
+
+    log = up_to(await run(old), events.TimerStarted)
+    execution = Execution(version(new), log)
+    outcome = await outside_tasks(lambda: execution.advance([], log[-1].at))
+    assert outcome.status is Status.DIVERGED
+    assert [entry.type for entry in outcome.events] == ["workflow_diverged"]
+    assert outcome.activities == ()
+
+
+async def test_a_step_deleted_at_the_end_of_an_iteration_is_told_of_there_with_its_remedy():
+    def code(*, whole: bool) -> Any:
+        async def workflow(ctx: Context) -> None:
+            async def body(ctx: Context, number: int) -> Any:
+                await ctx.sleep(1)
+                if whole:
+                    await ctx.activity(a)
+                return Continue(number + 1) if number < 2 else Break(number)
+
+            await ctx.loop(body, 0, forget_every=None)
+            await ctx.sleep(1)
+
+        return workflow
+
+    log = (await run(code(whole=True))).as_of(12)
+    execution = Execution(version(code(whole=False)), log)
+    await outside_tasks(lambda: execution.advance([], log[-1].at))
+    assert isinstance(execution.verdict, HistoryDiverged)
+    assert str(execution.verdict.location) == "{1, 1, 2}"
+    assert execution.verdict.remedy
