@@ -254,10 +254,24 @@ def _looping_nodes(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]
     return loops | loops | maps | others
 
 
-_looping_parts = st.recursive(leaves, _looping_nodes, max_leaves=6)
-looping_trees: st.SearchStrategy[Node] = st.tuples(
+# Beside a loop that forgets nobody reads what it sets: see test_forgetting.py.
+_stateless = st.tuples(st.sampled_from([leaf for leaf in LEAVES if leaf != "state"]), st.integers(0, 9)).map(list)
+_looping_parts = st.recursive(_stateless, _looping_nodes, max_leaves=6)
+_loops_beside = st.tuples(
     st.sampled_from(("seq", "gather", "race")), st.lists(_looping_nodes(_looping_parts), min_size=1, max_size=2)
 ).map(list)
+
+
+def _loop_of(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    several = st.lists(parts, min_size=1, max_size=3)
+    return st.tuples(st.just("loop"), several, st.sampled_from((None, 1, 2, 3)), st.integers(1, 5)).map(list)
+
+
+_inner = _nodes(leaves) | leaves
+_loops_in_order = st.tuples(
+    st.just("seq"), st.lists(_loop_of(_inner | _loop_of(_inner)) | leaves, min_size=1, max_size=3)
+).map(list)
+looping_trees: st.SearchStrategy[Node] = _loops_beside | _loops_in_order
 """Programs with loops that forget or do not, in and around concurrency."""
 
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from laws import generated
+from laws.test_replay import length_to_end
 from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.outcome import Entry
@@ -18,6 +19,7 @@ from resurgam.runtime.callback import outside_tasks
 from resurgam.runtime.execution import Execution
 from resurgam.runtime.recorder import Recorder
 from resurgam.testing import Simulation
+from resurgam.testing.simulation import Follower
 
 PROGRAMS = 150
 PROGRAMS_LONG = 4000
@@ -29,8 +31,15 @@ class Watched(Simulation):
     commits = 0
 
     async def _advance(self, inbox: list[events.Event]) -> None:
-        hot, before = self._execution, self.log[-1].seq
         cold = Execution(self.workflow, list(self.log))
+        try:
+            await self._compare(cold, inbox)
+        finally:
+            await outside_tasks(cold.close)
+        self.commits += 1
+
+    async def _compare(self, cold: Execution, inbox: list[events.Event]) -> None:
+        hot, before = self._execution, self.log[-1].seq
         if before > 1:
             await outside_tasks(cold.replay)
             assert cold.new == ()
@@ -41,8 +50,6 @@ class Watched(Simulation):
         written = [entry for entry in self.ever if entry.seq > before]
         assert list(outcome.events) == written[: len(outcome.events)]
         assert len(outcome.events) == len(written) or outcome.withdrawals
-        cold.close()
-        self.commits += 1
 
 
 def standing(recorder: Recorder, log: list[events.Event]) -> dict[str, object]:
@@ -99,6 +106,22 @@ async def watch(tree: generated.Node, seed: int, census: Counter[str]) -> Watche
     return world
 
 
+async def crash(world: Watched, tree: generated.Node, seed: int, points: int) -> None:
+    """Killed after any entry, a run goes on to the very same history, what is forgotten included."""
+    end = length_to_end(world.ever)
+    for point in random.Random(seed).sample(range(1, end), min(points, end - 1)):
+        resumed = Simulation(
+            generated.program,
+            log=world.as_of(point),
+            chooser=Follower(world.ever),
+            messages=generated.messages(seed),
+            registry=generated.registry,
+        )
+        await resumed.run()
+        assert resumed.as_of(end) == world.as_of(end), f"killed after {point}: {tree} seed {seed}"
+        assert [e for e in resumed.ever if point < e.seq <= end] == world.ever[point:end]
+
+
 def hold(examples: int, check: Callable[[generated.Node, int], Any], *, fixed: bool = True) -> None:
     @settings(
         max_examples=examples,
@@ -116,9 +139,16 @@ def hold(examples: int, check: Callable[[generated.Node, int], Any], *, fixed: b
     holds()
 
 
-def test_hot_equals_cold_at_every_commit():
+def run_law(census: Counter[str], examples: int, points: int, *, fixed: bool = True) -> None:
+    async def check(tree: generated.Node, seed: int) -> None:
+        await crash(await watch(tree, seed, census), tree, seed, points)
+
+    hold(examples, check, fixed=fixed)
+
+
+def test_hot_equals_cold_at_every_commit_and_a_crash_changes_nothing():
     census: Counter[str] = Counter()
-    hold(PROGRAMS, lambda tree, seed: watch(tree, seed, census))
+    run_law(census, PROGRAMS, 6)
 
     assert census["forgot"] > PROGRAMS / 3, census
     assert census["checkpoints"] > PROGRAMS / 3, census
@@ -127,6 +157,6 @@ def test_hot_equals_cold_at_every_commit():
 @pytest.mark.long
 def test_the_same_for_thousands_of_programs():
     census: Counter[str] = Counter()
-    hold(PROGRAMS_LONG, lambda tree, seed: watch(tree, seed, census), fixed=False)
+    run_law(census, PROGRAMS_LONG, 30, fixed=False)
 
     print(census)
