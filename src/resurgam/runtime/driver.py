@@ -102,11 +102,12 @@ class Driver:
     def _tick(self, entry: events.Event) -> None:
         """Tell the code one entry and let it run until nothing is ready."""
         deliver = self._DELIVERED.get(type(entry)) or (Driver._settle if is_answer(entry) else None)
-        self._recorder.position = max(self._recorder.position, entry.seq)
         if deliver is None and type(entry) in _OWN_CANCELLATIONS and self._is_waited_for(entry):
             deliver = Driver._call_off
         if deliver is None:
             return
+        # Not the commands of this tick: those that are forgotten would be missing when it is replayed.
+        self._recorder.position = entry.seq
         self._recorder.now = entry.at
         self._entry = entry.seq
         if entry.seq > self._recorder.log.recorded_seq:

@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS, CANCELLATIONS
+from resurgam.core.command import ANSWERS
 from resurgam.core.history import History
 from resurgam.core.location import Coordinate, Location
 from resurgam.core.replay import Cursor
-
-_OWN_CANCELLATIONS = frozenset(CANCELLATIONS.values())
 
 
 class Past:
@@ -18,7 +16,6 @@ class Past:
         # By type, not isinstance: this is done for every entry of every history that is read.
         self._commands: dict[int, events.Command] = {e.seq: e for e in log if type(e) in ANSWERS}  # type: ignore[misc]
         self._history = History(self._commands.values())
-        self._called_off = {e.ref: e.seq for e in log if type(e) in _OWN_CANCELLATIONS}
         self.checkpoints: dict[int, events.LoopCheckpointed] = {}
         self.completions: dict[int, events.LoopCompleted] = {}
         if any(type(command) is events.LoopStarted for command in self._commands.values()):
@@ -92,10 +89,6 @@ class Past:
         left = sorted(self._commands.keys() - self._asked)
         return [self._commands[seq] for seq in left if not (self._skipped and self.is_skipped(seq))]
 
-    def called_off(self, seq: int) -> int:
-        """Return the ``seq`` of the entry by which the code called a command off, 0 if it did not."""
-        return self._called_off.get(seq, 0)
-
     def last_iteration(self, loop: Location) -> int:
         """Return the last iteration of a loop that the history holds a command of."""
         return self._history.last_child(loop)
@@ -105,5 +98,4 @@ class Past:
         for seq in seqs:
             self._asked.discard(seq)
             self._commands.pop(seq, None)
-            self._called_off.pop(seq, None)
             self._skipped.pop(seq, None)

@@ -160,7 +160,6 @@ class Recorder:
             self.past.ask(verdict.event)
             if self.options.input_check != "off":
                 self._compare(verdict.event, wish, digest, scope, command_id)
-            self.position = max(self.position, verdict.event.seq)
             return verdict.event
         if isinstance(verdict, Inserted):
             fields["gate"] = gate
@@ -183,7 +182,6 @@ class Recorder:
             return kind(seq=seq, at=at, location=location, **fields)
 
         entry = self.log.append(make)
-        self.position = entry.seq
         assert isinstance(entry, kind)
         return entry
 
@@ -234,7 +232,6 @@ class Recorder:
                 scope, verdict, events.StepRemoved, command=command_id, name=name, version=removed.version, removed=tag
             )
             return None
-        self.position = max(self.position, verdict.event.seq)
         self.past.skip(verdict.event)
         self.early.pop(verdict.event.seq, None)
         scope.command_id(TYPES[type(verdict.event)])
@@ -266,7 +263,6 @@ class Recorder:
             return version
         assert isinstance(verdict.event, events.VersionChecked)
         self.past.ask(verdict.event)
-        self.position = max(self.position, verdict.event.seq)
         return verdict.event.answer
 
     @property
@@ -372,9 +368,7 @@ class Recorder:
         if kind is None or self.verdict is not None:
             return
         if command.seq in self.log.state.open:
-            self.position = self.log.append(lambda seq, at: kind(seq=seq, at=at, ref=command.seq)).seq
-        else:
-            self.position = max(self.position, self.past.called_off(command.seq))
+            self.log.append(lambda seq, at: kind(seq=seq, at=at, ref=command.seq))
 
     # Refusals.
 
