@@ -67,7 +67,9 @@ def check_order(log: Sequence[events.Event], recorder: Any) -> None:
             found = left[0] if left else None
             matches = found is not None and found.type == tag and (name is None or found.name == name)
             if what == "removed":
-                matches = matches or (isinstance(found, events.StepRemoved) and (found.removed, found.name) == (tag, name))
+                matches = matches or (
+                    isinstance(found, events.StepRemoved) and (found.removed, found.name) == (tag, name)
+                )
             if matches:
                 left = left[1:]
             else:

@@ -1,9 +1,8 @@
 """Loops: what is kept of them, what is forgotten when, and that nobody can tell."""
 
 import asyncio
-import datetime
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,12 +10,9 @@ from msgspec import Raw
 
 from resurgam import Break, Context, Continue, Registry
 from resurgam.core import event as events
-from resurgam.core.errors import HistoryDiverged, LatentHistory, NotDeterministic
 from resurgam.core.location import Location
 from resurgam.core.outcome import Outcome, Span
 from resurgam.core.state import Status
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.execution import Execution
 from resurgam.testing import Simulation
 
 registry = Registry()
@@ -61,7 +57,7 @@ async def run(function: Any, log: Sequence[events.Event] = (), messages: Sequenc
 
 def result(world: Simulation) -> Any:
     [end] = [entry for entry in world.log if isinstance(entry, events.WorkflowCompleted)]
-    return __import__("json").loads(bytes(end.result))
+    return json.loads(bytes(end.result))
 
 
 def failure(world: Simulation) -> events.Failure:
@@ -132,7 +128,9 @@ async def test_checkpoints_come_after_so_many_iterations_and_every_crash_is_surv
     assert result(world) == [10, *range(times), 20]
     assert checkpoints(world) == expected
     kept = ["{1}", "{2}", "{3}"]
-    assert places(world.log) == (kept if every else ["{1}", "{2}", *(f"{{2, {n}, 1}}" for n in range(1, times + 1)), "{3}"])
+    assert places(world.log) == (
+        kept if every else ["{1}", "{2}", *(f"{{2, {n}, 1}}" for n in range(1, times + 1)), "{3}"]
+    )
 
 
 async def test_a_crash_in_the_37th_iteration_goes_on_from_the_checkpoint_at_20():

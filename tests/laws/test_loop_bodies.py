@@ -1,6 +1,6 @@
 """Loops: edits of them while they run, what a body may share, and what it may take and give back."""
 
-import datetime
+import datetime as dt
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +41,9 @@ async def against(function: Any, log: list[events.Event]) -> HistoryDiverged:
 # Edits.
 
 
-def pairs(*, every: int | None, inserted: bool = False, last: bool = True, removed: bool = False, times: int = 4) -> Any:
+def pairs(
+    *, every: int | None, inserted: bool = False, last: bool = True, removed: bool = False, times: int = 4
+) -> Any:
     async def body(ctx: Context, number: int) -> Step:
         await ctx.activity(p, number)
         if inserted:
@@ -221,7 +223,7 @@ async def test_a_body_that_shares_what_can_change_is_refused(name):
 
 async def test_a_body_may_share_what_cannot_change():
     number, text, many = 3, "x", (1, (2, "y"))
-    frozen, moment = Frozen(), datetime.timedelta(1)
+    frozen, moment = Frozen(), dt.timedelta(1)
 
     async def helper(ctx: Context) -> int:
         return await ctx.activity(p, number)
@@ -252,16 +254,16 @@ class Cart:
 
 
 async def test_state_and_value_have_the_types_of_the_annotations():
-    async def body(ctx: Context, cart: Cart) -> Continue[Cart] | Break[datetime.timedelta]:
+    async def body(ctx: Context, cart: Cart) -> Continue[Cart] | Break[dt.timedelta]:
         assert isinstance(cart, Cart)
         assert isinstance(cart.id, uuid.UUID)
         await ctx.sleep(1)
         cart.items.append("x")
-        return Break(datetime.timedelta(len(cart.items))) if len(cart.items) == 3 else Continue(cart)
+        return Break(dt.timedelta(len(cart.items))) if len(cart.items) == 3 else Continue(cart)
 
     async def workflow(ctx: Context) -> int:
         took = await ctx.loop(body, Cart([], uuid.UUID(int=1)), forget_every=1)
-        assert isinstance(took, datetime.timedelta)
+        assert isinstance(took, dt.timedelta)
         return took.days
 
     assert result(await survives(workflow)) == 3

@@ -154,6 +154,7 @@ def play(history: str, code: str, matching: str = "location") -> str:
         ("1:a 2:b 3:c", "a -b n@2 c", "=1 =2 i2.1 =3"),
         ("", "a -b n@2 c", "n1 n2 n3 n4"),
         ("1:a", "a -b c", "=1 n2 n3"),
+        ("1:a 2:~ 3:b", "a -b ~ b", "=1 ignored2 =2 =3"),
         # checks of the version
         ("1:a 2:b", "a ?2 b", "=1 peek1 =2"),
         ("1:a 2:b@3", "a ?4 b@3", "=1 peek3 =2"),
@@ -166,6 +167,7 @@ def play(history: str, code: str, matching: str = "location") -> str:
         ("1:a 2:?2=n@2 3:b", "a ?3=m ?2=n b", "=1 peek2 =2 =3"),
         ("1:a 2:?2@2 3:b", "a ?3=m b", "=1 =2 =3"),
         ("1:a 2:?2=n@2 3:b", "a ?3 b", "=1 =2 =3"),
+        ("1:a 2:b 3:?2@2", "a ?2 b ?2", "=1 peek1 =2 =3"),
         ("1:a 2:?2@2 3:b", "a b", "=1 x2:type"),
         ("1:a 2:?2@2 3:b", "a x@3 ?2 b", "=1 i1.1 =2 =3"),
     ],
@@ -199,6 +201,7 @@ def test_by_location(history, code, expected):
         ("1:a@2 2:b", "?3 a b", "peek2 =1 =2"),
         ("1:a@2!1 2:b", "?3 a b", "peek1 =1 =2"),
         ("", "?3", "n1"),
+        ("1:a 2:~ 3:b@3", "~ a ?4 b", "=2 =1 peek3 =3"),
     ],
 )
 def test_by_sequence(history, code, expected):
