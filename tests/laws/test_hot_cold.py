@@ -44,7 +44,8 @@ class Watched(Simulation):
             await outside_tasks(cold.replay)
             assert cold.new == ()
             assert standing(cold.recorder, self.log) == standing(hot.recorder, self.log)
-            cold._handed_out = set(hot._handed_out)
+            # What is under way in the worker's memory; after a crash it would be begun again.
+            cold._handed_out, cold._left = set(hot._handed_out), list(hot._left)
         await super()._advance(inbox)
         outcome = await outside_tasks(lambda: cold.advance([Entry(None, entry) for entry in inbox], self._clock))
         written = [entry for entry in self.ever if entry.seq > before]
