@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 import signal
 from collections.abc import Iterator
 from types import FrameType, ModuleType
@@ -76,7 +77,16 @@ def is_noticed(mutant: Mutant) -> bool:
     return False
 
 
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Mutants diverge by the hundred, and leave coroutines behind."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
 def test_no_mutant_of_the_matchers_survives():
     everyone = list(mutants(replay))
     survived = [str(mutant) for mutant in everyone if not is_noticed(mutant)]
@@ -85,6 +95,7 @@ def test_no_mutant_of_the_matchers_survives():
     assert sorted(set(survived)) == sorted(SPARED)
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_the_tables_pass_without_a_mutant_and_notice_one():
     for function, arguments in TABLES:
         function(**arguments)
