@@ -213,7 +213,7 @@ async def test_parking_does_not_dispatch_an_activity_that_was_called_off_in_an_e
 
     async def parks(ctx: Context) -> None:
         async def first() -> None:
-            await ctx.listen("q")
+            bool(await ctx.listen("q"))  # looked at, so no rehearsal can tell that this is where it diverges
 
         async def second() -> None:
             await ctx.listen("p")

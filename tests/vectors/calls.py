@@ -118,12 +118,24 @@ def at_path(calls: Program, path: Path, change: "Callable[[Program, int], Progra
 
 def edited(calls: Program, edits: "list[tuple[Path, Edit]]") -> Program:
     """Return the program with edits made where their paths lead."""
+    moved = [(path if isinstance(edit, Insert) else _before_group(calls, path), edit) for path, edit in edits]
     # From the end, so that what is put in does not move what comes before; of one place the last said stands last.
-    order = sorted(range(len(edits)), key=lambda index: (edits[index][0], index), reverse=True)
+    order = sorted(range(len(moved)), key=lambda index: (moved[index][0], index), reverse=True)
     for index in order:
-        path, edit = edits[index]
+        path, edit = moved[index]
         calls = at_path(calls, path, lambda inside, at, edit=edit: _changed(inside, at, edit))
     return calls
+
+
+def _before_group(calls: Program, path: Path) -> Path:
+    """Return where something is put that is to stand before the first of several calls that are made at once."""
+    while len(path) > 1 and path[-1] == 0 and _at(calls, path[:-2]).verb in ("gather", "task_group"):
+        path = path[:-2]
+    return path
+
+
+def _at(calls: Program, path: Path) -> Call:
+    return calls[path[0]] if len(path) == 1 else _at(calls[path[0]].parts[path[1]], path[2:])
 
 
 def _changed(calls: Program, index: int, edit: Edit) -> Program:

@@ -205,10 +205,8 @@ async def test_steps_that_ran_before_a_divergence_was_found_are_named(world, loo
     @registry.workflow(name="edited")
     async def choosing(ctx: Context) -> None:
         await ctx.activity("a", 0)
-        found = await ctx.v(2).activity("x", 0)
-        if looks and found:
-            ctx.logger.info("found")
-        await ctx.activity("c", 0)
+        seen = await ctx.v(2).activity("x", 0)
+        await ctx.activity("c" if looks and seen else "d", 0)
 
     url = f"sqlite:////{world.folder}/w.db?synchronous=off"
     async with Environment(store=url, registry=registry, clock=world.clock) as env:
@@ -412,3 +410,24 @@ async def test_answers_that_a_step_put_in_has_put_off_come_in_their_own_order():
     assert told(after) == "1=a 1.1=x@2 2=b 3=c 4=e"
     assert json.loads(after[-2].to_json())["result"] == ["c0"]
     assert (await replay(new, after)).diverged is None
+
+
+# Found before damage, also where a step is under way.
+
+
+async def test_what_comes_behind_a_step_that_is_under_way_is_rehearsed_before_it_is_begun(world):
+    """A step that was put in is under way; what the code does behind it is looked at before anything else is begun."""
+    await world.deploy(program("a b"))
+    world.held = {"x"}
+    await world.deploy(program("a x@2 b"))
+    world.held = set()
+
+    parted = await world.deploy(program("a x@2 y@2 c"), open_end=False)
+
+    assert parted.status == "diverged"
+    assert parted.written == ""
+    assert world.ran == {"a": 1, "b": 1, "x": 1}
+    assert "the remedy: " in str(parted.error)
+    done = await world.deploy(program("a x@2 y@2 -b c"), open_end=False)
+    assert (done.status, done.written) == ("completed", "1.2=y@2 3=c")
+    assert world.ran == {"a": 1, "b": 1, "x": 1, "y": 1, "c": 1}

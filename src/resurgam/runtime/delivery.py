@@ -64,7 +64,7 @@ def _not_asked_for(recorder: Recorder, answer: events.Answer) -> None:
     if recorder.past.is_skipped(answer.ref):
         return
     if not recorder.may_be_asked_for(answer.ref):
-        # If a strand has ended before its history, that is the reason, and tells where the code was changed.
+        # Where a strand has ended too soon, that is what is wrong, and it says what would help.
         recorder.check_ended()
         recorder.verdict = recorder.verdict or unasked(recorder.past.command(answer.ref), answer)
     elif isinstance(answer, events.LoopCheckpointed):

@@ -39,8 +39,9 @@ class Execution(Driver):
     def __init__(self, workflow: Workflow[..., Any], log: Sequence[events.Event]) -> None:
         super().__init__(workflow, log)
         self._recorder.loop.on_error = self._complain
-        # Kept until it has been replayed, so that it can be rehearsed.
+        # Kept until the code has come to all of it, so that it can be rehearsed.
         self._log: Sequence[events.Event] | None = log
+        self._caught_up = False
         self._forgotten: list[tuple[int, list[Forgotten], tuple[Span, ...]]] = []
         self._handed_out: set[int] = set()
         self._signal_ids = SignalIds(log)
@@ -65,6 +66,8 @@ class Execution(Driver):
         """Deliver what is recorded, then *inbox* and what is due by *clock*; return what to commit."""
         if self._closed:
             raise RuntimeError("this execution has been put away")
+        if self._log is not None:
+            self._log = [*self._log, *self._recorder.log.new]
         self._recorder.log.begin(clock)
         self._recorder.requests = {}
         self._forgotten = []
@@ -86,17 +89,22 @@ class Execution(Driver):
     def _catch_up(self) -> None:
         """Replay what is recorded; where the code goes its own way, see first whether it comes back."""
         self.replay()
-        log, self._log = self._log, None
-        if log is None:
-            return
+        if self._log is not None and not self._caught_up:
+            self._caught_up = True
+            self._look_ahead(self._recorder.log.new, self._log)
+
+    def _look_ahead(self, written: Sequence[events.Event], log: Sequence[events.Event]) -> None:
+        """If the code asks for something new before it has come to all that is recorded, rehearse how it goes on."""
         recorder = self._recorder
-        asked = any(isinstance(entry, events.Command) for entry in recorder.log.new)
-        if asked and self._goes_on() and recorder.past.orphans():
+        left = recorder.past.orphans()
+        if left and self._goes_on() and any(isinstance(entry, events.Command) for entry in written):
             found = rehearse(self._workflow, log)
             recorder.verdict = found if isinstance(found, HistoryDiverged) else None
             self._undecided = isinstance(found, Undecided)
         if isinstance(recorder.verdict, HistoryDiverged) and not self._options.fails(self._matching):
             recorder.verdict.remedy = find_remedy(self._workflow, log, recorder.verdict)
+        if not left:
+            self._log = None
 
     def _take_in(self, waiting: deque[Entry], consumed: list[int], clock: int) -> int:
         """Deliver what is new, an entry at a time; return how many there were."""
@@ -108,6 +116,9 @@ class Execution(Driver):
                     break
                 self._tick(entry)
                 ticks += 1
+                if self._log is not None:
+                    new = self._recorder.log.new
+                    self._look_ahead(new[self._mark :], [*self._log, *new[: self._mark]])
         return ticks
 
     def take_operations(self) -> list[Operation]:
@@ -368,8 +379,7 @@ class Execution(Driver):
 
     def _wanted(self, written: Sequence[events.Event]) -> tuple[ActivityRequest, ...]:
         """Return the activities to be put on their queues: asked for in these entries, and not called off in them."""
-        # Only commands: what was dropped has left its number to the entry that says why.
-        issued = {entry.seq for entry in written if isinstance(entry, events.Command)} - _called_off(written)
+        issued = {entry.seq for entry in written if isinstance(entry, events.ActivityScheduled)} - _called_off(written)
         return tuple(request for request in self._recorder.requests.values() if request.ref in issued)
 
     def _unwanted(self, called_off: set[int]) -> Iterator[Withdrawal]:

@@ -88,7 +88,7 @@ class Rehearsal(Driver):
 
     def __init__(self, workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = ()) -> None:
         super().__init__(workflow, log)
-        self._looked = False
+        self._looked = self._beyond = False
         self._placeholder = Placeholder(self._on_look)
         self._recorder.rehearsing = True
         by_place: dict[tuple[Location, int], list[Edit]] = {}
@@ -114,8 +114,7 @@ class Rehearsal(Driver):
         for _ in range(_STEPS):
             if not self._goes_on():
                 return
-            waiting = [future for seq, future in self._recorder.pending.items() if self._is_new(seq)]
-            answer = self._loop_answer() or next(self._answers(order(waiting)), None)
+            answer = self._next_answer(order)
             if answer is None:
                 return
             self._recorder.unknown = self._placeholder
@@ -126,10 +125,22 @@ class Rehearsal(Driver):
             finally:
                 self._recorder.loop.open = False
             self._recorder.check_ended()
-        self._looked = True
+        self._looked = not self._beyond
 
-    def _is_new(self, seq: int) -> bool:
-        return seq > self._recorder.log.recorded_seq
+    def _next_answer(self, order: "Order") -> "Callable[[], None] | None":
+        answer = self._loop_answer() or next(self._answers(order(self._waiting(new=True))), None)
+        left = self._recorder.unasked() is not None
+        if answer is None and (left or self._recorder.edits):
+            # A step that is under way keeps the code from what is recorded behind it. Beyond all that is recorded, only
+            # what else it would do is of interest: whether it makes calls again that an edit takes for removed.
+            self._beyond = self._beyond or not left
+            answer = next(self._answers(order(self._waiting(new=False))), None)
+        return answer
+
+    def _waiting(self, *, new: bool) -> "list[Durable[Any]]":
+        """Return the calls that nobody has answered: those that the history does not hold, or those that it does."""
+        last = self._recorder.log.recorded_seq
+        return [future for seq, future in self._recorder.pending.items() if (seq > last) == new]
 
     def _answers(self, waiting: "Sequence[Durable[Any]]") -> "Iterator[Callable[[], None]]":
         for future in waiting:
@@ -178,7 +189,8 @@ class Rehearsal(Driver):
         if isinstance(verdict, HistoryDiverged):
             return verdict
         root = self._root
-        if root is not None and root.done() and (root.cancelled() or root.exception() is not None):
+        failed = root is not None and root.done() and (root.cancelled() or root.exception() is not None)
+        if failed and not self._beyond:
             # Perhaps because of a placeholder; and what a failure means is for the run itself to say.
             return Undecided()
         new = [entry for entry in self._recorder.log.new if isinstance(entry, events.Command)]
@@ -186,7 +198,7 @@ class Rehearsal(Driver):
         return Fits(new, self._recorder.taken_out, whole=whole)
 
     def _on_look(self) -> None:
-        self._looked = True
+        self._looked = not self._beyond
         self._recorder.verdict = self._recorder.verdict or Inspected()
 
 
