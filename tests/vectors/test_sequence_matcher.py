@@ -342,8 +342,8 @@ def test_a_check_is_answered_by_the_entry_of_its_own_number():
     step = events.ActivityScheduled(seq=2, location=ROOT.child((1,)), command="Task(0)", name="P", queue="q")
     check = events.VersionChecked(seq=3, location=ROOT.child((2,)), command="VersionCheck(1)", answer=3, version=3)
     cursor = Cursor([step, check])
-    assert version_check(cursor, None, "VersionCheck(0)").version == 1
-    assert version_check(cursor, None, "VersionCheck(1)") == Replayed(check)
+    assert version_check(cursor, None, by_type=True, command="VersionCheck(0)").version == 1
+    assert version_check(cursor, None, by_type=True, command="VersionCheck(1)") == Replayed(check)
 
 
 # Keys.

@@ -206,12 +206,14 @@ def removal(cursor: Cursor, removed: Wish, *, by_type: bool) -> Replayed | New |
     return New(cursor.appended) if left is None or by_type else Ignored(left)
 
 
-def version_check(cursor: Cursor, name: str | None, command: str | None = None) -> Replayed | New | Peeked | Diverged:
+def version_check(
+    cursor: Cursor, name: str | None, *, by_type: bool, command: str | None = None
+) -> Replayed | New | Peeked | Diverged:
     """Decide what a version check is: answered by its own entry, by the history that goes on, or new.
 
     By type, *command* is the check's own id: those that the history answered wrote nothing, but they are counted.
     """
-    found = cursor.next if command is None else cursor.next_of(TYPES[events.VersionChecked])
+    found = cursor.next_of(TYPES[events.VersionChecked]) if by_type else cursor.next
     if isinstance(found, events.VersionChecked) and command in (None, found.command):
         if name == found.name or None in (name, found.name):
             return Replayed(found)

@@ -247,7 +247,7 @@ class Recorder:
 
     def _check_version(self, scope: Scope, version: int, name: str | None) -> int:
         numbered = scope.command_id(TYPES[events.VersionChecked]) if scope.by_type else None
-        verdict = version_check(scope.cursor, name, numbered)
+        verdict = version_check(scope.cursor, name, by_type=scope.by_type, command=numbered)
         if isinstance(verdict, Peeked):
             scope.gate = verdict.version
             return verdict.version - scope.version + 1
