@@ -98,7 +98,7 @@ class Matching:
             self._write(strand.at.child(verdict.coordinate), f"~gone:{call.name}", strand.version)
 
     def _check(self, call: Call, strand: Strand) -> None:
-        verdict = version_check(strand.cursor, call.name)
+        verdict = version_check(strand.cursor, call.name, by_type=False)
         if isinstance(verdict, Diverged):
             raise Parted(verdict.event.location, verdict.field)
         if isinstance(verdict, Peeked):

@@ -217,7 +217,7 @@ def version_check(
     if isinstance(found, events.VersionChecked) and command in (None, found.command):
         if name == found.name or None in (name, found.name):
             return Replayed(found)
-        if command is not None:
+        if by_type:
             return Diverged(found, "name", str(name), str(found.name))
     # By location the check of another name is one that this was put before, and tells the version as any step does.
     following = cursor.next
