@@ -17,7 +17,7 @@ from resurgam.cli import worker as worker_module
 from resurgam.cli.main import main
 
 SRC = str(Path(__file__).parents[2] / "src")
-COMMANDS = ("worker", "start", "list", "show", "history", "signal", "cancel", "export", "import")
+COMMANDS = ("worker", "check", "start", "list", "show", "history", "signal", "cancel", "export", "import")
 LOOKING = (
     ["list"],
     ["show", "x"],

@@ -88,7 +88,7 @@ def _check_store(context: click.Context, parameter: click.Parameter, value: str 
     return value
 
 
-def _check_file(store: str) -> None:
+def check_file(store: str) -> None:
     """Refuse a file that is not there: who only looks must not create one."""
     parts = urlsplit(store)
     if parts.scheme != "sqlite" or parts.netloc or parts.fragment:
@@ -136,7 +136,7 @@ _tags = click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, callba
 def _ask(store: str, question: Callable[[Engine], Awaitable[T]], *, create: bool = False) -> T:
     """Open the store without serving it, and return what the engine answers."""
     if not create:
-        _check_file(store)
+        check_file(store)
 
     async def talk() -> T:
         async with Engine(store, worker=False) as engine:

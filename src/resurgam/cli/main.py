@@ -9,6 +9,7 @@ import click
 
 from resurgam.cli import commands
 from resurgam.cli.bench import bench
+from resurgam.cli.check import check_command
 from resurgam.cli.lint import lint
 from resurgam.cli.output import one_line, unwritable
 from resurgam.cli.worker import worker
@@ -77,6 +78,7 @@ def demo(context: click.Context, arguments: tuple[str, ...]) -> None:
 
 for command in (
     worker,
+    check_command,
     lint,
     bench,
     commands.start,

@@ -41,8 +41,12 @@ _WIDEST = 60
 
 def one_line(text: str) -> str:
     """Return a text as one line that a terminal shows as it is, whatever a user has put into it."""
-    joined = " ".join(filter(None, map(str.strip, text.splitlines())))
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)
+    return visible(" ".join(filter(None, map(str.strip, text.splitlines()))))
+
+
+def visible(line: str) -> str:
+    """Return a line with its spaces as they are, and with nothing in it that would move a cursor."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def document(content: object) -> None:

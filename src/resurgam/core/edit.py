@@ -5,6 +5,7 @@ is the number that the call has which is to be changed, or before which somethin
 the number of its calls.
 """
 
+from collections.abc import Iterable
 from typing import TypeAlias
 
 import msgspec
@@ -57,6 +58,19 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Edit: TypeAlias = Insert | Remove | Check
+
+
+def merged(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """Return edits with one for each line of code: of several versions the highest, which out-ranks what the others do."""
+    found: dict[object, Edit] = {}
+    for edit in edits:
+        place = edit.source or (edit.scope, edit.call)
+        kind = edit.kind if isinstance(edit, Remove) else edit.verb if isinstance(edit, Insert) else ""
+        key = (type(edit), place, kind, edit.name)
+        known = found.get(key)
+        if known is None or (not isinstance(edit, Remove) and edit.version > getattr(known, "version", 0)):
+            found[key] = edit
+    return tuple(found.values())
 
 
 def _at(source: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import traceback
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,20 @@ _OWN_FILES = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
 
 KINDS: Final = {str(kind.__struct_config__.tag): kind for kind in TYPES}
 """Kinds of command by the name that stands in a history."""
+
+VERBS: Final = {
+    events.ActivityScheduled: "activity",
+    events.TimerStarted: "sleep",
+    events.OperationStarted: "run",
+    events.StateSet: "set",
+    events.StateCleared: "clear",
+    events.ListenStarted: "listen",
+    events.BranchStarted: "branch",
+    events.RaceStarted: "race",
+    events.LoopStarted: "loop",
+    events.VersionChecked: "check_version",
+}
+"""The method of `Context` that asks for each kind of command."""
 
 
 def diverged(verdict: Diverged, scope: Scope, command_id: str, wish: Wish | None = None) -> HistoryDiverged:
@@ -114,3 +129,13 @@ def source() -> str:
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
         frame = frame.f_back  # type: ignore[assignment]
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
+
+
+def raised_at(error: BaseException) -> str:
+    """Return file and line of the user's code that raised an error, or called what did."""
+    places = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith(_OWN_FILES)
+    ]
+    return places[-1] if places else ""

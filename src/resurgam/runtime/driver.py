@@ -22,6 +22,7 @@ from resurgam.core.state import ENDS
 from resurgam.runtime.context import Context
 from resurgam.runtime.definition import Workflow, WorkflowOptions
 from resurgam.runtime.delivery import checkpoint, is_answer, settle
+from resurgam.runtime.divergence import raised_at
 from resurgam.runtime.recorder import Recorder
 
 _DEFAULT = WorkflowOptions()
@@ -51,6 +52,16 @@ class Driver:
         return self._entry
 
     @property
+    def workflow(self) -> Workflow[..., Any]:
+        """The code."""
+        return self._workflow
+
+    @property
+    def parks(self) -> bool:
+        """Whether a run that diverges waits for code that fits; otherwise it is failed."""
+        return not self._options.fails(self._matching)
+
+    @property
     def recorder(self) -> Recorder:
         """What the code has asked for, held against its history."""
         return self._recorder
@@ -75,7 +86,7 @@ class Driver:
         if self._undelivered:
             self._recorder.replaying = self._recorder.log.recorded_seq > 1
             with self._recorder.loop:
-                while self._undelivered and self._goes_on():
+                while self._undelivered and self.goes_on:
                     self._tick(self._undelivered.popleft())
             self._recorder.replaying = False
         self._recorder.check_ended()
@@ -91,7 +102,9 @@ class Driver:
                 self._recorder.verdict = Evicted("this execution has been put away")
             self._recorder.loop.put_away()
 
-    def _goes_on(self) -> bool:
+    @property
+    def goes_on(self) -> bool:
+        """Whether the code would hear of a further entry."""
         return self._recorder.verdict is None and not self._root_ended()
 
     def _root_ended(self) -> bool:
@@ -215,6 +228,7 @@ class Driver:
                 code_value=errors.describe(error),
                 history_value=f"{further.type} and what follows it",
                 event_seq=further.seq,
+                source=raised_at(error),
             )
 
     def _check_orphans(self) -> None:

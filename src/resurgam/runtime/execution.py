@@ -25,7 +25,8 @@ from resurgam.runtime.forgetting import SignalIds, dropped
 from resurgam.runtime.log import outstanding, withdraw
 from resurgam.runtime.looping import Looping
 from resurgam.runtime.operation import Operation
-from resurgam.runtime.rehearsal import Undecided, find_remedy, rehearse
+from resurgam.runtime.rehearsal import Undecided
+from resurgam.runtime.verify import foresee
 
 logger = logging.getLogger("resurgam.runtime")
 
@@ -95,22 +96,17 @@ class Execution(Driver):
 
     def _look_ahead(self, written: Sequence[events.Event], log: Sequence[events.Event]) -> None:
         """If the code asks for something new before it has come to all that is recorded, rehearse how it goes on."""
-        recorder = self._recorder
-        left = recorder.past.orphans()
-        if left and self._goes_on() and any(isinstance(entry, events.Command) for entry in written):
-            found = rehearse(self._workflow, log)
-            recorder.verdict = found if isinstance(found, HistoryDiverged) else None
+        found = foresee(self, log, written)
+        if found is not None:
             self._undecided = isinstance(found, Undecided)
-        if isinstance(recorder.verdict, HistoryDiverged) and not self._options.fails(self._matching):
-            recorder.verdict.remedy = find_remedy(self._workflow, log, recorder.verdict)
-        if not left:
+        if not self._recorder.past.orphans():
             self._log = None
 
     def _take_in(self, waiting: deque[Entry], consumed: list[int], clock: int) -> int:
         """Deliver what is new, an entry at a time; return how many there were."""
         ticks = 0
         with self._recorder.loop:
-            while ticks < TICKS_PER_ADVANCE and self._goes_on():
+            while ticks < TICKS_PER_ADVANCE and self.goes_on:
                 entry = self._made_entry() or self._outside_entry(waiting, consumed, clock)
                 if entry is None:
                     break

@@ -84,6 +84,10 @@ class Past:
         parts = place.coordinates
         return any(parts[:depth] in self._keyed for depth in range(1, len(parts))) if self._keyed else False
 
+    def asked(self) -> list[events.Command]:
+        """Return the commands that the code has come to, and that were not removed."""
+        return [self._commands[seq] for seq in sorted(self._asked) if seq not in self._skipped]
+
     def orphans(self) -> list[events.Command]:
         """Return the commands that the code has not come to, and that were not removed either."""
         left = sorted(self._commands.keys() - self._asked)

@@ -34,7 +34,7 @@ from resurgam.core.replay import (
 )
 from resurgam.core.retry import milliseconds
 from resurgam.runtime.definition import WorkflowOptions
-from resurgam.runtime.divergence import KINDS, diverged, gone_on, latent, orphaned
+from resurgam.runtime.divergence import KINDS, VERBS, diverged, gone_on, latent, orphaned, source
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.log import Log
 from resurgam.runtime.loop import WorkflowLoop
@@ -108,8 +108,8 @@ class Recorder:
         self.position = 0
         self.replaying = False
         self.ignored: list[events.StepRemoved] = []
-        # For trying edits out: what stands before the call with that number in that scope.
-        self.edits: Mapping[tuple[Location, int], Sequence[Edit]] = {}
+        # For trying edits out: by the number of a call in its scope, by the line of a call, by the end of a scope.
+        self.edits: Mapping[object, Sequence[Edit]] = {}
         self.taken_out: list[events.Command] = []
         self.put_back: set[tuple[Location, str]] = set()
         self.asked_twice = False
@@ -148,7 +148,7 @@ class Recorder:
         if name is not None and not isinstance(name, str):
             raise TypeError(f"the name of a {TYPES[kind]} is {name!r}; it must be a string")
         scope = self.scope()
-        step = self._counted(scope, step)
+        step = self._counted(scope, step, (VERBS.get(kind), name))
         command_id = scope.command_id(TYPES[kind])
         wish = Wish(kind, name, scope.absolute(step), key)
         verdict = scope.match(scope.cursor, wish)
@@ -344,7 +344,7 @@ class Recorder:
     def close_scope(self, scope: Scope) -> None:
         """A strand has ended by returning; the history may not go on where its code does not."""
         if self.edits:
-            self._edited(scope, None)
+            self._edited(scope, None, None)
         if scope.matching == "location" and scope.cursor.next is not None:
             # Not a verdict yet: a callback that the strand left behind may still ask for what is recorded.
             self._ended.append(scope)
@@ -419,18 +419,26 @@ class Recorder:
         self.verdict = diverged(verdict, scope, command_id, wish)
         return self.verdict
 
-    def _counted(self, scope: Scope, step: int | None) -> int | None:
+    def _counted(
+        self, scope: Scope, step: int | None, call: tuple[str | None, str | None] = (None, None)
+    ) -> int | None:
         """Count one more call of a strand; return the number that it gives to ``ctx.v``."""
         if self.edits:
-            step = self._edited(scope, step)
+            step = self._edited(scope, step, call)
         scope.calls += 1
         return step
 
-    def _edited(self, scope: Scope, step: int | None) -> int | None:
-        """Do what the edits that are being tried out say of the next call; return the number it gives to ``ctx.v``."""
-        for edit in self.edits.get((self.past.code_place(scope.location), scope.calls), ()):
+    def _edited(self, scope: Scope, step: int | None, call: tuple[str | None, str | None] | None) -> int | None:
+        """Do what the edits that are being tried out say of the next call; return the number it gives to ``ctx.v``.
+
+        *call* is its verb and its name, None at the end of the strand. A line may make several calls, so an edit that goes
+        by the line is of the one that it names.
+        """
+        place = self.past.code_place(scope.location)
+        numbered = self.edits.get((place, scope.calls), ())
+        for edit in (*numbered, *self.edits.get(place if call is None else source(), ())):
             if isinstance(edit, Insert):
-                step = edit.version
+                step = edit.version if edit in numbered or (edit.verb, edit.name) == call else step
             elif isinstance(edit, Remove):
                 skipped = self._remove(scope, Wish(KINDS[edit.kind], edit.name, scope.version))
                 self.taken_out += () if skipped is None else self.past.at_or_below(skipped.location)

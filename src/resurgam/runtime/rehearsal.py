@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from resurgam.core import event as events
-from resurgam.core.edit import Check, Edit, Insert, Remove
+from resurgam.core.edit import Check, Edit, Insert, Remove, merged
 from resurgam.core.errors import HistoryDiverged
-from resurgam.core.location import Location
 from resurgam.runtime.definition import Workflow
+from resurgam.runtime.divergence import VERBS, source
 from resurgam.runtime.driver import Driver
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.placeholder import Inspected, Placeholder
@@ -39,26 +39,16 @@ _EDITS: Final = 6
 
 _NOT_YET: Final = object()
 
-_VERBS: Final = {
-    events.ActivityScheduled: "activity",
-    events.TimerStarted: "sleep",
-    events.OperationStarted: "run",
-    events.StateSet: "set",
-    events.StateCleared: "clear",
-    events.ListenStarted: "listen",
-    events.BranchStarted: "branch",
-    events.RaceStarted: "race",
-    events.LoopStarted: "loop",
-    events.VersionChecked: "check_version",
-}
-
 
 _WITHOUT_EFFECT: Final = (events.BranchStarted, events.RaceStarted, events.LoopStarted, events.StepRemoved)
 """Commands that do nothing of their own: what counts is what stands below them."""
 
 
 class Undecided:
-    """The code looked at what nobody knows yet, so whether it fits cannot be told."""
+    """The code looked at what nobody knows yet, so whether it fits cannot be told; *source* is where it did."""
+
+    def __init__(self, source: str = "") -> None:
+        self.source = source
 
 
 class Fits:
@@ -84,17 +74,25 @@ Finding: TypeAlias = HistoryDiverged | Undecided | Fits
 
 
 class Rehearsal(Driver):
-    """One pass through a history and beyond it."""
+    """One pass through a history and beyond it.
 
-    def __init__(self, workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = ()) -> None:
+    An edit is about one call, the one with its number in its strand; *by_line* it is about its line of code, wherever
+    and however often that is run, as it is when somebody has written it.
+    """
+
+    def __init__(
+        self, workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = (), *, by_line: bool = False
+    ) -> None:
         super().__init__(workflow, log)
         self._looked = self._beyond = False
+        self._looked_at = ""
         self._placeholder = Placeholder(self._on_look)
         self._recorder.rehearsing = True
-        by_place: dict[tuple[Location, int], list[Edit]] = {}
+        by_place: dict[object, list[Edit]] = {}
         for edit in edits:
-            place = self._recorder.past.code_place(edit.scope)
-            by_place.setdefault((place, edit.call), []).append(edit)
+            scope = self._recorder.past.code_place(edit.scope)
+            place: object = (edit.source or scope) if by_line else (scope, edit.call)
+            by_place.setdefault(place, []).append(edit)
         self._recorder.edits = by_place
 
     def run(self, order: "Order") -> Finding:
@@ -106,13 +104,13 @@ class Rehearsal(Driver):
                 self._answer_all(order)
             return self._finding()
         except Inspected:
-            return Undecided()
+            return Undecided(self._looked_at)
         finally:
             self.close()
 
     def _answer_all(self, order: "Order") -> None:
         for _ in range(_STEPS):
-            if not self._goes_on():
+            if not self.goes_on:
                 return
             answer = self._next_answer(order)
             if answer is None:
@@ -185,7 +183,7 @@ class Rehearsal(Driver):
         self._check_orphans()
         verdict = self._recorder.verdict
         if self._looked:
-            return Undecided()
+            return Undecided(self._looked_at)
         if isinstance(verdict, HistoryDiverged):
             return verdict
         root = self._root
@@ -198,6 +196,7 @@ class Rehearsal(Driver):
         return Fits(new, self._recorder.taken_out, whole=whole)
 
     def _on_look(self) -> None:
+        self._looked_at = self._looked_at or source()
         self._looked = not self._beyond
         self._recorder.verdict = self._recorder.verdict or Inspected()
 
@@ -220,11 +219,13 @@ def _last_first(waiting: "Sequence[Durable[Any]]") -> "Sequence[Durable[Any]]":
 _ORDERS: Final[tuple[Order, ...]] = (_timers_last, _as_asked, _last_first)
 
 
-def rehearse(workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = ()) -> Finding:
+def rehearse(
+    workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = (), *, by_line: bool = False
+) -> Finding:
     """Say whether the code, with these edits, would come to the end of what is recorded."""
     first: Finding | None = None
     for order in _ORDERS:
-        found = Rehearsal(workflow, log, edits).run(order)
+        found = Rehearsal(workflow, log, edits, by_line=by_line).run(order)
         if not isinstance(found, HistoryDiverged):
             return found
         first = first or found
@@ -232,7 +233,9 @@ def rehearse(workflow: Workflow[..., Any], log: Sequence[events.Event], edits: E
     return first
 
 
-def find_remedy(workflow: Workflow[..., Any], log: Sequence[events.Event], found: HistoryDiverged) -> Edits:
+def find_remedy(
+    workflow: Workflow[..., Any], log: Sequence[events.Event], found: HistoryDiverged, *, by_line: bool = False
+) -> Edits:
     """Search for the fewest edits with which the code fits; none if there are none that do.
 
     Breadth first. Versions are tried before removals, and a call is not taken for removed that the code makes all the
@@ -248,9 +251,9 @@ def find_remedy(workflow: Workflow[..., Any], log: Sequence[events.Event], found
                 if left == 0:
                     return ()
                 left -= 1
-                tried = (*edits, edit)
-                finding = Rehearsal(workflow, log, tried).run(_timers_last)
-                if isinstance(finding, Fits) and finding.whole and not finding.runs_again:
+                tried = merged((*edits, edit)) if by_line else (*edits, edit)
+                finding = Rehearsal(workflow, log, tried, by_line=by_line).run(_timers_last)
+                if is_remedy(finding):
                     return tried
                 if isinstance(finding, HistoryDiverged) and _parting(finding) != _parting(divergence):
                     further.append((tried, finding))
@@ -258,8 +261,22 @@ def find_remedy(workflow: Workflow[..., Any], log: Sequence[events.Event], found
     return ()
 
 
+def asked(workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = ()) -> list[events.Command]:
+    """Return what the code asks for, recorded or new, as far as it comes with these edits, which go by the line."""
+    rehearsal = Rehearsal(workflow, log, edits, by_line=True)
+    rehearsal.run(_timers_last)
+    recorder = rehearsal.recorder
+    return [*recorder.past.asked(), *(entry for entry in recorder.log.new if isinstance(entry, events.Command))]
+
+
+def is_remedy(finding: Finding) -> bool:
+    """Whether what was found with some edits speaks for them."""
+    return isinstance(finding, Fits) and finding.whole and not finding.runs_again
+
+
 def _parting(divergence: HistoryDiverged) -> tuple[object, int]:
     """Return where code and history part: the call and the entry; of two calls removed in a row only the entry differs."""
+    return divergence.place, divergence.event_seq
     return divergence.place, divergence.event_seq
 
 
@@ -272,13 +289,13 @@ def _candidates(divergence: HistoryDiverged) -> Iterator[Edit]:
     if divergence.wish is not None:
         same = divergence.field == "version" and held.name == divergence.asked
         step = held.version - divergence.scope_version + (1 if same else 2)
-        verb = _VERBS[divergence.wish]
+        verb = VERBS[divergence.wish]
         yield Insert(scope=scope, call=call, version=step, verb=verb, name=divergence.asked, source=source)
     if isinstance(held, events.VersionChecked):
         yield Check(scope=scope, call=call, version=held.answer, name=held.name, source=source)
         return
     kind = held.removed if isinstance(held, events.StepRemoved) else held.type
-    verb = next(verb for known, verb in _VERBS.items() if known.__struct_config__.tag == kind)
+    verb = next(verb for known, verb in VERBS.items() if known.__struct_config__.tag == kind)
     yield Remove(scope=scope, call=call, kind=kind, verb=verb, name=held.name, source=source)
 
 

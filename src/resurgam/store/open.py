@@ -1,4 +1,4 @@
-"""`open_store(url)`: the only module that knows which backends exist."""
+"""`open_store(url)` and `open_inspector(url)`: the only module that knows which backends exist."""
 
 from pathlib import Path
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -6,16 +6,14 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store.memory import MemoryStore
-from resurgam.store.protocol import Store
+from resurgam.store.protocol import Inspector, Store
 
 _KNOWN = "memory:// (gone with the process), sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:// (temporary)"
 
 
 def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
     """Return the store that *url* names, for the engine *name*. A claim holds for *lease* milliseconds."""
-    parts = urlsplit(url)
-    if parts.fragment:
-        raise StoreError(f"{url!r}: write the # of a file's name as %23")
+    parts = _parts(url)
     if parts.scheme == "memory" and not (parts.netloc or parts.path or parts.query):
         return MemoryStore(clock, lease=lease)
     if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc:
@@ -23,6 +21,25 @@ def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
 
         return SqliteStore(_path(parts), clock, name=name, lease=lease, synchronous=_synchronous(url, parts))
     raise StoreError(f"no store for {url!r}; this version knows {_KNOWN}")
+
+
+def open_inspector(url: str, clock: Clock) -> Inspector:
+    """Return the read side of what *url* names: nothing is written, nothing is held, others may work on it."""
+    parts = _parts(url)
+    path = _path(parts)
+    if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc and path is not None:
+        from resurgam.store.sql.looking import SqliteInspector  # noqa: PLC0415 -- as above
+
+        _synchronous(url, parts)
+        return SqliteInspector(path, clock)
+    raise StoreError(f"no store for {url!r} that can be looked at from here; this version knows sqlite:///file.db")
+
+
+def _parts(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    if parts.fragment:
+        raise StoreError(f"{url!r}: write the # of a file's name as %23")
+    return parts
 
 
 def _path(parts: SplitResult) -> Path | None:

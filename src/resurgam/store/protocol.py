@@ -44,6 +44,10 @@ class Inspector(Protocol):
         """Return the counts."""
         ...
 
+    async def close(self) -> None:
+        """Let go of whatever is held open."""
+        ...
+
 
 class Store(Inspector, Protocol):
     """Keeps instances, their inboxes and the activities they want."""
@@ -118,8 +122,4 @@ class Store(Inspector, Protocol):
 
     def twin(self) -> "Store | None":
         """Open the same data once more, for use by another thread; None if it lives in this thread only."""
-        ...
-
-    async def close(self) -> None:
-        """Let go of whatever is held open."""
         ...

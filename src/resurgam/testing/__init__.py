@@ -6,7 +6,19 @@
 from resurgam.testing.clock import ManualClock
 from resurgam.testing.crash import Crashes, crash_everywhere
 from resurgam.testing.environment import Environment
+from resurgam.testing.recorded import Recorded, histories, recorded_histories
 from resurgam.testing.replay import Report, replay
 from resurgam.testing.simulation import Simulation
 
-__all__ = ["Crashes", "Environment", "ManualClock", "Report", "Simulation", "crash_everywhere", "replay"]
+__all__ = [
+    "Crashes",
+    "Environment",
+    "ManualClock",
+    "Recorded",
+    "Report",
+    "Simulation",
+    "crash_everywhere",
+    "histories",
+    "recorded_histories",
+    "replay",
+]

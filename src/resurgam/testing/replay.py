@@ -1,7 +1,7 @@
 """Does this code fit that history? Asked without a store, and without anything being done."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 import msgspec
@@ -11,6 +11,8 @@ from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.callback import outside_tasks
 from resurgam.runtime.definition import Matching, Workflow
 from resurgam.runtime.execution import Execution
+from resurgam.runtime.rehearsal import Undecided
+from resurgam.runtime.verify import foresee
 from resurgam.store.lines import newest_history
 
 
@@ -20,7 +22,8 @@ class Report:
 
     *new*: the commands that the code issued and the history does not hold. *orphans*: those that the history holds and
     the code has not asked for. *removed_ignored*: the ``ctx.removed`` calls that had no effect. *result* is what the code
-    returned, *error* what it raised, both None if it is still under way at the end of the history.
+    returned, *error* what it raised, both None if it is still under way at the end of the history. *undecided*: the code
+    looks at the result of a step that has not run, so that whether it comes back to the history cannot be told.
     """
 
     new: tuple[events.Command, ...]
@@ -30,6 +33,7 @@ class Report:
     finished: bool = False
     orphans: tuple[events.Command, ...] = ()
     removed_ignored: tuple[events.StepRemoved, ...] = ()
+    undecided: bool = False
 
 
 async def replay(
@@ -45,7 +49,8 @@ async def replay(
     execution = Execution(workflow, log)
     try:
         await outside_tasks(execution.replay)
-        return _report(execution)
+        found = await outside_tasks(lambda: foresee(execution, log, execution.new))
+        return replace(_report(execution), undecided=isinstance(found, Undecided))
     finally:
         await outside_tasks(execution.close)
 

@@ -94,7 +94,10 @@ async def test_code_that_ends_before_its_history_is_latent_history():
     found = (await against(new, await recorded(old))).diverged
 
     assert isinstance(found, LatentHistory)
-    assert str(found) == "the code of scope {} ended, but its history goes on with Task(1) 'b' at {2} (entry 4)"
+    assert str(found) == (
+        "the code of scope {} ended, but its history goes on with Task(1) 'b' at {2} (entry 4); "
+        "the remedy: put back await ctx.removed.activity('b') at the end"
+    )
 
 
 async def test_latent_history_is_found_in_a_branch_too():

@@ -95,7 +95,7 @@ class Database:
             self.path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         connection.row_factory = sqlite3.Row
-        _check_ours(connection, self.path)
+        check_ours(connection, self.path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         return connection
@@ -164,14 +164,19 @@ class Database:
 
     def explain(self, error: sqlite3.Error) -> StoreError:
         """Return the error of ours for one of SQLite's, with what to do about it."""
-        text = str(error)
-        remedy = next((remedy for sign, remedy in _REMEDIES if sign in text.lower()), "")
-        return StoreError(f"{self.path}: {text}" + (f": {remedy}" if remedy else ""))
+        return explain(self.path, error)
 
     def close(self) -> None:
         """Close both connections."""
         self._reading.close()
         self._writing.close()
+
+
+def explain(path: Path, error: sqlite3.Error) -> StoreError:
+    """Return the error of ours for one of SQLite's about this file, with what to do about it."""
+    text = str(error)
+    remedy = next((remedy for sign, remedy in _REMEDIES if sign in text.lower()), "")
+    return StoreError(f"{path}: {text}" + (f": {remedy}" if remedy else ""))
 
 
 def _check_writable(path: Path) -> None:
@@ -180,7 +185,7 @@ def _check_writable(path: Path) -> None:
         raise sqlite3.OperationalError("attempt to write a readonly database")
 
 
-def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
+def check_ours(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse the database of another program, before anything in it is changed."""
     # In this order: whoever is making the file at this moment commits its tables and its mark together.
     [tables] = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()

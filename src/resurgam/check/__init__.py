@@ -1,0 +1,1 @@
+"""Knowing before deploying: whether the code on disk fits the runs that are open. Nothing is written."""

@@ -1,0 +1,131 @@
+"""Puts runs with the same finding together, and finds the one remedy that is right for all runs of a workflow."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from resurgam.check.examined import Detail, Edits, Examined, Outcome, Run
+from resurgam.core.edit import merged
+
+TRIED: Final = 1000
+"""Histories of different shape that a remedy is tried on, for each workflow."""
+
+_NOTHING: Final = Detail(message="")
+
+Key: TypeAlias = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Group:
+    """Runs with the same finding.
+
+    *detail* is about one of them, which is *shown*. *remedy* is one for all of them, empty if there is none. *untried*
+    runs have histories of a shape that it was not tried on; for *unhelped* ones it is not right, and *harmed* runs fit
+    now, and would not with it.
+    """
+
+    workflow: str
+    outcome: Outcome
+    detail: Detail = _NOTHING
+    shown: Run | None = None
+    runs: list[Run] = field(default_factory=list)
+    found: list[Edits] = field(default_factory=list)
+    remedy: Edits = ()
+    untried: int = 0
+    unhelped: list[Run] = field(default_factory=list)
+    harmed: list[Run] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Report:
+    """What is known of all open runs."""
+
+    counts: Counter[Outcome] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
+    pythons: Counter[str] = field(default_factory=Counter)
+    groups: dict[Key, Group] = field(default_factory=dict)
+    limited: bool = False
+    # One run of each shape, and all that have it: they need not be tried one by one.
+    shapes: dict[tuple[str, Key, str], list[Run]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, examined: Examined) -> None:
+        """Count a run, and put it with its like."""
+        run, outcome = examined.run, examined.outcome
+        self.counts[outcome] += 1
+        if outcome is Outcome.UNKNOWN:
+            self.unknown[run.workflow] += 1
+        if examined.python:
+            self.pythons[examined.python] += 1
+        if examined.shape:
+            self.shapes[run.workflow, examined.key, examined.shape].append(run)
+        if not examined.key:
+            return
+        group = self.groups.get(examined.key)
+        if group is None:
+            group = self.groups[examined.key] = Group(run.workflow, outcome)
+        if examined.detail is not None and group.shown is None:
+            # Not always with the first that comes: of several processes each tells of the first that it has seen.
+            group.detail, group.shown = examined.detail, run
+        group.runs.append(run)
+        if examined.remedy and examined.remedy not in group.found:
+            group.found.append(examined.remedy)
+
+    @property
+    def runs(self) -> int:
+        """How many runs were looked at and are open."""
+        return self.counts.total() - self.counts[Outcome.ENDED]
+
+    @property
+    def bad(self) -> bool:
+        """Whether the code had better not be deployed."""
+        return any(self.counts[outcome] for outcome in (Outcome.DIVERGES, Outcome.FAILS, Outcome.UNREADABLE))
+
+    def of(self, *outcomes: Outcome) -> list[Group]:
+        """Return the groups of some outcomes, the largest first."""
+        found = [group for group in self.groups.values() if group.outcome in outcomes]
+        return sorted(found, key=lambda group: (-len(group.runs), group.workflow, group.detail.message))
+
+    # The remedy.
+
+    def trials(self) -> Iterator[tuple[Edits, list[Run]]]:
+        """Return, for each workflow that has them, all edits together and the runs to try them on, one of each shape.
+
+        Together, because that is how they are deployed: where one line needs a version in several findings, it takes
+        the highest of them.
+        """
+        for workflow in dict.fromkeys(group.workflow for group in self.groups.values()):
+            edits = self._edits(workflow)
+            if edits:
+                yield edits, [runs[0] for _, runs in self._shapes(workflow)[:TRIED]]
+
+    def judge(self, edits: Edits, tried: Iterable[tuple[Run, Outcome]]) -> None:
+        """Note what came of a trial."""
+        outcomes = dict(tried)
+        workflow = next(iter(outcomes)).workflow
+        groups = {key: group for key, group in self.groups.items() if group.workflow == workflow and group.found}
+        for group in groups.values():
+            group.remedy = tuple(edit for edit in edits if _is_among(edit, group))
+        for key, runs in self._shapes(workflow):
+            outcome = outcomes.get(runs[0])
+            if key in groups and outcome is None:
+                groups[key].untried += len(runs)
+            elif key in groups and outcome is not Outcome.FITS:
+                groups[key].unhelped += runs
+            elif not key and outcome is Outcome.DIVERGES:
+                for group in groups.values():
+                    group.harmed += runs
+
+    def _edits(self, workflow: str) -> Edits:
+        groups = (group for group in self.groups.values() if group.workflow == workflow)
+        return merged(edit for group in groups for edits in group.found for edit in edits)
+
+    def _shapes(self, workflow: str) -> list[tuple[Key, list[Run]]]:
+        """Return the runs of each shape: those first that the remedy is for, then those that most runs have."""
+        found = [(key, runs) for (name, key, _), runs in self.shapes.items() if name == workflow]
+        return sorted(found, key=lambda item: (not item[0], -len(item[1])))
+
+
+def _is_among(edit: object, group: Group) -> bool:
+    """Whether an edit, or a lower version of it, is one that this group needs."""
+    return any(merged((edit, other)) == (edit,) for edits in group.found for other in edits)  # type: ignore[arg-type]

@@ -1,0 +1,96 @@
+"""Histories that were exported into the repository, and whether the code still fits them.
+
+::
+
+    from resurgam.testing import recorded_histories
+
+    recorded = recorded_histories(Path(__file__).parent / "histories")
+
+    def test_the_code_fits_what_was_recorded(recorded):
+        recorded.check(checkout)
+"""
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resurgam.check.examined import Outcome, Run
+from resurgam.check.examiner import Examiner
+from resurgam.check.groups import Report
+from resurgam.check.text import lines
+from resurgam.core import event as events
+from resurgam.core.errors import CorruptHistory, NotFound
+from resurgam.core.state import ENDS
+from resurgam.runtime.definition import Workflow
+from resurgam.runtime.registry import Registry, default_registry
+from resurgam.testing.replay import parse
+
+_SUFFIXES = (".jsonl", ".json")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A file that ``resurgam export`` or ``resurgam history --json`` wrote; of several executions the last counts."""
+
+    file: Path
+
+    def __str__(self) -> str:
+        return self.file.stem
+
+    @property
+    def history(self) -> list[events.Event]:
+        """The events of it."""
+        try:
+            return parse(self.file.read_text("utf-8"))
+        except ValueError as error:
+            raise CorruptHistory(f"{self.file}: {error}") from error
+
+    def check(self, workflow: Workflow[..., Any] | None = None, *, registry: Registry = default_registry) -> Outcome:
+        """Raise `AssertionError` unless the code fits, with what ``resurgam check`` would tell.
+
+        Without *workflow* it is the one of that name in *registry*. A run that has ended is taken as it was before its
+        end: code that has learned a step since then would go on beyond it. Returned is whether it fits or is undecided.
+        """
+        whole = self.history
+        ended = next((index for index, entry in enumerate(whole) if type(entry) in ENDS), None)
+        history = whole[:ended]
+        if not history or not isinstance(history[0], events.WorkflowStarted):
+            raise CorruptHistory(f"{self.file}: a history begins with workflow_started; this one does not")
+        started = history[0]
+        code = registry.workflows.find(started.name) if workflow is None else workflow
+        examiner = Examiner({started.name: code}.get)
+        # What is raised where the code was not heard to the end may be what it is meant to raise.
+        unheard = ended is not None or isinstance(history[-1], events.WorkflowDiverged)
+        run = Run(started.entity_id or self.file.stem, started.execution_id, started.name, unheard)
+        examined = examiner.examine(run, history)
+        report = Report()
+        report.add(examined)
+        for edits, runs in report.trials():
+            report.judge(edits, [(tried, examiner.try_out(tried, history, edits)) for tried in runs])
+        python = ".".join(platform.python_version_tuple()[:2])
+        assert not report.bad, "\n".join((f"{self.file}:", *lines(report, python)))
+        return examined.outcome
+
+
+def histories(folder: str | Path) -> list[Recorded]:
+    """Return the recorded histories of a folder, by name; there must be some."""
+    files = sorted(file for file in Path(folder).glob("*") if file.suffix in _SUFFIXES)
+    if not files:
+        raise NotFound(
+            f"there is no recorded history (*.jsonl) in {Path(folder).absolute()}; "
+            "write some with resurgam export ID --output FILE"
+        )
+    return [Recorded(file) for file in files]
+
+
+def recorded_histories(folder: str | Path) -> Any:
+    """Return a pytest fixture that is each recorded history of a folder in turn, as a `Recorded`."""
+    import pytest  # noqa: PLC0415 -- only who tests with it has it
+
+    @pytest.fixture(params=histories(folder), ids=str)
+    def recorded(request: pytest.FixtureRequest) -> Recorded:
+        found: Recorded = request.param
+        return found
+
+    return recorded

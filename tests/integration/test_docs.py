@@ -1,0 +1,48 @@
+"""docs/changing-code.md is a story: its files are written and its commands run, in their order, with what they print."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/changing-code.md").read_text()
+FILE = r"```python\n# (\S+\.py)\n((?:.*\n)*?)```"
+COMMAND = r"^    \$ (.+)\n((?:(?:    .*)?\n)*)"
+STEPS = re.findall(f"{FILE}|{COMMAND}", PAGE, re.MULTILINE)
+STARTS = {"python": [sys.executable], "resurgam": [sys.executable, "-m", "resurgam"]}
+
+
+def run(command: str, folder: Path) -> str:
+    first, *rest = shlex.split(command)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(
+        [*STARTS[first], *rest], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0 or "would diverge" in done.stdout, done.stderr + done.stdout
+    return done.stdout
+
+
+def words(text: str) -> str:
+    """Return a text without the blanks that only set it."""
+    return " ".join(text.split())
+
+
+def test_the_page_tells_what_happens(tmp_path):
+    (tmp_path / "histories").mkdir()
+    for file, content, command, printed in STEPS:
+        if file:
+            (tmp_path / file).write_text(f"# {file}\n{content}")
+            continue
+        expected = ".*".join(map(re.escape, words(printed).split("...")))
+        assert re.search(f"^{expected}", words(run(command, tmp_path)).removeprefix(". [100%] ")), command
+
+
+def test_the_page_has_files_and_commands_and_nothing_else():
+    assert [file or command.split()[1] for file, _, command, _ in STEPS] == [
+        *("shop.py", "orders.py", "orders.py", "shop.py", "check", "shop.py", "check", "shop.py", "check"),
+        *("shop.py", "check", "export", "test_histories.py", "-m"),
+    ]
+    assert PAGE.count("```python") == sum(bool(file) for file, *_ in STEPS)
