@@ -68,7 +68,7 @@ class Execution(Driver):
         if self._closed:
             raise RuntimeError("this execution has been put away")
         if self._log is not None:
-            self._log = [*self._log, *self._recorder.log.new]
+            self._log = self._so_far(self._recorder.log.new)
         self._recorder.log.begin(clock)
         self._recorder.requests = {}
         self._forgotten = []
@@ -114,8 +114,14 @@ class Execution(Driver):
                 ticks += 1
                 if self._log is not None:
                     new = self._recorder.log.new
-                    self._look_ahead(new[self._mark :], [*self._log, *new[: self._mark]])
+                    self._look_ahead(new[self._mark :], self._so_far(new[: self._mark]))
         return ticks
+
+    def _so_far(self, new: Sequence[events.Event]) -> list[events.Event]:
+        """Return the log with what this advance has brought so far, without what it has forgotten."""
+        assert self._log is not None
+        gone = {entry.seq for _, forgotten, _ in self._forgotten for entry in forgotten}
+        return [entry for entry in (*self._log, *new) if entry.seq not in gone]
 
     def take_operations(self) -> list[Operation]:
         """Return the side effects to be run now that their commands are committed, in the order they were called."""
