@@ -338,7 +338,6 @@ async def test_suspended_with_a_checkpoint_pending():
     assert before.ever[len(world.as_of(made.seq - 1))] == made
 
 
-@pytest.mark.xfail(reason="reads of ctx.get beside a loop that forgets see less when they are replayed", strict=True)
 async def test_a_strand_beside_a_loop_reads_the_same_when_it_is_replayed():
     async def body(ctx: Context, number: int) -> Step:
         ctx.set("k", 1)

@@ -231,6 +231,14 @@ class StateCleared(Command, frozen=True, kw_only=True, tag="state_cleared"):
     name: str
 
 
+class StateRead(Command, frozen=True, kw_only=True, tag="state_read"):
+    """A strand beside a loop that forgets read the state: what the loop had set by then may be forgotten later."""
+
+    name: str
+    value: Raw = NULL
+    found: bool = False
+
+
 class ListenStarted(Command, frozen=True, kw_only=True, tag="listen_started"):
     """Wait for a signal of one of these names, until ``deadline`` if there is one."""
 
@@ -348,6 +356,7 @@ AnyEvent: TypeAlias = (
     | OperationCancelled
     | StateSet
     | StateCleared
+    | StateRead
     | ListenStarted
     | SignalsConsumed
     | ListenTimedOut

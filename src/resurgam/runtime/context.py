@@ -160,9 +160,18 @@ class Context:
         self._recorder.variables.pop(key, None)
 
     def get(self, key: str, default: T | None = None) -> Any | T:
-        """Return a value of the workflow's durable state, as plain JSON types."""
-        written = self._recorder.variables.get(key)
-        return default if written is None else self._recorder.read(ANY, written, f"state {key!r}")
+        """Return a value of the workflow's durable state, as plain JSON types.
+
+        Beside a loop that forgets, what was read is written down: what the loop had set by then may be forgotten.
+        """
+        recorder = self._recorder
+        written = recorder.variables.get(key)
+        if recorder.loops and recorder.is_beside_a_loop():
+            value, found = events.NULL if written is None else written, written is not None
+            read = recorder.issue(events.StateRead, key, step=self._step, value=value, found=found)
+            assert isinstance(read, events.StateRead)
+            written = read.value if read.found else None
+        return default if written is None else recorder.read(ANY, written, f"state {key!r}")
 
     def branch(
         self,

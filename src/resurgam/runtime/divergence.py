@@ -24,6 +24,7 @@ VERBS: Final = {
     events.OperationStarted: "run",
     events.StateSet: "set",
     events.StateCleared: "clear",
+    events.StateRead: "get",
     events.ListenStarted: "listen",
     events.BranchStarted: "branch",
     events.RaceStarted: "race",

@@ -318,6 +318,12 @@ class Recorder:
         if left is not None:
             self.verdict = orphaned(left, self.root)
 
+    def is_beside_a_loop(self) -> bool:
+        """Whether a loop that forgets is under way elsewhere than around the running strand."""
+        place = self.scope().location
+        loops = (looping.command for looping in self.loops.values())
+        return any(loop.forget_every is not None and not loop.location.contains(place) for loop in loops)
+
     def places_at_work(self) -> Iterator[Location]:
         """Return where something is under way: calls that are not answered, strands that have not ended."""
         yield from (future.command.location for future in self.pending.values())

@@ -44,6 +44,10 @@ class Removed:
         """A value that was dropped from the durable state."""
         return self._gone(events.StateCleared, _named("clear", key))
 
+    def get(self, key: str) -> "asyncio.Future[None]":
+        """A read of the durable state beside a loop that forgets, which is the only place where reads are recorded."""
+        return self._gone(events.StateRead, _named("get", key))
+
     def branch(self, name: str | None = None) -> "asyncio.Future[None]":
         """A branch or a task, with all that it did."""
         return self._gone(events.BranchStarted, name)

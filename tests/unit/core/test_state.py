@@ -45,6 +45,7 @@ MAKE = {
     "operation_cancelled": lambda seq, ref: events.OperationCancelled(seq=seq, ref=ref),
     "state_set": lambda seq, ref: events.StateSet(seq=seq, name="v", value=Raw(b"1"), **PLACE),
     "state_cleared": lambda seq, ref: events.StateCleared(seq=seq, name="v", **PLACE),
+    "state_read": lambda seq, ref: events.StateRead(seq=seq, name="v", **PLACE),
     "listen_started": lambda seq, ref: events.ListenStarted(seq=seq, name="s", names=("s",), **PLACE),
     "signals_consumed": lambda seq, ref: events.SignalsConsumed(seq=seq, ref=ref, signals=()),
     "listen_timed_out": lambda seq, ref: events.ListenTimedOut(seq=seq, ref=ref),
