@@ -37,7 +37,9 @@ def test_there_are_examples():
     assert len(EXAMPLES) >= 9
 
 
-@pytest.mark.parametrize(("number", "expected"), [(0, "receipt for o-1"), (1, "reminded Ada")])
+@pytest.mark.parametrize(
+    ("number", "expected"), [(0, "receipt for o-1"), (1, "reminded Ada"), (2, "ctx.v(2).activity(screen, ...)")]
+)
 def test_the_code_block_of_the_readme_runs_and_runs_again(number, expected, tmp_path):
     """The second time finds the file that the first one left."""
     assert expected in run("-c", BLOCKS[number], folder=tmp_path)
@@ -45,7 +47,7 @@ def test_the_code_block_of_the_readme_runs_and_runs_again(number, expected, tmp_
 
 
 def test_the_readme_has_no_other_code_blocks():
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 3
 
 
 def test_the_readme_names_exactly_two_commands_to_set_it_up():
