@@ -25,8 +25,8 @@ from resurgam.runtime.placeholder import Inspected, Placeholder
 
 Edits: TypeAlias = tuple[Edit, ...]
 
-_STEPS: Final = 10_000
-"""Answers of one rehearsal; code that asks for more may well do so for ever."""
+_STEPS: Final = 300
+"""Answers of one rehearsal beyond as many as the history has entries; code that asks for more may do so for ever."""
 
 _ENTRIES: Final = 20_000
 """Entries delivered in search of a remedy, over all rehearsals: a worker does this between the turns of others."""
@@ -84,6 +84,7 @@ class Rehearsal(Driver):
         self, workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = (), *, by_line: bool = False
     ) -> None:
         super().__init__(workflow, log)
+        self._length = len(log)
         self._looked = self._beyond = False
         self._looked_at = ""
         self._placeholder = Placeholder(self._on_look)
@@ -109,7 +110,7 @@ class Rehearsal(Driver):
             self.close()
 
     def _answer_all(self, order: "Order") -> None:
-        for _ in range(_STEPS):
+        for _ in range(_STEPS + self._length):
             if not self.goes_on:
                 return
             answer = self._next_answer(order)
