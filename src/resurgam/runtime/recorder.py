@@ -8,7 +8,7 @@ Rule 2: once there is a verdict (the code diverged, or is being put away) every 
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappush
 from typing import Any, TypeVar
 
@@ -67,6 +67,21 @@ class Race:
     winner: int | None = None
 
 
+@dataclass(slots=True)
+class Trial:
+    """Edits that are being tried out, and what they did.
+
+    *edits* are found by the number of a call in its scope, by the line of a call, or by the end of a scope. *taken_out* is
+    what they took for removed, *put_back* the checks that they put back by name, *asked_twice* if the code still asks for
+    one of those itself.
+    """
+
+    edits: Mapping[object, Sequence[Edit]] = field(default_factory=dict)
+    taken_out: list[events.Command] = field(default_factory=list)
+    put_back: set[tuple[Location, str]] = field(default_factory=set)
+    asked_twice: bool = False
+
+
 class Recorder:
     """The history of one execution as its code sees it: what it asked for, and what it waits for."""
 
@@ -108,11 +123,7 @@ class Recorder:
         self.position = 0
         self.replaying = False
         self.ignored: list[events.StepRemoved] = []
-        # For trying edits out: by the number of a call in its scope, by the line of a call, by the end of a scope.
-        self.edits: Mapping[object, Sequence[Edit]] = {}
-        self.taken_out: list[events.Command] = []
-        self.put_back: set[tuple[Location, str]] = set()
-        self.asked_twice = False
+        self.trial = Trial()
         self._ended: list[Scope] = []
         self._refusals = 0
         self._busy = ""
@@ -242,7 +253,7 @@ class Recorder:
         self._refuse_if_over(events.VersionChecked)
         scope = self.scope()
         self._counted(scope, None)
-        self.asked_twice |= (scope.location, name) in self.put_back
+        self.trial.asked_twice |= (scope.location, name) in self.trial.put_back
         return self._check_version(scope, version, name)
 
     def _check_version(self, scope: Scope, version: int, name: str | None) -> int:
@@ -350,7 +361,7 @@ class Recorder:
 
     def close_scope(self, scope: Scope) -> None:
         """A strand has ended by returning; the history may not go on where its code does not."""
-        if self.edits:
+        if self.trial.edits:
             self._edited(scope, None, None)
         if scope.matching == "location" and scope.cursor.next is not None:
             # Not a verdict yet: a callback that the strand left behind may still ask for what is recorded.
@@ -430,7 +441,7 @@ class Recorder:
         self, scope: Scope, step: int | None, call: tuple[str | None, str | None] = (None, None)
     ) -> int | None:
         """Count one more call of a strand; return the number that it gives to ``ctx.v``."""
-        if self.edits:
+        if self.trial.edits:
             step = self._edited(scope, step, call)
         scope.calls += 1
         return step
@@ -442,14 +453,15 @@ class Recorder:
         by the line is of the one that it names.
         """
         place = self.past.code_place(scope.location)
-        numbered = self.edits.get((place, scope.calls), ())
-        for edit in (*numbered, *self.edits.get(place if call is None else source(), ())):
+        trial = self.trial
+        numbered = trial.edits.get((place, scope.calls), ())
+        for edit in (*numbered, *trial.edits.get(place if call is None else source(), ())):
             if isinstance(edit, Insert):
                 step = edit.version if edit in numbered or (edit.verb, edit.name) == call else step
             elif isinstance(edit, Remove):
                 skipped = self._remove(scope, Wish(KINDS[edit.kind], edit.name, scope.version))
-                self.taken_out += () if skipped is None else self.past.at_or_below(skipped.location)
+                trial.taken_out += () if skipped is None else self.past.at_or_below(skipped.location)
             elif isinstance(edit, Check):
                 self._check_version(scope, edit.version, edit.name)
-                self.put_back |= set() if edit.name is None else {(scope.location, edit.name)}
+                trial.put_back |= set() if edit.name is None else {(scope.location, edit.name)}
         return step

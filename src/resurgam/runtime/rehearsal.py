@@ -94,7 +94,7 @@ class Rehearsal(Driver):
             scope = self._recorder.past.code_place(edit.scope)
             place: object = (edit.source or scope) if by_line else (scope, edit.call)
             by_place.setdefault(place, []).append(edit)
-        self._recorder.edits = by_place
+        self._recorder.trial.edits = by_place
 
     def run(self, order: "Order") -> Finding:
         """Replay, then answer what is new, in this order, until nothing is left to be answered."""
@@ -129,7 +129,7 @@ class Rehearsal(Driver):
     def _next_answer(self, order: "Order") -> "Callable[[], None] | None":
         answer = self._loop_answer() or next(self._answers(order(self._waiting(new=True))), None)
         left = self._recorder.unasked() is not None
-        if answer is None and (left or self._recorder.edits):
+        if answer is None and (left or self._recorder.trial.edits):
             # A step that is under way keeps the code from what is recorded behind it. Beyond all that is recorded, only
             # what else it would do is of interest: whether it makes calls again that an edit takes for removed.
             self._beyond = self._beyond or not left
@@ -193,8 +193,8 @@ class Rehearsal(Driver):
             # Perhaps because of a placeholder; and what a failure means is for the run itself to say.
             return Undecided()
         new = [entry for entry in self._recorder.log.new if isinstance(entry, events.Command)]
-        whole = self._recorder.unasked() is None and not self._recorder.asked_twice
-        return Fits(new, self._recorder.taken_out, whole=whole)
+        whole = self._recorder.unasked() is None and not self._recorder.trial.asked_twice
+        return Fits(new, self._recorder.trial.taken_out, whole=whole)
 
     def _on_look(self) -> None:
         self._looked_at = self._looked_at or source()
