@@ -17,6 +17,11 @@ _FOREVER = 1e11
 _LONGEST_PAUSE = 10 * 365 * 86400 * 1000
 
 
+def is_whole(value: object, least: int) -> bool:
+    """Whether this is a whole number, and no less; True and False are written as something else, and so are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
 def milliseconds(duration: Duration) -> int:
     """Return a length of time as whole milliseconds, refusing what is not one."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
@@ -44,7 +49,7 @@ class RetryPolicy:
     redeliver: bool = True
 
     def __post_init__(self) -> None:
-        if self.max_attempts is not None and not (isinstance(self.max_attempts, int) and self.max_attempts >= 1):
+        if self.max_attempts is not None and not is_whole(self.max_attempts, 1):
             raise ValueError(f"max_attempts is {self.max_attempts}; it counts all tries, so it is at least 1, or None")
         # Written so that NaN, which is less than nothing and more than nothing, is refused too.
         if not (self.initial_interval >= 0 and self.max_interval >= 0 and self.backoff >= 1):

@@ -16,7 +16,7 @@ from resurgam.core import event as events
 from resurgam.core.codec import TypeForm, codec_for
 from resurgam.core.errors import DefinitionError
 from resurgam.core.outcome import ActivityRequest
-from resurgam.core.retry import Duration, milliseconds
+from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.runtime.definition import Activity, ActivityOptions
 from resurgam.runtime.fanout import FanOut, Key
 from resurgam.runtime.futures import Durable
@@ -260,8 +260,10 @@ class Context:
 
     async def check_version(self, version: int, name: str | None = None) -> int:
         """Return which version of the code this run belongs to: *version* from here on, less for older runs."""
-        if not isinstance(version, int) or version < 1:
+        if not is_whole(version, 1):
             raise ValueError(f"check_version({version!r}): a version is a whole number from 1")
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ValueError(f"check_version: its name is {name!r}; it is a string that is not empty")
         return self._recorder.check_version(version, name)
 
     @property
@@ -337,7 +339,7 @@ class Versioned(Context):
     """A context whose calls have a version."""
 
     def __init__(self, context: Context, version: int) -> None:
-        if not isinstance(version, int) or version < 1:
+        if not is_whole(version, 1):
             raise ValueError(f"ctx.v({version!r}): a version is a whole number from 1")
         self._recorder = context._recorder
         self._started = context._started

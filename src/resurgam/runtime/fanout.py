@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any, TypeAlias, TypeVar
 
 from resurgam.core.codec import codec_for
+from resurgam.core.retry import is_whole
 from resurgam.runtime.recorder import Recorder
 from resurgam.runtime.scope import Scope, current
 
@@ -32,7 +33,7 @@ class FanOut:
         key: Key[Any],
         limit: int | None,
     ) -> None:
-        if limit is not None and (not isinstance(limit, int) or limit < 1):
+        if limit is not None and not is_whole(limit, 1):
             raise ValueError(f"limit is {limit!r}; it is a whole number from 1, or None")
         self._items = list(items)
         self._keys = _keys(self._items, key)

@@ -22,6 +22,7 @@ from resurgam.core import event as events
 from resurgam.core.codec import Codec, codec_for
 from resurgam.core.errors import DefinitionError, NotDeterministic
 from resurgam.core.location import Location
+from resurgam.core.retry import is_whole
 from resurgam.runtime.definition import Activity, Workflow
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.scope import Scope, current
@@ -167,9 +168,9 @@ def state_codec(body: Body) -> Codec[Any]:
 
 def check_bounds(forget_every: object, keep_forgotten: object) -> None:
     """Refuse numbers that mean nothing."""
-    if forget_every is not None and (not isinstance(forget_every, int) or forget_every < 1):
+    if forget_every is not None and not is_whole(forget_every, 1):
         raise ValueError(f"forget_every is {forget_every!r}; it is a whole number from 1, or None for never")
-    if not isinstance(keep_forgotten, int) or keep_forgotten < 0:
+    if not is_whole(keep_forgotten, 0):
         raise ValueError(f"keep_forgotten is {keep_forgotten!r}; it is a whole number from 0")
 
 

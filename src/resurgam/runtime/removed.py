@@ -34,7 +34,7 @@ class Removed:
 
     def listen(self, *names: str) -> "asyncio.Future[None]":
         """A listener, by the names it asked for; without any, whatever it asked for."""
-        return self._gone(events.ListenStarted, ", ".join(names) or None)
+        return self._gone(events.ListenStarted, ", ".join(_named("listen", name) for name in names) or None)
 
     def set(self, key: str) -> "asyncio.Future[None]":
         """A value that was put into the durable state."""
@@ -50,7 +50,7 @@ class Removed:
 
     def branch(self, name: str | None = None) -> "asyncio.Future[None]":
         """A branch or a task, with all that it did."""
-        return self._gone(events.BranchStarted, name)
+        return self._gone(events.BranchStarted, name if name is None else _named("branch", name))
 
     map = branch
 
@@ -64,7 +64,7 @@ class Removed:
 
     def check_version(self, name: str | None = None) -> "asyncio.Future[None]":
         """A version check, once no run of an older version is open any more."""
-        return self._gone(events.VersionChecked, name)
+        return self._gone(events.VersionChecked, name if name is None else _named("check_version", name))
 
     def _gone(self, kind: type[events.Command], name: str | None) -> "asyncio.Future[None]":
         self._recorder.remove(kind, name, step=self._step)

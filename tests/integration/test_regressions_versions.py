@@ -1,0 +1,50 @@
+"""Wrong arguments of the calls that came with versions and loops: refused, and nothing is written that cannot be read."""
+
+import pytest
+
+from resurgam import Break, Context, Registry, RetryPolicy, errors
+from resurgam.testing import Environment
+
+registry = Registry()
+
+
+@registry.activity
+async def double(number: int) -> int:
+    return 2 * number
+
+
+async def once(ctx: Context, state: object) -> Break[int]:
+    return Break(1)
+
+
+WRONG = {
+    "v(True)": (lambda ctx: ctx.v(True).activity(double, 1), "ctx.v(True): a version is a whole number from 1"),
+    "check_version(True)": (lambda ctx: ctx.check_version(True), "check_version(True): a version is a whole number"),
+    "a version's name": (lambda ctx: ctx.check_version(2, name=3), "check_version: its name is 3"),
+    "forget_every": (lambda ctx: ctx.loop(once, forget_every=True), "forget_every is True; it is a whole number"),
+    "keep_forgotten": (lambda ctx: ctx.loop(once, keep_forgotten=False), "keep_forgotten is False; it is a whole"),
+    "limit": (lambda ctx: ctx.map(double, [1], limit=True), "limit is True; it is a whole number from 1"),
+    "a removed branch": (lambda ctx: ctx.removed.branch(3), "ctx.removed.branch(3): say which, by its name"),
+    "a removed listener": (lambda ctx: ctx.removed.listen(3), "ctx.removed.listen(3): say which, by its name"),
+    "a removed check": (lambda ctx: ctx.removed.check_version(3), "ctx.removed.check_version(3): say which"),
+}
+
+
+@registry.workflow
+async def wrong(ctx: Context, what: str) -> None:
+    await WRONG[what][0](ctx)
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_what_would_be_written_so_that_nobody_can_read_it_is_refused(what):
+    async with Environment(store="sqlite://", registry=registry) as env:
+        handle = await env.start(wrong, what)
+        with pytest.raises(errors.WorkflowFailed) as failed:
+            await handle.result()
+        assert WRONG[what][1] in str(failed.value)
+        await handle.history()  # can be read
+
+
+def test_a_number_of_attempts_is_not_true():
+    with pytest.raises(ValueError, match="max_attempts is True"):
+        RetryPolicy(max_attempts=True)
