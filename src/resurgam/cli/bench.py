@@ -19,8 +19,8 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
     return names
 
 
-@click.command(short_help="Measure this machine with seven workloads.", epilog=example("resurgam bench --only W1,W4"))
-@click.option("--only", "names", metavar="W1,W4", callback=_names, help="Only these workloads, of W1 to W7.")
+@click.command(short_help="Measure this machine with eight workloads.", epilog=example("resurgam bench --only W1,W4"))
+@click.option("--only", "names", metavar="W1,W4", callback=_names, help="Only these workloads, of W1 to W8.")
 @click.option(
     "--scale",
     type=click.FloatRange(0, 10, min_open=True),
@@ -37,7 +37,7 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def bench(*, names: tuple[str, ...], scale: float, store: str | None, as_json: bool) -> None:
-    """Measure this machine: seven workloads, each beside the raw limit of the store.
+    """Measure this machine: eight workloads, each beside the raw limit of the store.
 
     The raw limit is the same rows, committed from one thread with no engine, in the same run.
     """
