@@ -155,6 +155,20 @@ def test_an_exception_while_the_history_goes_on_is_shown_where_it_was_raised(sho
     assert (sorted(finding["ids"]), finding["code_value"][:8]) == (["o-1", "o-2"], "KeyError")
 
 
+def test_a_state_of_another_type_is_shown_where_the_loop_is_called(shop):
+    body = """
+    async def body(ctx, state: TYPE):
+        await ctx.activity("a", id)
+        await ctx.listen("go")
+    await ctx.loop(body, 1)
+    """
+    shop.record(dedent(body).replace("TYPE", "int"), "o-1")
+
+    [finding] = shop.document(dedent(body).replace("TYPE", "list[str]"))["findings"]
+
+    assert finding["source"]["text"] == "await ctx.loop(body, 1)"
+
+
 def test_an_exception_where_the_history_ends_would_fail_the_run(shop):
     shop.record('await ctx.activity("a", id)\nawait ctx.listen("go")', "o-1")
     body = 'await ctx.activity("a", id)\ngo = ctx.listen("go")\nraise TypeError("no")'

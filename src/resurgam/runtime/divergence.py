@@ -13,7 +13,7 @@ from resurgam.core.location import Location
 from resurgam.core.replay import Diverged
 from resurgam.runtime.scope import Scope
 
-_OWN_FILES = (str(Path(__file__).parent), str(Path(asyncio.__file__).parent))
+_OWN_FILES = (*map(str, (Path(__file__).parent, Path(__file__).parents[1] / "core", Path(asyncio.__file__).parent)),)
 
 KINDS: Final = {str(kind.__struct_config__.tag): kind for kind in TYPES}
 """Kinds of command by the name that stands in a history."""
