@@ -17,6 +17,10 @@ async def once(ctx: Context, state: object) -> Break[int]:
     return Break(1)
 
 
+def not_async(ctx: Context, state: object) -> Break[int]:
+    return Break(1)
+
+
 WRONG = {
     "v(True)": (lambda ctx: ctx.v(True).activity(double, 1), "ctx.v(True): a version is a whole number from 1"),
     "check_version(True)": (lambda ctx: ctx.check_version(True), "check_version(True): a version is a whole number"),
@@ -27,6 +31,10 @@ WRONG = {
     "a removed branch": (lambda ctx: ctx.removed.branch(3), "ctx.removed.branch(3): say which, by its name"),
     "a removed listener": (lambda ctx: ctx.removed.listen(3), "ctx.removed.listen(3): say which, by its name"),
     "a removed check": (lambda ctx: ctx.removed.check_version(3), "ctx.removed.check_version(3): say which"),
+    "a body that is not async": (lambda ctx: ctx.loop(not_async), "is not async; write async def"),
+    "a map by name": (lambda ctx: ctx.map("double", [1]), "ctx.map: 'double' is no activity, and no async function"),
+    "a map of nothing": (lambda ctx: ctx.map(None, [1]), "ctx.map: None is no activity, and no async function"),
+    "a key by name": (lambda ctx: ctx.map(double, [1], key="id"), "key is 'id'; it is a function of an item"),
 }
 
 
@@ -36,7 +44,7 @@ async def wrong(ctx: Context, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_what_would_be_written_so_that_nobody_can_read_it_is_refused(what):
+async def test_it_is_refused_in_words_and_the_history_can_be_read(what):
     async with Environment(store="sqlite://", registry=registry) as env:
         handle = await env.start(wrong, what)
         with pytest.raises(errors.WorkflowFailed) as failed:

@@ -206,6 +206,12 @@ class Context:
         Each item is known by its *key*, by default its own JSON: items may be put in another order, added or left out
         while a run is open. At most *limit* are under way at once; the first failure ends the rest.
         """
+        if isinstance(function, str) or not callable(function):
+            raise DefinitionError(f"ctx.map: {function!r} is no activity, and no async function of (ctx, item)")
+        if key is not None and not callable(key):
+            raise DefinitionError(
+                f"ctx.map: key is {key!r}; it is a function of an item, as in key=lambda item: item.id"
+            )
         scope = self._recorder.branch(step=self._step, matching="keyed")
         plain = self._plain
 

@@ -108,7 +108,10 @@ class Looping:
         scope = self._recorder.scope_at(place, self.command.version)
         current.set(scope)
         state = self._recorder.read(self._state_codec, self.state, "the state of a loop")
-        answer = await self._body(self._context, state)
+        begun = self._body(self._context, state)
+        if not inspect.isawaitable(begun):
+            raise DefinitionError(f"the body of a loop, {self._body!r}, is not async; write async def")
+        answer = await begun
         self._recorder.close_scope(scope)
         return answer
 
