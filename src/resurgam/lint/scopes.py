@@ -4,7 +4,9 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+from resurgam.runtime.forbidden import CALLS, VALUES
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -154,8 +156,9 @@ class Scopes:
                     whole = alias.name.partition(".")[0]
                     yield alias.asname or whole, Binding(Kind.IMPORT, alias.name if alias.asname else whole)
             case ast.ImportFrom():
-                for alias in node.names:
-                    yield alias.asname or alias.name, Binding(Kind.IMPORT, f"{self._origin(node)}.{alias.name}")
+                origin = self._origin(node)
+                for name, bound in _imported(node, origin):
+                    yield name, Binding(Kind.IMPORT, f"{origin}.{bound}")
             case ast.Assign():
                 yield from _targets(node.targets, Binding(Kind.VALUE, value=node.value))
             case ast.AnnAssign() | ast.NamedExpr():
@@ -176,6 +179,28 @@ class Scopes:
     def _origin(self, node: ast.ImportFrom) -> str:
         package = self._package.rsplit(".", node.level - 1)[0] if node.level else ""
         return ".".join(filter(None, (package, node.module))) or "?"
+
+
+_STARRED: Final = {
+    "resurgam": ("Break", "Context", "Continue", "Registry", "activity", "workflow"),
+    "datetime": ("date", "datetime"),
+    "pathlib": ("Path",),
+}
+"""What a ``*`` brings beside the functions that are forbidden."""
+
+
+def _imported(node: ast.ImportFrom, origin: str) -> Iterator[tuple[str, str]]:
+    """Yield the names that an import binds, and what they are called where they come from.
+
+    Nothing is imported to be read, so that of a ``*`` only what a rule speaks of is known.
+    """
+    for alias in node.names:
+        if alias.name != "*":
+            yield alias.asname or alias.name, alias.name
+            continue
+        known = (name.rpartition(".") for name in (*CALLS, *VALUES))
+        inside = {name for module, _, name in known if module == origin and name != "*"}
+        yield from ((name, name) for name in sorted({*inside, *_STARRED.get(origin, ())}))
 
 
 def _targets(targets: Iterable[ast.expr], binding: Binding) -> Iterator[tuple[str, Binding]]:

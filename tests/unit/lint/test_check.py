@@ -127,6 +127,30 @@ def test_a_relative_import_is_what_it_names(tmp_path, monkeypatch):
     assert len(check("resurgam_shop.flows").findings) == 1
 
 
+@pytest.mark.parametrize(
+    ("imports", "call"),
+    [
+        ("import time", "time.time()"),
+        ("from time import *", "time()"),
+        ("from datetime import *", "datetime.now()"),
+        ("from os import *", "getenv('A')"),
+        ("from pathlib import *", "Path('a').read_text()"),
+    ],
+)
+def test_what_a_star_brings_is_known(imports, call):
+    source = f"from resurgam import *\n{imports}\n@workflow\nasync def w(ctx: Context): {call}\n"
+
+    report = check_source(source.encode(), "shop.py")
+
+    assert (report.workflows, [finding.line for finding in report.findings]) == (1, [4])
+
+
+def test_a_star_hides_nothing_that_the_module_defines():
+    source = b"from time import *\nfrom resurgam import *\ndef time(): ...\n@workflow\nasync def w(ctx): time()\n"
+
+    assert check_source(source, "shop.py").findings == ()
+
+
 def test_every_rule_has_its_own_code_and_word():
     assert len({rule.word for rule in RULES.values()}) == len(RULES)
     assert all(code == rule.code and rule.remedy and rule.reason for code, rule in RULES.items())
