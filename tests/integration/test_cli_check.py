@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from checked import INSERTED, OLD, Shop, check, last
+from checked import HEAD, INSERTED, OLD, Shop, check, last
 from resurgam import Context, Engine, Registry
 from resurgam.check import check as checking
 from resurgam.cli.main import main
@@ -167,6 +167,36 @@ def test_a_state_of_another_type_is_shown_where_the_loop_is_called(shop):
     [finding] = shop.document(dedent(body).replace("TYPE", "list[str]"))["findings"]
 
     assert finding["source"]["text"] == "await ctx.loop(body, 1)"
+
+
+COMPARED = {
+    "an input": ('await ctx.activity("a", id + "!")', "{1}  v1  activity a    activity a, another input"),
+    "a duration": ('await ctx.activity("a", id)\nawait ctx.sleep(7)', "{2}  v1  sleep         sleep, another duration"),
+    "a signal": (
+        'await ctx.activity("a", id)\nawait ctx.sleep(0)\nawait ctx.listen("come")',
+        "{3}  v1  listen go     listen come",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", COMPARED)
+def test_what_is_compared_strictly_is_shown_as_the_call_that_it_is(shop, what):
+    shop.record('await ctx.activity("a", id)\nawait ctx.sleep(0)\nawait ctx.listen("go")', "o-1")
+    body, row = COMPARED[what]
+    file = Path(shop.write(body))
+    file.write_text(file.read_text().replace("@workflow", '@workflow(input_check="strict")'))
+    default_registry.workflows._known.clear()
+
+    assert f"    > {row}\n" in check(file.name).stdout
+
+
+def test_a_late_call_is_shown_as_code_asks_for_it(shop):
+    shop.record(OLD, "o-1")
+    file = Path(shop.write(OLD.replace('await ctx.activity("b"', 'await ctx.sleep(1)\nawait ctx.activity("b"')))
+    file.write_text(file.read_text().replace("@workflow", '@workflow(matching="sequence", late_new="error")'))
+    default_registry.workflows._known.clear()
+
+    assert "    > {2}  v1  activity b    sleep\n" in check(file.name).stdout
 
 
 def test_an_exception_where_the_history_ends_would_fail_the_run(shop):
@@ -429,6 +459,7 @@ def test_it_works_while_a_worker_holds_leases(shop):
         (["nowhere.py"], "there is no file"),
         (["no.such.module"], "there is no module 'no.such.module'"),
         (["checked_broken.py"], "checked_broken.py:1: 1 / 0: ZeroDivisionError"),
+        (["checked_none.py"], "checked_none.py registers no workflow"),
         (["checked_fine.py", "--store", "sqlite:///nowhere.db"], "there is no file"),
         (["checked_fine.py", "--store", "sqlite:///text.db"], "file is not a database"),
         (["checked_fine.py", "--store", "sqlite:///empty.db"], "schema version 0"),
@@ -444,7 +475,8 @@ def test_bad_input_is_one_line_and_exit_code_2(shop, arguments, text):
     shop.record(OLD, "o-1")
     for name, content in {
         "checked_broken.py": "1 / 0\n",
-        "checked_fine.py": "",
+        "checked_fine.py": HEAD + "    pass\n",
+        "checked_none.py": "x = 1\n",
         "text.db": "some text " * 500,
         "empty.db": "",
     }.items():

@@ -17,6 +17,9 @@ _BEFORE: Final = 3
 _AFTER: Final = 2
 """How many commands are shown before the point and behind it."""
 
+_COMPARED: Final = ("name", "input", "duration")
+"""What `input_check` compares of a call that is the same otherwise."""
+
 
 def detail_of(
     workflow: Workflow[..., Any], log: Sequence[events.Event], error: HistoryDiverged, remedy: Edits
@@ -67,7 +70,7 @@ def _rows(
     left = [entry for place, entry in sorted(recorded.items()) if point < place]
     after = _in(scope, asked(workflow, log, remedy)) if remedy else {}
     right = [entry for place, entry in sorted(after.items()) if place not in before]
-    if error.wish is not None:
+    if error.wish is not None or error.field in _COMPARED:
         right = right[1:]  # which is what it asks for at the point itself
     for entry, call in zip_longest(left[:_AFTER], right[:_AFTER]):
         yield _row(entry, call)
@@ -90,7 +93,13 @@ def _row(entry: events.Command | None, call: events.Command | None, *, code: str
 def _asked_for(error: HistoryDiverged) -> str:
     if error.wish is not None:
         return _call(error.wish, error.asked)
-    return "(ends)" if isinstance(error, LatentHistory) else error.code_value
+    if isinstance(error, LatentHistory):
+        return "(ends)"
+    if error.event is not None and error.field in _COMPARED:
+        kind = type(error.event)
+        return _call(kind, error.code_value) if error.field == "name" else f"{told(error.event)}, another {error.field}"
+    kind_asked = KINDS.get(error.code_value)
+    return error.code_value if kind_asked is None else _call(kind_asked, None)
 
 
 def told(command: events.Command) -> str:

@@ -15,6 +15,7 @@ from resurgam.cli import output
 from resurgam.cli.commands import check_file, example, text, with_store
 from resurgam.cli.worker import load
 from resurgam.errors import ResurgamError
+from resurgam.runtime.registry import default_registry
 
 
 @click.command(
@@ -34,12 +35,17 @@ def check_command(*, store: str, as_json: bool, module: str, processes: int, lim
     Nothing is written and nothing is run but workflow code; workers may serve the store meanwhile. Runs for which the
     same is found are told of together: where code and history part, the line, and an edit with which they fit.
 
-    The exit code is 0 if all fit, 1 if some would diverge or fail, 2 if it could not be found out.
+    The exit code is 1 if some would diverge or fail, 2 if it could not be found out, else 0: also if runs are
+    undecided, or are of workflows that MODULE does not have (one that was renamed, say). They are counted and named.
     """
     with _refusals():
         check_file(store)
         with contextlib.redirect_stdout(sys.stderr):  # what an import prints is not our answer
             load(module)
+        if not any(default_registry.workflows):
+            raise click.BadParameter(
+                f"{module} registers no workflow, so there is nothing to check", param_hint="MODULE"
+            )
         plan = Plan(url=store, module=module, load=load, processes=processes, limit=limit)
         with _progress() as tell:
             report = check(plan, tell)
