@@ -2,8 +2,8 @@
 
 import pytest
 
-from resurgam import Break, Context, Registry, RetryPolicy, errors
-from resurgam.testing import Environment
+from resurgam import Break, Context, Continue, Registry, RetryPolicy, errors
+from resurgam.testing import Environment, replay
 
 registry = Registry()
 
@@ -51,6 +51,25 @@ async def test_it_is_refused_in_words_and_the_history_can_be_read(what):
             await handle.result()
         assert WRONG[what][1] in str(failed.value)
         await handle.history()  # can be read
+
+
+async def four_times(ctx: Context, state: int) -> Break[int] | Continue[int]:
+    await ctx.activity(double, state)
+    return Continue(state + 1) if state < 3 else Break(state)
+
+
+@registry.workflow
+async def counting(ctx: Context) -> int:
+    return await ctx.loop(four_times, 0, forget_every=2, keep_forgotten=3)
+
+
+async def test_a_history_with_what_it_has_forgotten_is_not_one_with_a_gap():
+    async with Environment(registry=registry) as env:
+        handle = await env.start(counting)
+        assert await handle.result() == 3
+        assert (await replay(counting, await handle.history())).diverged is None
+        with pytest.raises(errors.CorruptHistory, match=r"forgotten, and here nevertheless; .* without forgotten=True"):
+            await replay(counting, await handle.history(forgotten=True))
 
 
 def test_a_number_of_attempts_is_not_true():

@@ -93,6 +93,11 @@ class InstanceState:
                 missing += entry.seq - self.last_seq - 1
                 self.last_seq = entry.seq - 1
             self.apply(entry)
+        if self.forgotten and missing < self.forgotten:
+            raise CorruptHistory(
+                f"{self.forgotten - missing} entries of the history are forgotten, and here nevertheless; take what is "
+                "active only: history() without forgotten=True, or an export"
+            )
         if missing != self.forgotten:
             raise CorruptHistory(
                 f"{missing} entries are missing from the history, and {self.forgotten} of it are forgotten; it has a gap"
