@@ -35,9 +35,9 @@ class Shop:
         for name in "abcde":
             self.registry.activity(name=name)(_echo)
 
-    def record(self, body: str, *ids: str, name: str = "w") -> None:
+    def record(self, body: str, *ids: str, name: str = "w", **options: str) -> None:
         """Let runs of yesterday's code go as far as they come."""
-        code: dict = {"workflow": self.registry.workflow(name=name), "Context": Context}
+        code: dict = {"workflow": self.registry.workflow(name=name, **options), "Context": Context}
         exec(HEAD.partition("\n")[2] + indent(body, "    "), code)
 
         async def run() -> None:

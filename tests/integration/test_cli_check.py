@@ -191,12 +191,22 @@ def test_what_is_compared_strictly_is_shown_as_the_call_that_it_is(shop, what):
 
 
 def test_a_late_call_is_shown_as_code_asks_for_it(shop):
-    shop.record(OLD, "o-1")
+    shop.record(OLD, "o-1", matching="sequence")
     file = Path(shop.write(OLD.replace('await ctx.activity("b"', 'await ctx.sleep(1)\nawait ctx.activity("b"')))
     file.write_text(file.read_text().replace("@workflow", '@workflow(matching="sequence", late_new="error")'))
     default_registry.workflows._known.clear()
 
     assert "    > {2}  v1  activity b    sleep\n" in check(file.name).stdout
+
+
+@pytest.mark.parametrize(("matching", "options"), [("location", 'on_divergence="fail"'), ("sequence", "")])
+def test_it_says_of_runs_that_would_not_be_parked_that_they_fail(shop, matching, options):
+    shop.record(OLD, "o-1", matching=matching)
+    file = Path(shop.write(OLD.replace('"a"', '"d"')))
+    file.write_text(file.read_text().replace("@workflow", f"@workflow({options})"))
+    default_registry.workflows._known.clear()
+
+    assert "; it would be failed for good, not parked (on_divergence)\n" in check(file.name).stdout
 
 
 def test_an_exception_where_the_history_ends_would_fail_the_run(shop):

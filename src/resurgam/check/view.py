@@ -9,13 +9,15 @@ from resurgam.check.examined import Detail, Edits, Row, Source
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged, LatentHistory
 from resurgam.core.location import Location
-from resurgam.runtime.definition import Workflow
+from resurgam.runtime.definition import Workflow, WorkflowOptions
 from resurgam.runtime.divergence import KINDS, VERBS
 from resurgam.runtime.rehearsal import asked
 
 _BEFORE: Final = 3
 _AFTER: Final = 2
 """How many commands are shown before the point and behind it."""
+
+_END: Final = "; it would be failed for good, not parked (on_divergence)"
 
 _COMPARED: Final = ("name", "input", "duration")
 """What `input_check` compares of a call that is the same otherwise."""
@@ -26,7 +28,7 @@ def detail_of(
 ) -> Detail:
     """Return all that is to be told of a divergence; *remedy* shows how the code goes on behind it."""
     return Detail(
-        message=str(error),
+        message=f"{error}{_END if _fails(workflow, log) else ''}",
         location=str(error.location),
         command=error.command,
         field=error.field,
@@ -36,6 +38,12 @@ def detail_of(
         source=source_of(error.source) or definition_of(workflow),
         view=tuple(_rows(workflow, log, error, remedy)),
     )
+
+
+def _fails(workflow: Workflow[..., Any], log: Sequence[events.Event]) -> bool:
+    recorded = next((entry.matching for entry in log if isinstance(entry, events.WorkflowStarted)), None)
+    options = workflow.options or WorkflowOptions()
+    return options.fails(recorded or options.matching)
 
 
 def source_of(place: str) -> Source | None:
