@@ -121,6 +121,11 @@ class InstanceState:
         """Whether the command that this answers is still open; a second answer is not appended."""
         return answer.ref is None or answer.ref in self.open
 
+    def forget(self, seqs: Iterable[int]) -> None:
+        """Nothing waits any longer for an answer to commands that are forgotten: races and timers that were given up."""
+        for seq in seqs:
+            self.open.pop(seq, None)
+
 
 E_ = TypeVar("E_", bound=events.Event)
 _Effect = Callable[[InstanceState, events.Event], None]

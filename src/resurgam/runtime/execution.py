@@ -197,6 +197,7 @@ class Execution(Driver):
             **fields,
         )
         log.footprint.forget(gone)
+        log.state.forget(entry.seq for entry in gone)
         self._signal_ids.forget(gone)
         self._recorder.past.forget([entry.seq for entry in gone])
         self._handed_out.difference_update(entry.seq for entry in gone)

@@ -1,6 +1,6 @@
 """What the history of an execution held when it was loaded, and how much of that its code has come to."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from resurgam.core import event as events
 from resurgam.core.command import ANSWERS
@@ -58,10 +58,6 @@ class Past:
         """Whether the command with this ``seq`` is a removed call, or stands below one."""
         place = self._commands[ref].location
         return ref in self._skipped or any(removed.contains(place) for removed in self._skipped.values())
-
-    def skipped(self) -> Iterator[tuple[int, Location]]:
-        """Return the commands that were passed over, and where they stand."""
-        yield from self._skipped.items()
 
     def code_place(self, scope: Location) -> Location:
         """Return the same place for every iteration of a recorded loop: an edit of its body is one for all of them."""

@@ -36,7 +36,7 @@ from resurgam.core.retry import milliseconds
 from resurgam.runtime.definition import WorkflowOptions
 from resurgam.runtime.divergence import KINDS, VERBS, diverged, gone_on, latent, orphaned, source
 from resurgam.runtime.futures import Durable
-from resurgam.runtime.log import Log
+from resurgam.runtime.log import Log, outstanding
 from resurgam.runtime.loop import WorkflowLoop
 from resurgam.runtime.looping import Looping
 from resurgam.runtime.mailbox import Mailbox
@@ -340,7 +340,8 @@ class Recorder:
         """Return where something is under way: calls that are not answered, strands that have not ended."""
         yield from (future.command.location for future in self.pending.values())
         yield from (task.scope.location for task in self.loop.tasks)
-        yield from (place for seq, place in self.past.skipped() if seq in self.log.state.open)
+        # Those that the code does not ask for any more are answered too: removed calls, items that a map has lost.
+        yield from (command.location for command in outstanding(self.log.state))
 
     # Strands.
 

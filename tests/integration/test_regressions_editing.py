@@ -1,0 +1,151 @@
+"""Loops that forget, under code that changes and beside other strands: what was found by reading, each as a test."""
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from resurgam import Context, Continue, Registry
+from resurgam.core import event as events
+from resurgam.core.outcome import Entry, Outcome
+from resurgam.core.state import Status
+from resurgam.runtime.definition import Workflow
+from resurgam.runtime.execution import Execution
+from resurgam.testing.simulation import START, start_event
+
+activities = Registry()
+
+
+@activities.activity
+async def echo(x: str) -> str:
+    return x
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    """Divergences are logged; they may be expected here."""
+    caplog.set_level("CRITICAL", logger="resurgam")
+
+
+class World:
+    """A run without a store: what an advance says is forgotten is taken out of the log."""
+
+    def __init__(self, code: Workflow[..., Any]) -> None:
+        self.log: list[events.Event] = [start_event(code, ())]
+        self.asked: list[str] = []
+        self.execution = Execution(code, list(self.log))
+        self._clock, self._signals = START, 0
+        self.advance()
+
+    def advance(self, *inbox: events.Event) -> Outcome:
+        """Tell the run of these entries and keep what came of it."""
+        self._clock += 1
+        outcome = self.execution.advance([Entry(None, entry) for entry in inbox], self._clock)
+        gone = {forgotten.seq for forgotten in outcome.forgotten}
+        self.log = [entry for entry in (*self.log, *outcome.events) if entry.seq not in gone]
+        self.asked += [request.name for request in outcome.activities]
+        return outcome
+
+    def load(self, code: Workflow[..., Any] | None = None) -> Outcome:
+        """Lose the coroutine and read the log again, perhaps with other code."""
+        self.execution.close()
+        self.execution = Execution(code or self.execution.workflow, list(self.log))
+        return self.advance()
+
+    def send(self, name: str) -> Outcome:
+        """Send a signal."""
+        self._signals += 1
+        return self.advance(events.SignalReceived(name=name, id=str(self._signals), at=self._clock, value=Raw(b"1")))
+
+    def at_work(self) -> list[events.Event]:
+        """Return the activities that are not answered."""
+        answered = {entry.ref for entry in self.log}
+        return [e for e in self.log if isinstance(e, events.ActivityScheduled) and e.seq not in answered]
+
+    def answer(self, ref: int | None = None) -> Outcome:
+        """Answer an activity, the oldest that is at work."""
+        ref = self.at_work()[0].seq if ref is None else ref
+        return self.advance(events.ActivityCompleted(ref=ref, at=self._clock, result=Raw(b"1")))
+
+
+def branching(*, removed: bool) -> Workflow[..., Any]:
+    async def side(ctx: Context) -> None:
+        await ctx.activity("slow")
+
+    async def body(ctx: Context, done: int) -> Continue[int]:
+        if removed:
+            await ctx.removed.branch()
+        else:
+            ctx.branch(side)
+        await ctx.listen("go")
+        return Continue(done + 1)
+
+    async def main(ctx: Context) -> None:
+        await ctx.loop(body, 0, forget_every=2)
+
+    return Registry().workflow(main)
+
+
+def mapping(*items: str) -> Workflow[..., Any]:
+    async def body(ctx: Context, done: int) -> Continue[int]:
+        await ctx.map(echo, items if done == 0 else ())
+        await ctx.listen("go")
+        return Continue(done + 1)
+
+    async def main(ctx: Context) -> None:
+        await ctx.loop(body, 0, forget_every=2)
+
+    return Registry().workflow(main)
+
+
+def test_an_activity_at_work_below_a_removed_branch_is_not_forgotten():
+    """Forgetting it made its answer a KeyError in a live run, and one that no command was known to in a loaded one."""
+    world = World(branching(removed=False))
+    [slow] = world.at_work()
+    world.load(branching(removed=True))
+    world.send("go")
+    world.send("go")
+    assert world.at_work() == [slow]
+    assert [entry.type for entry in world.answer(slow.seq).events] == ["activity_completed"]
+    assert world.load().status is Status.RUNNING
+    world.send("go")
+    assert [entry.type for entry in world.log][:3] == ["workflow_started", "loop_started", "loop_checkpointed"]
+
+
+def test_an_activity_at_work_of_an_item_that_a_map_has_lost_is_not_forgotten():
+    world = World(mapping("a", "b"))
+    kept, lost = world.at_work()
+    world.answer(kept.seq)
+    world.load(mapping("a"))
+    world.send("go")
+    world.send("go")
+    assert world.at_work() == [lost]
+    assert [entry.type for entry in world.answer(lost.seq).events] == ["activity_completed"]
+    world.send("go")
+    assert [entry.type for entry in world.log][:3] == ["workflow_started", "loop_started", "loop_checkpointed"]
+
+
+def sleeping(*, removed: bool) -> Workflow[..., Any]:
+    async def body(ctx: Context, done: int) -> Continue[int]:
+        if removed:
+            await ctx.removed.sleep()
+        else:
+            await ctx.sleep(1000)
+        await ctx.listen("go")
+        return Continue(done + 1)
+
+    async def main(ctx: Context) -> None:
+        await ctx.loop(body, 0, forget_every=2)
+
+    return Registry().workflow(main)
+
+
+def test_a_loop_goes_on_forgetting_though_a_removed_timer_never_fires():
+    world = World(sleeping(removed=False))
+    world.load(sleeping(removed=True))
+    for _ in range(10):
+        world.send("go")
+    assert len(world.log) < 8
+    hot = set(world.execution.recorder.log.state.open)
+    world.load()
+    assert set(world.execution.recorder.log.state.open) == hot
