@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from resurgam import Context, Continue, Registry
+from resurgam import Break, Context, Continue, Registry
 from resurgam.core import event as events
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
@@ -17,8 +17,8 @@ activities = Registry()
 
 
 @activities.activity
-async def echo(x: str) -> str:
-    return x
+async def echo(x: str) -> int:
+    return len(x)
 
 
 @pytest.fixture(autouse=True)
@@ -149,3 +149,38 @@ def test_a_loop_goes_on_forgetting_though_a_removed_timer_never_fires():
     hot = set(world.execution.recorder.log.state.open)
     world.load()
     assert set(world.execution.recorder.log.state.open) == hot
+
+
+def moded(*, inserted: bool, ends: bool = False) -> Workflow[..., Any]:
+    async def body(ctx: Context, done: int) -> Continue[int] | Break[int]:
+        await ctx.listen("go")
+        ctx.set("count", done + 1)
+        return Break(done) if ends and done == 2 else Continue(done + 1)
+
+    async def main(ctx: Context) -> None:
+        if inserted:
+            ctx.v(2).set("mode", "a")
+            ctx.v(2).clear("old")
+        ctx.set("old", 1)
+        await ctx.loop(body, 0, forget_every=2)
+        await ctx.listen("go")
+
+    return Registry().workflow(main)
+
+
+@pytest.mark.parametrize("signals", [2, 3])
+def test_what_is_set_before_a_loop_by_an_edit_outlives_its_checkpoint(signals):
+    """The state of the checkpoint was put in its place, and what the edit had set was gone, in the next one for good."""
+    old, new = moded(inserted=False, ends=True), moded(inserted=True, ends=True)
+    world = World(old)
+    for _ in range(signals):
+        world.send("go")
+    assert world.load(new).status is Status.RUNNING
+    states = []
+    for step in (world.load, lambda: world.send("go"), world.load):
+        step()
+        recorder = world.execution.recorder
+        states.append({key: bytes(value) for key, value in recorder.variables.items()})
+    # As the log has it, entry by entry: that was written after the checkpoint, though it stands before the loop.
+    assert [state.get("mode") for state in states] == [b'"a"'] * 3
+    assert states[-1]["count"] == b"3"

@@ -150,14 +150,13 @@ class Context:
         _check_key(key)
         written = self._recorder.write(ANY, value, f"state {key!r}")
         digest = None if self._recorder.rehearsing else _digest(written)
-        self._recorder.issue(events.StateSet, key, step=self._step, value=written, digest=digest)
-        self._recorder.variables[key] = written
+        command = self._recorder.issue(events.StateSet, key, step=self._step, value=written, digest=digest)
+        self._recorder.change(key, command, written)
 
     def clear(self, key: str) -> None:
         """Drop a value from the workflow's durable state."""
         _check_key(key)
-        self._recorder.issue(events.StateCleared, key, step=self._step)
-        self._recorder.variables.pop(key, None)
+        self._recorder.change(key, self._recorder.issue(events.StateCleared, key, step=self._step))
 
     def get(self, key: str, default: T | None = None) -> Any | T:
         """Return a value of the workflow's durable state, as plain JSON types.

@@ -152,7 +152,7 @@ class Looping:
     def _resume(self, entry: events.LoopCheckpointed) -> None:
         self.done = self.forgotten = entry.iteration
         self.state = entry.state
-        self._recorder.variables = dict(entry.variables)
+        self._recorder.restore(entry)
 
     async def _end(self, answer: "Break[Any] | None") -> Any:
         if answer is not None:
@@ -160,7 +160,7 @@ class Looping:
             self.wants = events.LoopCompleted
         completed = await self._future
         if completed.whole:
-            self._recorder.variables = dict(completed.variables)
+            self._recorder.restore(completed)
         return self._recorder.read(self._value_codec, completed.result, "the value of a loop")
 
 

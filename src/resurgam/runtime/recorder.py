@@ -114,6 +114,7 @@ class Recorder:
         self.put_off: set[int] = set()
         self.early_checkpoints: dict[int, events.LoopCheckpointed] = {}
         self.variables: dict[str, Any] = {}
+        self._changed: dict[str, int] = {}
         self.loops: dict[int, Looping] = {}
         # In a rehearsal values that are not known yet stand in as they are, so nothing is written or read.
         self.rehearsing = False
@@ -299,6 +300,20 @@ class Recorder:
     def read(self, codec: Codec[Any], written: Any, what: str) -> Any:
         """Return the value that was recorded."""
         return codec.decode(written, what) if isinstance(written, Raw) else written
+
+    # The durable state.
+
+    def change(self, key: str, command: events.Command, *value: Any) -> None:
+        """A key of the durable state has another value from this command on, or none."""
+        self.variables.pop(key, None)
+        self.variables.update((key, given) for given in value)
+        self._changed[key] = command.seq
+
+    def restore(self, checkpoint: events.Checkpoint) -> None:
+        """Have the durable state of a checkpoint; what was recorded after it stays, such as a step put before the loop."""
+        self._changed = {key: seq for key, seq in self._changed.items() if seq > checkpoint.seq}
+        stays = {key: value for key, value in self.variables.items() if key in self._changed}
+        self.variables = {key: value for key, value in checkpoint.variables.items() if key not in self._changed} | stays
 
     # What has been recorded, and what of it the code has asked for.
 
