@@ -11,6 +11,7 @@ from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.execution import Execution
+from resurgam.runtime.rehearsal import Rehearsal
 from resurgam.testing.simulation import START, start_event
 
 activities = Registry()
@@ -184,3 +185,39 @@ def test_what_is_set_before_a_loop_by_an_edit_outlives_its_checkpoint(signals):
     # As the log has it, entry by entry: that was written after the checkpoint, though it stands before the loop.
     assert [state.get("mode") for state in states] == [b'"a"'] * 3
     assert states[-1]["count"] == b"3"
+
+
+def polling(*, inserted: bool) -> Workflow[..., Any]:
+    async def poll(ctx: Context) -> None:
+        while True:
+            await ctx.activity("poll")
+
+    async def main(ctx: Context) -> None:
+        ctx.branch(poll)
+        if inserted:
+            await ctx.v(2).listen("approve")
+        await ctx.activity("x")
+        await ctx.activity("y")
+
+    return Registry().workflow(main)
+
+
+def test_a_strand_that_goes_on_for_ever_does_not_make_each_tick_a_long_rehearsal(monkeypatch):
+    """Each answer to it was followed by a rehearsal of 10,000 steps, more than a second; the step under way starved."""
+    rehearsed: list[int] = []
+    run = Rehearsal.run
+
+    def counted(self, order):
+        found = run(self, order)
+        rehearsed.append(len(self.recorder.log.new))
+        return found
+
+    monkeypatch.setattr(Rehearsal, "run", counted)
+    world = World(polling(inserted=False))
+    world.load(polling(inserted=True))
+    for _ in range(5):
+        world.load()
+        assert world.answer(world.at_work()[-1].seq).status is Status.RUNNING
+    assert len(rehearsed) <= 12
+    assert max(rehearsed) < 200
+    assert world.send("approve").status is Status.RUNNING

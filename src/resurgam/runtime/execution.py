@@ -25,7 +25,7 @@ from resurgam.runtime.forgetting import SignalIds, dropped
 from resurgam.runtime.log import outstanding, withdraw
 from resurgam.runtime.looping import Looping
 from resurgam.runtime.operation import Operation
-from resurgam.runtime.rehearsal import Undecided
+from resurgam.runtime.rehearsal import Fits, Undecided
 from resurgam.runtime.verify import foresee
 
 logger = logging.getLogger("resurgam.runtime")
@@ -48,6 +48,8 @@ class Execution(Driver):
         self._signal_ids = SignalIds(log)
         # What was begun while it could not be told whether the code comes back to its history.
         self._undecided = False
+        # Whether it comes back to all of it, whatever it will be told: then this need not be gone through again.
+        self._fits = False
         self._begun: list[str] = []
         # What a worker brought itself and this has not come to yet; no store would bring it again.
         self._left: list[Entry] = []
@@ -96,9 +98,10 @@ class Execution(Driver):
 
     def _look_ahead(self, written: Sequence[events.Event], log: Sequence[events.Event]) -> None:
         """If the code asks for something new before it has come to all that is recorded, rehearse how it goes on."""
-        found = foresee(self, log, written)
+        found = foresee(self, log, written, rehearsed=self._fits)
         if found is not None:
             self._undecided = isinstance(found, Undecided)
+            self._fits = isinstance(found, Fits) and found.whole
         if not self._recorder.past.orphans():
             self._log = None
 

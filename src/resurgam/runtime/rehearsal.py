@@ -28,6 +28,12 @@ Edits: TypeAlias = tuple[Edit, ...]
 _STEPS: Final = 300
 """Answers of one rehearsal beyond as many as the history has entries; code that asks for more may do so for ever."""
 
+_IN_A_ROW: Final = 50
+"""New calls that are answered before one that is under way: a strand that goes on for ever keeps no other from it."""
+
+_BEYOND: Final = 500
+"""Answers beyond all that is recorded, where edits are tried out."""
+
 _ENTRIES: Final = 20_000
 """Entries delivered in search of a remedy, over all rehearsals: a worker does this between the turns of others."""
 
@@ -86,6 +92,7 @@ class Rehearsal(Driver):
         super().__init__(workflow, log)
         self._length = len(log)
         self._looked = self._beyond = False
+        self._in_a_row = self._steps_beyond = 0
         self._looked_at = ""
         self._placeholder = Placeholder(self._on_look)
         self._recorder.rehearsing = True
@@ -127,14 +134,30 @@ class Rehearsal(Driver):
         self._looked = not self._beyond
 
     def _next_answer(self, order: "Order") -> "Callable[[], None] | None":
-        answer = self._loop_answer() or next(self._answers(order(self._waiting(new=True))), None)
-        left = self._recorder.unasked() is not None
-        if answer is None and (left or self._recorder.trial.edits):
+        left, edits = self._recorder.unasked() is not None, bool(self._recorder.trial.edits)
+        if not left and self._is_enough():
+            return None
+        answer = None
+        if self._in_a_row < _IN_A_ROW or not (left or edits):
+            answer = self._loop_answer() or self._answer_to(order, new=True)
+        self._in_a_row = 0 if answer is None else self._in_a_row + 1
+        if answer is None and (left or edits):
             # A step that is under way keeps the code from what is recorded behind it. Beyond all that is recorded, only
             # what else it would do is of interest: whether it makes calls again that an edit takes for removed.
+            answer = self._answer_to(order, new=False)
             self._beyond = self._beyond or not left
-            answer = next(self._answers(order(self._waiting(new=False))), None)
-        return answer
+        return answer or self._loop_answer() or self._answer_to(order, new=True)
+
+    def _is_enough(self) -> bool:
+        """Whether nothing more is to be learnt, now that the code has come to all that is recorded."""
+        if not self._recorder.trial.edits:
+            return self._matching == "location"
+        self._steps_beyond += 1
+        self._beyond = self._beyond or self._steps_beyond > _BEYOND
+        return self._steps_beyond > _BEYOND
+
+    def _answer_to(self, order: "Order", *, new: bool) -> "Callable[[], None] | None":
+        return next(self._answers(order(self._waiting(new=new))), None)
 
     def _waiting(self, *, new: bool) -> "list[Durable[Any]]":
         """Return the calls that nobody has answered: those that the history does not hold, or those that it does."""

@@ -49,16 +49,21 @@ def verify(workflow: Workflow[..., Any], log: Sequence[events.Event], *, remedy:
 
 
 def foresee(
-    driver: Driver, log: Sequence[events.Event], written: Sequence[events.Event], *, remedy: bool = True
+    driver: Driver,
+    log: Sequence[events.Event],
+    written: Sequence[events.Event],
+    *,
+    remedy: bool = True,
+    rehearsed: bool = False,
 ) -> rehearsal.Finding | None:
     """Look beyond the *log* that *driver* has come to; what is found against the code becomes its verdict.
 
-    *written* is what the code has asked for beyond it. None where there was nothing to be looked at.
+    *written* is what the code has asked for beyond it. None where there was nothing to be looked at, or it has been *rehearsed* before.
     """
     recorder = driver.recorder
     asked = any(isinstance(entry, events.Command) for entry in written)
     found = None
-    if asked and driver.goes_on and recorder.past.orphans():
+    if asked and not rehearsed and driver.goes_on and recorder.past.orphans():
         found = rehearsal.rehearse(driver.workflow, log)
         recorder.verdict = found if isinstance(found, HistoryDiverged) else None
     if remedy and isinstance(recorder.verdict, HistoryDiverged) and driver.parks:
