@@ -1,5 +1,6 @@
 """Loops that forget, under code that changes and beside other strands: what was found by reading, each as a test."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -221,3 +222,47 @@ def test_a_strand_that_goes_on_for_ever_does_not_make_each_tick_a_long_rehearsal
     assert len(rehearsed) <= 12
     assert max(rehearsed) < 200
     assert world.send("approve").status is Status.RUNNING
+
+
+def leaving(*, behind: str) -> Workflow[..., Any]:
+    async def beat(ctx: Context) -> None:
+        while True:
+            await ctx.sleep(60)
+
+    async def body(ctx: Context, done: int) -> Continue[int]:
+        beating = ctx.branch(beat)
+        await ctx.listen("go")
+        beating.cancel()
+        if behind == "race":
+            ctx.race(ctx.listen("a"), ctx.listen("b")).cancel()
+        if behind == "callback":
+            asyncio.get_running_loop().call_soon(lambda: ctx.activity("late"))
+        return Continue(done + 1)
+
+    async def main(ctx: Context) -> None:
+        await ctx.loop(body, 0, forget_every=2)
+
+    return Registry().workflow(main)
+
+
+@pytest.mark.parametrize("behind", ["task", "race"])
+def test_a_body_that_calls_something_off_last_is_forgotten(behind):
+    """What was called off ends a moment later; asked before that, no iteration was ever quiet."""
+    world = World(leaving(behind=behind))
+    for _ in range(11):
+        world.send("go")
+    assert len(world.log) < 25
+    assert not world.execution.recorder.races
+    hot = set(world.execution.recorder.log.state.open)
+    world.load()
+    assert set(world.execution.recorder.log.state.open) == hot
+
+
+def test_what_a_body_leaves_to_a_callback_is_not_forgotten_while_it_is_at_work():
+    world = World(leaving(behind="callback"))
+    for _ in range(3):
+        world.send("go")
+    assert len(world.at_work()) == len(world.asked) == 3
+    assert world.load().status is Status.RUNNING
+    for _ in range(3):
+        assert [entry.type for entry in world.answer().events] == ["activity_completed"]

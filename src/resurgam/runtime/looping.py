@@ -100,7 +100,7 @@ class Looping:
                     f"the body of a loop returned {answer!r}; return Continue(state) to go on, or Break(value) to end it"
                 )
             self.state = self._recorder.write(self._state_codec, answer.state, "the state of a loop")
-            if self._is_due():
+            if self._is_long_enough() and await self._is_due():
                 self._resume(await self._checkpoint(self.done))
 
     async def _iterate(self) -> object:
@@ -115,11 +115,16 @@ class Looping:
         self._recorder.close_scope(scope)
         return answer
 
-    def _is_due(self) -> bool:
-        """Whether a checkpoint is to be made now: enough is done, and nothing of it is still under way."""
+    def _is_long_enough(self) -> bool:
         every = self.command.forget_every
-        if every is None or self.done - self.forgotten < every:
-            return False
+        return every is not None and self.done - self.forgotten >= every
+
+    async def _is_due(self) -> bool:
+        """Whether a checkpoint is to be made now, as far as nothing is still under way once nothing else is ready.
+
+        What the body called off last has not ended before that, and what it left to a callback has not begun.
+        """
+        await self._recorder.loop.add_condition(lambda: True)
         if self.done in self._early:
             return True
         # A history that goes on without a checkpoint was written by code for which it had to be put off here.

@@ -398,6 +398,7 @@ class Recorder:
         self.pending.pop(command.seq, None)
         self.operations.pop(command.seq, None)
         self.listeners.pop(command.seq, None)
+        self.races.pop(command.seq, None)
         kind = CANCELLATIONS.get(type(command))
         if kind is None or self.verdict is not None:
             return
