@@ -266,3 +266,24 @@ def test_what_a_body_leaves_to_a_callback_is_not_forgotten_while_it_is_at_work()
     assert world.load().status is Status.RUNNING
     for _ in range(3):
         assert [entry.type for entry in world.answer().events] == ["activity_completed"]
+
+
+def test_two_strands_may_be_inside_the_same_version_at_once():
+    """The tokens of both were kept on one stack, and the strand that left first took the other's."""
+
+    async def main(ctx: Context) -> None:
+        second = ctx.v(2)
+
+        async def step(name: str) -> None:
+            with second:
+                await ctx.activity(name)
+            await ctx.activity(f"after {name}")
+
+        await asyncio.gather(step("a"), step("b"))
+
+    world = World(Registry().workflow(main))
+    for _ in range(4):
+        world.answer()
+    scheduled = [entry for entry in world.log if isinstance(entry, events.ActivityScheduled)]
+    assert [(e.name, e.version) for e in scheduled] == [("a", 2), ("b", 2), ("after a", 1), ("after b", 1)]
+    assert world.log[-2].type == "workflow_completed"

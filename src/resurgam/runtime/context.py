@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
-from contextvars import Token, copy_context
+from contextvars import copy_context
 from datetime import UTC, datetime
 from hashlib import blake2b
 from random import Random
@@ -351,16 +351,17 @@ class Versioned(Context):
         self.logger = context.logger
         self._step = version
         self._context = context._plain
-        self._tokens: list[Token[tuple[Scope, int]]] = []
 
     def __enter__(self) -> None:
         """Give the version to every call, task and timer that this strand makes inside."""
         assert self._step is not None
-        self._tokens.append(ambient.set((self._recorder.scope(), self._step)))
+        ambient.set((self._recorder.scope(), self._step, ambient.get(None)))
 
     def __exit__(self, *_: object) -> None:
         """Calls have the version again that they had before."""
-        ambient.reset(self._tokens.pop())
+        # Not by a token, which would be kept here: several strands may be inside at once.
+        inside = ambient.get(None)
+        ambient.set(None if inside is None else inside[2])
 
     @property
     def _plain(self) -> Context:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from contextvars import ContextVar
 from hashlib import blake2b
 from random import Random
+from typing import TypeAlias
 
 from resurgam.core.location import Location
 from resurgam.core.replay import Cursor, matcher
@@ -82,8 +83,10 @@ class Scope:
 current: ContextVar[Scope] = ContextVar("resurgam.scope")
 """The strand that is running. Tasks copy their creator's context and then get a strand of their own."""
 
-ambient: ContextVar[tuple[Scope, int]] = ContextVar("resurgam.version")
-"""The version that ``with ctx.v(n):`` gives to the calls of one strand; a strand made inside begins with 1 again."""
+Ambient: TypeAlias = "tuple[Scope, int, Ambient | None]"
+ambient: "ContextVar[Ambient | None]" = ContextVar("resurgam.version")
+"""The version that ``with ctx.v(n):`` gives to the calls of one strand, and what was so around it; a strand made inside
+begins with 1 again."""
 
 
 def place_hash(seed: str, place: str) -> int:
