@@ -287,3 +287,24 @@ def test_two_strands_may_be_inside_the_same_version_at_once():
     scheduled = [entry for entry in world.log if isinstance(entry, events.ActivityScheduled)]
     assert [(e.name, e.version) for e in scheduled] == [("a", 2), ("b", 2), ("after a", 1), ("after b", 1)]
     assert world.log[-2].type == "workflow_completed"
+
+
+def typed(kind: type) -> Workflow[..., Any]:
+    async def body(ctx: Context, state: kind) -> Continue[kind]:  # type: ignore[valid-type]
+        if state:
+            await ctx.until(lambda: False)
+        await ctx.activity("a")
+        return Continue(kind(5))
+
+    async def main(ctx: Context) -> None:
+        await ctx.loop(body, kind(), forget_every=1)
+
+    return Registry().workflow(main)
+
+
+def test_the_state_of_a_checkpoint_that_no_longer_fits_parks_the_run():
+    """Where the history held nothing behind the checkpoint, it failed every open run of a deployment for good."""
+    world = World(typed(int))
+    world.answer()
+    assert world.load(typed(bytes)).status is Status.DIVERGED
+    assert world.load(typed(int)).status is Status.RUNNING

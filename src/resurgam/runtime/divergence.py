@@ -111,7 +111,7 @@ def unasked(command: events.Command, answer: events.Answer) -> HistoryDiverged:
 
 
 def unfit(
-    command: events.Command, answer: events.Answer, field: str, code_value: str, history_value: str
+    command: events.Command, answer: events.Event, field: str, code_value: str, history_value: str
 ) -> HistoryDiverged:
     """The history holds an answer that the code's call cannot be given."""
     return HistoryDiverged(

@@ -20,10 +20,11 @@ import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, codec_for
-from resurgam.core.errors import DefinitionError, NotDeterministic
+from resurgam.core.errors import DefinitionError, NotDeterministic, SerializationError
 from resurgam.core.location import Location
 from resurgam.core.retry import is_whole
 from resurgam.runtime.definition import Activity, Workflow
+from resurgam.runtime.divergence import unfit
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.scope import Scope, current
 
@@ -61,6 +62,8 @@ class Looping:
         self.done = 0
         self.forgotten = 0
         self.state: Any = self.command.state
+        # The entry that holds this state, unless the body has just given it.
+        self._from: events.Event | None = self.command
         self.value: Any = None
         # What the loop waits for the engine to write: a checkpoint, or its end.
         self.wants: type[events.Checkpoint] | None = None
@@ -100,6 +103,7 @@ class Looping:
                     f"the body of a loop returned {answer!r}; return Continue(state) to go on, or Break(value) to end it"
                 )
             self.state = self._recorder.write(self._state_codec, answer.state, "the state of a loop")
+            self._from = None
             if self._is_long_enough() and await self._is_due():
                 self._resume(await self._checkpoint(self.done))
 
@@ -107,7 +111,7 @@ class Looping:
         place = self.command.location.child((self.done + 1,))
         scope = self._recorder.scope_at(place, self.command.version)
         current.set(scope)
-        state = self._recorder.read(self._state_codec, self.state, "the state of a loop")
+        state = self._read(self._state_codec, self.state, "the state of a loop", self._from)
         begun = self._body(self._context, state)
         if not inspect.isawaitable(begun):
             raise DefinitionError(f"the body of a loop, {self._body!r}, is not async; write async def")
@@ -156,7 +160,7 @@ class Looping:
 
     def _resume(self, entry: events.LoopCheckpointed) -> None:
         self.done = self.forgotten = entry.iteration
-        self.state = entry.state
+        self.state, self._from = entry.state, entry
         self._recorder.restore(entry)
 
     async def _end(self, answer: "Break[Any] | None") -> Any:
@@ -166,7 +170,18 @@ class Looping:
         completed = await self._future
         if completed.whole:
             self._recorder.restore(completed)
-        return self._recorder.read(self._value_codec, completed.result, "the value of a loop")
+        return self._read(self._value_codec, completed.result, "the value of a loop", completed)
+
+    def _read(self, codec: Codec[Any], written: Any, what: str, entry: events.Event | None) -> Any:
+        """Return a value; one of an older history that does not fit any more is a change of the code, not a failure."""
+        try:
+            return self._recorder.read(codec, written, what)
+        except SerializationError as error:
+            if entry is None or not 0 < entry.seq <= self._recorder.log.recorded_seq:
+                raise
+            reason = f"a type that does not fit ({error.reason})"
+            self._recorder.verdict = unfit(self.command, entry, "type", reason, error.path)
+            raise self._recorder.verdict from error
 
 
 def state_codec(body: Body) -> Codec[Any]:
