@@ -308,3 +308,21 @@ def test_the_state_of_a_checkpoint_that_no_longer_fits_parks_the_run():
     world.answer()
     assert world.load(typed(bytes)).status is Status.DIVERGED
     assert world.load(typed(int)).status is Status.RUNNING
+
+
+def test_an_answer_that_is_kept_when_a_run_fails_for_divergence_is_waited_for_no_longer():
+    """The activity was withdrawn as if it were at work; nobody ever said so, and the history was never complete."""
+
+    async def main(ctx: Context) -> None:
+        await asyncio.gather(ctx.activity(echo, "a"), ctx.activity("b"))
+
+    world = World(Registry().workflow(on_divergence="fail")(main))
+    first, second = world.at_work()
+    outcome = world.advance(
+        events.ActivityCompleted(ref=first.seq, at=START, result=Raw(b'"no number"')),
+        events.ActivityCompleted(ref=second.seq, at=START, result=Raw(b"1")),
+    )
+    assert [entry.type for entry in outcome.events][1:] == [
+        *("activity_completed", "workflow_failed", "workflow_deactivated")
+    ]
+    assert (outcome.status, outcome.deactivated, outcome.withdrawals) == (Status.FAILED, True, ())

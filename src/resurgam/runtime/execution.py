@@ -15,6 +15,7 @@ import msgspec
 
 from resurgam.core import errors
 from resurgam.core import event as events
+from resurgam.core.command import ANSWERS
 from resurgam.core.errors import Evicted, HistoryDiverged
 from resurgam.core.failure import capture, in_user_code
 from resurgam.core.outcome import ActivityRequest, Entry, Forgotten, Outcome, Span, Withdrawal
@@ -317,7 +318,8 @@ class Execution(Driver):
         self.close()
         if self._options.fails(self._matching):
             keep(events.WorkflowFailed(failure=events.Failure(type="DETERMINISM_VIOLATION", message=diagnosis)))
-            outcome = self._failed(self._at_work(lost), keep)
+            answered = {entry.ref for entry in kept if isinstance(entry, ANSWERS[events.ActivityScheduled])}
+            outcome = self._failed([ref for ref in self._at_work(lost) if ref not in answered], keep)
         else:
             before = log.state.diverged
             if before is None or before.diagnosis != diagnosis or kept:
