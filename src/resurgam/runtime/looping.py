@@ -24,7 +24,7 @@ from resurgam.core.errors import DefinitionError, NotDeterministic, Serializatio
 from resurgam.core.location import Location
 from resurgam.core.retry import is_whole
 from resurgam.runtime.definition import Activity, Workflow
-from resurgam.runtime.divergence import unfit
+from resurgam.runtime.divergence import source, unfit
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.scope import Scope, current
 
@@ -69,6 +69,7 @@ class Looping:
         self.wants: type[events.Checkpoint] | None = None
         self._recorder = recorder
         self._context = context
+        self._source = source()
         self._body = body
         self._state_codec, self._value_codec = codecs(body)
         self._future = future
@@ -180,8 +181,9 @@ class Looping:
             if entry is None or not 0 < entry.seq <= self._recorder.log.recorded_seq:
                 raise
             reason = f"a type that does not fit ({error.reason})"
-            self._recorder.verdict = unfit(self.command, entry, "type", reason, error.path)
-            raise self._recorder.verdict from error
+            verdict = self._recorder.verdict = unfit(self.command, entry, "type", reason, error.path)
+            verdict.source = self._source
+            raise verdict from error
 
 
 def state_codec(body: Body) -> Codec[Any]:

@@ -134,7 +134,9 @@ class Rehearsal(Driver):
         self._looked = not self._beyond
 
     def _next_answer(self, order: "Order") -> "Callable[[], None] | None":
-        left, edits = self._recorder.unasked() is not None, bool(self._recorder.trial.edits)
+        # Items that a map no longer has count too: nobody can tell them from those it has not come to yet.
+        left = self._matching == "location" and bool(self._recorder.past.orphans())
+        edits = bool(self._recorder.trial.edits)
         if not left and self._is_enough():
             return None
         answer = None
