@@ -155,6 +155,12 @@ def test_hot_equals_cold_at_every_commit_and_a_crash_changes_nothing():
     assert census["checkpoints"] > PROGRAMS / 3, census
 
 
+async def test_a_loop_that_lost_a_race_inside_a_loop_is_forgotten_hot_as_cold():
+    loser = ["loop", [["act", 0]], None, 1]
+    tree = ["seq", [["loop", [["race", [["act", 0], loser]]], 1, 1], ["map", [["act", 0]], None]]]
+    await crash(await watch(tree, 0, Counter()), tree, 0, 40)
+
+
 @pytest.mark.long
 def test_the_same_for_thousands_of_programs():
     census: Counter[str] = Counter()

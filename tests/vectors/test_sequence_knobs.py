@@ -190,6 +190,20 @@ async def test_an_orphan_is_found_before_anything_new_is_begun(caplog):
     assert world.performed == []
 
 
+async def test_an_orphan_is_found_while_the_code_still_waits():
+    """It will end without it, whatever comes: whoever asks beforehand is told so."""
+
+    async def code(ctx: Context) -> None:
+        await ctx.activity("A")
+        await ctx.listen("go")
+
+    text = 'task A | done 0 "a" | task B | done 1 "b" | listen go'
+    found = (await replay(workflow(code, orphans="error"), history(text))).diverged
+    assert isinstance(found, DeterminismViolation)
+    assert (found.command, found.field) == ("Task(1)", "orphan")
+    assert (await replay(workflow(code), history(text))).diverged is None
+
+
 async def test_no_orphan_no_error():
     world, _ = await go_on(a_then_b, 'task A | done 0 "a" | task B', orphans="error")
 

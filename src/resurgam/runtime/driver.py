@@ -62,6 +62,11 @@ class Driver:
         return not self._options.fails(self._matching)
 
     @property
+    def orphans_fail(self) -> bool:
+        """Whether recorded steps that the code does not ask for are a divergence when it ends."""
+        return self._options.orphans == "error" and self._matching != "location"
+
+    @property
     def recorder(self) -> Recorder:
         """What the code has asked for, held against its history."""
         return self._recorder

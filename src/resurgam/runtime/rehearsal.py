@@ -135,7 +135,8 @@ class Rehearsal(Driver):
 
     def _next_answer(self, order: "Order") -> "Callable[[], None] | None":
         # Items that a map no longer has count too: nobody can tell them from those it has not come to yet.
-        left = self._matching == "location" and bool(self._recorder.past.orphans())
+        counted = self._matching == "location" or self.orphans_fail
+        left = counted and bool(self._recorder.past.orphans())
         edits = bool(self._recorder.trial.edits)
         if not left and self._is_enough():
             return None

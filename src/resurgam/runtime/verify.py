@@ -58,12 +58,14 @@ def foresee(
 ) -> rehearsal.Finding | None:
     """Look beyond the *log* that *driver* has come to; what is found against the code becomes its verdict.
 
-    *written* is what the code has asked for beyond it. None where there was nothing to be looked at, or it has been *rehearsed* before.
+    *written* is what the code has asked for beyond it. None where there was nothing to be looked at, or it has been
+    *rehearsed* before.
     """
     recorder = driver.recorder
     asked = any(isinstance(entry, events.Command) for entry in written)
     found = None
-    if asked and not rehearsed and driver.goes_on and recorder.past.orphans():
+    # Where orphans are an error, code that has passed one by without asking for anything new is to be looked at too.
+    if (asked or driver.orphans_fail) and not rehearsed and driver.goes_on and recorder.past.orphans():
         found = rehearsal.rehearse(driver.workflow, log)
         recorder.verdict = found if isinstance(found, HistoryDiverged) else None
     if remedy and isinstance(recorder.verdict, HistoryDiverged) and driver.parks:
