@@ -386,7 +386,8 @@ def test_a_worker_whose_output_is_full_serves_all_the_same(url, tmp_path):
 
 
 def test_a_process_that_is_killed_is_named_and_replaced(url, tmp_path):
-    (tmp_path / "shop.py").write_text(f"import os\nprint(os.getpid(), flush=True)\n{SHOP}")
+    # In one write: print makes two where output is not buffered, and those of two processes may mix.
+    (tmp_path / "shop.py").write_text(f"import os\nos.write(1, b'%d\\n' % os.getpid())\n{SHOP}")
     worker = spawn("worker", "shop.py", "--processes", "2")
     try:
         lines = [worker.stdout.readline().strip() for _ in range(5)]
