@@ -22,6 +22,8 @@ async def endless(scene: Scene) -> list[Figures]:
         handle = await engine.start(programs.looping, length, _ENDS)
         await handle.result()
         grown = rss() - before
+        # The first thousand of a new loop, right after the last of this one: machines have spells.
+        await engine.execute(programs.looping, _ENDS, _ENDS)
         active, kept = len(await handle.history()), len(await handle.history(forgotten=True))
         chain = await engine.start(programs.chain, 100)
         await chain.result()
@@ -29,7 +31,7 @@ async def endless(scene: Scene) -> list[Figures]:
         count = await count_of(engine, engine.execute(programs.looping, _ENDS, 0))
         level = level_of(engine.store)
     raw = scene.raw("one commit a step", history, times=10)
-    first, last = programs.stamps[:_ENDS], programs.stamps[-_ENDS:]
+    last, first = programs.stamps[-2 * _ENDS : -_ENDS], programs.stamps[-_ENDS:]
     times = [[later - earlier for earlier, later in itertools.pairwise(stamps)] for stamps in (first, last)]
     return [
         replace(
