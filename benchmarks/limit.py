@@ -1,4 +1,4 @@
-"""The seven workloads beside the raw limit, for publication: ``limit.py [--repeats 3] [--scale 1] [--only W1,W4]``.
+"""The workloads beside the raw limit, for publication: ``limit.py [--repeats 3] [--scale 1] [--only W1,W4]``.
 
 This is `resurgam bench` several times over. Of each workload the run in the middle is kept, with the raw limit of that
 same run, and all of them beside it. Results are written after every workload, and added to those that are there.

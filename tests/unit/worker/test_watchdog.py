@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -178,3 +180,25 @@ async def test_the_thread_ends_with_the_worker_and_closes_what_it_opened(dog, tw
     dog.stop()
     assert not thread.is_alive()
     assert twin.closed
+
+
+LATE = """
+import sys
+from types import SimpleNamespace
+from resurgam.worker.watchdog import TickTooLong, Watchdog
+
+watchdog = Watchdog(SimpleNamespace(all=list), lease=9, limit=10, twin=lambda: None)
+try:
+    watchdog.run(None, setattr, watchdog, "_interrupted", True)
+except TickTooLong:
+    sys.setprofile(lambda *_: None)
+    sum(number for number in range(10))
+    sys.setprofile(None)
+    sys.stdout.write("went on")
+"""
+
+
+def test_a_process_goes_on_under_a_profiler_after_an_interruption_that_came_too_late():
+    """Taken back, Python 3.11 would look for it at every step, and never leave the first that is profiled."""
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=False, timeout=20)
+    assert (done.stdout, done.stderr) == ("went on", "")
