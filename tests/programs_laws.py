@@ -6,7 +6,9 @@ from programs import MESSAGES, PROGRAMS, registry
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.callback import outside_tasks
+from resurgam.runtime.ending import end_of as how_it_ends
 from resurgam.runtime.execution import Execution
+from resurgam.runtime.forgetting import SignalIds
 from resurgam.testing.simulation import Chooser, Simulation
 
 ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled)
@@ -38,7 +40,8 @@ async def misfit(name: str, log: Sequence[events.Event]) -> str:
         return f"replay wrote {[entry.to_json() for entry in outcome.events]}, asked for {outcome.activities}"
     if (left := execution._recorder.unasked()) is not None:
         return f"replay did not ask for {left.to_json()}"
-    before, now = _what_it_says(end_of(log)), _what_it_says(execution._ending()(0, 0))
+    end, _ = how_it_ends(execution, execution.verdict, None, SignalIds(log), 0)
+    before, now = _what_it_says(end_of(log)), _what_it_says(end)
     return "" if before == now else f"the end was {before}, and is now {now}"
 
 

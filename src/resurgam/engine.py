@@ -3,23 +3,28 @@
 import asyncio
 import builtins
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, TypeVarTuple, cast, overload
+from typing import Any, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 
-from resurgam.client.client import Client, IfExists
+from resurgam.client.access import Access, check_text
+from resurgam.client.client import Client, IfExists, StartOptions
 from resurgam.client.handle import Handle
+from resurgam.client.subscribing import Subscription
 from resurgam.core.clock import Clock
+from resurgam.core.codec import MAX_PAYLOAD
 from resurgam.core.errors import StoreError
-from resurgam.core.retry import Duration, milliseconds
+from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.core.state import Status
 from resurgam.runtime import dev
 from resurgam.runtime.context import Context
 from resurgam.runtime.definition import WorkflowRef
 from resurgam.runtime.registry import Registry, default_registry
+from resurgam.runtime.settings import Settings
 from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store
 from resurgam.store.protocol import Store
@@ -38,7 +43,7 @@ class Engine:
     """Opens a store, and serves its queues unless ``worker=False``.
 
     Leaving the ``async with`` drains: nothing more is claimed, what runs may finish within *grace*, the rest is
-    released for others.
+    released for others. A value of more than *max_payload* bytes, as JSON, is refused where it is passed.
     """
 
     def __init__(  # noqa: PLR0913 -- each is an option of its own with a default, and only given by name
@@ -55,15 +60,19 @@ class Engine:
         max_activities: int = 1000,
         cache_size: int = 1000,
         tick_limit: Duration = 10,
+        max_payload: int = MAX_PAYLOAD,
     ) -> None:
         if not isinstance(url, str) and not hasattr(url, "claim"):
             raise TypeError(f"{url!r} is neither the URL of a store nor a store")
         if registry is not None and not isinstance(registry, Registry):
             raise TypeError(f"registry is {registry!r}; it is a Registry")
+        if not is_whole(max_payload, 1):
+            raise ValueError(f"max_payload is {max_payload!r}; it is a number of bytes, at least 1")
         self._url = url
         self._registry = default_registry if registry is None else registry
         self._clock = SystemClock() if clock is None else clock
         self._serves = worker
+        self._max_payload = max_payload
         self._options = WorkerOptions(
             # A start of its own each time: a parked run is offered once to each start of a worker.
             name=f"{name or f'{socket.gethostname()}-{os.getpid()}'}-{new_id(self._clock.now())[-6:]}",
@@ -91,12 +100,23 @@ class Engine:
                 from resurgam.lint.registered import warn  # noqa: PLC0415 -- only who develops pays for the import
 
                 warn(self._registry.workflows)
-            self._worker = Worker(self._store, self._registry, self._clock, self._options)
+            self._worker = Worker(self._store, self._registry, self._clock, self._options, await self._settings())
             self._worker.start()
             self._front = cast("Store", AtOnce(self._store, self._worker))
         else:
             self._front = self._store
         return self
+
+    async def _settings(self) -> Settings:
+        """Return what every execution must know; a store that cannot even say its secret is closed again."""
+        assert self._store is not None
+        try:
+            return Settings(secret=await self._store.secret(), max_payload=self._max_payload)
+        except BaseException:
+            store, self._store = self._store, None
+            if isinstance(self._url, str):
+                await store.close()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -160,6 +180,7 @@ class Engine:
         id: str | None = None,
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
+        delay: Duration | None = None,
         if_exists: IfExists = "error",
     ) -> Handle[R]: ...
     @overload
@@ -171,6 +192,7 @@ class Engine:
         id: str | None = None,
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
+        delay: Duration | None = None,
         if_exists: IfExists = "error",
     ) -> Handle[R]: ...
     @overload
@@ -182,6 +204,7 @@ class Engine:
         id: str | None = None,
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
+        delay: Duration | None = None,
         if_exists: IfExists = "error",
     ) -> Handle[Any]: ...
     async def start(  # type: ignore[misc]  # mypy does not see that *args: Any takes any *Ts
@@ -192,60 +215,106 @@ class Engine:
         id: str | None = None,
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
+        delay: Duration | None = None,
         if_exists: IfExists = "error",
     ) -> Handle[Any]:
         """Begin a workflow and return its handle.
 
         *id* is your own name for it; while an execution of that id is open, another start is `AlreadyExists`, unless
-        ``if_exists="attach"``, which returns the one there is, open or closed.
+        ``if_exists="attach"``, which returns the one there is, open or closed, or ``"replace"``, which ends an open one
+        and begins this one in one step. After *delay* its code begins; until then it is ``scheduled``.
         """
         client = self._client()
         self._check_known(workflow, queue)
-        return await client.start(workflow, args, id=id, queue=queue, tags=tags, if_exists=if_exists)
+        return await client.start(workflow, args, id=id, queue=queue, tags=tags, delay=delay, if_exists=if_exists)
 
     @overload
     async def execute(
-        self,
-        workflow: Callable[[Context, *Ts], Coroutine[Any, Any, R]],
-        /,
-        *args: *Ts,
-        id: str | None = None,
-        queue: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        if_exists: IfExists = "error",
+        self, workflow: Callable[[Context, *Ts], Coroutine[Any, Any, R]], /, *args: *Ts, **options: Unpack[StartOptions]
     ) -> R: ...
     @overload
-    async def execute(
-        self,
-        workflow: WorkflowRef[R],
-        /,
-        *args: Any,
-        id: str | None = None,
-        queue: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        if_exists: IfExists = "error",
-    ) -> R: ...
+    async def execute(self, workflow: WorkflowRef[R], /, *args: Any, **options: Unpack[StartOptions]) -> R: ...
     @overload
-    async def execute(
-        self,
-        workflow: str,
-        /,
-        *args: Any,
-        id: str | None = None,
-        queue: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        if_exists: IfExists = "error",
-    ) -> Any: ...
+    async def execute(self, workflow: str, /, *args: Any, **options: Unpack[StartOptions]) -> Any: ...
     async def execute(  # type: ignore[misc]  # as above
-        self, workflow: Any, /, *args: Any, **options: Any
+        self, workflow: Any, /, *args: Any, **options: Unpack[StartOptions]
     ) -> Any:
         """Begin a workflow and wait for its result."""
         handle: Handle[Any] = await self.start(workflow, *args, **options)
         return await handle.result()
 
+    @overload
+    async def signal_with_start(
+        self,
+        workflow: Callable[[Context, *Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        id: str,
+        signal: str,
+        value: object = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        signal_id: str | None = None,
+    ) -> Handle[R]: ...
+    @overload
+    async def signal_with_start(
+        self,
+        workflow: WorkflowRef[R],
+        /,
+        *args: Any,
+        id: str,
+        signal: str,
+        value: object = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        signal_id: str | None = None,
+    ) -> Handle[R]: ...
+    @overload
+    async def signal_with_start(
+        self,
+        workflow: str,
+        /,
+        *args: Any,
+        id: str,
+        signal: str,
+        value: object = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        signal_id: str | None = None,
+    ) -> Handle[Any]: ...
+    async def signal_with_start(  # type: ignore[misc]  # as above
+        self,
+        workflow: Any,
+        /,
+        *args: Any,
+        id: str,
+        signal: str,
+        value: object = None,
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        signal_id: str | None = None,
+    ) -> Handle[Any]:
+        """Send a signal to the open execution of *id*, or begin one that finds it in its mailbox; in one atomic step."""
+        client = self._client()
+        self._check_known(workflow, queue)
+        sent = client.signal(signal, value, signal_id)
+        return await client.signal_with_start(workflow, args, sent, id=id, queue=queue, tags=tags)
+
     def handle(self, entity_id: str, run_id: str | None = None) -> Handle[Any]:
         """Return a handle to a workflow by its id; with *run_id* it means that one run for ever."""
         return self._client().handle(entity_id, run_id)
+
+    async def resolve(self, promise_id: str, value: object = None) -> bool:
+        """Give the promise of this id its value; whether it was not settled before. The first settlement counts."""
+        return await self._client().resolve(promise_id, value)
+
+    async def reject(self, promise_id: str, error: BaseException | str) -> bool:
+        """Say that the promise of this id gets no value, and why; whether it was not settled before."""
+        return await self._client().reject(promise_id, error)
+
+    def subscribe(self, topic: str) -> Subscription:
+        """Return an async iterator of what is published on *topic* from the moment it is entered."""
+        return self._client().subscribe(topic)
 
     async def list(
         self,
@@ -253,19 +322,32 @@ class Engine:
         status: Status | str | None = None,
         name: str | None = None,
         tags: Mapping[str, str] | None = None,
+        parent: str | None = None,
         since: datetime | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """Return a page of instances, newest first; its ``cursor`` leads to the next."""
+        """Return a page of instances, newest first; its ``cursor`` leads to the next.
+
+        *parent* is the id of the workflow whose children are asked for.
+        """
+        if parent is not None:
+            check_text(parent, "parent")
         if not isinstance(limit, int) or limit < 1:
             raise ValueError(f"limit is {limit}; it is at least 1")
+        if status is not None and status not in tuple(Status):
+            raise ValueError(f"status is {status!r}; it is one of {', '.join(Status)}")
+        if tags is not None and not isinstance(tags, Mapping):
+            raise TypeError(f"tags is {tags!r}; it is a mapping of strings to strings")
+        if cursor is not None and not re.fullmatch(r"\d{15}-.+", cursor):
+            raise ValueError(f"cursor is {cursor!r}; it is what the page before gave as its cursor")
         if since is not None and since.tzinfo is None:
             raise ValueError(f"since={since.isoformat()}: no time zone; use an aware datetime")
         query = Query(
             status=None if status is None else Status(status),
             name=name,
             tags=dict(tags or {}),
+            parent=parent,
             since=None if since is None else round(since.timestamp() * 1000),
             limit=limit,
             cursor=cursor,
@@ -290,7 +372,7 @@ class Engine:
     def _client(self) -> Client:
         if self._front is None:
             raise StoreError(_NOT_OPEN)
-        return Client(self._front, self._registry, self._clock)
+        return Client(Access(self._front, self._registry, self._clock, self._max_payload))
 
     def _check_known(self, workflow: Any, queue: str | None) -> None:
         """Refuse a name that nobody here knows, if it is this very engine that would have to run it."""

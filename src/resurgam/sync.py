@@ -13,11 +13,25 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent import futures
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    NotRequired,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+    overload,
+)
 
-from resurgam.client.client import IfExists
+from resurgam.client.client import StartOptions
 from resurgam.client.handle import Handle
+from resurgam.client.subscribing import Subscription
 from resurgam.core.errors import StoreError
+from resurgam.core.location import Location
 from resurgam.engine import Engine
 from resurgam.runtime.context import Context
 from resurgam.runtime.definition import WorkflowRef
@@ -28,13 +42,15 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class StartOptions(TypedDict, total=False):
-    """The options of `SyncEngine.start` and `SyncEngine.execute`: those of `Engine.start`."""
+class SignalOptions(TypedDict):
+    """The options of `SyncEngine.signal_with_start`."""
 
-    id: str | None
-    queue: str | None
-    tags: Mapping[str, str] | None
-    if_exists: IfExists
+    id: str
+    signal: str
+    value: NotRequired[object]
+    queue: NotRequired[str | None]
+    tags: NotRequired[Mapping[str, str] | None]
+    signal_id: NotRequired[str | None]
 
 
 class _LoopThread:
@@ -181,12 +197,38 @@ class SyncHandle(Generic[R]):
 
     result = _of_handle(Handle[R].result)
     signal = _of_handle(Handle[R].signal)
+    query = _of_handle(Handle[R].query)
+    update = _of_handle(Handle[R].update)
+    resolve = _of_handle(Handle[R].resolve)
+    reject = _of_handle(Handle[R].reject)
     cancel = _of_handle(Handle[R].cancel)
     terminate = _of_handle(Handle[R].terminate)
+    pause = _of_handle(Handle[R].pause)
+    resume = _of_handle(Handle[R].resume)
+    begin = _of_handle(Handle[R].begin)
     retry = _of_handle(Handle[R].retry)
     state = _of_handle(Handle[R].state)
     history = _of_handle(Handle[R].history)
     describe = _of_handle(Handle[R].describe)
+
+    def compensate(self, location: Location | str) -> "SyncHandle[None]":
+        """Take back the step of a saga at this place by hand, and return the handle of the workflow that does it."""
+        return SyncHandle(self._thread, self._thread.call(lambda: self._handle.compensate(location)))
+
+
+class SyncSubscription:
+    """What is published on a topic, as `Subscription`: an iterator that waits for each message, and does not end."""
+
+    def __init__(self, thread: _LoopThread, subscription: Subscription) -> None:
+        self._thread = thread
+        self._subscription = subscription
+        thread.call(subscription.__aenter__)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return self._thread.call(self._subscription.__anext__)
 
 
 class SyncEngine:
@@ -274,10 +316,38 @@ class SyncEngine:
         """Begin a workflow and wait for its result."""
         return self._open_thread().call(lambda: self._engine.execute(workflow, *args, **options))
 
+    @overload
+    def signal_with_start(
+        self,
+        workflow: Callable[[Context, *Ts], Coroutine[Any, Any, R]],
+        /,
+        *args: *Ts,
+        **options: Unpack[SignalOptions],
+    ) -> SyncHandle[R]: ...
+    @overload
+    def signal_with_start(
+        self, workflow: WorkflowRef[R], /, *args: Any, **options: Unpack[SignalOptions]
+    ) -> SyncHandle[R]: ...
+    @overload
+    def signal_with_start(self, workflow: str, /, *args: Any, **options: Unpack[SignalOptions]) -> SyncHandle[Any]: ...
+    def signal_with_start(  # type: ignore[misc]  # as above
+        self, workflow: Any, /, *args: Any, **options: Unpack[SignalOptions]
+    ) -> SyncHandle[Any]:
+        """Send a signal to the open execution of *id*, or begin one that finds it, as `Engine.signal_with_start` does."""
+        thread = self._open_thread()
+        return SyncHandle(thread, thread.call(lambda: self._engine.signal_with_start(workflow, *args, **options)))
+
     def handle(self, entity_id: str, run_id: str | None = None) -> SyncHandle[Any]:
         """Return a handle to a workflow by its id; with *run_id* it means that one run for ever."""
         return SyncHandle(self._open_thread(), self._engine.handle(entity_id, run_id))
 
+    def subscribe(self, topic: str) -> SyncSubscription:
+        """Return an iterator of what is published on *topic* from now on; each step waits for the next message."""
+        thread = self._open_thread()
+        return SyncSubscription(thread, self._engine.subscribe(topic))
+
+    resolve = _of_engine(Engine.resolve)
+    reject = _of_engine(Engine.reject)
     list = _of_engine(Engine.list)
     export = _of_engine(Engine.export)
     import_ = _of_engine(Engine.import_)

@@ -64,6 +64,19 @@ def takes_a_second() -> str:
     return "done"
 
 
+@activity
+def copies() -> object:
+    activity.heartbeat({"row": 7})
+    note("begun")
+    time.sleep(600)
+    return None
+
+
+@workflow
+async def copied(ctx: Context) -> object:
+    return await ctx.activity(copies)
+
+
 @workflow
 async def prints(ctx: Context) -> list[object]:
     told: list[object] = [await ctx.activity(fine, 1)]
@@ -93,7 +106,7 @@ async def second(ctx: Context) -> str:
 
 
 async def main(url: str, name: str) -> None:
-    async with Engine(url) as engine:
+    async with Engine(url, lease=float(os.environ.get("PRESS_LEASE", "10"))) as engine:
         handle = await engine.start(name, id=name)
         if name == "prints":
             print(await handle.result(timeout=60))

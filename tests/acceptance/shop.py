@@ -14,6 +14,7 @@ import signal
 from dataclasses import dataclass
 
 from resurgam import Break, Context, Continue, Engine, Registry
+from resurgam.runtime.info import activity_info
 from resurgam.runtime.system import SystemClock
 from resurgam.store.open import open_store
 from resurgam.store.sql import sqlite
@@ -40,55 +41,59 @@ class Effect:
 
 
 def _append(effect: Effect) -> None:
-    """Write one line whole: O_APPEND keeps the lines of several processes apart."""
+    """Write one line whole: O_APPEND keeps the lines of several processes apart.
+
+    A kill may still cut a line that crosses a page; whoever writes next begins a line of their own.
+    """
     file = os.open(os.environ["SHOP_EFFECTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(file, (json.dumps(effect.__dict__) + "\n").encode())
+        os.write(file, ("\n" + json.dumps(effect.__dict__) + "\n").encode())
     finally:
         os.close(file)
 
 
-def _note() -> None:
-    info = activity.info()
+def note() -> None:
+    """Write down that an activity was begun."""
+    info = activity_info()
     _append(Effect(info.workflow_id, info.name, info.idempotency_key, info.attempt, os.getpid()))
 
 
 @activity
 async def reserve(number: int) -> int:
-    _note()
+    note()
     return number + 1
 
 
 @activity
 def price(number: int) -> int:
-    _note()
+    note()
     return number * 2
 
 
 @activity
 async def pack(number: int, part: int) -> int:
-    _note()
+    note()
     await asyncio.sleep(0.1 + 0.1 * part)
     return number * 10 + part
 
 
 @activity
 async def ask(number: int) -> int:
-    _note()
+    note()
     await asyncio.sleep(0.1)
     return -number
 
 
 @activity
 async def linger(seconds: float) -> int:
-    _note()
+    note()
     await asyncio.sleep(seconds)
     return os.getpid()
 
 
 @activity
 async def fatten(part: int) -> str:
-    _note()
+    note()
     return str(part) * FAT
 
 

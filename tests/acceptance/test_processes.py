@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from acceptance.town import eventually
-from resurgam import Engine, Registry
+from resurgam import Context, Engine, Registry
 from resurgam.core.state import Status
 
 PRESS = Path(__file__).with_name("press.py")
@@ -160,3 +161,28 @@ with SyncEngine() as engine:
     told, said = hall.start("-c", code).communicate(timeout=60)
 
     assert told == "done\n", said
+
+
+async def test_what_an_attempt_told_survives_the_kill_of_its_worker(hall, monkeypatch):
+    """The next worker finds the details in the attempt that it takes over; the death was no attempt."""
+    monkeypatch.setenv("PRESS_LEASE", "1")
+    worker = hall.press("copied")
+    await hall.begun()
+    file = sqlite3.connect(hall.folder / "press.db")
+    await eventually(lambda: file.execute("SELECT details FROM activities").fetchone()[0], 10, "the lease is renewed")
+    file.close()
+    worker.send_signal(signal.SIGKILL)
+    worker.wait()
+
+    registry = Registry()
+
+    @registry.activity
+    def copies() -> object:
+        return [registry.activity.info().attempt, registry.activity.info().details]
+
+    @registry.workflow
+    async def copied(ctx: Context) -> object:
+        return await ctx.activity(copies)
+
+    async with Engine(hall.url, registry=registry) as engine:
+        assert await engine.handle("copied").result(timeout=30) == [1, {"row": 7}]

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from acceptance import shop
 from resurgam import Engine
@@ -18,16 +19,17 @@ from resurgam.core.command import ANSWERS
 from resurgam.core.state import InstanceState, Status
 from resurgam.testing import replay
 
-SHOP = Path(shop.__file__)
+TESTS = Path(shop.__file__).parent.parent
 ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled)
 _FINAL = tuple({answer for answers in ANSWERS.values() for answer in answers})
 
 
 class Town:
-    """One database file, and the worker processes on it."""
+    """One database file, and the worker processes on it: shops, or whatever else *program* is."""
 
-    def __init__(self, folder: Path, *, options: str = "", disk: Path | None = None) -> None:
+    def __init__(self, folder: Path, *, options: str = "", disk: Path | None = None, program: Any = shop) -> None:
         self.folder = folder
+        self._program = program
         self.file = (disk or folder) / "shop.db"
         self.url = f"sqlite:///{self.file}{options}"
         self.effects_file = folder / "effects.jsonl"
@@ -35,11 +37,12 @@ class Town:
         self._all: list[subprocess.Popen] = []
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, str(SHOP), self.url, *arguments]
+        return [sys.executable, str(self._program.__file__), self.url, *arguments]
 
     def spawn(self, command: list[str], **environment: str) -> subprocess.Popen:
         """Start a process; what it says goes to a file of its own."""
-        env = {**os.environ, "SHOP_EFFECTS": str(self.effects_file), **environment}
+        found = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        env = {**os.environ, "PYTHONPATH": found, "SHOP_EFFECTS": str(self.effects_file), **environment}
         with (self.folder / f"process-{len(self._all)}.log").open("wb") as log:
             process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         self._all.append(process)
@@ -83,13 +86,14 @@ class Town:
         return [line for line in lines if any(word in line for word in ("refused: ", "is lost: ", "is not heard: "))]
 
     def effects(self) -> list[shop.Effect]:
-        """Return what was done, whole lines only."""
+        """Return what was done, whole lines only: who was killed while noting it had not done it yet."""
         if not self.effects_file.exists():
             return []
-        return [shop.Effect(**json.loads(line)) for line in self.effects_file.read_text().splitlines()]
+        lines = self.effects_file.read_text().splitlines()
+        return [shop.Effect(**json.loads(line)) for line in lines if line.endswith("}")]
 
     def client(self) -> Engine:
-        return Engine(self.url, registry=shop.registry, worker=False)
+        return Engine(self.url, registry=self._program.registry, worker=False)
 
     def close(self) -> None:
         for process in self._all:

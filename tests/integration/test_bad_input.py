@@ -45,8 +45,8 @@ async def calls(ctx: Context, what: str, args: list[object]) -> object:
 
 
 @registry.workflow
-async def option(ctx: Context) -> None:
-    await ctx.activity(echo, 1, timeout=5)  # type: ignore[call-arg]
+async def option(ctx: Context, name: str) -> None:
+    await ctx.activity(echo, 1, **{name: 5})  # type: ignore[arg-type]
 
 
 @registry.workflow
@@ -83,7 +83,10 @@ FAILURES = [
     (calls, ("echo", ["three"]), "activity 'echo', argument 'value': Expected int, got str"),
     (calls, ("opaque", []), "result of activity 'opaque': values of type object cannot be written"),
     (calls, ("awkward", []), "Awkward: code 3"),
-    (option, (), "activity 'echo' has no parameter 'timeout'; for the option write"),
+    *(
+        (option, (name,), f"no parameter '{name}'; for the option write ctx.activity(echo.options({name}=5), ...)")
+        for name in ("timeout", "start_timeout", "heartbeat_timeout")
+    ),
     (undecorated, (), "is not an activity; decorate it with @activity"),
     (unwritable, (), "result of workflow 'unwritable'['deep'][0]: values of type object cannot be written"),
     (wrong_type, (), "activity 'echo', argument 'value': Expected int, got str"),
@@ -227,7 +230,7 @@ async def test_a_page_needs_a_limit_and_a_status_that_exists():
     async with Engine(registry=registry) as engine:
         with pytest.raises(ValueError, match="limit is 0"):
             await engine.list(limit=0)
-        with pytest.raises(ValueError, match="'gone' is not a valid Status"):
+        with pytest.raises(ValueError, match="status is 'gone'; it is one of scheduled, running"):
             await engine.list(status="gone")
 
 

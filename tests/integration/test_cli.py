@@ -17,7 +17,10 @@ from resurgam.cli import worker as worker_module
 from resurgam.cli.main import main
 
 SRC = str(Path(__file__).parents[2] / "src")
-COMMANDS = ("worker", "check", "start", "list", "show", "history", "signal", "cancel", "export", "import")
+COMMANDS = (
+    *("worker", "check", "start", "list", "show", "history", "signal", "cancel", "export", "import"),
+    *("query", "update", "resolve", "reject", "pause", "resume", "begin", "retry"),
+)
 LOOKING = (
     ["list"],
     ["show", "x"],
@@ -25,6 +28,13 @@ LOOKING = (
     ["signal", "x", "go"],
     ["cancel", "x"],
     ["terminate", "x"],
+    ["pause", "x"],
+    ["resume", "x"],
+    ["begin", "x"],
+    ["query", "x", "total"],
+    ["update", "x", "add"],
+    ["resolve", "x"],
+    ["reject", "x", "no"],
     ["retry", "x"],
     ["export", "x"],
 )
@@ -317,7 +327,7 @@ def test_an_id_in_use_is_an_error_that_fits_the_command_line(url):
     ok("start", "w", "--id", "my dup")
     done = resurgam("start", "w", "--id", "my dup")
 
-    line = "workflow id 'my dup' is in use by an open execution; give another --id, or look at that one"
+    line = "workflow id 'my dup' is in use by an open execution; give another --id or --if-exists, or look at it"
     assert (done.exit_code, done.stderr) == (1, f"Error: {line}: resurgam show 'my dup'\n")
 
 

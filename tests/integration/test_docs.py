@@ -1,4 +1,8 @@
-"""docs/changing-code.md is a story: its files are written and its commands run, in their order, with what they print."""
+"""The pages of docs/ tell what happens.
+
+docs/changing-code.md is a story: its files are written and its commands run, in their order, with what they print. Each
+block of docs/vocabulary.md is a program of its own.
+"""
 
 import os
 import re
@@ -6,6 +10,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from resurgam import Registry
+from resurgam.testing import Environment
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/changing-code.md").read_text()
@@ -46,3 +55,22 @@ def test_the_page_has_files_and_commands_and_nothing_else():
         *("shop.py", "check", "export", "test_histories.py", "-m"),
     ]
     assert PAGE.count("```python") == sum(bool(file) for file, *_ in STEPS)
+
+
+WORDS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/vocabulary.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", WORDS, ids=lambda block: re.search(r"async def (\w+)\(ctx", block)[1])
+async def test_the_block_runs(block, monkeypatch):
+    """As it stands, but for a registry of its own."""
+    registry = Registry()
+    for decorator in ("workflow", "activity"):
+        monkeypatch.setattr(f"resurgam.{decorator}", getattr(registry, decorator))
+    names: dict[str, object] = {}
+    exec(compile(block, "docs/vocabulary.md", "exec"), names)
+    async with Environment(registry=registry) as env:
+        await names["example"](env)
+
+
+def test_there_are_blocks():
+    assert len(WORDS) == 6

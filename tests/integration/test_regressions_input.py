@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from resurgam import Context, Engine, Location, Registry, RetryAfter, RetryPolicy, errors
-from resurgam.core.event import decode_event
 from resurgam.testing import Environment, replay
 
 registry = Registry()
@@ -159,9 +158,13 @@ def test_an_engine_that_cannot_work_is_refused(make, kind, text):
         (lambda e: e.start(listens, id=5), ValueError, "id is 5; it is a string that is not empty"),
         (lambda e: e.start(listens, tags=[1]), TypeError, "tags is [1]; it is a mapping of strings to strings"),
         (lambda e: e.start(listens, tags={"a": 1}), TypeError, "tag 'a': 1; tags are strings by strings"),
-        (lambda e: e.start(listens, if_exists="x"), ValueError, "if_exists is 'x'; it is 'error' or 'attach'"),
+        (
+            lambda e: e.start(listens, if_exists="x"),
+            ValueError,
+            "if_exists is 'x'; it is 'error', 'attach' or 'replace'",
+        ),
         (lambda e: e.list(since=NAIVE), ValueError, "no time zone; use an aware datetime"),
-        (lambda e: e.list(status="bogus"), ValueError, "'bogus' is not a valid Status"),
+        (lambda e: e.list(status="bogus"), ValueError, "status is 'bogus'; it is one of scheduled"),
         (lambda e: e.list(limit=0), ValueError, "limit is 0; it is at least 1"),
         (lambda e: e.handle(None).describe(), errors.NotFound, "there is no workflow with id None"),
     ],
@@ -182,21 +185,19 @@ async def test_a_signal_with_an_id_that_is_no_string_is_refused(id):
     """It would stand in the history as what no reader of that history takes."""
     async with Environment(registry=registry) as env:
         handle = await env.start(listens)
-        with pytest.raises(ValueError, match=f"the id of a signal is a string that is not empty; got {id!r}"):
+        with pytest.raises(ValueError, match=f"the id of a signal is {id!r}; it is a string that is not empty"):
             await handle.signal("go", 1, id=id)
 
 
-async def test_a_reason_that_is_no_string_is_written_as_one():
-    """Every entry of the history can be read back."""
+async def test_a_reason_that_is_no_string_is_refused():
+    """It would be written into a history that nobody could read back."""
     async with Environment(registry=registry) as env:
         handle = await env.start(listens)
-        await handle.cancel(5)
-        with pytest.raises(errors.WorkflowCancelled):
-            await env.finish(handle.result())
+        with pytest.raises(TypeError, match="reason is 5; it is a text"):
+            await handle.cancel(5)
         history = await handle.history()
 
-    assert [decode_event(entry.to_json()) for entry in history] == history
-    assert [entry.reason for entry in history if entry.type == "cancel_requested"] == ["5"]
+    assert "cancel_requested" not in [entry.type for entry in history]
 
 
 @pytest.mark.parametrize("timeout", ["x", float("nan")])
@@ -208,11 +209,10 @@ async def test_a_result_is_not_waited_for_for_what_is_no_length_of_time(timeout)
             await handle.result(timeout=timeout)
 
 
-async def test_a_negative_timeout_is_over_at_once():
-    """A deadline that has passed before the question was asked is no reason to wait."""
+async def test_a_negative_timeout_is_refused():
     async with Environment(registry=registry) as env:
         handle = await env.start(listens)
-        with pytest.raises(errors.ResultTimeout, match=r"waits for signal 'go' at \{1\}"):
+        with pytest.raises(ValueError, match="timeout is -1; it is 0 or more"):
             await handle.result(timeout=-1)
 
 

@@ -11,9 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from resurgam import Context, Engine, Handle, Registry, Status, SyncEngine, SyncHandle, errors
-from resurgam.sync import StartOptions
+from resurgam.core.outcome import Outcome, Publication
+from resurgam.store.records import Commit
+from resurgam.sync import SignalOptions, StartOptions
 
 ROOT = Path(__file__).parents[2]
 registry = Registry()
@@ -71,6 +74,50 @@ def test_errors_come_out_as_they_do_elsewhere(engine):
     assert engine.handle("c-1").describe().status is Status.TERMINATED
 
 
+def test_a_signal_begins_what_it_is_for(engine):
+    handle = engine.signal_with_start(counting, 4, id="c-1", signal="more", value=1)
+
+    assert handle.result(timeout=5) == 9
+
+
+def test_workflows_are_halted_begun_and_told_without_a_worker():
+    with SyncEngine(registry=registry, worker=False) as client:
+        handle = client.start(counting, 4, id="c-1", delay=3600)
+        handle.begin()
+        handle.pause(tree=True, reason="lunch")
+        assert handle.describe().status is Status.PAUSED
+        handle.resume()
+        assert handle.describe().status is Status.RUNNING
+        assert client.list(parent="c-1").instances == ()
+        with pytest.raises(errors.NotFound, match="has no promise 'pay'; it has none"):
+            handle.resolve("pay", 1)
+        with pytest.raises(errors.NotFound, match="has no promise 'pay'"):
+            handle.reject("pay", "no")
+        for settle in (client.resolve, client.reject):
+            with pytest.raises(errors.NotFound, match="no promise with id 'p-1'"):
+                settle("p-1", "no")
+        with pytest.raises(errors.ResultTimeout):
+            handle.update("add", 1, timeout=0.01)
+
+
+def test_messages_are_heard_as_they_come():
+    async def publish(store, number):
+        [claim] = await store.claim("w", ["default"], 1)
+        outcome = Outcome(publications=(Publication("news", Raw(b"%d" % number)),))
+        ids = {"execution_id": claim.instance.execution_id, "entity_id": "c-1", "epoch": claim.epoch}
+        await store.commit([Commit(**ids, base_seq=claim.instance.last_seq, wake=claim.wake, outcome=outcome)])
+
+    with SyncEngine(registry=registry, worker=False) as client, ThreadPoolExecutor(1) as threads:
+        handle = client.start(counting, 4, id="c-1")
+        heard = client.subscribe("news")
+        coming = threads.submit(lambda: [next(heard), next(heard)])
+        for number in (1, 2):
+            client._thread.call(lambda number=number: publish(client._engine.store, number))
+            handle.signal("more")
+        assert coming.result(20) == [1, 2]
+        assert iter(heard) is heard
+
+
 def test_threads_share_an_engine(engine):
     """Each waits for a signal that another one sends, so that all of them must be waiting at once."""
 
@@ -117,13 +164,14 @@ def test_both_engines_have_the_same_verbs():
 
 def test_both_engines_take_the_same_arguments():
     for ours, theirs in ((SyncHandle, Handle), (SyncEngine, Engine)):
-        for name in public(ours) - {"start", "execute"}:
+        for name in public(ours) - {"start", "execute", "signal_with_start"}:
             if inspect.isfunction(theirs.__dict__.get(name)):
                 written, wanted = (inspect.signature(getattr(kind, name)) for kind in (ours, theirs))
                 assert str(written).partition(" -> ")[0] == str(wanted).partition(" -> ")[0]
                 assert getattr(ours, name).__doc__
-    options = [p for p in inspect.signature(Engine.start).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    assert [option.name for option in options] == list(StartOptions.__annotations__)
+    for verb, written in ((Engine.start, StartOptions), (Engine.signal_with_start, SignalOptions)):
+        options = [p for p in inspect.signature(verb).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        assert [option.name for option in options] == list(written.__annotations__)
     with pytest.raises(TypeError, match="registry"):
         SyncEngine(registry="none")
 
@@ -193,8 +241,8 @@ def test_a_store_that_cannot_be_opened_is_an_error_at_the_with(tmp_path):
 
 
 def test_a_call_that_waits_while_the_engine_is_closed_is_told(monkeypatch):
-    begun, look = threading.Event(), Handle._instance
-    monkeypatch.setattr(Handle, "_instance", lambda self: (begun.set(), look(self))[1])
+    begun, look = threading.Event(), Handle._still_there
+    monkeypatch.setattr(Handle, "_still_there", lambda self, began: (begun.set(), look(self, began))[1])
     with ThreadPoolExecutor(1) as threads:
         with SyncEngine(registry=registry) as engine:
             handle = engine.start(counting, 1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from laws.edited import LEAVES, NAMED, NESTS, TAGS, Block, Step
+from laws.edited import LEAVES, NAMED, NESTS, TAGS, Block, Step, steps
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,23 @@ class Author:
     generation: int = 1
     labels: int = 0
     done: list[str] = field(default_factory=list)
+    # Handlers here keep what they came to in variables, so nothing beside them may forget.
+    handles: bool = False
 
     def program(self) -> Block:
         """Write a first generation."""
+        self.handles = self.chance.random() < 0.3
         return self._block(2, self.chance.randint(2, 5))
 
     def _block(self, depth: int, size: int, version: int = 1) -> Block:
         return tuple(self._step(depth, version) for _ in range(size))
 
     def _step(self, depth: int, version: int = 1) -> Step:
-        kind = self.chance.choice(NESTS if depth and self.chance.random() < 0.4 else LEAVES)
+        nests = (*NESTS, "handler") if self.handles else NESTS
+        kind = self.chance.choice(nests if depth and self.chance.random() < 0.4 else LEAVES)
         self.labels += 1
-        arms = {"gather": 2, "race": 2, "branch": 1, "map": 1, "loop": 1}.get(kind, 0)
+        arms = {"gather": 2, "race": 2, "branch": 1, "map": 1, "loop": 1, "handler": 1}.get(kind, 0)
+        forgets = kind == "loop" and not self.handles
         return Step(
             kind=kind,
             label=f"{kind}{self.labels}",
@@ -50,7 +55,7 @@ class Author:
             version=version,
             blocks=tuple(self._block(depth - 1, self.chance.randint(1, 3)) for _ in range(arms)),
             times=self.chance.randint(1, 3),
-            every=self.chance.choice((None, 1, 2)) if kind == "loop" else None,
+            every=self.chance.choice((None, 1, 2)) if forgets else None,
         )
 
     # Legal edits.
@@ -152,7 +157,10 @@ def following(rest: Block) -> Iterator[Step]:
 
 
 def _removable(slot: Slot) -> bool:
-    return not slot.last and not slot.rest[0].removed and slot.rest[0].kind != "check"
+    if slot.last or slot.rest[0].removed or slot.rest[0].kind == "check":
+        return False
+    # A run that has called a handler cannot go on without it.
+    return not any(step.kind == "handler" for step in steps(slot.rest[:1]))
 
 
 def ambiguous(block: Block) -> bool:

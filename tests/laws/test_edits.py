@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from laws.edited import Block, expected, workflow_of
+from laws.edited import Block, Settled, expected, workflow_of
 from laws.editing import Author
 from resurgam.core import event as events
 from resurgam.core.codec import codec_for
@@ -17,6 +17,8 @@ from resurgam.core.state import Status
 from resurgam.runtime.callback import outside_tasks
 from resurgam.runtime.execution import Execution
 from resurgam.testing import Simulation
+from resurgam.testing.crash import answered
+from resurgam.testing.simulation import Point
 
 LINES = 150
 LINES_LONG = 6000
@@ -24,9 +26,15 @@ ANY = codec_for(Any)
 Answers = dict[tuple[str, tuple[int, ...]], int]
 
 
-def world(block: Block, log: Sequence[events.Event], chance: random.Random, before: Block = ()) -> Simulation:
+def world(
+    block: Block,
+    log: Sequence[events.Event],
+    chance: random.Random,
+    before: Block = (),
+    **options: Any,
+) -> Simulation:
     workflow, registry = workflow_of(block, before)
-    return Simulation(workflow, log=log, chooser=chance, registry=registry)
+    return Simulation(workflow, log=log, chooser=chance, registry=registry, promises=Settled(), **options)
 
 
 async def cold(block: Block, log: Sequence[events.Event]) -> Execution:
@@ -84,24 +92,28 @@ class Line:
         self.chance = random.Random(seed)
         self.author = Author(self.chance)
         self.block = self.author.program()
+        self.point: Point | None = None
         self.log: list[events.Event] = []
         self.answers: Answers = {}
 
     async def live(self) -> None:
         """Run each generation up to some entry, and the last one to its end."""
         for _ in range(self.chance.randint(1, 3)):
-            ever = await self.run()
-            first = self.log[-1].seq if self.log else 1
-            self.log = ever.as_of(self.chance.randint(first, before_end(ever.ever)))
+            whole = await self.run()
+            self.point = self.chance.choice([point for point in whole.points if is_under_way(point)])
+            self.log = self.point.log
             self.answers = await self.recorded_answers()
             self.block = self.author.edit(self.block)
         await self.run()
 
     async def run(self) -> Simulation:
         """Run the newest code from here to its end, and hold it to the laws."""
-        simulation = world(self.block, self.log, self.chance)
+        simulation = world(self.block, (), self.chance, at=self.point, keep=True)
         await simulation.run()
         assert simulation.status is Status.COMPLETED, simulation.log[-1]
+        lives = {} if self.point is None else self.point.world.lives
+        done = {(of, ref) for of, life in lives.items() for ref in answered(life.ever)}
+        assert not done.intersection(simulation.performed_by), "what was done is done again"
         performed = {named(entry) for entry in simulation.ever if entry.seq in simulation.performed}
         assert not performed & completed(self.log), "what was done is done again"
         check_unique(simulation.ever)
@@ -128,6 +140,10 @@ class Line:
         new = {entry.location.scope for entry in before.new if isinstance(entry, events.VersionChecked)}
         given: Answers = before.recorder.answers  # type: ignore[attr-defined]
         return {} if new else given
+
+
+def is_under_way(point: Point) -> bool:
+    return not any(isinstance(entry, events.WorkflowCompleted) for entry in point.log)
 
 
 def before_end(ever: Sequence[events.Event]) -> int:

@@ -1,8 +1,10 @@
 """Edits that the laws found to go wrong, as small as they became."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from msgspec import Raw
 
 from resurgam import Break, Context, Continue, Registry
@@ -147,3 +149,107 @@ async def test_a_step_deleted_at_the_end_of_an_iteration_is_told_of_there_with_i
     assert isinstance(execution.verdict, HistoryDiverged)
     assert str(execution.verdict.location) == "{1, 1, 2}"
     assert execution.verdict.remedy
+
+
+def handling(kind: str, *, inserted: bool, handled: bool = True) -> Any:
+    """Code that handles something; *inserted*, only after another step."""
+
+    async def workflow(ctx: Context) -> list[int]:
+        heard: list[int] = []
+
+        async def handle(value: int) -> None:
+            heard.append(value + await ctx.activity(a))
+
+        if inserted:
+            await ctx.v(2).activity(x)
+        if handled and kind == "signal":
+            ctx.on_signal("s")(handle)
+        elif handled:
+            ctx.on_update("s")(handle)
+        await ctx.sleep(1)
+        await ctx.activity(a)
+        return heard
+
+    return workflow
+
+
+SENT: dict[str, events.Event] = {
+    "signal": events.SignalReceived(name="s", id="1", value=Raw(b"1")),
+    "update": events.UpdateAccepted(name="s", id="1", input=Raw(b"[1]")),
+}
+
+
+@pytest.mark.parametrize("kind", SENT)
+async def test_a_step_inserted_before_a_handler_that_has_been_called(kind):
+    """The handler is registered later than it was called: that is no reason to park the run."""
+    whole = await run(handling(kind, inserted=False), messages=[SENT[kind]])
+    log = up_to(whole, events.TimerFired)
+    # Not cut between the handler's step and what follows: both belong to it.
+    assert any(entry.location is not None and str(entry.location) == "{0, 1, 1}" for entry in log)
+
+    written = await finishes(handling(kind, inserted=True), log, [SENT[kind]])
+
+    assert written == ["{0.1}", "{2}"]
+
+
+@pytest.mark.parametrize("kind", SENT)
+async def test_a_handler_that_is_gone_is_found_behind_an_inserted_step_too(kind):
+    log = up_to(await run(handling(kind, inserted=False), messages=[SENT[kind]]), events.TimerFired)
+    after = await run(handling(kind, inserted=True, handled=False), log, [SENT[kind]])
+
+    assert after.status is Status.DIVERGED
+    assert not any(entry.name == "x" for entry in after.log), "found before anything is done"
+
+
+async def test_a_step_inserted_before_a_handler_of_a_strand_that_is_called_off_before_it_comes_there():
+    """Whether the handler is gone cannot be told then, so the run goes on."""
+
+    def code(*, inserted: bool) -> Any:
+        async def workflow(ctx: Context) -> None:
+            async def loser() -> None:
+                if inserted:
+                    await ctx.v(2).sleep(100)
+                ctx.on_signal("s")(handle)
+                await ctx.listen("never")
+
+            async def handle(value: int) -> None:
+                await ctx.activity(a)
+
+            await ctx.race(loser(), ctx.sleep(10))
+            await ctx.activity(a)
+
+        return workflow
+
+    log = up_to(await run(code(inserted=False), messages=[SENT["signal"]]), events.SignalHandled)
+    assert await finishes(code(inserted=True), log, [SENT["signal"]]) == ["{2, 1, 0.1}", "{3}"]
+
+
+async def test_an_answer_to_a_strand_that_is_called_off_before_it_comes_to_the_call():
+    """A step was inserted before the call, and then the strand lost its race: nobody asks for the answer any more."""
+
+    def code(*, inserted: bool) -> Any:
+        async def workflow(ctx: Context) -> None:
+            async def loser() -> None:
+                if inserted:
+                    await ctx.v(2).sleep(100)
+                await ctx.activity(a)
+                await ctx.listen("never")
+
+            other = ctx.sleep(10)
+            await ctx.race(loser(), ctx.listen("s"))
+            await other
+
+        return workflow
+
+    class MessagesFirst:
+        def choice(self, seq: Sequence[Any], /) -> Any:
+            return next((one for one in seq if one.kind == "message"), seq[0])
+
+    log = up_to(await run(code(inserted=False), messages=[SENT["signal"]]), events.ActivityScheduled)
+    simulation = Simulation(
+        version(code(inserted=True)), log=log, registry=registry, messages=[SENT["signal"]], chooser=MessagesFirst()
+    )
+    await simulation.run()
+
+    assert simulation.status is Status.COMPLETED, simulation.show()
+    assert [entry.type for entry in simulation.log if entry.ref == log[-1].seq] == ["activity_completed"]

@@ -196,7 +196,7 @@ async def test_the_last_forgotten_iterations_are_kept_for_tools(times, every, ke
 async def test_the_history_of_a_long_loop_stays_bounded():
     world = World(counting(300, 5))
     longest = 0
-    await world._advance([])
+    await world.begin()
     while world.status is Status.RUNNING:
         longest = max(longest, len(world.log))
         await world.step()

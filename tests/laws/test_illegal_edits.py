@@ -19,7 +19,8 @@ from resurgam.runtime.execution import Execution
 
 EDITS = 250
 EDITS_LONG = 8000
-OTHER = {"act": "op", "op": "set", "set": "act", "branch": "act"}
+_SAID = {"child": "promise", "promise": "signal", "signal": "publish", "publish": "step", "step": "child"}
+OTHER = {"act": "op", "op": "set", "set": "act", "branch": "act"} | _SAID
 TOLD_APART = tuple(OTHER)
 """Kinds that are told apart by their names; the names that a listener asks for may change."""
 Mistake = Callable[[Block, Slot, Step], Block]
@@ -103,7 +104,7 @@ class Case:
         verdict = execution.verdict if isinstance(execution.verdict, HistoryDiverged) else None
         assert (verdict is None) == (outcome.status is not Status.DIVERGED)
         if verdict is not None:
-            assert outcome.activities == ()
+            assert outcome.activities == outcome.births == outcome.messages == outcome.publications == ()
             assert execution.take_operations() == []
         execution.close()
         return verdict, list(outcome.events), execution
@@ -114,7 +115,7 @@ def first_places(log: Sequence[events.Event]) -> dict[str, Location]:
     places: dict[str, Location] = {}
     for entry in log:
         if isinstance(entry, events.Command) and entry.name is not None:
-            places.setdefault(entry.name, entry.location)
+            places.setdefault(entry.name.partition(" ")[0], entry.location)
     return places
 
 

@@ -14,7 +14,7 @@ from laws import test_edits, test_illegal_edits, test_matchers
 from laws.mutation import Mutant, alive, mutants
 from resurgam.core import replay
 
-PATIENCE = 15
+PATIENCE = 60
 """Seconds that a mutant is given: one that goes round in circles is noticed too."""
 
 _INDEX = "self._by_type = {} for command in self.rest: self._by_type.setdefault(TYPES[type(command)], deque())"

@@ -56,6 +56,21 @@ def crunch(order: Order) -> float:
     return order.cents / 7
 
 
+@activity(start_timeout=5, heartbeat_timeout=timedelta(seconds=10))
+def copy(rows: int) -> int:
+    info = activity.info()
+    assert_type(info.idempotency_key, str)
+    assert_type(info.attempt, int)
+    first: int = info.details or 0
+    for row in range(first, rows):
+        assert_type(activity.heartbeat(row), None)
+        assert_type(activity.cancelled(), bool)
+    activity.heartbeat()
+    return rows
+
+
+activity(heartbeat_timeout="5")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+activity(heartbeat=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
 activity(executor="fiber")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
 
@@ -69,6 +84,7 @@ async def checkout(ctx: Context, order: Order) -> str:
     assert_type(await ctx.activity(activity.ref("charge", returns=str), order), str)
     assert_type(await ctx.activity(crunch, order), float)
     assert_type(await ctx.activity(total.options(executor="process"), [order]), int)
+    assert_type(await ctx.activity(copy.options(start_timeout=1, heartbeat_timeout=timedelta(hours=1)), 3), int)
     total.options(executor="fiber")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
     ctx.activity(charge, 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -151,12 +167,42 @@ async def running() -> None:
         await engine.start("by name", 1, 2)
         await engine.start(checkout, 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
         await engine.start(checkout)  # type: ignore[arg-type, call-arg]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        await engine.start(checkout, Order("o-1", 1), delay=timedelta(hours=1), if_exists="replace")
+        await engine.execute(other, delay=5, if_exists="attach")
+        await engine.start(other, if_exists="maybe")  # type: ignore[call-overload, call-arg]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        told = await engine.signal_with_start(checkout, Order("o-1", 1), id="o-1", signal="approve", value=True)
+        assert_type(told, Handle[str])
+        ref = workflow.ref("elsewhere", returns=int)
+        assert_type(await engine.signal_with_start(ref, 1, id="o-2", signal="go", signal_id="once"), Handle[int])
+        await engine.signal_with_start(other, signal="go")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+        await engine.signal_with_start(checkout, 3, id="o-1", signal="go")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        assert_type(await engine.resolve("p-1", Order("o-1", 1)), bool)
+        assert_type(await engine.reject("p-1", ValueError("no")), bool)
+        await engine.reject("p-1", 5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        async for message in engine.subscribe("news"):
+            assert_type(message, Any)
+        assert_type((await engine.list(parent="o-1")).cursor, str | None)
         await handle.signal("approve", True)
+        assert_type(await handle.query("total", 1, timeout=5), Any)
+        assert_type(await handle.update("add", Order("o-1", 1), id="once", timeout=timedelta(minutes=1)), Any)
+        await handle.update("add", id=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert_type(await handle.resolve("pay", 1), bool)
+        assert_type(await handle.reject("pay", "no"), bool)
+        assert_type(await handle.pause(tree=True, reason="lunch"), None)
+        await handle.pause(True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+        assert_type(await handle.resume(), None)
+        assert_type(await handle.begin(), None)
+        assert_type(await handle.retry(), int)
         history = await handle.history()
         assert_type(history, list[Event])
         assert_type(await handle.history(forgotten=True), list[Event])
         assert_type(history[0].location, Location | None)
-        assert_type((await handle.describe()).deactivated, bool)
+        found = await handle.describe()
+        assert_type(found.deactivated, bool)
+        assert_type(found.begins_at, datetime | None)
+        assert_type(found.previous, str | None)
+        if found.parent is not None:
+            assert_type(found.parent.location, Location)
         lines = await engine.export("o-1", handle.run_id)
         assert_type(lines, list[str])
         arrivals = await engine.import_(lines)
@@ -187,6 +233,20 @@ def waiting() -> None:
         assert_type(handle.history(forgotten=True), list[Event])
         assert_type(handle.describe().deactivated, bool)
         assert_type(handle.retry(), int)
+        told = engine.signal_with_start(checkout, Order("o-1", 1), id="o-1", signal="approve", value=True)
+        assert_type(told, SyncHandle[str])
+        engine.signal_with_start(other, signal="go")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+        assert_type(engine.resolve("p-1", 1), bool)
+        assert_type(engine.reject("p-1", "no"), bool)
+        for message in engine.subscribe("news"):
+            assert_type(message, Any)
+        assert_type(handle.query("total", 1, timeout=5), Any)
+        assert_type(handle.update("add", 1, id="once"), Any)
+        assert_type(handle.resolve("pay", 1), bool)
+        assert_type(handle.pause(tree=True), None)
+        handle.pause(tree="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert_type(handle.resume(), None)
+        assert_type(handle.begin(), None)
         assert_type(engine.handle("o-1").result(), Any)
         assert_type(engine.list(status="running", limit=3).cursor, str | None)
         engine.list(limit="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
@@ -201,10 +261,11 @@ async def testing() -> None:
     async with Environment() as env:
         env.mock(charge, returns="r-1")
         assert_type(await env.start(checkout, Order("o-1", 1)), Handle[str])
+        assert_type(await env.signal_with_start(checkout, Order("o-1", 1), id="o-1", signal="go"), Handle[str])
         await env.advance(timedelta(days=2))
     report = await replay(checkout, "")
     assert_type(report.result, Any)
-    await crash_everywhere(checkout, Order("o-1", 1), mocks={charge: "r-1"})
+    await crash_everywhere(checkout, Order("o-1", 1), mocks={charge: "r-1"}, promises={"paid": True})
 
 
 def registries() -> None:

@@ -11,6 +11,10 @@ A history is written as its entries, divided by ``|``; ``workflow_started`` goes
     branch        strand begun                  lapsed 0      listener 0 timed out
     race 2        race of two begun             signal n 1    signal n received with the value 1
     removed P     mark of a removed activity    check 2       version check, answered 2
+    child c       child c begun                 begun 0       child 0 is there
+    promise p     promise p made                resolved 0 1  promise 0 settled with 1
+                                                rejected 0 no promise 0 rejected with the message "no"
+                                                expired 0     promise 0 timed out
 
 Commands are numbered from 0 over all kinds, signals likewise. ``@{1}`` behind a command puts it into the scope ``{1}``.
 """
@@ -145,15 +149,35 @@ class Book:
         seq = len(self.log) + 1
         self.signals.append(self._append(events.SignalReceived, name=name, id=f"s{seq}", value=Raw(value.encode())))
 
+    def _child(self, rest: str, scope: Location) -> None:
+        about = {"queue": "default", "entity_id": f"child of {len(self.log)}", "run_id": f"run of {len(self.log)}"}
+        self.command(events.ChildScheduled, scope, name=rest, input=Raw(b"[]"), digest=_digest(Raw(b"[]")), **about)
+
+    def _begun(self, rest: str, scope: Location) -> None:
+        self._answer(events.ChildStarted, rest, execution_id=f"execution of {rest}")
+
+    def _promise(self, rest: str, scope: Location) -> None:
+        self.command(events.PromiseCreated, scope, name=rest, promise_id=f"promise of {len(self.log)}")
+
+    def _resolved(self, rest: str, scope: Location) -> None:
+        self._answer(events.PromiseResolved, rest, value=Raw((rest.partition(" ")[2] or "null").encode()))
+
+    def _rejected(self, rest: str, scope: Location) -> None:
+        failure = events.Failure(type="builtins.ValueError", message=rest.partition(" ")[2])
+        self._answer(events.PromiseRejected, rest, failure=failure)
+
+    def _expired(self, rest: str, scope: Location) -> None:
+        self._answer(events.PromiseTimedOut, rest)
+
     def _done(self, rest: str, scope: Location) -> None:
-        kind = self._kind_of(rest)
-        answer = events.OperationCompleted if kind is events.OperationStarted else events.ActivityCompleted
+        kinds = {events.OperationStarted: events.OperationCompleted, events.ChildScheduled: events.ChildCompleted}
+        answer: Any = kinds.get(self._kind_of(rest), events.ActivityCompleted)
         self._answer(answer, rest, result=Raw((rest.partition(" ")[2] or "null").encode()))
 
     def _failed(self, rest: str, scope: Location) -> None:
         failure = events.Failure(type="builtins.ValueError", message=rest.partition(" ")[2])
-        kind = self._kind_of(rest)
-        answer = events.OperationFailed if kind is events.OperationStarted else events.ActivityFailed
+        kinds = {events.OperationStarted: events.OperationFailed, events.ChildScheduled: events.ChildFailed}
+        answer: Any = kinds.get(self._kind_of(rest), events.ActivityFailed)
         self._answer(answer, rest, failure=failure)
 
     def _cancelled(self, rest: str, scope: Location) -> None:
@@ -162,6 +186,7 @@ class Book:
             events.TimerStarted: events.TimerCancelled,
             events.OperationStarted: events.OperationCancelled,
             events.ListenStarted: events.ListenCancelled,
+            events.PromiseCreated: events.PromiseCancelled,
         }
         self._answer(kinds[self._kind_of(rest)], rest)
 

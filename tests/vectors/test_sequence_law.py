@@ -1,6 +1,7 @@
 """Unchanged code fits its history under either matcher: nothing diverges, nothing is new, nothing is left."""
 
 import asyncio
+import dataclasses
 import random
 
 import msgspec
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from laws import generated
+from laws.test_replay import length_to_end
 from programs import PROGRAMS
 from programs_laws import simulate
 from resurgam import Break, Context, Continue
@@ -19,7 +21,7 @@ from resurgam.core.state import Status
 from resurgam.runtime.definition import Workflow, WorkflowOptions
 from resurgam.runtime.execution import Execution
 from resurgam.testing import Simulation, replay
-from resurgam.testing.simulation import START, Follower
+from resurgam.testing.simulation import START, Again, Point
 from vectors.sequence_world import history, started, told, workflow
 
 OTHER = {"location": "sequence", "sequence": "location"}
@@ -37,39 +39,47 @@ def apart(log: list[events.Event]) -> list[str]:
     return [msgspec.structs.replace(log[0], matching=None).to_json(), *(entry.to_json() for entry in log[1:])]
 
 
+def turned(point: Point, matching: str) -> Point:
+    """Return a point of a world whose workflow goes on under another matcher."""
+    world = point.world.copy()
+    for life in world.lives.values():
+        if life.started.entity_id == "simulated":
+            life.started = msgspec.structs.replace(life.started, matching=matching)
+            life.log[0] = life.ever[0] = life.started
+    return dataclasses.replace(point, world=world)
+
+
 async def check(tree: generated.Node, seed: int) -> None:
-    logs = {}
+    worlds = {}
     for matching in OTHER:
-        world = Simulation(
-            by(matching, generated.program),
-            tree,
-            chooser=random.Random(seed),
-            messages=generated.messages(seed),
-            registry=generated.registry,
-        )
-        logs[matching] = await world.run()
-    assert apart(logs["location"]) == apart(logs["sequence"])
-    for matching, log in logs.items():
-        report = await replay(by(matching, generated.program), log, matching=OTHER[matching])
-        assert (report.diverged, report.new, report.orphans, report.finished) == (None, (), (), True), report
-        await check_crashes(seed, matching, log)
+        code = by(matching, generated.program)
+        world = Simulation(code, tree, keep=True, chooser=random.Random(seed), **generated.outside(seed))
+        await world.run()
+        worlds[matching] = world
+    histories = [[apart(log) for log in world.histories.values()] for world in worlds.values()]
+    assert histories[0] == histories[1]
+    for matching, world in worlds.items():
+        for life in world.world.lives.values():
+            code = by(matching, generated.registry.workflows.find(life.started.name))
+            report = await replay(code, life.log, matching=OTHER[matching])
+            assert (report.diverged, report.new, report.orphans) == (None, (), ()), report
+            assert report.finished or life.status is Status.CONTINUED
+        await check_crashes(seed, matching, world)
 
 
-async def check_crashes(seed: int, matching: str, log: list[events.Event]) -> None:
-    """Killed after any entry it goes on to the very same history, under the matcher that it did not begin with."""
-    end = next(
-        entry.seq for entry in log if entry.type in ("workflow_completed", "workflow_failed", "workflow_cancelled")
-    )
-    for length in random.Random(seed).sample(range(1, end), min(3, end - 1)):
-        first = msgspec.structs.replace(log[0], matching=OTHER[matching])
-        world = Simulation(
+async def check_crashes(seed: int, matching: str, world: Simulation) -> None:
+    """Killed after any entry it goes on to the very same histories, under the matcher that it did not begin with."""
+    for point in random.Random(seed).sample(world.points[:-1], min(3, len(world.points) - 1)):
+        resumed = Simulation(
             by(OTHER[matching], generated.program),
-            log=[first, *log[1:length]],
-            chooser=Follower(log),
-            messages=generated.messages(seed),
-            registry=generated.registry,
+            at=turned(point, OTHER[matching]),
+            chooser=Again(world.choices[point.choices :]),
+            **generated.outside(seed),
         )
-        assert apart((await world.run())[:end]) == apart(log[:end]), f"killed after {length}"
+        await resumed.run()
+        for of, log in world.histories.items():
+            end = length_to_end(log)
+            assert apart(resumed.histories[of][:end]) == apart(log[:end]), f"killed after {point.entry.to_json()}"
 
 
 @settings(

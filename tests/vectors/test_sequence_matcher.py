@@ -1,8 +1,7 @@
 """Sequence matching as a pure function: recorded commands, wishes, and what each wish is bound to.
 
-Child workflows and promises have no verb yet; their rows are run here, with kinds of command that only this file knows.
-The matcher compares a command's kind and name. The workflow of a child, the second thing that rows 30 and 31 compare,
-has no place in a `Wish` yet: there the text alone is pinned.
+The matcher compares a command's kind and name. Row 30 does not apply: a child has one name here, that of its workflow,
+so another workflow is another name, as in row 29; its text is pinned all the same.
 """
 
 from collections import Counter
@@ -31,15 +30,6 @@ from resurgam.core.replay import (
 from resurgam.runtime.divergence import diverged
 from resurgam.runtime.scope import Scope
 
-
-class ChildScheduled(events.Command, frozen=True, kw_only=True, tag="child_scheduled"):
-    """A child workflow, as far as matching goes."""
-
-
-class PromiseCreated(events.Command, frozen=True, kw_only=True, tag="promise_created"):
-    """A promise, as far as matching goes."""
-
-
 KINDS: dict[str, type[events.Command]] = {
     "task": events.ActivityScheduled,
     "timer": events.TimerStarted,
@@ -50,22 +40,17 @@ KINDS: dict[str, type[events.Command]] = {
     "branch": events.BranchStarted,
     "race": events.RaceStarted,
     "loop": events.LoopStarted,
-    "child": ChildScheduled,
-    "promise": PromiseCreated,
+    "child": events.ChildScheduled,
+    "promise": events.PromiseCreated,
 }
 EXTRAS = {
     events.ActivityScheduled: {"queue": "q"},
     events.TimerStarted: {"deadline": 5},
     events.ListenStarted: {"names": ("s",)},
     events.RaceStarted: {"size": 2},
+    events.ChildScheduled: {"queue": "q", "entity_id": "e", "run_id": "r"},
+    events.PromiseCreated: {"promise_id": "p"},
 }
-
-
-@pytest.fixture(autouse=True)
-def kinds_of_later(monkeypatch):
-    """Count the two kinds of this file like all others."""
-    monkeypatch.setitem(TYPES, ChildScheduled, "ChildWorkflow")
-    monkeypatch.setitem(TYPES, PromiseCreated, "Promise")
 
 
 def wishes(text):
@@ -207,7 +192,7 @@ def test_row(log, asked, expected, left):
 
 
 TEXTS = {
-    # Rows 30 and 18 have no other place: no wish carries a child's workflow, and no timer has an id.
+    # Rows 30 and 18 have no other place: a child has no kind beside its name, and a timer no id.
     ("ChildWorkflow(0)", "kind", "changed-kind", "original-kind"): (
         "Child workflow kind mismatch at ChildWorkflow(0): expected 'changed-kind', got 'original-kind'"
     ),
@@ -243,7 +228,7 @@ def test_row_30_and_every_other_text(fields, text):
 
 def test_a_child_whose_workflow_was_not_recorded_takes_any():
     """Row 31: what the history does not tell is not compared."""
-    assert bound(recorded("child c"), [Wish(ChildScheduled, "c")]) == (["ChildWorkflow(0)"], [])
+    assert bound(recorded("child c"), [Wish(events.ChildScheduled, "c")]) == (["ChildWorkflow(0)"], [])
 
 
 # The cursor, held against a model that is too simple to be wrong.

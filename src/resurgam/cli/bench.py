@@ -5,7 +5,7 @@ import sys
 import click
 
 from resurgam.cli import output
-from resurgam.cli.commands import example
+from resurgam.cli.arguments import example
 
 
 def _names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from resurgam.check.check import Plan, Tell, check
 from resurgam.check.document import document
 from resurgam.check.text import lines
 from resurgam.cli import output
-from resurgam.cli.commands import check_file, example, text, with_store
+from resurgam.cli.arguments import check_file, example, text, with_store
 from resurgam.cli.worker import load
 from resurgam.errors import ResurgamError
 from resurgam.runtime.registry import default_registry

@@ -3,7 +3,7 @@
 import click
 
 from resurgam.cli import output
-from resurgam.cli.commands import example, text
+from resurgam.cli.arguments import example, text
 from resurgam.lint.check import Unreadable, check
 from resurgam.lint.finding import Finding
 from resurgam.runtime.forbidden import RULES

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from resurgam.cli import commands
+from resurgam.cli import commands, telling
 from resurgam.cli.bench import bench
 from resurgam.cli.check import check_command
 from resurgam.cli.lint import lint
@@ -85,10 +85,17 @@ for command in (
     commands.list_,
     commands.show,
     commands.history,
-    commands.signal,
-    commands.cancel,
-    commands.terminate,
-    commands.retry,
+    telling.signal,
+    telling.query,
+    telling.update,
+    telling.resolve,
+    telling.reject,
+    telling.cancel,
+    telling.terminate,
+    telling.pause,
+    telling.resume,
+    telling.begin,
+    telling.retry,
     commands.export,
     commands.import_,
 ):

@@ -11,9 +11,9 @@ from typing import Any
 import click
 import msgspec
 
-from resurgam.client.handle import Description
+from resurgam.client.describing import Description, ParentCall
 from resurgam.core.errors import describe
-from resurgam.core.event import Event, Failure
+from resurgam.core.event import Event, Failure, Parent
 from resurgam.store.records import Arrival, Instance, Page
 
 _LIST = ("ID", "NAME", "STATUS", "QUEUE", "CREATED", "CLOSED", "TAGS")
@@ -34,6 +34,17 @@ _VALUES = (
     "state",
     "iteration",
 )
+_IDS = {
+    "child_scheduled": "entity_id",
+    "child_started": "execution_id",
+    "promise_created": "promise_id",
+    "signal_sent": "entity_id",
+    "workflow_continued": "run_id",
+    "saga_step_registered": "undo",
+    "saga_closed": "outcome",
+}
+"""What matters most of these events, instead of their values: who is meant, or what became of it."""
+
 _MOMENTS = ("deadline", "next_at")
 _WIDEST = 60
 """Characters shown of a value in a table; ``--json`` has all of it."""
@@ -103,16 +114,19 @@ def description(found: Description, *, as_json: bool) -> None:
     """Print where a workflow stands."""
     if as_json:
         fields = {name: getattr(found, name) for name in Description.__dataclass_fields__}
-        document(fields | {"error": _error(found.error)})
+        document(fields | {"error": _error(found.error), "parent": _call(found.parent)})
         return
     rows: list[tuple[str, str]] = [
         ("id", found.entity_id),
         ("name", found.name),
         ("status", found.status),
         ("queue", found.queue),
-        ("created", found.created_at.isoformat(sep=" ", timespec="milliseconds")),
-        ("closed", found.closed_at.isoformat(sep=" ", timespec="milliseconds") if found.closed_at else ""),
+        ("created", _instant(found.created_at)),
+        ("begins", _instant(found.begins_at)),
+        ("closed", _instant(found.closed_at)),
+        ("parent", _parent(found)),
         ("execution", found.execution_id),
+        ("previous", found.previous or ""),
         ("run", found.run_id),
         ("tree", found.tree_id),
         ("attempt", f"{found.attempt} of generation {found.generation}"),
@@ -122,6 +136,23 @@ def description(found: Description, *, as_json: bool) -> None:
         *_links(found.error, "error"),
     ]
     table(None, [row for row in rows if row[1]])
+
+
+def _instant(moment: datetime | None) -> str:
+    return "" if moment is None else moment.isoformat(sep=" ", timespec="milliseconds")
+
+
+def _parent(found: Description) -> str:
+    call = found.parent
+    return "" if call is None else f"{call.entity_id} at {call.location} (run {call.run_id}, {call.execution_id})"
+
+
+def _call(parent: ParentCall | Parent | None) -> object:
+    """Return the call that began a workflow as JSON can hold it."""
+    if parent is None:
+        return None
+    ids = {name: getattr(parent, name) for name in ("entity_id", "run_id", "execution_id")}
+    return ids | {"location": str(parent.location)}
 
 
 def history(events: Iterable[Event], *, as_json: bool) -> None:
@@ -168,7 +199,8 @@ def imported(arrivals: Iterable[Arrival], *, as_json: bool) -> None:
 def _instance(instance: Instance) -> dict[str, object]:
     """Return what is known of an instance with its times as `description` has them."""
     fields = msgspec.structs.asdict(instance)
-    return fields | {name: _moment(fields[name]) for name in ("created_at", "closed_at", "wake_at")}
+    moments = {name: _moment(fields[name]) for name in ("created_at", "closed_at", "wake_at")}
+    return fields | moments | {"parent": _call(instance.parent)}
 
 
 def _moment(at: int | None) -> datetime | None:
@@ -193,7 +225,8 @@ def _place(event: Event) -> str:
 
 def _value(event: Event) -> str:
     """Return the one value that matters most of an event, cut to fit."""
-    for name in (*_VALUES, *_MOMENTS):
+    first = (_IDS[event.type],) if event.type in _IDS else ()
+    for name in (*first, *_VALUES, *_MOMENTS):
         value = getattr(event, name, None)
         if value not in (None, "", ()):
             text = _time(value, "milliseconds") if name in _MOMENTS else _text(value)

@@ -19,7 +19,7 @@ import click
 
 from resurgam import Engine
 from resurgam.cli import output
-from resurgam.cli.commands import example, text, with_store
+from resurgam.cli.arguments import example, text, with_store
 
 _OURS = str(Path(__file__).parents[1])
 _PAUSE = 1.0

@@ -1,66 +1,107 @@
-"""Start, signal, cancel, list: what a program may ask of workflows without running any."""
+"""Start, signal, settle, list: what a program may ask of workflows without running any."""
 
 import builtins
-import platform
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from msgspec import Raw
 
-from resurgam.client.handle import Handle
+from resurgam.client import accepting, settling
+from resurgam.client.access import ANY, Access, check_text
+from resurgam.client.handle import Handle, signal_received
+from resurgam.client.subscribing import Subscription
 from resurgam.core import event as events
-from resurgam.core.clock import Clock
-from resurgam.core.codec import Codec, codec_for
+from resurgam.core.codec import Codec, within
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
+from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definition import Workflow
-from resurgam.runtime.registry import Registry
-from resurgam.runtime.system import new_id
+from resurgam.runtime.system import new_id, python
 from resurgam.store import lines
-from resurgam.store.protocol import Store
 from resurgam.store.records import Adoption, Arrival, Creation, Exists, Instance, Page, Query
 
-IfExists = Literal["error", "attach"]
-_ANY = codec_for(Any)
+IfExists = Literal["error", "attach", "replace"]
+
+
+class Labels(TypedDict, total=False):
+    """What a workflow that begins is given beside its arguments."""
+
+    id: str | None
+    queue: str | None
+    tags: Mapping[str, str] | None
+
+
+class StartOptions(TypedDict, total=False):
+    """The options of a start."""
+
+    id: str | None
+    queue: str | None
+    tags: Mapping[str, str] | None
+    delay: Duration | None
+    if_exists: IfExists
 
 
 class Client:
     """Speaks to one store."""
 
-    def __init__(self, store: Store, registry: Registry, clock: Clock) -> None:
-        self._store = store
-        self._registry = registry
-        self._clock = clock
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._store = access.store
 
-    async def start(
-        self,
-        workflow: Any,
-        args: tuple[object, ...],
-        *,
-        id: str | None,
-        queue: str | None,
-        tags: Mapping[str, str] | None,
-        if_exists: IfExists,
-    ) -> Handle[Any]:
+    async def start(self, workflow: Any, args: tuple[object, ...], **options: Unpack[StartOptions]) -> Handle[Any]:
         """Begin an execution and return its handle."""
-        definition = self._definition(workflow)
-        if id is not None and (not isinstance(id, str) or not id):
-            raise ValueError(f"id is {id!r}; it is a string that is not empty")
-        if queue is not None and (not isinstance(queue, str) or not queue):
-            raise ValueError(f"queue is {queue!r}; it is a name")
-        if if_exists not in ("error", "attach"):
-            raise ValueError(f"if_exists is {if_exists!r}; it is 'error' or 'attach'")
-        started = self._started(definition, _input(definition, args), id, queue, _tags(tags))
-        [answer] = await self._store.create([Creation(started=started, attach=if_exists == "attach")])
+        if_exists = options.get("if_exists", "error")
+        if if_exists not in ("error", "attach", "replace"):
+            raise ValueError(f"if_exists is {if_exists!r}; it is 'error', 'attach' or 'replace'")
+        labels: Labels = {"id": options.get("id"), "queue": options.get("queue"), "tags": options.get("tags")}
+        definition, started = self._prepare(workflow, args, labels, _milliseconds(options.get("delay")))
+        creation = Creation(
+            started=started,
+            attach=if_exists == "attach",
+            replace=_replaced(started) if if_exists == "replace" else None,
+        )
+        [answer] = await self._store.create([creation])
         if isinstance(answer, Exists) and if_exists == "error":
             raise AlreadyExists(
-                f"workflow id {id!r} is in use by an open execution of {answer.instance.name!r} "
-                f"({answer.instance.status}); choose another id, or pass if_exists='attach' to wait for that one"
+                f"workflow id {started.entity_id!r} is in use by an open execution of {answer.instance.name!r} "
+                f"({answer.instance.status}); choose another id, or pass if_exists='attach' to wait for that one, "
+                "'replace' to end it first"
             )
-        return self._handle(answer.instance.entity_id, answer.instance, definition.result)
+        return self._handle(answer.instance, definition.result)
 
-    def handle(self, entity_id: str, run_id: str | None = None, result: Codec[Any] = _ANY) -> Handle[Any]:
+    async def signal_with_start(
+        self, workflow: Any, args: tuple[object, ...], signal: events.SignalReceived, **labels: Unpack[Labels]
+    ) -> Handle[Any]:
+        """Send a signal to the open execution of an id, or begin one that finds it; in one step."""
+        check_text(labels.get("id"), "id")
+        definition, started = self._prepare(workflow, args, labels)
+        found = await self._store.get(started.entity_id)
+        if found is not None:
+            await accepting.check(self._access, found, signal)
+        [answer] = await self._store.create([Creation(started=started, inbox=(signal,))])
+        return self._handle(answer.instance, definition.result)
+
+    def signal(self, name: str, value: object, id: str | None) -> events.SignalReceived:
+        """Return a signal, checked and written."""
+        return signal_received(self._access, name, value, id)
+
+    def handle(self, entity_id: str, run_id: str | None = None) -> Handle[Any]:
         """Return a handle to what may or may not exist."""
-        return Handle(self._store, self._clock, self._registry, entity_id, run_id, result=result)
+        return Handle(self._access, entity_id, run_id)
+
+    async def resolve(self, promise_id: str, value: object) -> bool:
+        """Give a promise its value; whether it was not settled before."""
+        settling.check_promise(promise_id)
+        return await settling.settle_by_id(self._access, promise_id, settling.resolved(self._access, promise_id, value))
+
+    async def reject(self, promise_id: str, error: BaseException | str) -> bool:
+        """Say that a promise gets no value; whether it was not settled before."""
+        settling.check_promise(promise_id)
+        return await settling.settle_by_id(self._access, promise_id, settling.rejected(self._access, promise_id, error))
+
+    def subscribe(self, topic: str) -> Subscription:
+        """Return what is published on a topic from now on, to be iterated over."""
+        check_text(topic, "a topic")
+        return Subscription(self._store, topic)
 
     async def list(self, query: Query) -> Page:
         """Return a page of instances."""
@@ -86,42 +127,67 @@ class Client:
             )
         return list(answer.arrivals)
 
-    def _handle(self, entity_id: str, instance: Instance, result: Codec[Any]) -> Handle[Any]:
-        return Handle(self._store, self._clock, self._registry, entity_id, None, result=result, known=instance)
+    def _handle(self, instance: Instance, result: Codec[Any]) -> Handle[Any]:
+        return Handle(self._access, instance.entity_id, None, result=result, began=instance)
 
-    def _started(
-        self, definition: Workflow[..., Any], written: Raw, id: str | None, queue: str | None, tags: dict[str, str]
-    ) -> events.WorkflowStarted:
-        now = self._clock.now()
+    def _prepare(
+        self, workflow: Any, args: tuple[object, ...], labels: Labels, delay: int | None = None
+    ) -> tuple[Workflow[..., Any], events.WorkflowStarted]:
+        """Check everything that a start was given, and return the first entry of the execution that it asks for."""
+        definition = self._definition(workflow)
+        entity_id, queue = labels.get("id"), labels.get("queue")
+        for what, given in (("id", entity_id), ("queue", queue)):
+            if given is not None:
+                check_text(given, what)
+        where = f"arguments of workflow {definition.name!r}"
+        written = within(self._access.max_payload, _input(definition, args), where)
+        now = self._access.clock.now()
         run_id = new_id(now)
-        return events.WorkflowStarted(
+        started = events.WorkflowStarted(
             seq=1,
             at=now,
             name=definition.name,
             queue=queue or definition.queue,
-            entity_id=id or new_id(now),
+            entity_id=entity_id or new_id(now),
             execution_id=new_id(now),
             run_id=run_id,
             tree_id=run_id,
             matching=definition.options.matching if definition.options else None,
-            python=".".join(platform.python_version_tuple()[:2]),
+            python=python(),
             input=written,
-            tags=tags,
+            tags=_tags(labels.get("tags")),
+            begins_at=now + delay if delay else None,
         )
+        return definition, started
 
     def _definition(self, workflow: Any) -> Workflow[..., Any]:
         if isinstance(workflow, Workflow):
             return workflow
         if isinstance(workflow, str):
-            known = workflow in self._registry.workflows
-            return self._registry.workflows.find(workflow) if known else Workflow(workflow, None, "default")
+            known = self._access.registry.workflows
+            return known.find(workflow) if workflow in known else Workflow(workflow, None, "default")
         raise DefinitionError(f"{workflow!r} is not a workflow; decorate it with @workflow, or give its name")
 
 
 def _input(definition: Workflow[..., Any], args: tuple[object, ...]) -> Raw:
     if definition.signature is not None:
         return definition.signature.encode(args)
-    return _ANY.encode(args, f"workflow {definition.name!r}, arguments")
+    return ANY.encode(args, f"workflow {definition.name!r}, arguments")
+
+
+def _milliseconds(delay: Duration | None) -> int | None:
+    if delay is None:
+        return None
+    length = milliseconds(delay)
+    if length < 0:
+        raise ValueError(f"delay is {delay!r}; it is 0 or more")
+    return length
+
+
+def _replaced(started: events.WorkflowStarted) -> events.WorkflowTerminated:
+    return events.WorkflowTerminated(
+        at=started.at, reason=f"replaced by another start of this id, run {started.run_id}"
+    )
 
 
 def _tags(tags: Mapping[str, str] | None) -> dict[str, str]:

@@ -1,13 +1,18 @@
 """What a program holds of a workflow: its ids, and the ways to talk to it."""
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from resurgam.client import accepting, describing, line, settling
+from resurgam.client.access import ANY, Access, check_reason, check_text, moment_after
+from resurgam.client.asking import query as ask
+from resurgam.client.compensating import compensate, taken_back_by_hand
+from resurgam.client.describing import Description
+from resurgam.client.halting import Halting
+from resurgam.client.updating import Update
 from resurgam.core import event as events
-from resurgam.core.clock import Clock
-from resurgam.core.codec import Codec, codec_for
+from resurgam.core.codec import Codec
 from resurgam.core.errors import (
+    AlreadyExists,
     NotFound,
     ResultTimeout,
     StoreError,
@@ -16,65 +21,39 @@ from resurgam.core.errors import (
     WorkflowTerminated,
 )
 from resurgam.core.failure import rebuild
-from resurgam.core.retry import Duration, milliseconds
-from resurgam.core.state import ENDS, InstanceState, Status
-from resurgam.runtime.registry import Registry
-from resurgam.runtime.system import new_id
-from resurgam.store.protocol import Store
-from resurgam.store.records import Closing, Delivery, Ended, Instance, Missing
+from resurgam.core.location import Location
+from resurgam.core.retry import Duration
+from resurgam.core.state import InstanceState, Status
+from resurgam.core.succession import next_attempt
+from resurgam.runtime.system import new_id, python
+from resurgam.store.records import Creation, Delivered, Delivery, Ended, Exists, Instance, Missing, Settled
 
 R = TypeVar("R")
-_ANY = codec_for(Any)
-
-_TAIL: Final = 8
-"""Entries at the end of a history among which its outcome is looked for first; late results may follow it."""
-
-_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
-    """Where a workflow stands."""
-
-    entity_id: str
-    execution_id: str
-    run_id: str
-    tree_id: str
-    generation: int
-    attempt: int
-    name: str
-    queue: str
-    status: Status
-    created_at: datetime
-    closed_at: datetime | None
-    deactivated: bool
-    history_length: int
-    tags: dict[str, str]
-    waiting_for: tuple[str, ...]
-    error: BaseException | str | None
 
 
 class Handle(Generic[R]):
-    """One workflow. Without a *run_id* it means the newest execution of the entity."""
+    """One workflow. Without a *run_id* it means the newest execution of the entity, with one the newest of that run.
+
+    *began* is the execution that it was made for by a start: `result` is that of what becomes of this one.
+    """
 
     def __init__(
         self,
-        store: Store,
-        clock: Clock,
-        registry: Registry,
+        access: Access,
         entity_id: str,
         run_id: str | None,
         *,
-        result: Codec[Any] = _ANY,
-        known: Instance | None = None,
+        result: Codec[Any] = ANY,
+        began: Instance | None = None,
     ) -> None:
         self.entity_id = entity_id
-        self._store = store
-        self._clock = clock
-        self._registry = registry
+        self._access = access
+        self._store = access.store
+        self._clock = access.clock
         self._run_id = run_id
         self._result = result
-        self._known = known
+        self._began = began
+        self._known = began
 
     def __repr__(self) -> str:
         return f"<handle of workflow {self.entity_id!r}>"
@@ -92,81 +71,147 @@ class Handle(Generic[R]):
     async def result(self, timeout: Duration | None = None) -> R:
         """Wait for the end and return what the workflow returned, or raise what became of it.
 
-        After *timeout* it is `ResultTimeout`, a `TimeoutError`; the workflow itself goes on.
+        Retries and continuations are followed to the last, a later start of the same id is not. After *timeout* it is
+        `ResultTimeout`, a `TimeoutError`; the workflow itself goes on.
         """
-        instance = await self._instance()
-        until = None if timeout is None else self._clock.now() + milliseconds(timeout)
-        if not await self._store.wait(Closing(execution_id=instance.execution_id), until):
+        until = moment_after(self._clock, timeout)
+        begun = await self._instance() if self._began is None else await self._still_there(self._began)
+        end = await line.follow(self._store, begun, until, pinned=self._run_id is not None)
+        if end is None:
             raise ResultTimeout(await self._why_no_result(timeout))
-        return self._read_result(instance, await self._ended(instance))  # type: ignore[no-any-return]  # codec of R
+        self._known = end[0]
+        return self._read_result(*end)  # type: ignore[no-any-return]  # codec of R
 
-    async def _ended(self, instance: Instance) -> events.Event | None:
-        """Return the entry that ended an execution; it is looked for at the end first, for a history may be long."""
-        for last in (_TAIL, None):
-            for entry in await self._store.history(instance.execution_id, last):
-                if type(entry) in ENDS:
-                    return entry
-        return None
+    # What is said to its code.
 
     async def signal(self, name: str, value: object = None, *, id: str | None = None) -> None:
-        """Send a signal; it waits in order until the workflow listens. The same *id* twice counts once."""
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"the name of a signal is a string that is not empty; got {name!r}")
-        if id is not None and not (isinstance(id, str) and id):
-            raise ValueError(f"the id of a signal is a string that is not empty; got {id!r}")
-        written = _ANY.encode(value, f"signal {name!r}")
+        """Send a signal; it waits in order until the workflow listens. The same *id* twice counts once.
+
+        A value that does not fit the type by which the workflow listens for this name, or last did, is a
+        `SerializationError` that names the field; nothing is sent then.
+        """
+        sent = signal_received(self._access, name, value, id)
+        await accepting.check(self._access, await self._instance(), sent)
+        await self._tell(sent)
+
+    async def query(self, name: str, *args: object, timeout: Duration = 30) -> Any:
+        """Return what the handler of query *name* answers, whatever state the workflow is in; nothing of it changes.
+
+        It is answered here if the workflow's code is registered here, otherwise by a worker that serves its queue; if
+        none answers within *timeout*, it is a `TimeoutError`.
+        """
+        check_text(name, "the name of a query")
+        return await ask(self._access, await self._instance(), name, args, timeout)
+
+    async def update(self, name: str, *args: object, id: str | None = None, timeout: Duration | None = None) -> Any:
+        """Have the handler of update *name* called, wait for it, and return what it returns.
+
+        If it is refused, or the handler raises, `UpdateRejected`. The same *id* again is not run again: it returns what
+        was recorded. After *timeout* it is a `TimeoutError`; the update itself goes on.
+        """
+        check_text(name, "the name of an update")
+        if id is not None:
+            check_text(id, "the id of an update")
         now = self._clock.now()
-        await self._tell(events.SignalReceived(at=now, name=name, id=id or new_id(now), value=written))
+        sent = Update(
+            access=self._access,
+            name=name,
+            id=id or new_id(now),
+            written=self._access.write_all(args, f"arguments of update {name!r}"),
+            pinned=self._run_id is not None,
+            until=moment_after(self._clock, timeout),
+        )
+        instance = await self._instance()
+        return await (sent.send(instance) if id is None else sent.repeat(instance))
+
+    async def resolve(self, name: str, value: object = None) -> bool:
+        """Give the value of the open promise *name*; whether it was not settled before. The first settlement counts."""
+        settling.check_promise(name)
+        return await self._settle(name, settling.resolved(self._access, name, value))
+
+    async def reject(self, name: str, error: BaseException | str) -> bool:
+        """Say that the open promise *name* gets no value, and why; whether it was not settled before."""
+        settling.check_promise(name)
+        return await self._settle(name, settling.rejected(self._access, name, error))
+
+    # What is done with it, whatever its code says.
 
     async def cancel(self, reason: str = "") -> None:
         """Ask the workflow to stop: its code gets `asyncio.CancelledError` and may clean up first."""
-        await self._tell(events.CancelRequested(at=self._clock.now(), reason=str(reason)))
+        await self._tell(events.CancelRequested(at=self._clock.now(), reason=check_reason(reason)))
 
     async def terminate(self, reason: str = "") -> None:
         """End the workflow at once, without asking its code; nothing is cleaned up."""
-        await self._tell(events.WorkflowTerminated(at=self._clock.now(), reason=str(reason)))
+        await self._tell(events.WorkflowTerminated(at=self._clock.now(), reason=check_reason(reason)))
+
+    async def pause(self, *, tree: bool = False, reason: str = "") -> None:
+        """Halt the workflow where it is until `resume`; activities that run come to their end.
+
+        With *tree* its open descendants are halted too, and whatever it begins meanwhile.
+        """
+        await Halting(self._store, self._clock).pause(await self._instance(), check_reason(reason), tree=bool(tree))
+
+    async def resume(self) -> None:
+        """Let a paused workflow go on, and with it what ``pause(tree=True)`` has halted; `StoreError` if it is not."""
+        await Halting(self._store, self._clock).resume(await self._instance())
+
+    async def begin(self) -> None:
+        """Begin a workflow that is ``scheduled``, deferred or delayed, now."""
+        instance = await self._instance()
+        if instance.status is not Status.SCHEDULED:
+            raise StoreError(
+                f"workflow {self.entity_id!r} is {instance.status}; only one that is scheduled can be begun"
+            )
+        await self._told(await self._deliver(events.WorkflowBegun(at=self._clock.now()), instance))
 
     async def retry(self) -> int:
-        """Hand out again what was put aside after too many tries, or parked; return how much there was."""
+        """Try it again: a failed workflow by its next attempt, others by what was put aside or is parked.
+
+        What a failed run has got already is not got again. Return how much is handed out: an attempt counts as one.
+        """
         instance = await self._instance()
+        if instance.status is Status.FAILED:
+            await self._next_attempt(instance)
+            return 1
         [answer] = await self._store.revive([instance.execution_id])
         count = 0 if isinstance(answer, Missing) else answer.count
         if not count:
-            raise StoreError(f"nothing of workflow {self.entity_id!r} ({instance.status}) was put aside or is parked")
+            raise StoreError(
+                f"nothing of workflow {self.entity_id!r} ({instance.status}) was put aside or is parked, and only a "
+                "failed one is tried again"
+            )
         return count
+
+    # What is known of it.
 
     async def state(self, key: str, default: Any = None) -> Any:
         """Return what the workflow keeps under *key*, without asking its code."""
+        check_text(key, "the key of a state")
         state = InstanceState(await self.history())
         written = state.variables.get(key)
-        return default if written is None else _ANY.decode(written, f"state {key!r}")
+        return default if written is None else ANY.decode(written, f"state {key!r}")
 
     async def history(self, *, forgotten: bool = False) -> list[events.Event]:
         """Return everything that was recorded; what is forgotten, as far as it is kept, only with *forgotten*."""
         return list(await self._store.history((await self._instance()).execution_id, forgotten=forgotten))
 
+    async def compensate(self, location: Location | str) -> "Handle[None]":
+        """Take back the step of a saga at this place by hand, and return the handle of the workflow that does it.
+
+        For a step whose own compensation failed, or of a saga that is long over. Its undo is called with what the step
+        returned, and has the idempotency key that the saga's own compensation has.
+        """
+        if not isinstance(location, Location | str):
+            raise TypeError(f"location is {location!r}; it is a place such as '{{2}}'")
+        place = location if isinstance(location, Location) else Location.parse(location)
+        begun = await compensate(self._access, await self._instance(), place)
+        return Handle(self._access, begun.entity_id, None, began=begun)
+
     async def describe(self) -> Description:
         """Return where the workflow stands, and what it waits for."""
-        instance = await self._instance()
-        state = InstanceState(await self._store.history(instance.execution_id))
-        return Description(
-            entity_id=instance.entity_id,
-            execution_id=instance.execution_id,
-            run_id=instance.run_id,
-            tree_id=instance.tree_id,
-            generation=instance.generation,
-            attempt=instance.attempt,
-            name=instance.name,
-            queue=instance.queue,
-            status=instance.status,
-            created_at=_moment(instance.created_at),
-            closed_at=None if instance.closed_at is None else _moment(instance.closed_at),
-            deactivated=instance.deactivated,
-            history_length=instance.last_seq,
-            tags=instance.tags,
-            waiting_for=_waiting_for(instance, state),
-            error=_error(state, instance),
-        )
+        return await describing.describe(self._store, await self._instance())
+
+    # How it is reached.
 
     def _seen(self) -> Instance:
         if self._known is None:
@@ -176,34 +221,88 @@ class Handle(Generic[R]):
     async def _instance(self) -> Instance:
         found = await self._store.get(self.entity_id, self._run_id)
         if found is None:
-            raise NotFound(f"there is no workflow with id {self.entity_id!r}" + self._of_run())
+            raise self._missing()
         self._known = found
         return found
 
-    def _of_run(self) -> str:
-        return f" and run {self._run_id!r}" if self._run_id else ""
+    async def _still_there(self, began: Instance) -> Instance:
+        """Return the execution that this handle was made for, or one after it; what was purged has no result."""
+        if await self._store.get(began.entity_id, began.run_id) is None:
+            raise self._missing()
+        return began
+
+    def _missing(self) -> NotFound:
+        of_run = f" and run {self._run_id!r}" if self._run_id else ""
+        return NotFound(f"there is no workflow with id {self.entity_id!r}{of_run}")
 
     async def _tell(self, event: events.Event) -> None:
-        execution_id = None if self._run_id is None else (await self._instance()).execution_id
-        [answer] = await self._store.deliver(
-            [Delivery(event=event, entity_id=self.entity_id, execution_id=execution_id)]
-        )
+        if self._run_id is None:
+            await self._told(await self._deliver(event, None))
+            return
+        instance = await self._instance()
+        answer = await self._deliver(event, instance)
+        while isinstance(answer, Ended) and (await self._instance()).execution_id != instance.execution_id:
+            instance = self._seen()  # a next attempt has begun meanwhile
+            answer = await self._deliver(event, instance)
+        await self._told(answer)
+
+    async def _deliver(
+        self, event: events.Event, instance: Instance | None, *, promise: str | None = None
+    ) -> Delivered | Missing | Ended | Settled:
+        execution_id = None if instance is None else instance.execution_id
+        to = Delivery(event=event, entity_id=self.entity_id, execution_id=execution_id, promise=promise)
+        [answer] = await self._store.deliver([to])
+        return answer
+
+    async def _told(self, answer: Delivered | Missing | Ended | Settled) -> None:
         if isinstance(answer, Missing):
-            raise NotFound(f"there is no workflow with id {self.entity_id!r}" + self._of_run())
+            raise self._missing()
         if isinstance(answer, Ended):
             raise NotFound(f"workflow {self.entity_id!r} has ended ({answer.status}) and takes nothing more")
 
+    async def _settle(self, name: str, settlement: settling.Settlement) -> bool:
+        pinned = None if self._run_id is None else await self._instance()
+        answer = await self._deliver(settlement, pinned, promise=name)
+        log = await self.history(forgotten=True) if isinstance(answer, Missing) else []
+        return settling.was_first(answer, log, self.entity_id, name)
+
+    async def _next_attempt(self, failed: Instance) -> None:
+        now = self._clock.now()
+        log = await self._store.history(failed.execution_id)
+        started, inbox = next_attempt(
+            log,
+            execution_id=new_id(now),
+            at=now,
+            python=python(),
+            by_hand=True,
+            taken_back=await taken_back_by_hand(self._store, failed, log),
+        )
+        [answer] = await self._store.create([Creation(started=started, inbox=inbox, follows=failed.execution_id)])
+        if isinstance(answer, Exists):
+            found = answer.instance
+            raise AlreadyExists(
+                f"workflow {self.entity_id!r} (run {failed.run_id}) cannot be tried again: its id has another execution "
+                f"since ({found.status}, run {found.run_id}, attempt {found.attempt})"
+            )
+        self._known = answer.instance
+
     def _read_result(self, instance: Instance, ended: events.Event | None) -> Any:
-        if isinstance(ended, events.WorkflowCompleted):
-            codec = self._result
-            if codec is _ANY and instance.name in self._registry.workflows:
-                codec = self._registry.workflows.find(instance.name).result
-            return codec.decode(ended.result, f"result of workflow {instance.name!r}")
-        if isinstance(ended, events.WorkflowFailed):
-            raise WorkflowFailed(instance.name, self.entity_id) from rebuild(ended.failure)
-        if isinstance(ended, events.WorkflowTerminated):
-            raise WorkflowTerminated(instance.name, self.entity_id, ended.reason)
-        raise WorkflowCancelled(instance.name, self.entity_id)
+        match ended:
+            case events.WorkflowCompleted():
+                codec = self._result
+                if codec is ANY and instance.name in self._access.registry.workflows:
+                    codec = self._access.registry.workflows.find(instance.name).result
+                return codec.decode(ended.result, f"result of workflow {instance.name!r}")
+            case events.WorkflowFailed() | events.WorkflowRetried():
+                raise WorkflowFailed(instance.name, self.entity_id) from rebuild(ended.failure)
+            case events.WorkflowTerminated():
+                raise WorkflowTerminated(instance.name, self.entity_id, ended.reason)
+            case events.WorkflowContinued():
+                raise NotFound(
+                    f"workflow {self.entity_id!r} was continued as new, in run {ended.run_id!r}, which is not here any more"
+                )
+            case _:
+                raise WorkflowCancelled(instance.name, self.entity_id)
 
     async def _why_no_result(self, timeout: Duration | None) -> str:
         found = await self.describe()
@@ -213,31 +312,11 @@ class Handle(Generic[R]):
         return f"{after}: it is {found.status} and waits for {', '.join(found.waiting_for)}"
 
 
-def _moment(milliseconds_since: int) -> datetime:
-    return datetime.fromtimestamp(min(milliseconds_since / 1000, _LAST), UTC)
-
-
-def _waiting_for(instance: Instance, state: InstanceState) -> tuple[str, ...]:
-    if instance.status.terminal:
-        return ()
-    # A loop waits for nothing of its own, only for what its body does.
-    waited = [command for command in state.open.values() if not isinstance(command, events.LoopStarted)]
-    return tuple(map(_wants, waited)) or (f"a worker that serves queue {instance.queue!r}",)
-
-
-def _wants(command: events.Command) -> str:
-    match command:
-        case events.ActivityScheduled():
-            return f"activity {command.name!r} on queue {command.queue!r} at {command.location}"
-        case events.TimerStarted():
-            return f"timer until {_moment(command.deadline).isoformat()} at {command.location}"
-        case events.ListenStarted():
-            return f"signal {' or '.join(map(repr, command.names))} at {command.location}"
-        case _:
-            return f"{command.command} at {command.location}"
-
-
-def _error(state: InstanceState, instance: Instance) -> BaseException | str | None:
-    if isinstance(state.ended, events.WorkflowFailed):
-        return rebuild(state.ended.failure)
-    return instance.dead or instance.parked or "; ".join(instance.troubles) or None
+def signal_received(access: Access, name: str, value: object, id: str | None) -> events.SignalReceived:
+    """Return a signal as it is put into an inbox."""
+    check_text(name, "the name of a signal")
+    if id is not None:
+        check_text(id, "the id of a signal")
+    written = access.write(value, f"signal {name!r}")
+    now = access.clock.now()
+    return events.SignalReceived(at=now, name=name, id=id or new_id(now), value=written)

@@ -24,17 +24,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime, time
 from fractions import Fraction
-from typing import Generic, TypeAlias, TypeVar, cast
+from typing import Final, Generic, TypeAlias, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import Raw, inspect
 
-from resurgam.core.errors import SerializationError
+from resurgam.core.errors import PayloadTooLarge, SerializationError
 
 T = TypeVar("T")
 TypeForm: TypeAlias = object
 """Anything that may stand in an annotation: ``int``, ``list[Order]``, ``int | None``."""
+
+MAX_PAYLOAD: Final = 2 * 1024 * 1024
+"""Bytes that one value may have as JSON unless the engine is told otherwise: a history is read whole, again and again."""
 
 _MARK = "$datetime"
 _MARK_BYTES = b'"$datetime"'
@@ -129,6 +132,20 @@ def codec_for(hint: TypeForm) -> Codec[object]:
         return _cached(hint)
     except TypeError:  # an unhashable hint, such as Annotated with a list in it
         return Codec(hint)
+
+
+def tree_of(data: bytes | Raw) -> tuple[object, bool]:
+    """Return what *data* holds without a type hint, and whether its datetimes are marked; if so they are datetimes here."""
+    tree = msgspec.json.decode(data)
+    return (_revive(tree), True) if _MARK_BYTES in bytes(data) else (tree, False)
+
+
+def within(limit: int, written: Raw, where: str) -> Raw:
+    """Return what is to be recorded as it is; `PayloadTooLarge` if it has more bytes than *limit*."""
+    size = len(bytes(written))
+    if size > limit:
+        raise PayloadTooLarge(where, size, limit)
+    return written
 
 
 def _show(hint: TypeForm) -> str:

@@ -19,6 +19,12 @@ TYPES: Final[dict[type[events.Command], str]] = {
     events.LoopStarted: "Loop",
     events.VersionChecked: "VersionCheck",
     events.StepRemoved: "Removed",
+    events.ChildScheduled: "ChildWorkflow",
+    events.PromiseCreated: "Promise",
+    events.SignalSent: "Signal",
+    events.PromiseSettled: "Settlement",
+    events.MessagePublished: "Message",
+    events.SagaStepRegistered: "Saga",
 }
 """The type under which a command is counted in its scope: the third ``Task`` of the root is ``Task(2)``."""
 
@@ -29,6 +35,15 @@ ANSWERS: Final[dict[type[events.Command], tuple[type[events.Answer], ...]]] = {
     events.ListenStarted: (events.SignalsConsumed, events.ListenTimedOut, events.ListenCancelled),
     events.RaceStarted: (events.RaceDecided,),
     events.LoopStarted: (events.LoopCompleted,),
+    events.ChildScheduled: (events.ChildCompleted, events.ChildFailed, events.ChildCancelled),
+    events.PromiseCreated: (
+        *(events.PromiseResolved, events.PromiseRejected),
+        *(events.PromiseTimedOut, events.PromiseCancelled),
+    ),
+    events.SignalSent: (events.SignalDelivered, events.SignalFailed),
+    events.PromiseSettled: (events.SignalDelivered, events.SignalFailed),
+    events.SagaStepRegistered: (events.SagaClosed,),
+    events.MessagePublished: (),
     events.StateSet: (),
     events.StateCleared: (),
     events.StateRead: (),
@@ -43,8 +58,9 @@ CANCELLATIONS: Final[dict[type[events.Command], type[events.Answer]]] = {
     events.TimerStarted: events.TimerCancelled,
     events.OperationStarted: events.OperationCancelled,
     events.ListenStarted: events.ListenCancelled,
+    events.PromiseCreated: events.PromiseCancelled,
 }
-"""What is written when the workflow's own code calls a command off."""
+"""What is written when the workflow's own code calls a command off. A child is asked to stop, and waited for."""
 
 
 class Wish(msgspec.Struct, gc=False, frozen=True):
@@ -59,3 +75,10 @@ class Wish(msgspec.Struct, gc=False, frozen=True):
     def type(self) -> str:
         """The command type that this wish is counted under."""
         return TYPES[self.kind]
+
+
+def address_of(command: events.Command) -> str | None:
+    """Return what an answer from outside names its command by, where it cannot know the ``seq``."""
+    if isinstance(command, events.PromiseCreated):
+        return command.promise_id
+    return str(command.location) if isinstance(command, events.ChildScheduled) else None

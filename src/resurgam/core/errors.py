@@ -6,16 +6,25 @@
     ├── WorkflowFailed          the workflow ended with an exception (`cause` is that exception)
     ├── WorkflowCancelled       the workflow was asked to stop, and stopped
     ├── WorkflowTerminated      the workflow was ended at once, from outside
+    ├── WorkflowTimeout         the workflow did not end within its own timeout (also a `TimeoutError`)
     ├── ActivityFailed          an activity failed for good (`cause` is its last exception)
+    ├── ActivityCancelled       somebody other than the workflow's own code called the activity off
     ├── ProcessDied             the process of an activity ended before it answered
     ├── OperationFailed         a side effect run by ``ctx.run`` raised (`cause` is what it raised)
+    ├── ChildWorkflowFailed     a child failed, was terminated, or could not be begun (`cause` says how)
+    ├── ChildWorkflowCancelled  a child was asked to stop by somebody else, and stopped
+    ├── PromiseRejected         somebody said that there will be no value (`cause` is what was given as the reason)
+    ├── PromiseTimeout          nobody settled the promise in time (also a `TimeoutError`)
     ├── SignalTimeout           no signal came in time (also a `TimeoutError`)
-    ├── ResultTimeout           the result did not come in time (also a `TimeoutError`)
+    ├── SignalFailed            what was sent to another workflow did not reach it (`cause` says why)
+    ├── UpdateRejected          the workflow refused an update, or its handler raised (`cause` is that exception)
+    ├── ResultTimeout           the result, or an answer, did not come in time (also a `TimeoutError`)
     ├── RemoteError             stands for an exception whose type is not known in this process
     ├── AlreadyExists           the id is in use
     ├── NotFound                no workflow, activity or execution of that name or id
     ├── DefinitionError         a workflow or activity that cannot be registered (also a `TypeError`)
     ├── SerializationError      a value that cannot be written or read, with the path to the field
+    │   └── PayloadTooLarge     a value that is larger than ``max_payload`` allows
     ├── NotDeterministic        workflow code did what cannot be replayed
     ├── NonRetryable            raise it in an activity: do not try again
     ├── RetryAfter              raise it in an activity: try again after this long
@@ -24,6 +33,7 @@
 
     BaseException               control flow: not to be caught by workflow code
     ├── Evicted                 this coroutine is being put away; nothing it does counts any more
+    ├── ContinueAsNew           this execution ends here, and the next begins with these arguments
     └── HistoryDiverged         the code does not fit the history
         ├── LatentHistory       the code ended while the history goes on
         └── DeterminismViolation  the same under matching="sequence"
@@ -96,6 +106,17 @@ class WorkflowTerminated(ResurgamError):
         return f"workflow {self.name!r} ({self.entity_id}) was terminated" + (f": {self.reason}" if self.reason else "")
 
 
+class WorkflowTimeout(ResurgamError, TimeoutError):
+    """The workflow did not end within its own ``timeout``, retries included."""
+
+    def __init__(self, name: str, entity_id: str, seconds: float) -> None:
+        super().__init__(name, entity_id, seconds)
+        self.name, self.entity_id, self.seconds = name, entity_id, seconds
+
+    def __str__(self) -> str:
+        return f"workflow {self.name!r} ({self.entity_id}) did not end within its timeout of {self.seconds:g} s"
+
+
 class ActivityFailed(_Caused):
     """An activity failed for good."""
 
@@ -106,6 +127,17 @@ class ActivityFailed(_Caused):
     def _summary(self) -> str:
         tries = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
         return f"activity {self.name!r} failed after {tries}"
+
+
+class ActivityCancelled(ResurgamError):
+    """Somebody other than the workflow's own code called the activity off."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"activity {self.name!r} was cancelled"
 
 
 class ProcessDied(ResurgamError):
@@ -130,6 +162,50 @@ class OperationFailed(_Caused):
         return f"operation {self.name!r} failed"
 
 
+class ChildWorkflowFailed(_Caused):
+    """A child failed, was terminated, or could not be begun."""
+
+    def __init__(self, name: str, entity_id: str) -> None:
+        super().__init__(name, entity_id)
+        self.name, self.entity_id = name, entity_id
+
+    def _summary(self) -> str:
+        return f"child workflow {self.name!r} ({self.entity_id}) failed"
+
+
+class ChildWorkflowCancelled(ResurgamError):
+    """A child was asked to stop by somebody other than its parent's own code, and stopped."""
+
+    def __init__(self, name: str, entity_id: str) -> None:
+        super().__init__(name, entity_id)
+        self.name, self.entity_id = name, entity_id
+
+    def __str__(self) -> str:
+        return f"child workflow {self.name!r} ({self.entity_id}) was cancelled"
+
+
+class PromiseRejected(_Caused):
+    """Somebody said that there will be no value."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def _summary(self) -> str:
+        return f"promise {self.name!r} was rejected"
+
+
+class PromiseTimeout(ResurgamError, TimeoutError):
+    """Nobody settled the promise before its deadline."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"nobody settled promise {self.name!r} in time"
+
+
 class SignalTimeout(ResurgamError, TimeoutError):
     """No signal came before the listener's deadline."""
 
@@ -141,8 +217,30 @@ class SignalTimeout(ResurgamError, TimeoutError):
         return f"no signal {' or '.join(map(repr, self.names))} came in time"
 
 
+class SignalFailed(_Caused):
+    """What was sent to another workflow did not reach it: there is none of that id, or it has ended."""
+
+    def __init__(self, entity_id: str, name: str) -> None:
+        super().__init__(entity_id, name)
+        self.entity_id, self.name = entity_id, name
+
+    def _summary(self) -> str:
+        return f"signal {self.name!r} did not reach workflow {self.entity_id!r}"
+
+
+class UpdateRejected(_Caused):
+    """The workflow refused an update, or the handler that had begun with it raised."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def _summary(self) -> str:
+        return f"update {self.name!r} was rejected"
+
+
 class ResultTimeout(ResurgamError, TimeoutError):
-    """The result did not come in time; the workflow goes on."""
+    """The result, or the answer to a query or an update, did not come in time; the workflow goes on."""
 
 
 class RemoteError(ResurgamError):
@@ -179,6 +277,18 @@ class SerializationError(ResurgamError):
         return f"{self.path}: {self.reason}"
 
 
+class PayloadTooLarge(SerializationError):
+    """A value that is larger, as it would be recorded, than the engine's ``max_payload`` allows."""
+
+    def __init__(self, path: str, size: int, limit: int) -> None:
+        super().__init__(
+            path,
+            f"{size:,} bytes, and at most {limit:,} are recorded; keep the value elsewhere and pass where it is, "
+            "or raise max_payload",
+        )
+        self.size, self.limit = size, limit
+
+
 class NotDeterministic(ResurgamError):
     """Workflow code did what cannot be replayed."""
 
@@ -209,6 +319,20 @@ class StoreError(ResurgamError):
 
 class Evicted(BaseException):
     """A coroutine is being put away: what it does from now on does not count. Never catch it."""
+
+
+class ContinueAsNew(BaseException):
+    """The execution ends here, and the next begins with *args*. Never catch it.
+
+    *signals* says what becomes of those that were not taken: ``"carry"`` or ``"drop"``.
+    """
+
+    def __init__(self, args: tuple[object, ...] = (), signals: str = "carry") -> None:
+        super().__init__(*args)
+        self.signals = signals
+
+    def __str__(self) -> str:
+        return f"the workflow continues as new with {len(self.args)} arguments; let this pass"
 
 
 class HistoryDiverged(BaseException):

@@ -17,150 +17,51 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Raw
 
+from resurgam.core.entry import NULL as NULL
+from resurgam.core.entry import Answer as Answer
+from resurgam.core.entry import Command as Command
+from resurgam.core.entry import Event as Event
+from resurgam.core.entry import Failure as Failure
+from resurgam.core.entry import encode_event as encode_event
+from resurgam.core.lifecycle import CancelRequested as CancelRequested
+from resurgam.core.lifecycle import Carried as Carried
+from resurgam.core.lifecycle import EarlierChild as EarlierChild
+from resurgam.core.lifecycle import Parent as Parent
+from resurgam.core.lifecycle import SignalHandled as SignalHandled
+from resurgam.core.lifecycle import SignalReceived as SignalReceived
+from resurgam.core.lifecycle import UpdateAccepted as UpdateAccepted
+from resurgam.core.lifecycle import UpdateCompleted as UpdateCompleted
+from resurgam.core.lifecycle import UpdateRejected as UpdateRejected
+from resurgam.core.lifecycle import WorkflowBegun as WorkflowBegun
+from resurgam.core.lifecycle import WorkflowCancelled as WorkflowCancelled
+from resurgam.core.lifecycle import WorkflowCompleted as WorkflowCompleted
+from resurgam.core.lifecycle import WorkflowContinued as WorkflowContinued
+from resurgam.core.lifecycle import WorkflowDeactivated as WorkflowDeactivated
+from resurgam.core.lifecycle import WorkflowDiverged as WorkflowDiverged
+from resurgam.core.lifecycle import WorkflowFailed as WorkflowFailed
+from resurgam.core.lifecycle import WorkflowPaused as WorkflowPaused
+from resurgam.core.lifecycle import WorkflowResumed as WorkflowResumed
+from resurgam.core.lifecycle import WorkflowRetried as WorkflowRetried
+from resurgam.core.lifecycle import WorkflowStarted as WorkflowStarted
+from resurgam.core.lifecycle import WorkflowTerminated as WorkflowTerminated
 from resurgam.core.location import Location
-
-NULL = Raw(b"null")
-
-
-class Failure(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, kw_only=True):
-    """An exception as it is recorded: enough to show it, and to rebuild it where its type is known."""
-
-    type: str
-    message: str
-    bases: tuple[str, ...] = ()
-    traceback: str = ""
-    notes: tuple[str, ...] = ()
-    args: Raw = NULL
-    fields: dict[str, Raw] = {}
-    cause: "Failure | None" = None
-    members: tuple["Failure", ...] = ()
-
-
-class Event(
-    msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, tag_field="type"
-):
-    """One entry of a history. Fields that a kind does not have are None."""
-
-    seq: int = 0
-    at: int = 0
-    cause: int | None = None
-    ref: int | None = None
-    location: Location | None = None
-    version: int | None = None
-    command: str | None = None
-    name: str | None = None
-
-    @property
-    def type(self) -> str:
-        """The kind of event, in snake_case and past tense."""
-        return str(self.__struct_config__.tag)
-
-    def to_json(self) -> str:
-        """Return the event as one line of JSON, the form it has on disk."""
-        return encode_event(self).decode()
-
-
-class Command(Event, frozen=True, kw_only=True):
-    """A wish of the workflow's code, at the place it took.
-
-    *digest* is a fingerprint of its input. *gate*: it was inserted right behind a version check that had answered this,
-    and must go on answering it. *key* tells it from its siblings where they are found by key.
-    """
-
-    location: Location
-    version: int = 1
-    command: str
-    digest: str | None = None
-    gate: int | None = None
-    key: str | None = None
-
-
-class Answer(Event, frozen=True, kw_only=True):
-    """What became of the command with ``seq == ref``."""
-
-    ref: int
-
-
-class WorkflowStarted(Event, frozen=True, kw_only=True, tag="workflow_started"):
-    """The first entry of every execution; it holds all that is needed to run it.
-
-    *matching* is None where whoever started it knew the workflow by its name only: then it is as the code says.
-    """
-
-    name: str
-    queue: str
-    entity_id: str
-    execution_id: str
-    run_id: str
-    tree_id: str
-    generation: int = 1
-    attempt: int = 1
-    matching: str | None = None
-    python: str
-    input: Raw = NULL
-    tags: dict[str, str] = {}
-
-
-class WorkflowCompleted(Event, frozen=True, kw_only=True, tag="workflow_completed"):
-    """The workflow's function returned."""
-
-    result: Raw = NULL
-
-
-class WorkflowFailed(Event, frozen=True, kw_only=True, tag="workflow_failed"):
-    """An exception left the workflow's function."""
-
-    failure: Failure
-
-
-class WorkflowCancelled(Event, frozen=True, kw_only=True, tag="workflow_cancelled"):
-    """Cancellation was requested and the workflow's function let it through."""
-
-
-class WorkflowTerminated(Event, frozen=True, kw_only=True, tag="workflow_terminated"):
-    """Somebody ended the workflow at once; its code was not asked."""
-
-    reason: str = ""
-
-
-class WorkflowDiverged(Event, frozen=True, kw_only=True, tag="workflow_diverged"):
-    """The code no longer fits the history: the run is parked until code that fits takes it up."""
-
-    diagnosis: str
-    worker: str = ""
-
-
-class WorkflowDeactivated(Event, frozen=True, kw_only=True, tag="workflow_deactivated"):
-    """The outcome is decided and no work is outstanding: the history is complete."""
-
-
-class SignalReceived(Event, frozen=True, kw_only=True, tag="signal_received"):
-    """Somebody sent a signal; it waits in the mailbox until a listener takes it."""
-
-    name: str
-    id: str
-    value: Raw = NULL
-
-
-class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel_requested"):
-    """Somebody asked the workflow to stop; its code hears of it as `asyncio.CancelledError`."""
-
-    reason: str = ""
 
 
 class ActivityScheduled(Command, frozen=True, kw_only=True, tag="activity_scheduled"):
-    """Run an activity."""
+    """Run an activity. It is called off if nobody has begun it by *start_by*."""
 
     name: str
     queue: str
     input: Raw = NULL
+    start_by: int | None = None
 
 
 class ActivityCompleted(Answer, frozen=True, kw_only=True, tag="activity_completed"):
-    """The activity returned."""
+    """The activity returned. *carried*: in an earlier attempt of the workflow."""
 
     attempt: int = 1
     result: Raw = NULL
+    carried: bool = False
 
 
 class ActivityFailed(Answer, frozen=True, kw_only=True, tag="activity_failed"):
@@ -240,11 +141,12 @@ class StateRead(Command, frozen=True, kw_only=True, tag="state_read"):
 
 
 class ListenStarted(Command, frozen=True, kw_only=True, tag="listen_started"):
-    """Wait for a signal of one of these names, until ``deadline`` if there is one."""
+    """Wait for a signal of one of these names, until ``deadline`` if there is one; for up to *limit* at once."""
 
     name: str
     names: tuple[str, ...]
     deadline: int | None = None
+    limit: int | None = None
 
 
 class SignalsConsumed(Answer, frozen=True, kw_only=True, tag="signals_consumed"):
@@ -298,13 +200,15 @@ class Checkpoint(Answer, frozen=True, kw_only=True):
     """A loop has come so far that what it did before can be forgotten.
 
     *iteration* is the last that is done, *variables* the workflow's durable state, *forgotten* the number of entries of
-    this execution that are forgotten by now, *signals* the ids of the last signals among them.
+    this execution that are forgotten by now, *signals* the ids of the last signals and updates among them, *handlers* the
+    number of handlers that have begun.
     """
 
     iteration: int
     variables: dict[str, Raw] = {}
     forgotten: int = 0
     signals: tuple[str, ...] = ()
+    handlers: int = 0
 
 
 class LoopCheckpointed(Checkpoint, frozen=True, kw_only=True, tag="loop_checkpointed"):
@@ -332,15 +236,167 @@ class StepRemoved(Command, frozen=True, kw_only=True, tag="step_removed"):
     removed: str
 
 
+class ChildScheduled(Command, frozen=True, kw_only=True, tag="child_scheduled"):
+    """Begin another workflow. *name* is that of its definition, the ids are those that it begins with."""
+
+    name: str
+    queue: str
+    entity_id: str
+    run_id: str
+    input: Raw = NULL
+    detach: bool = False
+    deferred: bool = False
+    on_parent_close: str = "cancel"
+
+
+class ChildStarted(Answer, frozen=True, kw_only=True, tag="child_started"):
+    """The child is there. Not an answer yet, unless it is detached: the command stays open."""
+
+    execution_id: str
+
+
+class ChildCancelRequested(Answer, frozen=True, kw_only=True, tag="child_cancel_requested"):
+    """The workflow's own code asked the child to stop; the command stays open until it has."""
+
+
+class ChildAnswer(Answer, frozen=True, kw_only=True):
+    """How a child ended, in its last generation.
+
+    It comes from the child with the place of the call, as *child*, the execution that made it, as *by*, and ``ref`` 0;
+    the parent knows which of its commands that is.
+    """
+
+    child: str = ""
+    by: str = ""
+    carried: bool = False
+
+
+class ChildCompleted(ChildAnswer, frozen=True, kw_only=True, tag="child_completed"):
+    """The child returned."""
+
+    result: Raw = NULL
+
+
+class ChildFailed(ChildAnswer, frozen=True, kw_only=True, tag="child_failed"):
+    """The child failed, was terminated, or could not be begun."""
+
+    failure: Failure
+
+
+class ChildCancelled(ChildAnswer, frozen=True, kw_only=True, tag="child_cancelled"):
+    """The child was asked to stop, and stopped; without *child* it was called off before it had been begun."""
+
+
+class PromiseCreated(Command, frozen=True, kw_only=True, tag="promise_created"):
+    """Wait for a value that somebody outside gives, by the id or by the name."""
+
+    name: str
+    promise_id: str
+    deadline: int | None = None
+
+
+class PromiseAnswer(Answer, frozen=True, kw_only=True):
+    """How a promise was settled from outside; it comes with its id and ``ref`` 0."""
+
+    promise_id: str = ""
+    carried: bool = False
+
+
+class PromiseResolved(PromiseAnswer, frozen=True, kw_only=True, tag="promise_resolved"):
+    """Somebody gave the value."""
+
+    value: Raw = NULL
+
+
+class PromiseRejected(PromiseAnswer, frozen=True, kw_only=True, tag="promise_rejected"):
+    """Somebody said that there will be no value."""
+
+    failure: Failure
+
+
+class PromiseTimedOut(Answer, frozen=True, kw_only=True, tag="promise_timed_out"):
+    """Nobody settled the promise before its deadline."""
+
+
+class PromiseCancelled(Answer, frozen=True, kw_only=True, tag="promise_cancelled"):
+    """The workflow no longer waits for this promise."""
+
+
+class SignalSent(Command, frozen=True, kw_only=True, tag="signal_sent"):
+    """Send a signal to another workflow."""
+
+    name: str
+    entity_id: str
+    id: str
+    value: Raw = NULL
+
+
+class PromiseSettled(Command, frozen=True, kw_only=True, tag="promise_settled"):
+    """Settle a promise of some workflow with a value."""
+
+    name: str
+    value: Raw = NULL
+
+
+class SignalDelivered(Answer, frozen=True, kw_only=True, tag="signal_delivered"):
+    """What was sent is in the mailbox of its target. *first*: a promise had not been settled before."""
+
+    first: bool = True
+
+
+class SignalFailed(Answer, frozen=True, kw_only=True, tag="signal_failed"):
+    """What was sent has no target, or it takes nothing any more."""
+
+    failure: Failure
+
+
+class MessagePublished(Command, frozen=True, kw_only=True, tag="message_published"):
+    """Tell whoever listens at this moment; nobody need."""
+
+    name: str
+    value: Raw = NULL
+
+
+class SagaStepRegistered(Command, frozen=True, kw_only=True, tag="saga_step_registered"):
+    """A step of a saga: it is done below ``1`` of this place, and taken back below ``2``.
+
+    *name* is the activity that does it, *undo* the one that takes it back, in *queue*.
+    """
+
+    name: str
+    undo: str | None = None
+    queue: str = "default"
+    unknown: bool = False
+
+
+class SagaCompensationStarted(Answer, frozen=True, kw_only=True, tag="saga_compensation_started"):
+    """The saga failed, and this step is being taken back. Not an answer yet: the command stays open."""
+
+
+class SagaClosed(Answer, frozen=True, kw_only=True, tag="saga_closed"):
+    """What became of a step of a saga: *completed*, *compensated*, *failed* if it could not be taken back, or *skipped*."""
+
+    outcome: str
+
+
 AnyEvent: TypeAlias = (
     WorkflowStarted
     | WorkflowCompleted
     | WorkflowFailed
     | WorkflowCancelled
     | WorkflowTerminated
+    | WorkflowBegun
+    | WorkflowContinued
+    | WorkflowRetried
+    | WorkflowPaused
+    | WorkflowResumed
     | WorkflowDiverged
     | WorkflowDeactivated
     | SignalReceived
+    | SignalHandled
+    | UpdateAccepted
+    | UpdateCompleted
+    | UpdateRejected
     | CancelRequested
     | ActivityScheduled
     | ActivityCompleted
@@ -369,13 +425,26 @@ AnyEvent: TypeAlias = (
     | LoopCompleted
     | VersionChecked
     | StepRemoved
+    | ChildScheduled
+    | ChildStarted
+    | ChildCancelRequested
+    | ChildCompleted
+    | ChildFailed
+    | ChildCancelled
+    | PromiseCreated
+    | PromiseResolved
+    | PromiseRejected
+    | PromiseTimedOut
+    | PromiseCancelled
+    | PromiseSettled
+    | SignalSent
+    | SignalDelivered
+    | SignalFailed
+    | MessagePublished
+    | SagaStepRegistered
+    | SagaCompensationStarted
+    | SagaClosed
 )
-
-
-def _write_location(value: object) -> str:
-    if isinstance(value, Location):
-        return str(value)
-    raise TypeError(f"an event holds a {type(value).__name__}, which has no JSON form")
 
 
 def _read_location(kind: type, value: object) -> Location:
@@ -384,13 +453,7 @@ def _read_location(kind: type, value: object) -> Location:
     raise ValueError(f"expected a location, got {value!r}")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_write_location)
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent, dec_hook=_read_location)
-
-
-def encode_event(event: Event) -> bytes:
-    """Return the JSON of an event."""
-    return _encoder.encode(event)
 
 
 def decode_event(data: bytes | str) -> AnyEvent:

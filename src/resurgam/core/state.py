@@ -12,18 +12,21 @@ from typing import Final, TypeVar, cast
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS
+from resurgam.core.command import ANSWERS, address_of
 from resurgam.core.errors import CorruptHistory
 
 
 class Status(StrEnum):
     """Where an execution stands."""
 
+    SCHEDULED = "scheduled"
     RUNNING = "running"
+    PAUSED = "paused"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
     TERMINATED = "terminated"
+    CONTINUED = "continued"
     DIVERGED = "diverged"
 
     @property
@@ -32,12 +35,16 @@ class Status(StrEnum):
         return self in _TERMINAL
 
 
-_TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.TERMINATED})
+_TERMINAL = frozenset(
+    {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.TERMINATED, Status.CONTINUED},
+)
 ENDS: Final[dict[type[events.Event], Status]] = {
     events.WorkflowCompleted: Status.COMPLETED,
     events.WorkflowFailed: Status.FAILED,
     events.WorkflowCancelled: Status.CANCELLED,
     events.WorkflowTerminated: Status.TERMINATED,
+    events.WorkflowContinued: Status.CONTINUED,
+    events.WorkflowRetried: Status.FAILED,
 }
 """The events that decide an outcome."""
 _COMMANDS = tuple(ANSWERS)
@@ -45,20 +52,31 @@ _ANSWERS = tuple(answer for answers in ANSWERS.values() for answer in answers)
 _LATE: Final[tuple[type[events.Event], ...]] = (
     *ANSWERS[events.ActivityScheduled],
     *ANSWERS[events.OperationStarted],
+    *ANSWERS[events.ChildScheduled],
+    *ANSWERS[events.PromiseCreated],
+    *ANSWERS[events.SignalSent],
     events.ActivityRetryScheduled,
+    events.ChildStarted,
+    events.ChildCancelRequested,
 )
 _OUTSIDE = (events.SignalReceived, events.CancelRequested)
+_HALTS = (events.WorkflowPaused, events.WorkflowResumed)
 
 
 def _stay(status: Status, *kinds: type[events.Event]) -> dict[type[events.Event], Status]:
     return dict.fromkeys(kinds, status)
 
 
-_UNDER_WAY = (events.ActivityRetryScheduled, events.LoopCheckpointed)
-_WORKING = _stay(Status.RUNNING, *_COMMANDS, *_ANSWERS, *_UNDER_WAY, *_OUTSIDE)
+_UNDER_WAY = (
+    *(events.ActivityRetryScheduled, events.LoopCheckpointed, events.ChildStarted, events.ChildCancelRequested),
+    *(events.SagaCompensationStarted, events.WorkflowBegun),
+    *(events.SignalHandled, events.UpdateAccepted, events.UpdateCompleted, events.UpdateRejected),
+)
+_WORKING = _stay(Status.RUNNING, *_COMMANDS, *_ANSWERS, *_UNDER_WAY, *_OUTSIDE, *_HALTS)
 
 TRANSITIONS: Final[Mapping[Status | None, Mapping[type[events.Event], Status]]] = {
     None: {events.WorkflowStarted: Status.RUNNING},
+    Status.SCHEDULED: _stay(Status.SCHEDULED, *_OUTSIDE, *_HALTS) | ENDS | {events.WorkflowBegun: Status.RUNNING},
     Status.RUNNING: _WORKING | ENDS | {events.WorkflowDiverged: Status.DIVERGED},
     # A parked run that code takes up again goes on as a running one; its entries say so, no event is needed.
     Status.DIVERGED: _WORKING | ENDS | {events.WorkflowDiverged: Status.DIVERGED},
@@ -73,14 +91,27 @@ class InstanceState:
     def __init__(self, log: Iterable[events.Event] = ()) -> None:
         self.status: Status | None = None
         self.started: events.WorkflowStarted | None = None
+        self.begun = False
         self.last_seq = 0
         self.last_at = 0
         self.open: dict[int, events.Command] = {}
+        # Commands whose answers come from outside, by what those name them by.
+        self.addresses: dict[str, int] = {}
         self.variables: dict[str, Raw] = {}
         self.mailbox: dict[int, events.SignalReceived] = {}
         self.ended: events.Event | None = None
         self.diverged: events.WorkflowDiverged | None = None
         self.deactivated = False
+        # The children that have been asked to stop, and the steps of sagas that are being taken back.
+        self.called_off: set[int] = set()
+        # The children that were called off before they had been begun.
+        self.unborn: set[int] = set()
+        # The runs of all children that were called for.
+        self.children: set[str] = set()
+        self.compensating: set[int] = set()
+        # How many handlers of signals and updates have begun, and the updates whose handlers are at work.
+        self.handlers = 0
+        self.updates: dict[int, events.UpdateAccepted] = {}
         # How many entries of this history are forgotten, by its newest checkpoint.
         self.forgotten = 0
         self._load(log)
@@ -113,7 +144,7 @@ class InstanceState:
         effect = _EFFECTS.get(type(entry))
         if effect is not None:
             effect(self, entry)
-        self.status = following
+        self.status = Status.SCHEDULED if isinstance(entry, events.WorkflowStarted) and scheduled(entry) else following
         self.last_seq = entry.seq
         self.last_at = max(self.last_at, entry.at)
 
@@ -125,6 +156,17 @@ class InstanceState:
         """Nothing waits any longer for an answer to commands that are forgotten: races and timers that were given up."""
         for seq in seqs:
             self.open.pop(seq, None)
+            self.unborn.discard(seq)
+
+
+def put_off(started: events.WorkflowStarted) -> bool:
+    """Whether the code of an execution does not begin at once."""
+    return started.deferred or started.begins_at is not None
+
+
+def scheduled(started: events.WorkflowStarted) -> bool:
+    """Whether a run is put off as a whole; one that pauses between two attempts is under way."""
+    return put_off(started) and started.attempt == 1
 
 
 E_ = TypeVar("E_", bound=events.Event)
@@ -143,11 +185,25 @@ def _effect(*kinds: type[E_]) -> Callable[[Callable[[InstanceState, E_], None]],
 @_effect(events.WorkflowStarted)
 def _start(state: InstanceState, entry: events.WorkflowStarted) -> None:
     state.started = entry
+    state.begun = not put_off(entry)
+
+
+@_effect(events.WorkflowBegun)
+def _begin(state: InstanceState, entry: events.WorkflowBegun) -> None:
+    state.begun = True
 
 
 @_effect(*(kind for kind, answers in ANSWERS.items() if answers))
 def _open(state: InstanceState, entry: events.Command) -> None:
     state.open[entry.seq] = entry
+
+
+@_effect(events.ChildScheduled, events.PromiseCreated)
+def _open_to_outside(state: InstanceState, entry: events.Command) -> None:
+    state.open[entry.seq] = entry
+    state.addresses[address_of(entry) or ""] = entry.seq
+    if isinstance(entry, events.ChildScheduled):
+        state.children.add(entry.run_id)
 
 
 @_effect(*_ANSWERS)
@@ -161,8 +217,59 @@ def _close(state: InstanceState, entry: events.Answer) -> None:
             if state.mailbox.pop(seq, None) is None:
                 raise CorruptHistory(f"entry {entry.seq} consumes signal {seq}, which is not in the mailbox")
     if isinstance(entry, events.LoopCompleted) and entry.whole:
-        state.forgotten, state.variables = entry.forgotten, dict(entry.variables)
+        _restore(state, entry)
+    if isinstance(entry, events.ChildCancelled) and not entry.child:
+        state.unborn.add(entry.ref)
     del state.open[entry.ref]
+    if isinstance(command, events.ChildScheduled | events.PromiseCreated):
+        state.addresses.pop(address_of(command) or "", None)
+    state.called_off.discard(entry.ref)
+    state.compensating.discard(entry.ref)
+
+
+@_effect(events.ChildStarted)
+def _child(state: InstanceState, entry: events.ChildStarted) -> None:
+    if _open_child(state, entry).detach:
+        del state.open[entry.ref]
+
+
+@_effect(events.ChildCancelRequested)
+def _call_child_off(state: InstanceState, entry: events.ChildCancelRequested) -> None:
+    _open_child(state, entry)
+    state.called_off.add(entry.ref)
+
+
+def _open_child(state: InstanceState, entry: events.Answer) -> events.ChildScheduled:
+    command = state.open.get(entry.ref)
+    if not isinstance(command, events.ChildScheduled):
+        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open child")
+    return command
+
+
+@_effect(events.SagaCompensationStarted)
+def _compensate(state: InstanceState, entry: events.SagaCompensationStarted) -> None:
+    if not isinstance(state.open.get(entry.ref), events.SagaStepRegistered):
+        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open step of a saga")
+    state.compensating.add(entry.ref)
+
+
+@_effect(events.SignalHandled)
+def _handle(state: InstanceState, entry: events.SignalHandled) -> None:
+    if state.mailbox.pop(entry.signal, None) is None:
+        raise CorruptHistory(f"entry {entry.seq} handles signal {entry.signal}, which is not in the mailbox")
+    state.handlers = max(state.handlers, entry.scope)
+
+
+@_effect(events.UpdateAccepted)
+def _accept(state: InstanceState, entry: events.UpdateAccepted) -> None:
+    state.updates[entry.seq] = entry
+    state.handlers = max(state.handlers, entry.scope)
+
+
+@_effect(events.UpdateCompleted, events.UpdateRejected)
+def _updated(state: InstanceState, entry: events.Event) -> None:
+    if entry.ref is not None and state.updates.pop(entry.ref, None) is None:
+        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open update")
 
 
 @_effect(events.ActivityRetryScheduled)
@@ -175,7 +282,12 @@ def _retry(state: InstanceState, entry: events.ActivityRetryScheduled) -> None:
 def _checkpoint(state: InstanceState, entry: events.LoopCheckpointed) -> None:
     if not isinstance(state.open.get(entry.ref), events.LoopStarted):
         raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open loop")
-    state.forgotten, state.variables = entry.forgotten, dict(entry.variables)
+    _restore(state, entry)
+
+
+def _restore(state: InstanceState, checkpoint: events.Checkpoint) -> None:
+    state.forgotten, state.variables = checkpoint.forgotten, dict(checkpoint.variables)
+    state.handlers = max(state.handlers, checkpoint.handlers)
 
 
 @_effect(events.StateSet)

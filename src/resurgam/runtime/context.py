@@ -7,27 +7,33 @@ from contextvars import copy_context
 from datetime import UTC, datetime
 from hashlib import blake2b
 from random import Random
-from typing import Any, ParamSpec, TypeVar, TypeVarTuple, cast, overload
+from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, TypeVarTuple, cast, overload
 from uuid import UUID
 
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.codec import TypeForm, codec_for
+from resurgam.core.codec import within
 from resurgam.core.errors import DefinitionError
+from resurgam.core.identity import entity_of
 from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import Duration, is_whole, milliseconds
-from resurgam.runtime.definition import Activity, ActivityOptions
+from resurgam.runtime.children import Child, ChildOptions, OnParentClose, begin
+from resurgam.runtime.continuing import Continuation
+from resurgam.runtime.definition import Activity, WorkflowRef, activity_of, workflow_of
 from resurgam.runtime.fanout import FanOut, Key
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.guard import guarded
 from resurgam.runtime.info import WorkflowInfo
 from resurgam.runtime.looping import Break, Continue, Looping, check_body, check_bounds, state_codec
 from resurgam.runtime.operation import Operation
-from resurgam.runtime.recorder import ANY, Race, Recorder
+from resurgam.runtime.racing import run_race
+from resurgam.runtime.recorder import ANY, Recorder
 from resurgam.runtime.removed import Removed
-from resurgam.runtime.scope import Scope, ambient, current
+from resurgam.runtime.saga import Saga
+from resurgam.runtime.scope import ambient
 from resurgam.runtime.signature import result_codec
+from resurgam.runtime.talking import Talking
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -35,36 +41,43 @@ S = TypeVar("S")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_OPTIONS = frozenset({"queue", "retry", "timeout"})
+_OPTIONS = frozenset({"queue", "retry", "timeout", "start_timeout", "heartbeat_timeout"})
 
 
-class Context:
+class Context(Talking):
     """The door from a workflow's code to everything durable.
 
     Durable calls are plain functions that return a future: they take their place in the history when they are called,
     not when they are awaited. `set`, `get`, `clear`, `now`, `random`, `uuid4`, `logger` and `info` return plain values.
     """
 
-    _step: int | None = None
-    """What ``ctx.v`` was given."""
-
-    def __init__(self, recorder: Recorder, started: events.WorkflowStarted) -> None:
-        self._recorder = recorder
-        self._started = started
-        self.logger: logging.LoggerAdapter[logging.Logger] = _ReplaySilent(recorder, started)
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
+        self.logger: logging.LoggerAdapter[logging.Logger] = _ReplaySilent(recorder)
 
     def activity(self, activity: Activity[P, R] | str, /, *args: P.args, **kwargs: P.kwargs) -> Durable[R]:
         """Run an activity and return the future of its result; if it fails for good, `ActivityFailed`."""
         return self._schedule(_activity(activity, kwargs), args, kwargs)
 
     def _schedule(
-        self, wanted: Activity[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str | None = None
+        self,
+        wanted: Activity[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: str | None = None,
+        *,
+        limited: bool = True,
     ) -> Durable[Any]:
-        queue = wanted.settings.queue or self._started.queue
+        """Ask for an activity; its arguments are not *limited* where they are recorded already."""
+        queue = wanted.settings.queue or self._recorder.started.queue
         if self._recorder.rehearsing:
             return self._recorder.call(events.ActivityScheduled, wanted.name, step=self._step, key=key, queue=queue)
+        recorder = self._recorder
         written = ANY.encode(args, wanted.name) if wanted.signature is None else wanted.signature.encode(args, kwargs)
-        future = self._recorder.call(
+        if limited:
+            within(recorder.settings.max_payload, written, f"arguments of activity {wanted.name!r}")
+        limit = wanted.start_limit
+        future = recorder.call(
             events.ActivityScheduled,
             wanted.name,
             wanted.result,
@@ -73,20 +86,13 @@ class Context:
             queue=queue,
             input=written,
             digest=_digest(written),
+            start_by=None if limit is None else recorder.log.stamp() + limit,
         )
         command = future.command
-        if self._recorder.is_new(command):
-            timeout = wanted.settings.timeout
-            self._recorder.requests[command.seq] = ActivityRequest(
-                ref=command.seq,
-                name=wanted.name,
-                queue=queue,
-                input=written,
-                entity_id=_entity_id(self._started.run_id, command),
-                retry=wanted.rule,
-                timeout=None if timeout is None else milliseconds(timeout),
-                executor=wanted.settings.executor,
-            )
+        if recorder.is_wanted(command):
+            recorder.outbox.activities[command.seq] = _request(wanted, recorder, command, queue, written)
+        if limit is not None and isinstance(command, events.ActivityScheduled):
+            recorder.watch_start(command)
         return future
 
     @overload
@@ -104,7 +110,8 @@ class Context:
         future = self._recorder.call(events.OperationStarted, label, result, step=self._step)
         command = future.command
         if command.seq in self._recorder.log.state.open:
-            self._recorder.operations[command.seq] = Operation(command.seq, label, function, args, result)
+            limit = self._recorder.settings.max_payload
+            self._recorder.operations[command.seq] = Operation(command.seq, label, function, args, result, limit)
         return future
 
     def sleep(self, duration: Duration) -> Durable[None]:
@@ -117,33 +124,6 @@ class Context:
         return self._recorder.call(
             events.TimerStarted, step=self._step, deadline=deadline, digest=f"until {deadline} ms"
         )
-
-    @overload
-    def listen(self, name: str, /, *, type: type[T], timeout: Duration | None = None) -> Durable[T]: ...
-    @overload
-    def listen(self, name: str, /, *, type: TypeForm = Any, timeout: Duration | None = None) -> Durable[Any]: ...
-    @overload
-    def listen(
-        self, name: str, other: str, /, *names: str, type: type[T], timeout: Duration | None = None
-    ) -> Durable[tuple[str, T]]: ...
-    @overload
-    def listen(
-        self, name: str, other: str, /, *names: str, type: TypeForm = Any, timeout: Duration | None = None
-    ) -> Durable[tuple[str, Any]]: ...
-    def listen(self, *names: str, type: TypeForm = Any, timeout: Duration | None = None) -> Durable[Any]:
-        """Receive the next signal: one name gives its value, several give ``(name, value)``.
-
-        Signals wait in order until somebody listens. After *timeout* it is `SignalTimeout`.
-        """
-        if not names or not all(isinstance(name, str) and name for name in names):
-            raise ValueError(f"listen needs the names of the signals, as strings; got {names!r}")
-        deadline = None if timeout is None else self._recorder.log.stamp() + max(0, milliseconds(timeout))
-        label = ", ".join(names)
-        future = self._recorder.call(
-            events.ListenStarted, label, codec_for(type), step=self._step, names=names, deadline=deadline
-        )
-        self._recorder.listeners[future.command.seq] = names
-        return future
 
     def set(self, key: str, value: object) -> None:
         """Keep a value in the workflow's durable state, where it can be read from outside too."""
@@ -236,9 +216,10 @@ class Context:
         everything. A body that may be forgotten shares nothing that changes with the code around it.
         """
         check_bounds(forget_every, keep_forgotten)
+        recorder = self._recorder
         if forget_every is not None:
             check_body(body)
-        recorder = self._recorder
+            recorder.handlers.check_all()
         future = recorder.call(
             events.LoopStarted,
             step=self._step,
@@ -250,6 +231,75 @@ class Context:
         recorder.loops[future.command.seq] = looping
         scope = recorder.scope_below(looping.command)
         return recorder.loop.strand(looping.run(), scope, str(scope.location))
+
+    @overload
+    def workflow(
+        self,
+        workflow: "Callable[[Context, *Ts], Coroutine[Any, Any, R]]",
+        /,
+        *args: *Ts,
+        id: str | None = None,
+        queue: str | None = None,
+        detach: bool = False,
+        deferred: bool = False,
+        on_parent_close: OnParentClose | None = None,
+    ) -> Child[R]: ...
+    @overload
+    def workflow(
+        self,
+        workflow: WorkflowRef[R],
+        /,
+        *args: Any,
+        id: str | None = None,
+        queue: str | None = None,
+        detach: bool = False,
+        deferred: bool = False,
+        on_parent_close: OnParentClose | None = None,
+    ) -> Child[R]: ...
+    @overload
+    def workflow(
+        self,
+        workflow: str,
+        /,
+        *args: Any,
+        id: str | None = None,
+        queue: str | None = None,
+        detach: bool = False,
+        deferred: bool = False,
+        on_parent_close: OnParentClose | None = None,
+    ) -> Child[Any]: ...
+    def workflow(  # type: ignore[misc]  # mypy does not see that *args: Any takes any *Ts
+        self, workflow: Any, /, *args: Any, **options: Any
+    ) -> Child[Any]:
+        """Begin another workflow, and return the future of its result; if it fails, `ChildWorkflowFailed`.
+
+        It runs by itself, in its own *queue* if one is given. When this workflow ends, *on_parent_close* says what becomes
+        of it: ``"cancel"`` (the default), ``"terminate"`` or ``"abandon"``. A *deferred* one waits until somebody begins
+        it by `Handle.begin`. A *detached* one is on its own: awaiting it waits for its start only, and gives None.
+        """
+        return begin(self._recorder, workflow_of(workflow), args, ChildOptions(**options), self._step)
+
+    def saga(self) -> Saga:
+        """Return a saga: ``async with ctx.saga() as saga: await saga.step(book, trip, undo=cancel)``.
+
+        Should the block fail or be cancelled, what its steps did is taken back, the last first.
+        """
+        return Saga(self)
+
+    def continue_as_new(self, *args: Any, signals: Literal["carry", "drop"] = "carry") -> NoReturn:
+        """End this execution and begin the next with these arguments and an empty history; what follows is not run.
+
+        Signals that were not taken are carried over, unless they are to be dropped.
+        """
+        if signals not in ("carry", "drop"):
+            raise ValueError(f"ctx.continue_as_new: signals is {signals!r}; it is 'carry' or 'drop'")
+        recorder = self._recorder
+        recorder.refuse_if_over("continue_as_new")
+        what = f"arguments of workflow {recorder.started.name!r}"
+        written = events.NULL
+        if not recorder.rehearsing:
+            written = within(recorder.settings.max_payload, recorder.workflow.write(args), what)
+        raise recorder.over(Continuation(args, signals, written))
 
     def v(self, version: int) -> "Versioned":
         """Return the same calls with a version, which puts them before older ones in an open run's history.
@@ -281,25 +331,14 @@ class Context:
 
         Who won is written down, so that no later change of the code can decide it differently.
         """
-        if not awaitables:
-            raise ValueError("ctx.race needs at least one competitor; a race of nobody would never end")
-        try:
-            future = self._recorder.call(events.RaceStarted, step=self._step, size=len(awaitables))
-        except BaseException:
-            for coroutine in filter(asyncio.iscoroutine, awaitables):
-                coroutine.close()  # else asyncio complains that it was never awaited
-            raise
-        scope = self._recorder.scope_below(future.command)
-        race = Race([_competitor(awaitable, scope) for awaitable in awaitables])
-        self._recorder.races[future.command.seq] = race
-        self._recorder.close_scope(scope)
-        for index, member in enumerate(race.members):
-            member.add_done_callback(_arrival(race, index))
-        future.add_done_callback(lambda _: _cancel_all(race.members))
-        return future
+        return run_race(self._recorder, awaitables, self._step)
 
     def until(self, predicate: Callable[[], bool]) -> asyncio.Future[None]:
         """Wait until *predicate* over the workflow's own variables holds."""
+        if not callable(predicate) or asyncio.iscoroutinefunction(predicate):
+            raise DefinitionError(
+                f"ctx.until: {predicate!r} is no plain function without arguments, as in ctx.until(lambda: total > 3)"
+            )
         here = copy_context()
 
         def holds() -> bool:
@@ -325,7 +364,7 @@ class Context:
     @property
     def info(self) -> WorkflowInfo:
         """Who this execution is, and how far it has come."""
-        started = self._started
+        started = self._recorder.started
         return WorkflowInfo(
             name=started.name,
             entity_id=started.entity_id,
@@ -335,6 +374,7 @@ class Context:
             generation=started.generation,
             attempt=started.attempt,
             queue=started.queue,
+            parent=started.parent,
             history_length=self._recorder.position,
             is_replaying=self._recorder.replaying,
         )
@@ -347,7 +387,6 @@ class Versioned(Context):
         if not is_whole(version, 1):
             raise ValueError(f"ctx.v({version!r}): a version is a whole number from 1")
         self._recorder = context._recorder
-        self._started = context._started
         self.logger = context.logger
         self._step = version
         self._context = context._plain
@@ -371,7 +410,8 @@ class Versioned(Context):
 class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
     """Says nothing while the past is being replayed."""
 
-    def __init__(self, recorder: Recorder, started: events.WorkflowStarted) -> None:
+    def __init__(self, recorder: Recorder) -> None:
+        started = recorder.started
         super().__init__(logging.getLogger(f"resurgam.workflow.{started.name}"), {"entity_id": started.entity_id})
         self._recorder = recorder
 
@@ -387,21 +427,39 @@ class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
 
 
 def _activity(given: object, kwargs: dict[str, Any]) -> Activity[..., Any]:
-    if isinstance(given, str):
-        given = Activity(given, None, ActivityOptions())
-    if not isinstance(given, Activity):
-        raise DefinitionError(f"{given!r} is not an activity; decorate it with @activity, or give its name")
-    parameters = set() if given.signature is None else given.signature.parameters
+    wanted = activity_of(given)
+    parameters = set() if wanted.signature is None else wanted.signature.parameters
     misplaced = sorted(_OPTIONS & kwargs.keys() - parameters)
     if misplaced:
         option = misplaced[0]
         raise DefinitionError(
-            f"activity {given.name!r} has no parameter {option!r}; for the option write "
-            f"ctx.activity({given.name}.options({option}={kwargs[option]!r}), ...)"
+            f"activity {wanted.name!r} has no parameter {option!r}; for the option write "
+            f"ctx.activity({wanted.name}.options({option}={kwargs[option]!r}), ...)"
         )
-    if given.signature is None and kwargs:
-        raise DefinitionError(f"activity {given.name!r} is known by name only; give its arguments by position")
-    return given
+    if wanted.signature is None and kwargs:
+        raise DefinitionError(f"activity {wanted.name!r} is known by name only; give its arguments by position")
+    return wanted
+
+
+def _request(
+    wanted: Activity[..., Any], recorder: Recorder, command: events.Command, queue: str, written: Raw
+) -> ActivityRequest:
+    settings = wanted.settings
+    # Done anew after its saga had taken it back, it must not be taken for the same by anybody outside.
+    carrying = recorder.carrying
+    undone = carrying.times_undone(command.location) if carrying.undone else 0
+    return ActivityRequest(
+        ref=command.seq,
+        name=wanted.name,
+        queue=queue,
+        input=written,
+        entity_id=entity_of(recorder.started.run_id, command.location, undone),
+        retry=None if wanted.is_by_name else wanted.rule,
+        timeout=None if settings.timeout is None else milliseconds(settings.timeout),
+        heartbeat=wanted.heartbeat,
+        executor=settings.executor,
+        of=recorder.started.attempt,
+    )
 
 
 def _check_key(key: object) -> None:
@@ -413,37 +471,9 @@ def _digest(written: Raw) -> str:
     return blake2b(bytes(written), digest_size=8).hexdigest()
 
 
-def _entity_id(run_id: str, command: events.Command) -> str:
-    """Return an id that is the same for every attempt, and safe in a header or a path."""
-    return f"{run_id}/{str(command.location)[1:-1].replace(', ', '/')}"
-
-
 def _epoch_ms(moment: datetime) -> int:
     if not isinstance(moment, datetime):
         raise TypeError(f"sleep_until({moment!r}): give an aware datetime, or use ctx.sleep for a length of time")
     if moment.tzinfo is None:
         raise ValueError(f"sleep_until({moment.isoformat()}): no time zone; use an aware datetime")
     return round(moment.timestamp() * 1000)
-
-
-def _competitor(awaitable: Awaitable[Any], scope: Scope) -> asyncio.Future[Any]:
-    if isinstance(awaitable, asyncio.Future):
-        return awaitable
-    inside = copy_context()
-    inside.run(current.set, scope)
-    return cast("asyncio.Future[Any]", inside.run(asyncio.ensure_future, awaitable))
-
-
-def _arrival(race: Race, index: int) -> Callable[[asyncio.Future[Any]], None]:
-    def settled(member: asyncio.Future[Any]) -> None:
-        if not member.cancelled():
-            member.exception()  # a loser's failure has been seen, as far as asyncio is concerned
-        if race.winner is None:
-            race.winner = index
-
-    return settled
-
-
-def _cancel_all(members: list[asyncio.Future[Any]]) -> None:
-    for member in members:
-        member.cancel()

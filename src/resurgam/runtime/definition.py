@@ -5,7 +5,9 @@ from collections.abc import Callable, Coroutine
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import update_wrapper
-from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypeVar, cast
+
+from msgspec import Raw
 
 from resurgam.core.codec import Codec, TypeForm, codec_for
 from resurgam.core.errors import DefinitionError
@@ -21,11 +23,17 @@ Executor: TypeAlias = Literal["thread", "process"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityOptions:
-    """How an activity is run. Where *executor* is not said, it is a thread."""
+    """How an activity is run. Where *executor* is not said, it is a thread.
+
+    *timeout* is how long an attempt may take, *start_timeout* how long the activity may wait for somebody to begin it,
+    *heartbeat_timeout* how long an attempt may say nothing by ``activity.heartbeat()``.
+    """
 
     queue: str | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     timeout: Duration | None = None
+    start_timeout: Duration | None = None
+    heartbeat_timeout: Duration | None = None
     executor: Executor | None = None
 
     def __post_init__(self) -> None:
@@ -33,12 +41,15 @@ class ActivityOptions:
             raise DefinitionError(f"queue is {self.queue!r}; it is a name")
         if not isinstance(self.retry, RetryPolicy):
             raise DefinitionError(f"retry is {self.retry!r}; it is a RetryPolicy")
-        if self.timeout is not None and milliseconds(self.timeout) <= 0:
-            raise ValueError(f"timeout is {self.timeout!r}; it must be more than 0")
+        for option in ("timeout", "start_timeout", "heartbeat_timeout"):
+            length = getattr(self, option)
+            if length is not None and milliseconds(length) <= 0:
+                raise ValueError(f"{option} is {length!r}; it must be more than 0")
         if self.executor not in (None, "thread", "process"):
             raise DefinitionError(f"executor is {self.executor!r}; it is 'thread' or 'process'")
 
 
+_ONCE = RetryPolicy(max_attempts=1)
 Matching: TypeAlias = Literal["location", "sequence"]
 OnDivergence: TypeAlias = Literal["block", "fail"]
 
@@ -51,6 +62,9 @@ class WorkflowOptions:
     fits takes it up, or fail it; None is "block" by location and "fail" by sequence. *late_new* (sequence): a new step
     while recorded ones are not matched yet. *orphans* (sequence): recorded steps that the code no longer asks for.
     *input_check*: arguments, durations, the names of listeners and branches that differ from the recorded ones.
+
+    *retry*: whether a run that fails is tried again, as a new execution. *timeout*: how long a run may take, over all its
+    attempts, from when its code began.
     """
 
     matching: Matching = "location"
@@ -58,8 +72,14 @@ class WorkflowOptions:
     late_new: Literal["allow", "warn", "error"] = "allow"
     orphans: Literal["allow", "warn", "error", "cancel"] = "allow"
     input_check: Literal["off", "warn", "strict"] = "off"
+    retry: RetryPolicy = _ONCE
+    timeout: Duration | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.retry, RetryPolicy):
+            raise DefinitionError(f"retry is {self.retry!r}; it is a RetryPolicy")
+        if self.timeout is not None and milliseconds(self.timeout) <= 0:
+            raise ValueError(f"timeout is {self.timeout!r}; it must be more than 0")
         for option, known in _KNOWN.items():
             value = getattr(self, option)
             if value not in known:
@@ -97,6 +117,10 @@ class Activity(Generic[P, R_co]):
         # Asked for at every call, so found out once.
         self.is_async = inspect.iscoroutinefunction(function)
         self.rule = options.retry.rule()
+        # Known by its name only, and nothing else was said: then how often it is tried is for whoever defines it to say.
+        self.is_by_name = function is None and options.retry == RetryPolicy()
+        self.start_limit = _in_milliseconds(options.start_timeout)
+        self.heartbeat = _in_milliseconds(options.heartbeat_timeout)
         self._stands_in = False
         self.signature = None if function is None else Signature(function, f"activity {name!r}")
         self._returns = returns
@@ -119,10 +143,19 @@ class Activity(Generic[P, R_co]):
         queue: str | None = None,
         retry: RetryPolicy | None = None,
         timeout: Duration | None = None,
+        start_timeout: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
         executor: Executor | None = None,
-    ) -> "Activity[P, R_co]":
+    ) -> Self:
         """Return a copy that differs in these options: ``ctx.activity(charge.options(timeout=5), order)``."""
-        given: dict[str, Any] = {"queue": queue, "retry": retry, "timeout": timeout, "executor": executor}
+        given: dict[str, Any] = {
+            "queue": queue,
+            "retry": retry,
+            "timeout": timeout,
+            "start_timeout": start_timeout,
+            "heartbeat_timeout": heartbeat_timeout,
+            "executor": executor,
+        }
         changed = replace(self.settings, **{key: value for key, value in given.items() if value is not None})
         return type(self)(self.name, self.function, changed, self._returns)
 
@@ -154,6 +187,14 @@ class SyncActivity(Activity[P, R_co]):
         """Call the function itself, without any durability."""
         assert self.function is not None
         return self.function(*args, **kwargs)  # type: ignore[return-value]  # the decorator saw a plain function
+
+
+def _in_milliseconds(length: Duration | None) -> int | None:
+    return None if length is None else milliseconds(length)
+
+
+class ActivityRef(Activity[..., R_co]):
+    """An activity that is known by its name and the type of its result only."""
 
 
 def _check_for_process(function: Callable[..., object]) -> None:
@@ -191,6 +232,12 @@ class Workflow(Generic[P, R_co]):
         self.signature = None if function is None else Signature(function, f"workflow {name!r}", skip=1)
         self._returns = returns
 
+    def write(self, args: tuple[object, ...]) -> Raw:
+        """Return the JSON of its arguments, checked if its function is known here."""
+        if self.signature is not None:
+            return self.signature.encode(args)
+        return codec_for(Any).encode(args, f"workflow {self.name!r}, arguments")
+
     @property
     def result(self) -> Codec[object]:
         """The codec of what the workflow returns."""
@@ -208,3 +255,21 @@ class Workflow(Generic[P, R_co]):
 
 class WorkflowRef(Workflow[..., R_co]):
     """A workflow that is known by its name and the type of its result only."""
+
+
+def activity_of(given: object) -> Activity[..., Any]:
+    """Return the activity that is meant by a definition or by its name."""
+    if isinstance(given, str) and given:
+        return Activity(given, None, ActivityOptions())
+    if not isinstance(given, Activity):
+        raise DefinitionError(f"{given!r} is not an activity; decorate it with @activity, or give its name")
+    return given
+
+
+def workflow_of(given: object) -> Workflow[..., Any]:
+    """Return the workflow that is meant by a definition or by its name."""
+    if isinstance(given, str) and given:
+        return Workflow(given, None, "default")
+    if not isinstance(given, Workflow):
+        raise DefinitionError(f"{given!r} is not a workflow; decorate it with @workflow, or give its name")
+    return given

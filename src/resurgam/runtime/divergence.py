@@ -30,6 +30,12 @@ VERBS: Final = {
     events.RaceStarted: "race",
     events.LoopStarted: "loop",
     events.VersionChecked: "check_version",
+    events.ChildScheduled: "workflow",
+    events.PromiseCreated: "promise",
+    events.PromiseSettled: "resolve",
+    events.SignalSent: "signal",
+    events.MessagePublished: "publish",
+    events.SagaStepRegistered: "step",
 }
 """The method of `Context` that asks for each kind of command."""
 

@@ -17,31 +17,36 @@ from typing import Any, ClassVar, Final
 from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.command import CANCELLATIONS
-from resurgam.core.errors import CorruptHistory, Evicted, HistoryDiverged
-from resurgam.core.state import ENDS
+from resurgam.core.errors import ContinueAsNew, CorruptHistory, Evicted, HistoryDiverged
+from resurgam.core.state import ENDS, put_off
 from resurgam.runtime.context import Context
 from resurgam.runtime.definition import Workflow, WorkflowOptions
-from resurgam.runtime.delivery import checkpoint, is_answer, settle
+from resurgam.runtime.delivery import begun, checkpoint, handled, is_answer, is_unborn, settle
 from resurgam.runtime.divergence import raised_at
 from resurgam.runtime.recorder import Recorder
+from resurgam.runtime.settings import Settings
 
-_DEFAULT = WorkflowOptions()
+_SETTINGS = Settings()
 
 
 class Driver:
     """The coroutine of one workflow execution, and the log it stands on."""
 
-    def __init__(self, workflow: Workflow[..., Any], log: Sequence[events.Event]) -> None:
+    def __init__(
+        self, workflow: Workflow[..., Any], log: Sequence[events.Event], settings: Settings = _SETTINGS
+    ) -> None:
         if not log or not isinstance(log[0], events.WorkflowStarted):
             raise CorruptHistory("a history begins with workflow_started; this one does not")
         self.started = log[0]
         self._workflow = workflow
-        self._options = workflow.options or _DEFAULT
-        self._matching = self.started.matching or self._options.matching
-        self._recorder = Recorder(log, seed=self.started.run_id, options=self._options, matching=self._matching)
+        self._recorder = Recorder(log, workflow=workflow, started=self.started, settings=settings)
+        self._options, self._matching = self._recorder.options, self._recorder.matching
         self._undelivered = deque(log)
         self._root: asyncio.Task[Any] | None = None
         self._cancel_requested = False
+        # The timeout of the workflow itself, if it was that which asked it to stop.
+        self._timed_out: int | None = None
+        self._began_at: int | None = None
         self._entry = 0
         self._mark = 0
         self._closed = False
@@ -86,6 +91,21 @@ class Driver:
         """The task that runs the workflow's function, once it has begun."""
         return self._root
 
+    @property
+    def options(self) -> WorkflowOptions:
+        """How the workflow wants to be run."""
+        return self._options
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether the code was asked to stop."""
+        return self._cancel_requested
+
+    @property
+    def timed_out(self) -> int | None:
+        """The workflow's own timeout in milliseconds, if it was that which asked the code to stop."""
+        return self._timed_out
+
     def replay(self) -> None:
         """Deliver every recorded entry that has not been delivered yet."""
         if self._undelivered:
@@ -95,7 +115,9 @@ class Driver:
                     self._tick(self._undelivered.popleft())
             self._recorder.replaying = False
         self._recorder.check_ended()
-        if self._root_ended() and self._recorder.verdict is None:
+        if isinstance(self._recorder.verdict, ContinueAsNew):
+            self._check_goes_on(self._recorder.verdict)
+        elif self._root_ended() and self._recorder.verdict is None:
             self._check_exception()
             self._check_orphans()
 
@@ -113,14 +135,18 @@ class Driver:
         return self._recorder.verdict is None and not self._root_ended()
 
     def _root_ended(self) -> bool:
-        return self._root is not None and self._root.done()
+        """Whether nothing more is to come of the code; it may have been called off before it had begun."""
+        if self._root is None:
+            return self._cancel_requested
+        return self._root.done() or self._recorder.handlers.failure is not None
 
     # One tick.
 
     def _tick(self, entry: events.Event) -> None:
         """Tell the code one entry and let it run until nothing is ready."""
         deliver = self._DELIVERED.get(type(entry)) or (Driver._settle if is_answer(entry) else None)
-        if deliver is None and type(entry) in _OWN_CANCELLATIONS and self._is_waited_for(entry):
+        own = deliver is None and (type(entry) in _OWN_CANCELLATIONS or is_unborn(entry))
+        if own and self._is_waited_for(entry):
             deliver = Driver._call_off
         if deliver is None:
             return
@@ -144,17 +170,23 @@ class Driver:
         """Run until nothing is ready, and nothing is left to be told that came before the code had asked for it."""
         recorder = self._recorder
         recorder.loop.run()
-        while recorder.overdue and recorder.verdict is None:
-            _, answer = heappop(recorder.overdue)
-            recorder.now = answer.at
-            settle(recorder, answer)
+        while recorder.early.overdue and recorder.verdict is None:
+            _, entry = heappop(recorder.early.overdue)
+            recorder.now = entry.at
+            if isinstance(entry, events.Answer):
+                settle(recorder, entry)
+            else:
+                recorder.handlers.begin_early(entry)
             if recorder.verdict is None:
                 recorder.loop.run()
 
     def _start(self, entry: events.Event) -> None:
-        assert isinstance(entry, events.WorkflowStarted)
-        context = Context(self._recorder, entry)
-        coroutine = self._call(context, entry)
+        if not put_off(self.started):
+            self._begin(entry)
+
+    def _begin(self, entry: events.Event) -> None:
+        self._began_at = entry.at
+        coroutine = self._call(Context(self._recorder), self.started)
         root = self._recorder.root
         self._root = self._recorder.loop.strand(coroutine, root, "root", Variables())
 
@@ -172,14 +204,29 @@ class Driver:
         assert isinstance(entry, events.LoopCheckpointed)
         checkpoint(self._recorder, entry)
 
+    def _child_begun(self, entry: events.Event) -> None:
+        assert isinstance(entry, events.ChildStarted)
+        begun(self._recorder, entry)
+
+    def _handle_signal(self, entry: events.Event) -> None:
+        assert isinstance(entry, events.SignalHandled)
+        handled(self._recorder, entry)
+
+    def _handle_update(self, entry: events.Event) -> None:
+        assert isinstance(entry, events.UpdateAccepted)
+        self._recorder.handlers.begin_update(entry)
+
     def _receive(self, entry: events.Event) -> None:
         assert isinstance(entry, events.SignalReceived)
         self._recorder.mailbox.put(entry)
 
     def _cancel(self, entry: events.Event) -> None:
-        assert self._root is not None
+        assert isinstance(entry, events.CancelRequested)
         self._cancel_requested = True
-        self._root.cancel()
+        self._timed_out = self._timed_out or entry.timeout
+        self._recorder.is_late = self._timed_out is not None
+        if self._root is not None:
+            self._root.cancel()
 
     def _is_waited_for(self, entry: events.Event) -> bool:
         """Whether the code waits for what the history called off, and for nothing later, after which it may do so too."""
@@ -208,6 +255,10 @@ class Driver:
 
     _DELIVERED: ClassVar[dict[type[events.Event], Callable[["Driver", events.Event], None]]] = {
         events.WorkflowStarted: _start,
+        events.WorkflowBegun: _begin,
+        events.ChildStarted: _child_begun,
+        events.SignalHandled: _handle_signal,
+        events.UpdateAccepted: _handle_update,
         events.LoopCheckpointed: _checkpoint,
         events.SignalReceived: _receive,
         events.CancelRequested: _cancel,
@@ -220,25 +271,38 @@ class Driver:
 
     def _check_exception(self) -> None:
         """An exception that leaves the root while the history goes on is a change of the code, not a failure."""
-        assert self._root is not None
-        error = asyncio.CancelledError() if self._root.cancelled() else self._root.exception()
-        if error is None:
-            return
+        error = self.raised()
+        if error is not None:
+            self._check_goes_on(error)
+
+    def raised(self) -> BaseException | None:
+        """Return what left the code; nothing if it returned, or has not begun."""
+        if self._recorder.handlers.failure is not None:
+            return self._recorder.handlers.failure
+        if self._root is None or not self._root.done():
+            return None
+        return asyncio.CancelledError() if self._root.cancelled() else self._root.exception()
+
+    def _check_goes_on(self, ended: BaseException) -> None:
+        """Find that the code has come to its end, and its history has not."""
         further = self._recorder.unasked() or self._undelivered_entry()
         if further is not None:
             self._recorder.verdict = HistoryDiverged(
                 self._recorder.root.location,
                 "the workflow",
                 "end",
-                code_value=errors.describe(error),
+                code_value=errors.describe(ended),
                 history_value=f"{further.type} and what follows it",
                 event_seq=further.seq,
-                source=raised_at(error),
+                source=raised_at(ended),
             )
 
     def _check_orphans(self) -> None:
         """Code that has returned has asked for all that it ever will."""
         if self._root is not None and self._root.done() and not self._root.cancelled() and not self._root.exception():
+            loop = self._recorder.loop
+            if not loop.cut_off and all(task is self._root for task in loop.tasks):
+                self._recorder.handlers.check_early()
             self._recorder.check_orphans()
 
     def _undelivered_entry(self) -> events.Event | None:
@@ -252,4 +316,4 @@ class Driver:
 
 
 _ENDS: Final = tuple(ENDS)
-_OWN_CANCELLATIONS: Final = frozenset(CANCELLATIONS.values())
+_OWN_CANCELLATIONS: Final = frozenset({*CANCELLATIONS.values(), events.ChildCancelled})

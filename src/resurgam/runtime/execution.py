@@ -4,49 +4,47 @@ Entries that the engine itself makes (a signal meets its listener, a race is dec
 replay they come from the log; live they are made once every recorded entry has been delivered.
 """
 
-import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.command import ANSWERS
-from resurgam.core.errors import Evicted, HistoryDiverged
-from resurgam.core.failure import capture, in_user_code
-from resurgam.core.outcome import ActivityRequest, Entry, Forgotten, Outcome, Span, Withdrawal
+from resurgam.core.errors import ContinueAsNew, Evicted, HistoryDiverged
+from resurgam.core.outcome import ActivityRequest, Entry, Outcome, Succession, Withdrawal
 from resurgam.core.state import Status
+from resurgam.runtime.closing import closing, telling
 from resurgam.runtime.definition import Workflow
-from resurgam.runtime.driver import Driver
-from resurgam.runtime.forgetting import SignalIds, dropped
-from resurgam.runtime.log import outstanding, withdraw
-from resurgam.runtime.looping import Looping
+from resurgam.runtime.ending import end_of
+from resurgam.runtime.log import LET_GO, outstanding, withdraw
 from resurgam.runtime.operation import Operation
 from resurgam.runtime.rehearsal import Fits, Undecided
+from resurgam.runtime.settings import Settings
+from resurgam.runtime.sources import Sources
 from resurgam.runtime.verify import foresee
 
 logger = logging.getLogger("resurgam.runtime")
+
+_SETTINGS = Settings()
 
 TICKS_PER_ADVANCE: Final = 1000
 """Ticks after which an advance ends and is committed: ``while True: await ctx.sleep(0)`` must not hold a worker."""
 
 
-class Execution(Driver):
+class Execution(Sources):
     """The live coroutine of one workflow execution, and the log it stands on."""
 
-    def __init__(self, workflow: Workflow[..., Any], log: Sequence[events.Event]) -> None:
-        super().__init__(workflow, log)
+    def __init__(
+        self, workflow: Workflow[..., Any], log: Sequence[events.Event], settings: Settings = _SETTINGS
+    ) -> None:
+        super().__init__(workflow, log, settings)
         self._recorder.loop.on_error = self._complain
         # Kept until the code has come to all of it, so that it can be rehearsed.
         self._log: Sequence[events.Event] | None = log
         self._caught_up = False
-        self._forgotten: list[tuple[int, list[Forgotten], tuple[Span, ...]]] = []
-        self._handed_out: set[int] = set()
-        self._signal_ids = SignalIds(log)
         # What was begun while it could not be told whether the code comes back to its history.
         self._undecided = False
         # Whether it comes back to all of it, whatever it will be told: then this need not be gone through again.
@@ -54,12 +52,11 @@ class Execution(Driver):
         self._begun: list[str] = []
         # What a worker brought itself and this has not come to yet; no store would bring it again.
         self._left: list[Entry] = []
+        # What it had brought when the last advance began: to be told again, should that come to nothing.
+        self.brought: list[Entry] = []
         self._base = 0
-
-    @property
-    def last_seq(self) -> int:
-        """The ``seq`` at which this execution stands."""
-        return self._recorder.log.state.last_seq
+        # Kept only where it may be needed for another attempt, which begins with what this one has got.
+        self._history = list(log) if self._options.retry.max_attempts != 1 else None
 
     @property
     def new(self) -> tuple[events.Event, ...]:
@@ -72,23 +69,28 @@ class Execution(Driver):
             raise RuntimeError("this execution has been put away")
         if self._log is not None:
             self._log = self._so_far(self._recorder.log.new)
+        if self._history is not None:
+            self._keep_history(self._history)
         self._recorder.log.begin(clock)
-        self._recorder.requests = {}
-        self._forgotten = []
+        self._recorder.outbox.empty()
+        self._forgotten, self._consumed = [], []
         self._base, self._mark = self.last_seq, 0
         # In the order of arrival, which is the store's to say: clocks of senders may disagree.
         waiting = deque((*self._left, *inbox))
-        consumed: list[int] = []
+        self.brought = [entry for entry in waiting if entry.id is None]
         self._catch_up()
-        ticks = self._take_in(waiting, consumed, clock)
+        ticks = self._take_in(waiting, clock)
         self._left = [entry for entry in waiting if entry.id is None]
-        if self._root_ended():
+        verdict = self._recorder.verdict
+        if self._root_ended() and verdict is None:
             self._check_orphans()
-        if isinstance(self._recorder.verdict, HistoryDiverged):
-            return self._diverged(self._recorder.verdict, consumed, worker)
-        if self._root_ended():
-            self._end(waiting, consumed)
-        return self._outcome(consumed, clock if ticks == TICKS_PER_ADVANCE else None)
+            verdict = self._recorder.verdict
+        if isinstance(verdict, HistoryDiverged):
+            return self._diverged(verdict, worker)
+        successor = None
+        if self._root_ended() or isinstance(verdict, ContinueAsNew):
+            successor = self._end(waiting, verdict)
+        return self._outcome(successor, clock if ticks == TICKS_PER_ADVANCE else None)
 
     def _catch_up(self) -> None:
         """Replay what is recorded; where the code goes its own way, see first whether it comes back."""
@@ -106,12 +108,13 @@ class Execution(Driver):
         if not self._recorder.past.orphans():
             self._log = None
 
-    def _take_in(self, waiting: deque[Entry], consumed: list[int], clock: int) -> int:
+    def _take_in(self, waiting: deque[Entry], clock: int) -> int:
         """Deliver what is new, an entry at a time; return how many there were."""
         ticks = 0
+        self._note_pauses(waiting)
         with self._recorder.loop:
             while ticks < TICKS_PER_ADVANCE and self.goes_on:
-                entry = self._made_entry() or self._outside_entry(waiting, consumed, clock)
+                entry = self._made_entry(waiting) or self._outside_entry(waiting, clock)
                 if entry is None:
                     break
                 self._tick(entry)
@@ -121,6 +124,13 @@ class Execution(Driver):
                     self._look_ahead(new[self._mark :], self._so_far(new[: self._mark]))
         return ticks
 
+    def _keep_history(self, history: list[events.Event]) -> None:
+        """Take in what the last advance brought, which is committed now, and let go of what it has forgotten."""
+        gone = {entry.seq for _, forgotten, _ in self._forgotten for entry in forgotten}
+        history += self._recorder.log.new
+        if gone:
+            self._history = [entry for entry in history if entry.seq not in gone]
+
     def _so_far(self, new: Sequence[events.Event]) -> list[events.Event]:
         """Return the log with what this advance has brought so far, without what it has forgotten."""
         assert self._log is not None
@@ -129,144 +139,79 @@ class Execution(Driver):
 
     def take_operations(self) -> list[Operation]:
         """Return the side effects to be run now that their commands are committed, in the order they were called."""
-        ready = self._new_operations()
+        ready = [] if self.paused else self._new_operations()
         self._handed_out.update(operation.ref for operation in ready)
         return ready
 
+    def go_on_with(self, operations: Iterable[int]) -> None:
+        """Take these side effects for handed out: they run already."""
+        self._handed_out.update(operations)
+
     def wants_more(self) -> bool:
         """Whether there are side effects to be run once the last advance is committed, or answers of some left."""
-        return bool(self._left or self._new_operations())
-
-    def is_open(self, ref: int) -> bool:
-        """Whether a command still waits for its answer."""
-        return ref in self._recorder.log.state.open
-
-    # Where the next entry comes from.
-
-    def _made_entry(self) -> events.Event | None:
-        """Make the first entry that is pending because of what has been delivered so far."""
-        recorder = self._recorder
-        made = self._meet_listener() if recorder.listeners and recorder.mailbox else None
-        made = made or (self._decide_race() if recorder.races else None)
-        return made or (self._make_checkpoint() if recorder.loops else None)
-
-    def _outside_entry(self, waiting: deque[Entry], consumed: list[int], clock: int) -> events.Event | None:
-        """Return the next entry from outside; none while operations wait to be run, which comes first."""
-        if self._recorder.operations and self._new_operations():
-            return None
-        due = self._due_entry(waiting, clock) if self._recorder.deadlines else None
-        return due or self._taken_entry(waiting, consumed)
-
-    def _meet_listener(self) -> events.Event | None:
-        """Hand the oldest signal that somebody listens for to the first who does."""
-        for seq, names in self._recorder.listeners.items():
-            # One that is called off in the history, and that edited code has not called off yet, hears nothing.
-            signal = self._recorder.mailbox.oldest(names) if self.is_open(seq) else None
-            if signal is not None:
-                return self._append(events.SignalsConsumed, ref=seq, signals=(signal.seq,), cause=signal.seq)
-        return None
-
-    def _decide_race(self) -> events.Event | None:
-        for seq, race in self._recorder.races.items():
-            if race.winner is not None and seq in self._recorder.pending:
-                return self._append(events.RaceDecided, ref=seq, winner=race.winner, cause=self._entry)
-        return None
-
-    def _make_checkpoint(self) -> events.Event | None:
-        """Write down how far a loop has come, or its end, and forget what led there."""
-        for looping in self._recorder.loops.values():
-            if looping.wants is events.LoopCheckpointed:
-                return self._forgetting(looping, state=looping.state)
-            whole = looping.command.forget_every is not None and looping.is_quiet()
-            if looping.wants is events.LoopCompleted and whole:
-                return self._forgetting(looping, result=looping.value, whole=True)
-            if looping.wants is events.LoopCompleted:
-                looping.wants = None
-                ref, done = looping.command.seq, looping.done
-                return self._append(events.LoopCompleted, ref=ref, iteration=done, result=looping.value)
-        return None
-
-    def _forgetting(self, looping: Looping, **fields: Any) -> events.Event:
-        log, loop = self._recorder.log, looping.command
-        kind, looping.wants = looping.wants, None
-        assert kind is not None
-        gone = log.footprint.through(loop, looping.done)
-        entry = self._append(
-            kind,
-            ref=loop.seq,
-            iteration=looping.done,
-            variables=dict(self._recorder.variables),
-            forgotten=log.state.forgotten + len(gone),
-            signals=tuple(self._signal_ids.after(gone)),
-            **fields,
-        )
-        log.footprint.forget(gone)
-        log.state.forget(entry.seq for entry in gone)
-        self._signal_ids.forget(gone)
-        self._recorder.past.forget([entry.seq for entry in gone])
-        self._handed_out.difference_update(entry.seq for entry in gone)
-        self._forgotten.append((entry.seq, gone, dropped(loop, looping.done)))
-        return entry
-
-    def _due_entry(self, waiting: deque[Entry], clock: int) -> events.Event | None:
-        """Return the next deadline that has come, unless something in the inbox came before it."""
-        deadline = self._next_deadline()
-        if deadline is None or deadline > clock or (waiting and waiting[0].event.at < deadline):
-            return None
-        _, seq = heappop(self._recorder.deadlines)
-        timed_out = isinstance(self._recorder.pending[seq].command, events.ListenStarted)
-        return self._append(events.ListenTimedOut if timed_out else events.TimerFired, ref=seq, at=deadline)
-
-    def _next_deadline(self) -> int | None:
-        deadlines = self._recorder.deadlines
-        while deadlines and deadlines[0][1] not in self._recorder.pending:
-            heappop(deadlines)
-        return deadlines[0][0] if deadlines else None
-
-    def _taken_entry(self, waiting: deque[Entry], consumed: list[int]) -> events.Event | None:
-        while waiting:
-            entry = waiting.popleft()
-            if entry.id is not None:
-                consumed.append(entry.id)
-            if isinstance(entry.event, events.SignalReceived) and entry.event.id in self._signal_ids:
-                continue
-            taken = self._recorder.log.take_in(entry.event)
-            if isinstance(taken, events.SignalReceived):
-                self._signal_ids.add(taken)
-            if taken is not None:
-                return taken
-        return None
-
-    def _append(self, kind: type[events.Event], *, at: int = 0, **fields: Any) -> events.Event:
-        return self._recorder.log.append(lambda seq, stamp: kind(seq=seq, at=stamp, **fields), at=at)
+        return bool(self._left or (not self.paused and self._new_operations()))
 
     # How an advance ends.
 
-    def _new_operations(self) -> list[Operation]:
-        if self._closed or not self._recorder.operations:
-            return []
-        state = self._recorder.log.state
-        return [
-            operation
-            for ref, operation in self._recorder.operations.items()
-            if ref in state.open and ref not in self._handed_out
-        ]
-
-    def _end(self, waiting: deque[Entry], consumed: list[int]) -> None:
-        """Record the outcome, and what comes with it."""
+    def _end(self, waiting: deque[Entry], verdict: BaseException | None) -> Succession | None:
+        """Record the outcome, and what comes with it; return the execution that follows, if one does."""
         log = self._recorder.log
-        if log.state.ended is None:
-            self._recorder.verdict = Evicted("the workflow has ended")
-            self._see_to_orphans()
-            log.append(self._ending())
-            for command in outstanding(log.state):
-                # Asked for in this very commit, so nobody can have begun it.
-                if command.seq in self._recorder.requests:
-                    self._append(events.ActivityCancelled, ref=command.seq)
-        while self._taken_entry(waiting, consumed) is not None:
-            pass
+        successor = self._decide(verdict, waiting) if log.state.ended is None else None
+        moves = () if successor is None else successor.moves
+        for entry in waiting:
+            # What the store holds for a run that goes on, it hands to the execution that follows.
+            if entry.id is None or entry.event.type not in moves:
+                self._record_late(entry)
+        if successor is None:
+            # Nobody will ask for it any more; a successor is handed it by the store.
+            self._consumed += (entry.id for entry in self._held() if entry.id is not None)
         log.close()
         self.close()
+        return successor
+
+    def _decide(self, verdict: BaseException | None, waiting: Iterable[Entry]) -> Succession | None:
+        """Record how this execution ends, and tell those who must know."""
+        log, outbox = self._recorder.log, self._recorder.outbox
+        if verdict is None:
+            self._recorder.verdict = Evicted("the workflow has ended")
+        self._see_to_orphans()
+        self._call_off_births()
+        while self._finished_update() is not None:
+            pass  # whoever sent it may have been what the workflow waited for
+        if self._recorder.handlers.any and (busy := len(self._recorder.handlers.at_work())):
+            self._recorder.complain(f"{busy} handlers were at work when it ended, and are not heard of again")
+        end, successor = end_of(self, verdict, self._whole_log(waiting), self._signal_ids, log.stamp())
+        ended = log.append(lambda seq, at: msgspec.structs.replace(end, seq=seq, at=at))
+        # Another attempt takes up the children that this one has begun.
+        children = () if isinstance(ended, events.WorkflowRetried) else closing(self.started, log.state, ended.at)
+        for message in (*children, *telling(self.started, ended, ended.at)):
+            outbox.add(ended.seq, "messages", message)
+        for command in outstanding(log.state):
+            # Asked for in this very commit, so nobody can have begun it.
+            if command.seq in outbox.activities:
+                self._append(events.ActivityCancelled, ref=command.seq)
+        return successor
+
+    def _whole_log(self, waiting: Iterable[Entry]) -> list[events.Event] | None:
+        """Return all that this run has got, also what it has not been told yet, if another attempt may need it."""
+        if self._history is None:
+            return None
+        untold = (entry.event for entry in waiting if entry.event.ref and self.is_open(entry.event.ref))
+        return [*self._history, *self._recorder.log.new, *untold]
+
+    def _record_late(self, entry: Entry) -> None:
+        """Record what came too late to be told; what would have begun something is let go."""
+        if not isinstance(entry.event, LET_GO):
+            self._taken(entry)
+        else:
+            self._consume(entry)
+
+    def _call_off_births(self) -> None:
+        """A child that this very commit would begin, and that must end with its parent, is not begun at all."""
+        for command in list(self._recorder.log.state.open.values()):
+            ends = isinstance(command, events.ChildScheduled) and command.on_parent_close != "abandon"
+            if ends and self._recorder.outbox.take_back(command.seq, "births"):
+                self._append(events.ChildCancelled, ref=command.seq)
 
     def _see_to_orphans(self) -> None:
         """Say what is left of the history that the code did not ask for, and call it off if that is wanted."""
@@ -281,28 +226,11 @@ class Execution(Driver):
             if rule == "cancel" and command in outstanding(self._recorder.log.state):
                 self._append(events.ActivityCancelled, ref=command.seq)
 
-    def _ending(self) -> Callable[[int, int], events.Event]:
-        assert self._root is not None
-        if self._root.cancelled():
-            error: BaseException = asyncio.CancelledError("cancelled, though nobody asked for it")
-        elif (raised := self._root.exception()) is not None:
-            error = raised
-        else:
-            try:
-                result = self._workflow.result.check(self._root.result(), f"result of workflow {self._workflow.name!r}")
-            except errors.SerializationError as unwritable:
-                error = unwritable
-            else:
-                return lambda seq, at: events.WorkflowCompleted(seq=seq, at=at, result=result)
-        if self._root.cancelled() and self._cancel_requested:
-            return lambda seq, at: events.WorkflowCancelled(seq=seq, at=at)
-        failure = capture(in_user_code(error))
-        return lambda seq, at: events.WorkflowFailed(seq=seq, at=at, failure=failure)
-
-    def _diverged(self, verdict: HistoryDiverged, consumed: list[int], worker: str) -> Outcome:
+    def _diverged(self, verdict: HistoryDiverged, worker: str) -> Outcome:
         """Keep the entries that were delivered, drop the commands of the tick that diverged, and say why."""
         log = self._recorder.log
         kept, lost = log.new[: self._mark], log.new[self._mark :]
+        last_kept = self._base + len(kept)
         self._note_begun(kept)
         verdict.ran = tuple(self._begun)
         diagnosis = str(verdict)
@@ -317,35 +245,45 @@ class Execution(Driver):
                 keep(left.event)
         self.close()
         if self._options.fails(self._matching):
-            keep(events.WorkflowFailed(failure=events.Failure(type="DETERMINISM_VIOLATION", message=diagnosis)))
+            failure = events.Failure(type="DETERMINISM_VIOLATION", message=diagnosis)
+            keep(events.WorkflowFailed(failure=failure))
             answered = {entry.ref for entry in kept if isinstance(entry, ANSWERS[events.ActivityScheduled])}
-            outcome = self._failed([ref for ref in self._at_work(lost) if ref not in answered], keep)
+            outcome = self._failed([ref for ref in self._at_work(lost) if ref not in answered], failure, keep)
         else:
             before = log.state.diverged
             if before is None or before.diagnosis != diagnosis or kept:
                 keep(events.WorkflowDiverged(diagnosis=diagnosis, worker=worker))
             outcome = Outcome(status=Status.DIVERGED, diagnosis=diagnosis)
-        written = tuple(kept)
+        return self._parted(outcome, tuple(kept), last_kept)
+
+    def _parted(self, outcome: Outcome, written: tuple[events.Event, ...], last_kept: int) -> Outcome:
+        """Complete the outcome of an advance that diverged by what is left of it."""
+        told = self._recorder.outbox.fields(last_kept)
+        told["withdrawals"] = (*self._unwanted(_called_off(written)), *outcome.withdrawals)
+        told["messages"] = (*told.get("messages", ()), *outcome.messages)
         return msgspec.structs.replace(
             outcome,
             events=written,
-            consumed=tuple(consumed),
+            consumed=tuple(self._consumed),
             activities=self._wanted(written) if outcome.status is Status.DIVERGED else (),
-            withdrawals=(*self._unwanted(_called_off(written)), *outcome.withdrawals),
+            **told,
             **self._forgets(self._base + len(written)),
         )
 
-    def _failed(self, at_work: list[int], keep: Callable[[events.Event], None]) -> Outcome:
+    def _failed(self, at_work: list[int], failure: events.Failure, keep: Callable[[events.Event], None]) -> Outcome:
         """Close a run that fails because it diverged, as far as nothing is at work any more."""
-        begun = [ref for ref in at_work if ref not in self._recorder.requests]
+        begun = [ref for ref in at_work if ref not in self._recorder.outbox.activities]
         for ref in at_work:
             # Asked for in this very commit, so nobody can have begun it.
             if ref not in begun:
                 keep(events.ActivityCancelled(ref=ref))
         if not begun:
             keep(events.WorkflowDeactivated())
-        withdrawn = withdraw(begun, self._recorder.log.stamp())
-        return Outcome(status=Status.FAILED, deactivated=not begun, withdrawals=withdrawn)
+        at = self._recorder.log.stamp()
+        failed = events.WorkflowFailed(failure=failure)
+        messages = (*closing(self.started, self._recorder.log.state, at), *telling(self.started, failed, at))
+        withdrawn = withdraw(begun, at)
+        return Outcome(status=Status.FAILED, deactivated=not begun, withdrawals=withdrawn, messages=messages)
 
     def _at_work(self, lost: Sequence[events.Event]) -> list[int]:
         """Return the activities that are still at work once the entries of the tick that diverged are dropped."""
@@ -366,34 +304,64 @@ class Execution(Driver):
             commands = (entry for entry in written if isinstance(entry, events.Command))
             self._begun += (f"{entry.name or entry.type} at {entry.location}" for entry in commands)
 
-    def _outcome(self, consumed: list[int], wake_at: int | None) -> Outcome:
+    def _outcome(self, successor: Succession | None, wake_at: int | None) -> Outcome:
         log = self._recorder.log
         self._note_begun(log.new)
         state = log.state
         ended = state.ended is not None
         called_off = _called_off(log.new)
+        if not ended and self._recorder.start_deadlines:
+            self._withdraw_unbegun(log.clock)
+        told = self._recorder.outbox.fields(state.last_seq)
+        if self._recorder.handlers.accepting.changed and not ended:
+            told["accepts"] = self._recorder.handlers.accepting.news()
         withdrawn = withdraw((command.seq for command in outstanding(state)), log.stamp()) if ended else ()
         return Outcome(
             events=tuple(log.new),
-            consumed=tuple(consumed),
-            activities=tuple(r for r in self._recorder.requests.values() if r.ref not in called_off),
-            withdrawals=(*self._unwanted(called_off), *withdrawn),
-            # A parked run that this code fits is running again, even if there is nothing to record yet.
-            status=state.status if ended and state.status else Status.RUNNING,
+            consumed=tuple(self._consumed),
+            activities=tuple(r for r in self._recorder.outbox.activities.values() if r.ref not in called_off),
+            withdrawals=(*self._unwanted(called_off), *withdrawn, *told.pop("withdrawals", ())),
+            status=state.status if ended and state.status else self._open_status(),
             deactivated=state.deactivated,
-            wake_at=None if ended else wake_at or self._next_deadline(),
+            wake_at=None if ended else wake_at or self._wakes_at(),
+            successor=successor,
+            strict=bool(told) and self._must_know_all(told),
+            **told,
             **(self._forgets(state.last_seq) if self._forgotten else {}),
         )
+
+    def _open_status(self) -> Status:
+        """Return where an execution stands that has not ended.
+
+        A parked run that this code fits is running again, even if there is nothing to record yet; and so is a retry that
+        waits for its moment.
+        """
+        return Status.SCHEDULED if self._root is None and self.started.attempt == 1 else Status.RUNNING
+
+    def _must_know_all(self, told: dict[str, Any]) -> bool:
+        """Whether what this commit does would be wrong if something has come that it has not seen.
+
+        A promise that is given up may just have been settled; a child that an earlier attempt began may just have ended.
+        """
+        return "closed" in told or ("births" in told and self.started.attempt > 1)
+
+    def _wakes_at(self) -> int | None:
+        """Return the next moment at which there is something to be done."""
+        deadline = self._next_deadline() if self._recorder.deadlines or self._has_deadlines else None
+        if not self._recorder.start_deadlines:
+            return deadline
+        start_by, _ = self._recorder.start_deadlines[0]
+        return start_by if deadline is None else min(deadline, start_by)
 
     def _wanted(self, written: Sequence[events.Event]) -> tuple[ActivityRequest, ...]:
         """Return the activities to be put on their queues: asked for in these entries, and not called off in them."""
         issued = {entry.seq for entry in written if isinstance(entry, events.ActivityScheduled)} - _called_off(written)
-        return tuple(request for request in self._recorder.requests.values() if request.ref in issued)
+        return tuple(request for request in self._recorder.outbox.activities.values() if request.ref in issued)
 
     def _unwanted(self, called_off: set[int]) -> Iterator[Withdrawal]:
         """Return the withdrawals of activities that were put on their queues before, and are called off now."""
         for ref in sorted(called_off):
-            if ref not in self._recorder.requests:
+            if ref not in self._recorder.outbox.activities:
                 yield Withdrawal(ref, answered=True)
 
     def _complain(self, context: dict[str, Any]) -> None:

@@ -1,12 +1,12 @@
 """Which entries of a log belong to which iteration of a loop, so that they can be forgotten together.
 
 Forgotten are the commands of the iterations that are done, with everything below them, their answers, the signals that
-were consumed there, and the loop's own earlier checkpoint. What other strands did, and signals that nobody has taken
-yet, stay.
+were consumed there, and the loop's own earlier checkpoint; and with them what handlers did that have returned. What other
+strands did, and signals that nobody has taken yet, stay.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final
 
 from resurgam.core import event as events
@@ -14,7 +14,11 @@ from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten, Span
 
 REMEMBERED_SIGNALS: Final = 100
-"""Ids of forgotten signals that are kept, so that one that is sent twice is still heard once."""
+"""Ids of forgotten signals and updates that are kept, so that one that is sent twice is still heard once."""
+
+
+HANDLERS: Final = (0,)
+"""The coordinate below which the steps of handlers stand, each under its number."""
 
 
 class Footprint:
@@ -24,8 +28,10 @@ class Footprint:
         self._loops: dict[int, events.LoopStarted] = {}
         self._places: dict[int, Location] = {}
         self._checkpoints: dict[int, events.Checkpoint] = {}
+        # The entries of handlers, by their number.
+        self._handled: dict[int, int] = {}
         for entry in log:
-            if self._loops or type(entry) is events.LoopStarted:
+            if self._loops or type(entry) in _WATCHED or self._handled:
                 self.add(entry)
 
     def add(self, entry: events.Event) -> None:
@@ -34,18 +40,36 @@ class Footprint:
             self._command(entry)
             if entry.forget_every is not None:
                 self._loops[entry.seq] = entry
-        elif not self._loops:
+        elif type(entry) in _BEGINNINGS:
+            self._begin(entry)
+        elif not self._loops and not self._handled:
             return
+        elif type(entry) in _UPDATED:
+            # One that was refused had no handler of its own; it goes with the one that came last.
+            self._handled[entry.seq] = self._handled.get(entry.ref or 0, max(self._handled.values(), default=1))
         elif isinstance(entry, events.Command):
             self._command(entry)
         elif isinstance(entry, events.Answer):
             self._answer(entry)
 
+    def _begin(self, entry: events.Event) -> None:
+        """A handler begins."""
+        assert isinstance(entry, events.SignalHandled | events.UpdateAccepted)
+        self._handled[entry.seq] = entry.scope
+        if isinstance(entry, events.SignalHandled):
+            self._handled[entry.signal] = entry.scope
+
     def _command(self, entry: events.Command) -> None:
+        if self._handled and entry.location.coordinates[0] == HANDLERS:
+            self._handled[entry.seq] = entry.location.coordinates[1][0]
         if any(loop.location.contains(entry.location) for loop in self._loops.values()):
             self._places[entry.seq] = entry.location
 
     def _answer(self, entry: events.Answer) -> None:
+        if entry.ref in self._handled:
+            self._handled[entry.seq] = self._handled[entry.ref]
+            if isinstance(entry, events.SignalsConsumed):
+                self._handled.update(dict.fromkeys(entry.signals, self._handled[entry.ref]))
         place = self._places.get(entry.ref)
         if place is not None:
             self._places[entry.seq] = place
@@ -56,8 +80,8 @@ class Footprint:
         elif isinstance(entry, events.Checkpoint):
             self._checkpoints[entry.ref] = entry
 
-    def through(self, loop: events.LoopStarted, iteration: int) -> list[Forgotten]:
-        """Return what can be forgotten once this many iterations of a loop are done."""
+    def through(self, loop: events.LoopStarted, iteration: int, busy: Container[int] = ()) -> list[Forgotten]:
+        """Return what can be forgotten once this many iterations of a loop are done, and all handlers that are not *busy*."""
         depth = len(loop.location.coordinates)
         done = [
             Forgotten(seq, place)
@@ -69,42 +93,62 @@ class Footprint:
         earlier = self._checkpoints.get(loop.seq)
         if earlier is not None:
             done.append(Forgotten(earlier.seq, loop.location.child((max(1, earlier.iteration),))))
+        known = {entry.seq for entry in done}
+        done += (
+            Forgotten(seq, Location(HANDLERS, (number,)))
+            for seq, number in self._handled.items()
+            if number not in busy and seq not in known
+        )
         return sorted(done, key=_seq)
 
     def forget(self, forgotten: Iterable[Forgotten]) -> None:
         """What has been forgotten belongs nowhere any more."""
         for entry in forgotten:
             self._places.pop(entry.seq, None)
+            self._handled.pop(entry.seq, None)
             self._loops.pop(entry.seq, None)
             self._checkpoints.pop(entry.seq, None)
 
 
-def dropped(loop: events.LoopStarted, iteration: int) -> tuple[Span, ...]:
-    """Return the places of the iterations of a loop that are not kept any longer, not even for tools."""
-    last = iteration - loop.keep_forgotten
-    if last < 1:
-        return ()
-    return (Span(loop.location.child((1,)), loop.location.child((last + 1,))),)
+def dropped(loop: events.LoopStarted, iteration: int, handlers: int = 0) -> tuple[Span, ...]:
+    """Return the places of the iterations of a loop, and of handlers, that are not kept any longer, not even for tools."""
+    spans = ((loop.location, iteration - loop.keep_forgotten), (Location(HANDLERS), handlers - loop.keep_forgotten))
+    return tuple(Span(place.child((1,)), place.child((last + 1,))) for place, last in spans if last >= 1)
 
 
 class SignalIds:
-    """The ids of the signals that were received, so that one that is sent twice is heard once."""
+    """The ids of the signals and updates that were received, so that one that is sent twice is heard once.
+
+    A signal and an update may have the same id: whoever sends them calls them as they like.
+    """
 
     def __init__(self, log: Sequence[events.Event]) -> None:
         self._known: dict[str, int] = {}
         self._forgotten: deque[str] = deque(maxlen=REMEMBERED_SIGNALS)
         for entry in log:
-            if type(entry) is events.SignalReceived:
-                self._known[entry.id] = entry.seq
-            elif isinstance(entry, events.Checkpoint) and entry.signals:
+            if type(entry) is events.SignalReceived or type(entry) is events.UpdateAccepted:
+                self._known[_id_of(entry)] = entry.seq
+            elif isinstance(entry, events.Checkpoint | events.WorkflowStarted) and entry.signals:
                 self._forgotten = deque(entry.signals, maxlen=REMEMBERED_SIGNALS)
 
-    def __contains__(self, signal_id: str) -> bool:
-        return signal_id in self._known or signal_id in self._forgotten
+    def __contains__(self, received: events.SignalReceived | events.UpdateAccepted) -> bool:
+        known = _id_of(received)
+        return known in self._known or known in self._forgotten
 
-    def add(self, signal: events.SignalReceived) -> None:
-        """A signal has been received."""
-        self._known[signal.id] = signal.seq
+    def is_forgotten(self, received: events.SignalReceived | events.UpdateAccepted) -> bool:
+        """Whether no more is known of it than that it came."""
+        known = _id_of(received)
+        return known not in self._known and known in self._forgotten
+
+    def add(self, signal: events.SignalReceived | events.UpdateAccepted) -> None:
+        """A signal has been received, or an update accepted."""
+        self._known[_id_of(signal)] = signal.seq
+
+    def heard(self, unread: Iterable[events.SignalReceived]) -> tuple[str, ...]:
+        """Return the ids that the next generation is to remember; what it finds unread it is told anew."""
+        anew = {_id_of(signal) for signal in unread}
+        known = (*self._forgotten, *(known for known in self._known if known not in anew))
+        return known[-REMEMBERED_SIGNALS:]
 
     def after(self, forgotten: Iterable[Forgotten]) -> Iterator[str]:
         """Return the ids to be remembered once these entries are forgotten, the oldest first."""
@@ -119,5 +163,15 @@ class SignalIds:
         self._known = {known: seq for known, seq in self._known.items() if seq not in gone}
 
 
+def _id_of(received: events.SignalReceived | events.UpdateAccepted) -> str:
+    """Return what something received is remembered by; no text that somebody types has a NUL in it."""
+    return received.id if isinstance(received, events.SignalReceived) else f"update\0{received.id}"
+
+
 def _seq(entry: Forgotten) -> int:
     return entry.seq
+
+
+_BEGINNINGS: Final = frozenset({events.SignalHandled, events.UpdateAccepted})
+_WATCHED: Final = frozenset({events.LoopStarted, *_BEGINNINGS})
+_UPDATED: Final = frozenset({events.UpdateCompleted, events.UpdateRejected})

@@ -79,6 +79,10 @@ class Durable(asyncio.Future[T], Generic[T]):
         return True
 
 
+class Batch(Durable[T]):
+    """What ``ctx.listen_many`` returns: a list of signals, empty if none came in time."""
+
+
 class WorkflowTask(asyncio.Task[T]):
     """A strand of its own within a workflow."""
 

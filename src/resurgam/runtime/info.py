@@ -1,7 +1,14 @@
-"""What running code may know of itself: ids, attempt, place in the tree."""
+"""What running code may know of itself: ids, attempt, place in the tree; and what an attempt tells its worker."""
 
+import asyncio
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec import Raw
+
+from resurgam.core.codec import codec_for
+from resurgam.core.event import Parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +23,7 @@ class WorkflowInfo:
     generation: int
     attempt: int
     queue: str
+    parent: Parent | None = None
     history_length: int
     is_replaying: bool
 
@@ -25,7 +33,8 @@ class ActivityInfo:
     """The identity of the attempt that is running.
 
     *idempotency_key* is the same for every attempt of this activity: hand it to the outside world, so that doing it
-    twice has the effect of once.
+    twice has the effect of once. *details* is what an earlier attempt told last by ``activity.heartbeat()``, as plain
+    JSON types; None if there was nothing.
     """
 
     name: str
@@ -34,6 +43,7 @@ class ActivityInfo:
     workflow_id: str
     attempt: int
     queue: str
+    details: Any = None
 
     @property
     def idempotency_key(self) -> str:
@@ -41,17 +51,60 @@ class ActivityInfo:
         return self.entity_id
 
 
-_running: ContextVar[ActivityInfo] = ContextVar("resurgam.activity")
+_DETAILS: Final = codec_for(Any)
+
+
+class Attempt:
+    """A running attempt, as its own code sees it: who it is, and its line to the worker. Any thread may use it."""
+
+    __slots__ = ("info",)
+
+    info: ActivityInfo
+
+    def cancelled(self) -> bool:
+        """Whether nobody waits for it any more."""
+        raise NotImplementedError
+
+    def beat(self, details: Raw | None) -> None:
+        """Tell the worker that it is alive, and how far it has come; None says no more than that."""
+        raise NotImplementedError
+
+
+_running: ContextVar[Attempt] = ContextVar("resurgam.activity")
+
+
+def enter_activity(attempt: Attempt) -> None:
+    """Make *attempt* the running one of this context."""
+    _running.set(attempt)
 
 
 def activity_info() -> ActivityInfo:
     """Return the activity that is running."""
+    return _current("info").info
+
+
+def activity_cancelled() -> bool:
+    """Whether nobody waits for the running attempt any more."""
+    return _current("cancelled").cancelled()
+
+
+def heartbeat(details: object = None) -> None:
+    """Tell the worker that the running attempt is alive, and how far it has come."""
+    attempt = _current("heartbeat")
+    # First, so that details which cannot be written are an error whenever they are told.
+    written = None if details is None else _DETAILS.encode(details, f"heartbeat of activity {attempt.info.name!r}")
+    if attempt.cancelled():
+        raise asyncio.CancelledError(f"activity {attempt.info.name!r} is not waited for any more")
+    attempt.beat(written)
+
+
+def read_details(written: Raw | None) -> Any:
+    """Return the details that an attempt told, from their recorded bytes."""
+    return None if written is None else _DETAILS.decode(written, "details of a heartbeat")
+
+
+def _current(verb: str) -> Attempt:
     try:
         return _running.get()
     except LookupError:
-        raise RuntimeError("activity.info() was called outside of an activity") from None
-
-
-def enter_activity(info: ActivityInfo) -> None:
-    """Make *info* the running activity of this context."""
-    _running.set(info)
+        raise RuntimeError(f"activity.{verb}() was called outside of an activity") from None

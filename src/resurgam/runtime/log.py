@@ -1,13 +1,21 @@
 """The end of a history where new entries are appended, and the closing of an instance that has ended."""
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.outcome import Entry, Outcome, Withdrawal
+from resurgam.core.outcome import Entry, Message, Outcome, Withdrawal
 from resurgam.core.state import InstanceState, Status
+from resurgam.runtime.closing import closing, telling
 from resurgam.runtime.forgetting import Footprint
+
+LET_GO: Final = (
+    *(events.UpdateAccepted, events.WorkflowBegun),
+    *(events.WorkflowPaused, events.WorkflowResumed),
+)
+"""What has no meaning for an instance that has ended, and is not recorded: it would have begun or halted something."""
 
 
 class Log:
@@ -24,6 +32,11 @@ class Log:
         """Start an advance: what is appended from now on is stamped with *clock*, or later."""
         self._clock = clock
         self.new = []
+
+    @property
+    def clock(self) -> int:
+        """The moment of this advance."""
+        return self._clock
 
     def stamp(self) -> int:
         """Return the ``at`` of the next entry; it never goes back, whatever the machine's clock does."""
@@ -69,10 +82,13 @@ def conclude(recorded: Sequence[events.Event], inbox: Sequence[Entry], clock: in
     log = Log(recorded)
     log.begin(clock)
     for entry in inbox:
-        if not log.state.deactivated:
-            log.take_in(entry.event)
+        event = _addressed(log.state, entry.event)
+        if not log.state.deactivated and not isinstance(event, LET_GO):
+            log.take_in(event)
+    messages = _last_words(log, recorded)
     log.close()
     return Outcome(
+        messages=messages,
         events=tuple(log.new),
         consumed=tuple(entry.id for entry in inbox if entry.id is not None),
         # Again, because an attempt that has failed since then may have left a retry behind.
@@ -80,3 +96,31 @@ def conclude(recorded: Sequence[events.Event], inbox: Sequence[Entry], clock: in
         status=log.state.status or Status.RUNNING,
         deactivated=log.state.deactivated,
     )
+
+
+def _last_words(log: Log, recorded: Sequence[events.Event]) -> tuple[Message, ...]:
+    """Return what an instance that the store has ended has to say to others: nobody has told them yet.
+
+    It may come to this again while work is outstanding. Who knows already takes it for a double; but to be asked to stop
+    once more would call off the clean-up of a child, so it is written down that it was asked.
+    """
+    started, ended, at = log.state.started, log.state.ended, log.clock
+    if not isinstance(ended, events.WorkflowTerminated) or started is None or log.state.deactivated:
+        return ()
+    first = recorded[-1] is ended
+    messages = (*closing(started, log.state, at, earlier=first), *telling(started, ended, at))
+    for command in list(log.state.open.values()):
+        asked = isinstance(command, events.ChildScheduled) and command.on_parent_close == "cancel"
+        if asked and command.seq not in log.state.called_off:
+            log.append(lambda seq, at, ref=command.seq: events.ChildCancelRequested(seq=seq, at=at, ref=ref))  # type: ignore[misc]
+    return messages
+
+
+def _addressed(state: InstanceState, event: events.Event) -> events.Event:
+    """Return an answer that came with an address as one to the command that has it."""
+    if isinstance(event, events.PromiseAnswer) and not event.ref:
+        return msgspec.structs.replace(event, ref=state.addresses.get(event.promise_id, 0))
+    own = state.started is not None and state.started.execution_id
+    if isinstance(event, events.ChildAnswer) and not event.ref and event.by == own:
+        return msgspec.structs.replace(event, ref=state.addresses.get(event.child, 0))
+    return event

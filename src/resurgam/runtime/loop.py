@@ -26,7 +26,7 @@ from contextvars import Context, copy_context
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, cast
 
-from resurgam.core.errors import Evicted, HistoryDiverged, NotDeterministic
+from resurgam.core.errors import ContinueAsNew, Evicted, HistoryDiverged, NotDeterministic
 from resurgam.runtime.futures import BareFuture, Durable, WorkflowTask
 from resurgam.runtime.guard import ticks
 from resurgam.runtime.scope import Scope, current
@@ -81,6 +81,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def __init__(self, seed: str, recorder: "Recorder") -> None:
         self.seed = seed
         self.tasks: dict[WorkflowTask[Any], None] = {}
+        # Whether a strand has ended otherwise than by returning: nobody can say what else it would have come to.
+        self.cut_off = False
         self.open = False
         self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
         self._recorder = recorder
@@ -224,7 +226,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             raise TypeError(f"a coroutine was expected, got {coro!r}")
         try:
             task = self._begin(coro, sys._getframe(1), context)
-        except (HistoryDiverged, Evicted):
+        except (ContinueAsNew, HistoryDiverged, Evicted):
             # The verdict ends the tick. Raising it here would leave the other coroutines of a gather never awaited.
             coro.close()
             return cast("asyncio.Task[T]", BareFuture(self))
@@ -268,12 +270,15 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def _ended_within(self, task: asyncio.Task[Any]) -> None:
         self.tasks.pop(task, None)  # type: ignore[call-overload]  # only workflow tasks have this callback
+        # Asking task.exception() would count as somebody having looked at it, and hide one that nobody does.
+        self.cut_off |= task.cancelled() or task._exception is not None
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._ended_within(task)
-        # Asking task.exception() would count as somebody having looked at it, and hide one that nobody does.
         if not task.cancelled() and task._exception is None:
             self._recorder.close_scope(task.scope)  # type: ignore[attr-defined]  # as above
+        else:
+            self._recorder.cut_scope(task.scope)  # type: ignore[attr-defined]  # as above
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Report what asyncio has nobody else to tell."""

@@ -74,7 +74,7 @@ class Looping:
         self._state_codec, self._value_codec = codecs(body)
         self._future = future
         self._waiting: asyncio.Future[events.LoopCheckpointed] | None = None
-        early = recorder.early_checkpoints.pop(self.command.seq, None)
+        early = recorder.early.checkpoints.pop(self.command.seq, None)
         self._early = {} if early is None else {early.iteration: early}
         self._recorded = recorder.past.last_iteration(self.command.location)
 
@@ -228,6 +228,16 @@ def check_body(body: object) -> None:
         raise NotDeterministic(
             f"the body of this loop {shared}; finished iterations are forgotten and never run again, so pass it in the "
             "loop's state or keep it with ctx.set and ctx.get, or give forget_every=None"
+        )
+
+
+def check_handler(handler: object, what: str) -> None:
+    """Refuse a handler beside a loop that forgets, if it changes anything but the durable state."""
+    shared = _shared(handler, set())
+    if shared:
+        raise NotDeterministic(
+            f"the handler of {what} {shared}; beside a loop that forgets, what a handler did is forgotten too and never "
+            "done again, so keep it with ctx.set and ctx.get, or give the loop forget_every=None"
         )
 
 

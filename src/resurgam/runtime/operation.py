@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from resurgam.core import event as events
-from resurgam.core.codec import Codec
+from resurgam.core.codec import MAX_PAYLOAD, Codec, within
 from resurgam.core.errors import SerializationError
 from resurgam.core.failure import capture, in_user_code
 
@@ -18,11 +18,13 @@ class Operation:
     function: Callable[..., object]
     args: tuple[object, ...]
     result: Codec[object]
+    max_payload: int = MAX_PAYLOAD
 
     def completed(self, value: object, at: int) -> events.Event:
         """Return the answer for a value that the function returned; one that cannot be written is a failure."""
         try:
-            written = self.result.check(value, f"result of operation {self.name!r}")
+            what = f"result of operation {self.name!r}"
+            written = within(self.max_payload, self.result.check(value, what), what)
         except SerializationError as error:
             return self.failed(error, at)
         return events.OperationCompleted(ref=self.ref, at=at, result=written)

@@ -1,6 +1,7 @@
 """What the history of an execution held when it was loaded, and how much of that its code has come to."""
 
 from collections.abc import Iterable, Sequence
+from heapq import heappush
 
 from resurgam.core import event as events
 from resurgam.core.command import ANSWERS
@@ -99,3 +100,19 @@ class Past:
             self._asked.discard(seq)
             self._commands.pop(seq, None)
             self._skipped.pop(seq, None)
+
+
+class Early:
+    """Answers that came before the code had made the calls: an edit has put those off."""
+
+    def __init__(self) -> None:
+        self.answers: dict[int, events.Answer] = {}
+        self.checkpoints: dict[int, events.LoopCheckpointed] = {}
+        self.put_off: set[int] = set()
+        # Those whose calls were made since: they are told in the order in which they came, each in a tick of its own.
+        self.overdue: list[tuple[int, events.Event]] = []
+
+    def come_to(self, command: events.Command) -> None:
+        """The code makes a call that is answered already."""
+        answer = self.answers.pop(command.seq)
+        heappush(self.overdue, (answer.seq, answer))

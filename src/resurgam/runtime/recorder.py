@@ -5,22 +5,19 @@ Rule 2: once there is a verdict (the code diverged, or is being put away) every 
 ``except BaseException`` of the user can swallow it.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from heapq import heappush
 from typing import Any, TypeVar
 
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.codec import Codec, codec_for
+from resurgam.core.codec import Codec, codec_for, within
 from resurgam.core.command import CANCELLATIONS, TYPES, Wish
-from resurgam.core.edit import Check, Edit, Insert, Remove
 from resurgam.core.errors import NotDeterministic
 from resurgam.core.location import ROOT, Location
-from resurgam.core.outcome import ActivityRequest
 from resurgam.core.replay import (
     Diverged,
     Ignored,
@@ -33,16 +30,22 @@ from resurgam.core.replay import (
     version_check,
 )
 from resurgam.core.retry import milliseconds
-from resurgam.runtime.definition import WorkflowOptions
-from resurgam.runtime.divergence import KINDS, VERBS, diverged, gone_on, latent, orphaned, source
+from resurgam.runtime.carrying import Carrying
+from resurgam.runtime.definition import Workflow, WorkflowOptions
+from resurgam.runtime.divergence import VERBS, diverged, gone_on, latent, orphaned
 from resurgam.runtime.futures import Durable
+from resurgam.runtime.handlers import Handlers
 from resurgam.runtime.log import Log, outstanding
 from resurgam.runtime.loop import WorkflowLoop
 from resurgam.runtime.looping import Looping
 from resurgam.runtime.mailbox import Mailbox
 from resurgam.runtime.operation import Operation
-from resurgam.runtime.past import Past
+from resurgam.runtime.outbox import Outbox
+from resurgam.runtime.past import Early, Past
+from resurgam.runtime.racing import Race
 from resurgam.runtime.scope import Scope, current
+from resurgam.runtime.settings import Settings
+from resurgam.runtime.trial import Trial, edited
 
 logger = logging.getLogger("resurgam.runtime")
 
@@ -59,29 +62,6 @@ _NOWHERE = events.ActivityScheduled(location=ROOT, command="", name="", queue=""
 """The command of a future that is returned when there is nothing to be asked for any more."""
 
 
-@dataclass(slots=True)
-class Race:
-    """The competitors of a race, and which of them settled first."""
-
-    members: list[asyncio.Future[Any]]
-    winner: int | None = None
-
-
-@dataclass(slots=True)
-class Trial:
-    """Edits that are being tried out, and what they did.
-
-    *edits* are found by the number of a call in its scope, by the line of a call, or by the end of a scope. *taken_out* is
-    what they took for removed, *put_back* the checks that they put back by name, *asked_twice* if the code still asks for
-    one of those itself.
-    """
-
-    edits: Mapping[object, Sequence[Edit]] = field(default_factory=dict)
-    taken_out: list[events.Command] = field(default_factory=list)
-    put_back: set[tuple[Location, str]] = field(default_factory=set)
-    asked_twice: bool = False
-
-
 class Recorder:
     """The history of one execution as its code sees it: what it asked for, and what it waits for."""
 
@@ -89,48 +69,54 @@ class Recorder:
         self,
         log: Sequence[events.Event],
         *,
-        seed: str,
-        options: WorkflowOptions = _DEFAULT,
-        matching: str = "",
+        workflow: Workflow[..., Any],
+        started: events.WorkflowStarted,
+        settings: Settings,
     ) -> None:
         self.log = Log(log)
         self.past = Past(log)
-        self.options = options
-        self.matching = matching or options.matching
-
+        self.workflow = workflow
+        self.started = started
+        self.options = options = workflow.options or _DEFAULT
+        self.settings = settings
+        self.matching = started.matching or options.matching
         # What the loop forbids is set on the class from a table, where mypy does not see it.
-        self.loop = WorkflowLoop(seed, self)  # type: ignore[abstract]
+        self.loop = WorkflowLoop(started.run_id, self)  # type: ignore[abstract]
         self.pending: dict[int, Durable[Any]] = {}
         self.deadlines: list[tuple[int, int]] = []
-        self.requests: dict[int, ActivityRequest] = {}
+        self.start_deadlines: list[tuple[int, int]] = []
+        self.outbox = Outbox()
+        self.carrying = Carrying(started.carried, started.children)
+        self.handlers = Handlers(self)
+        # The executions of children that have begun, by their calls.
+        self.begun: dict[int, str] = {}
         self.operations: dict[int, Operation] = {}
         self.races: dict[int, Race] = {}
         self.mailbox = Mailbox()
         self.listeners: dict[int, tuple[str, ...]] = {}
-        # Answers to commands that an edit of the code has put off: they wait until the code comes there.
-        self.early: dict[int, events.Answer] = {}
-        # And those that it has come to: they are told in the order in which they came, each in a tick of its own.
-        self.overdue: list[tuple[int, events.Answer]] = []
-        self.put_off: set[int] = set()
-        self.early_checkpoints: dict[int, events.LoopCheckpointed] = {}
+        self.early = Early()
         self.variables: dict[str, Any] = {}
         self._changed: dict[str, int] = {}
         self.loops: dict[int, Looping] = {}
         # In a rehearsal values that are not known yet stand in as they are, so nothing is written or read.
-        self.rehearsing = False
+        self.rehearsing = self.replaying = self.is_looked_at = self.is_late = False
         self.unknown: object | None = None
         self.verdict: BaseException | None = None
-        self.now = 0
-        self.position = 0
-        self.replaying = False
+        self.now = self.position = 0
         self.ignored: list[events.StepRemoved] = []
         self.trial = Trial()
         self._ended: list[Scope] = []
+        self._cut: list[Location] = []
         self._refusals = 0
         self._busy = ""
         self.root = self.scope_at(ROOT)
 
     # Wishes.
+
+    def watch_start(self, command: events.ActivityScheduled) -> None:
+        """See to it that an activity that nobody begins in time is called off."""
+        if command.start_by is not None and command.seq in self.log.state.open:
+            heappush(self.start_deadlines, (command.start_by, command.seq))
 
     def scope(self) -> Scope:
         """Return the running strand, which must be one of this execution's."""
@@ -150,13 +136,15 @@ class Recorder:
         step: int | None = None,
         key: str | None = None,
         digest: str | None = None,
+        complete: Callable[[Location], dict[str, Any]] | None = None,
         **fields: Any,
     ) -> events.Command:
         """Take the next place of the running strand for a command, and return its event, recorded or new.
 
-        *step* is the number that ``ctx.v`` was given, None if it was not called.
+        *step* is the number that ``ctx.v`` was given, None if it was not called. *complete* gives the fields of a new
+        command that depend on its place.
         """
-        self._refuse_if_over(kind)
+        self.refuse_if_over(TYPES[kind])
         if name is not None and not isinstance(name, str):
             raise TypeError(f"the name of a {TYPES[kind]} is {name!r}; it must be a string")
         scope = self.scope()
@@ -173,6 +161,8 @@ class Recorder:
             if self.options.input_check != "off":
                 self._compare(verdict.event, wish, digest, scope, command_id)
             return verdict.event
+        if complete is not None:
+            fields |= complete(scope.location.child(verdict.coordinate))
         if isinstance(verdict, Inserted):
             fields["gate"] = gate
         elif scope.cursor.next is not None and scope.by_type:
@@ -204,17 +194,19 @@ class Recorder:
         codec: Codec[Any] = ANY,
         *,
         step: int | None = None,
+        made: type[Durable[Any]] = Durable,
         **fields: Any,
     ) -> Durable[Any]:
         """Issue a command that has an answer, and return the future of it. *codec* reads the answer's value."""
         if self.exhausted:
             return Durable(self.loop, _NOWHERE, self, codec)
         command = self.issue(kind, name, step=step, **fields)
-        future: Durable[Any] = Durable(self.loop, command, self, codec)
+        future: Durable[Any] = made(self.loop, command, self, codec)
         self.pending[command.seq] = future
-        if self.early and command.seq in self.early:
-            answer = self.early.pop(command.seq)
-            heappush(self.overdue, (answer.seq, answer))
+        if self.carrying.anything and command.seq in self.log.state.open:
+            self.carrying.ask(command)
+        if self.early.answers and command.seq in self.early.answers:
+            self.early.come_to(command)
             return future
         deadline = getattr(command, "deadline", None)
         if deadline is not None and command.seq in self.log.state.open:
@@ -223,12 +215,12 @@ class Recorder:
 
     def remove(self, kind: type[events.Command], name: str | None, *, step: int | None = None) -> None:
         """A call was removed here: skip it where it is recorded, and leave a mark where there is no history."""
-        self._refuse_if_over(kind)
+        self.refuse_if_over(TYPES[kind])
         scope = self.scope()
         self._counted(scope, step)
-        self._remove(scope, Wish(kind, name, scope.absolute(step)))
+        self.skip(scope, Wish(kind, name, scope.absolute(step)))
 
-    def _remove(self, scope: Scope, removed: Wish) -> events.Command | None:
+    def skip(self, scope: Scope, removed: Wish) -> events.Command | None:
         """Return the recorded command that is skipped, if there is one."""
         verdict = removal(scope.cursor, removed, by_type=scope.by_type)
         name, tag = removed.name, str(removed.kind.__struct_config__.tag)
@@ -245,19 +237,20 @@ class Recorder:
             )
             return None
         self.past.skip(verdict.event)
-        self.early.pop(verdict.event.seq, None)
+        self.early.answers.pop(verdict.event.seq, None)
         scope.command_id(TYPES[type(verdict.event)])
         return verdict.event
 
     def check_version(self, version: int, name: str | None = None) -> int:
         """Return the version of the code that this run belongs to here; *version*, where there is no history yet."""
-        self._refuse_if_over(events.VersionChecked)
+        self.refuse_if_over(TYPES[events.VersionChecked])
         scope = self.scope()
         self._counted(scope, None)
         self.trial.asked_twice |= (scope.location, name) in self.trial.put_back
-        return self._check_version(scope, version, name)
+        return self.checked(scope, version, name)
 
-    def _check_version(self, scope: Scope, version: int, name: str | None) -> int:
+    def checked(self, scope: Scope, version: int, name: str | None) -> int:
+        """Return the answer of a version check in a strand."""
         numbered = scope.command_id(TYPES[events.VersionChecked]) if scope.by_type else None
         verdict = version_check(scope.cursor, name, by_type=scope.by_type, command=numbered)
         if isinstance(verdict, Peeked):
@@ -287,6 +280,10 @@ class Recorder:
         """Whether a command was not in the history that this execution was loaded with."""
         return command.seq > self.log.recorded_seq
 
+    def is_wanted(self, command: events.Command) -> bool:
+        """Whether the world has to be asked for what a command wants: it is new, and nothing of it is carried over."""
+        return command.seq > self.log.recorded_seq and command.seq not in self.carrying.answered
+
     def start_timer(self, seconds: float, *, step: int | None = None) -> Durable[None]:
         """Start a durable timer of this length."""
         length = max(0, milliseconds(seconds))
@@ -295,7 +292,7 @@ class Recorder:
 
     def write(self, codec: Codec[Any], value: object, what: str) -> Any:
         """Return a value as it is recorded."""
-        return value if self.rehearsing else codec.encode(value, what)
+        return value if self.rehearsing else within(self.settings.max_payload, codec.encode(value, what), what)
 
     def read(self, codec: Codec[Any], written: Any, what: str) -> Any:
         """Return the value that was recorded."""
@@ -322,9 +319,11 @@ class Recorder:
 
         By location that is so only where the code waits for a step that was recorded later: one that was inserted.
         """
-        if self.matching != "location" or any(seq > ref for seq in self.pending):
-            return True
-        return self.past.is_keyed(self.past.command(ref).location)
+        return self.is_put_off(ref) or self.past.is_keyed(self.past.command(ref).location)
+
+    def is_put_off(self, entry: int) -> bool:
+        """Whether the code waits for something that was asked for after this entry was recorded."""
+        return self.matching != "location" or any(seq > entry for seq in self.pending)
 
     def unasked(self) -> events.Command | None:
         """Return the first recorded command that the code should have come to by its end."""
@@ -347,6 +346,8 @@ class Recorder:
 
     def is_beside_a_loop(self) -> bool:
         """Whether a loop that forgets is under way elsewhere than around the running strand."""
+        if self.is_looked_at:
+            return False
         place = self.scope().location
         loops = (looping.command for looping in self.loops.values())
         return any(loop.forget_every is not None and not loop.location.contains(place) for loop in loops)
@@ -378,10 +379,19 @@ class Recorder:
     def close_scope(self, scope: Scope) -> None:
         """A strand has ended by returning; the history may not go on where its code does not."""
         if self.trial.edits:
-            self._edited(scope, None, None)
+            edited(self, scope, None, None)
         if scope.matching == "location" and scope.cursor.next is not None:
             # Not a verdict yet: a callback that the strand left behind may still ask for what is recorded.
             self._ended.append(scope)
+
+    def cut_scope(self, scope: Scope) -> None:
+        """A strand has ended otherwise than by returning; what is recorded of it beyond that is answered to nobody."""
+        if scope.cursor.next is not None:
+            self._cut.append(scope.location)
+
+    def is_cut_off(self, place: Location) -> bool:
+        """Whether a place is of a strand that was cut off before it came there."""
+        return any(cut.contains(place) for cut in self._cut)
 
     def check_ended(self) -> None:
         """Once every recorded entry is delivered, nothing may be left in the history of a strand that has ended."""
@@ -403,7 +413,28 @@ class Recorder:
         if kind is None or self.verdict is not None:
             return
         if command.seq in self.log.state.open:
-            self.log.append(lambda seq, at: kind(seq=seq, at=at, ref=command.seq))
+            entry = self.log.append(lambda seq, at: kind(seq=seq, at=at, ref=command.seq))
+            if isinstance(command, events.PromiseCreated):
+                self.outbox.add(entry.seq, "closed", command.promise_id)
+
+    def over(self, verdict: BaseException) -> BaseException:
+        """Decide that the code has come to its end here, whatever it does: every later call raises the same."""
+        self.verdict = verdict
+        return verdict
+
+    def complain(self, said: str) -> None:
+        """Say what went wrong, once: not again on replay."""
+        if not self.replaying and not self.rehearsing:
+            logger.warning("workflow %r (%s): %s", self.started.name, self.started.entity_id, said)
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Let a function look at the durable state without leaving a trace: a query, or a validator."""
+        self.is_looked_at = True
+        try:
+            yield
+        finally:
+            self.is_looked_at = False
 
     # Refusals.
 
@@ -415,13 +446,14 @@ class Recorder:
         finally:
             self._busy = before
 
-    def _refuse_if_over(self, kind: type[events.Command]) -> None:
+    def refuse_if_over(self, what: str) -> None:
+        """Refuse a call once there is a verdict, and inside of functions that may not make any."""
         if self.verdict is not None:
             self._refusals += 1
             raise self.verdict
         if self._busy:
             raise NotDeterministic(
-                f"a durable call ({TYPES[kind]}) inside {self._busy}; make it before, and pass on what it gave"
+                f"a durable call ({what}) inside {self._busy}; make it before, and pass on what it gave"
             )
 
     def _compare(self, found: events.Command, wish: Wish, digest: str | None, scope: Scope, command_id: str) -> None:
@@ -459,26 +491,6 @@ class Recorder:
     ) -> int | None:
         """Count one more call of a strand; return the number that it gives to ``ctx.v``."""
         if self.trial.edits:
-            step = self._edited(scope, step, call)
+            step = edited(self, scope, step, call)
         scope.calls += 1
-        return step
-
-    def _edited(self, scope: Scope, step: int | None, call: tuple[str | None, str | None] | None) -> int | None:
-        """Do what the edits that are being tried out say of the next call; return the number it gives to ``ctx.v``.
-
-        *call* is its verb and its name, None at the end of the strand. A line may make several calls, so an edit that goes
-        by the line is of the one that it names.
-        """
-        place = self.past.code_place(scope.location)
-        trial = self.trial
-        numbered = trial.edits.get((place, scope.calls), ())
-        for edit in (*numbered, *trial.edits.get(place if call is None else source(), ())):
-            if isinstance(edit, Insert):
-                step = edit.version if edit in numbered or (edit.verb, edit.name) == call else step
-            elif isinstance(edit, Remove):
-                skipped = self._remove(scope, Wish(KINDS[edit.kind], edit.name, scope.version))
-                trial.taken_out += () if skipped is None else self.past.at_or_below(skipped.location)
-            elif isinstance(edit, Check):
-                self._check_version(scope, edit.version, edit.name)
-                trial.put_back |= set() if edit.name is None else {(scope.location, edit.name)}
         return step

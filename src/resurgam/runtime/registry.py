@@ -7,10 +7,12 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Type
 from resurgam.core.codec import TypeForm
 from resurgam.core.errors import DefinitionError, NotFound
 from resurgam.core.retry import Duration, RetryPolicy
+from resurgam.runtime.compensation import COMPENSATION
 from resurgam.runtime.context import Context
 from resurgam.runtime.definition import (
     Activity,
     ActivityOptions,
+    ActivityRef,
     AsyncActivity,
     Executor,
     Matching,
@@ -20,7 +22,7 @@ from resurgam.runtime.definition import (
     WorkflowOptions,
     WorkflowRef,
 )
-from resurgam.runtime.info import ActivityInfo, activity_info
+from resurgam.runtime.info import ActivityInfo, activity_cancelled, activity_info, heartbeat
 from resurgam.runtime.signature import place
 
 P = ParamSpec("P")
@@ -29,15 +31,14 @@ D = TypeVar("D", Activity[..., Any], Workflow[..., Any])
 _WorkflowFunction = Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
 
 
-_ONCE_AND_AGAIN = RetryPolicy()
-
-
 class _Names(Generic[D]):
     """The definitions of one kind, by name."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *built_in: D) -> None:
         self._kind = kind
         self._known: dict[str, D] = {}
+        # What the engine itself has need of; it is not listed among what users have registered.
+        self._built_in: dict[str, D] = {definition.name: definition for definition in built_in}
 
     def add(self, definition: D) -> None:
         if not (isinstance(definition.name, str) and definition.name):
@@ -59,7 +60,7 @@ class _Names(Generic[D]):
         self._known.update(others._known)
 
     def find(self, name: str) -> D:
-        found = self._known.get(name)
+        found = self._known.get(name) or self._built_in.get(name)
         if found is None:
             known = ", ".join(sorted(self._known)) or "none"
             raise NotFound(
@@ -95,6 +96,8 @@ class WorkflowDecorator:
         late_new: Literal["allow", "warn", "error"] = "allow",
         orphans: Literal["allow", "warn", "error", "cancel"] = "allow",
         input_check: Literal["off", "warn", "strict"] = "off",
+        retry: RetryPolicy = ...,
+        timeout: Duration | None = None,
     ) -> Callable[[_WorkflowFunction[P, R]], Workflow[Concatenate[Context, P], R]]: ...
     def __call__(
         self,
@@ -151,6 +154,8 @@ class ActivityDecorator:
         queue: str | None = None,
         retry: RetryPolicy = ...,
         timeout: Duration | None = None,
+        start_timeout: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
         executor: Executor | None = None,
     ) -> "_ActivityRegistrar": ...
     def __call__(
@@ -159,21 +164,18 @@ class ActivityDecorator:
         /,
         *,
         name: str | None = None,
-        queue: str | None = None,
-        retry: RetryPolicy = _ONCE_AND_AGAIN,
-        timeout: Duration | None = None,
-        executor: Executor | None = None,
+        **options: Any,
     ) -> Any:
-        """Register a function, ``async def`` or plain.
+        """Register a function, ``async def`` or plain. For the options see `ActivityOptions`.
 
         A plain one runs in a thread; with ``executor="process"`` in a process, which is ended if it is cancelled.
         """
-        options = ActivityOptions(queue=queue, retry=retry, timeout=timeout, executor=executor)
+        settings = ActivityOptions(**options)
 
         def register(function: Callable[..., Any]) -> Activity[..., Any]:
             _check_function(function, "an activity")
             kind: Any = AsyncActivity if inspect.iscoroutinefunction(function) else SyncActivity
-            definition: Activity[..., Any] = kind(function.__name__ if name is None else name, function, options)
+            definition: Activity[..., Any] = kind(function.__name__ if name is None else name, function, settings)
             assert definition.signature is not None
             _check_annotations(function, definition.signature.check)
             self._names.add(definition)
@@ -182,16 +184,34 @@ class ActivityDecorator:
         return register if function is None else register(function)
 
     @overload
-    def ref(self, name: str, *, returns: type[R]) -> Activity[..., R]: ...
+    def ref(self, name: str, *, returns: type[R]) -> ActivityRef[R]: ...
     @overload
-    def ref(self, name: str, *, returns: TypeForm = Any) -> Activity[..., Any]: ...
-    def ref(self, name: str, *, returns: TypeForm = Any) -> Activity[..., Any]:
+    def ref(self, name: str, *, returns: TypeForm = Any) -> ActivityRef[Any]: ...
+    def ref(self, name: str, *, returns: TypeForm = Any) -> ActivityRef[Any]:
         """Return an activity known by its name only, with the type of its result."""
-        return Activity(name, None, ActivityOptions(), returns)
+        return ActivityRef(name, None, ActivityOptions(), returns)
 
     def info(self) -> ActivityInfo:
-        """Return the ids and the attempt of the activity that is running."""
+        """Return the ids and the attempt of the activity that is running, and the details of the one before."""
         return activity_info()
+
+    def heartbeat(self, details: object = None) -> None:
+        """Say that the running attempt is alive, and how far it has come.
+
+        The *details* are kept with the next renewal of the attempt's lease, or with its failure; the next attempt finds
+        the last of them in ``activity.info().details``. Without details those told before stay. An attempt that is
+        cancelled, or has had its time, gets `asyncio.CancelledError` here. A thread that the activity starts may call
+        this too, if it has its context (``asyncio.to_thread``, ``contextvars.copy_context().run``).
+        """
+        heartbeat(details)
+
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the running attempt any more: it was cancelled, timed out, or has lost its lease.
+
+        An async function and a thread get `asyncio.CancelledError` beside, a thread as soon as it executes Python code;
+        a process is ended at once, with SIGTERM, so that only what a handler of that signal calls finds this true.
+        """
+        return activity_cancelled()
 
 
 class _ActivityRegistrar(Protocol):
@@ -209,7 +229,7 @@ class Registry:
     """Workflows and activities by name. Libraries, tests and several versions of one name have one of their own."""
 
     def __init__(self) -> None:
-        self.workflows: _Names[Workflow[..., Any]] = _Names("workflow")
+        self.workflows: _Names[Workflow[..., Any]] = _Names("workflow", COMPENSATION)
         self.activities: _Names[Activity[..., Any]] = _Names("activity")
         self.workflow = WorkflowDecorator(self.workflows)
         self.activity = ActivityDecorator(self.activities)

@@ -8,7 +8,7 @@ import asyncio
 
 from resurgam.core import event as events
 from resurgam.core.errors import DefinitionError
-from resurgam.runtime.definition import Activity
+from resurgam.runtime.definition import Activity, Workflow
 from resurgam.runtime.recorder import Recorder
 
 
@@ -61,6 +61,32 @@ class Removed:
     def loop(self) -> "asyncio.Future[None]":
         """A loop, with all its iterations."""
         return self._gone(events.LoopStarted, None)
+
+    def workflow(self, workflow: Workflow[..., object] | str) -> "asyncio.Future[None]":
+        """A child that was begun here, by its function or its name; one that is under way is left to itself."""
+        name = workflow.name if isinstance(workflow, Workflow) else workflow
+        return self._gone(events.ChildScheduled, _named("workflow", name))
+
+    def promise(self, name: str) -> "asyncio.Future[None]":
+        """A promise, by its name."""
+        return self._gone(events.PromiseCreated, _named("promise", name))
+
+    def resolve(self, promise_id: str) -> "asyncio.Future[None]":
+        """The settlement of a promise, by its id."""
+        return self._gone(events.PromiseSettled, _named("resolve", promise_id))
+
+    def signal(self, name: str) -> "asyncio.Future[None]":
+        """A signal that was sent to another workflow, by its name."""
+        return self._gone(events.SignalSent, _named("signal", name))
+
+    def publish(self, topic: str) -> "asyncio.Future[None]":
+        """A message that was published, by its topic."""
+        return self._gone(events.MessagePublished, _named("publish", topic))
+
+    def step(self, activity: Activity[..., object] | str) -> "asyncio.Future[None]":
+        """A step of a saga, by the activity that did it; nothing takes it back any more."""
+        name = activity.name if isinstance(activity, Activity) else activity
+        return self._gone(events.SagaStepRegistered, _named("step", name))
 
     def check_version(self, name: str | None = None) -> "asyncio.Future[None]":
         """A version check, once no run of an older version is open any more."""

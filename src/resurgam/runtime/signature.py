@@ -55,6 +55,12 @@ class Signature:
         """The names of the parameters."""
         return {parameter.name for parameter in self._parameters}
 
+    @property
+    def first(self) -> TypeForm:
+        """The annotation of the parameter that takes a single argument; Any if there is none."""
+        only_named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+        return next((self._hint(p.name) for p in self._parameters if p.kind not in only_named), Any)
+
     def check(self) -> None:
         """Build every codec now, so that a bad annotation is an error where the function is defined."""
         for parameter in self._parameters:
@@ -84,6 +90,13 @@ class Signature:
         except TypeError as error:
             raise DefinitionError(f"{self.label}: {error}; it is {self._show()}") from error
         return bound.args[self._skip :], bound.kwargs
+
+    def fits(self, count: int) -> None:
+        """Refuse a function that cannot be called with so many values by position."""
+        try:
+            self._shape.bind(*(None,) * (self._skip + count))
+        except TypeError as error:
+            raise DefinitionError(f"{self.label} brings one value: {error}; it is {self._show()}") from error
 
     def decode(self, data: Raw) -> Arguments:
         """Return the arguments that `encode` wrote, which may have been another version of this function."""

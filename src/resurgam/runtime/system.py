@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import platform
 import random
 import time
 from collections.abc import Callable
@@ -26,6 +27,11 @@ def new_id(now: int) -> str:
     """Return a ULID: 48 bits of time and 80 of chance, sorting by time."""
     number = (now << 80) | int.from_bytes(os.urandom(10), "big")
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
+
+
+def python() -> str:
+    """Return the Python that a history is begun with: between two of them asyncio may order things differently."""
+    return ".".join(platform.python_version_tuple()[:2])
 
 
 def chance() -> float:

@@ -1,7 +1,7 @@
 """Executions as lines of JSON, the form in which they leave one store and enter another.
 
 An execution is a head line, every event of its log as it is on disk, then its inbox in order, then the activities that
-are not answered. An entry that is forgotten stands where it stood, with the place that it is kept under::
+are not answered, then its promises. An entry that is forgotten stands where it stood, with the place that it is kept under::
 
     {"type":"instance","format":1,"events":4,"inbox":1,"activities":1,"instance":{"entity_id":"o-1", ...}}
     {"type":"workflow_started","seq":1, ...}
@@ -10,9 +10,10 @@ are not answered. An entry that is forgotten stands where it stood, with the pla
     {"type":"timer_started","seq":4, ...}
     {"type":"inbox","event":{"type":"signal_received", ...}}
     {"type":"activity","pending":{"request":{"ref":2, ...},"visible_at":1700000000000}}
+    {"type":"promise","promise":{"promise_id":"p-1","name":"approval","settled":false}}
 
-The head says how many lines of each kind follow, so that a file that was cut off is found out. No event has one of the
-four types. Entries that are kept no longer leave gaps in the log; whether what is there can be replayed without them,
+The head says how many lines of each kind follow (of promises, if there are any), so that a file that was cut off is found
+out, and whether the execution is paused. No event has one of the five types. Entries that are kept no longer leave gaps in the log; whether what is there can be replayed without them,
 its `InstanceState` says. Whatever is wrong is a `SerializationError` that names the line.
 """
 
@@ -26,8 +27,9 @@ from resurgam.core.errors import CorruptHistory, SerializationError
 from resurgam.core.event import decode_event
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten
-from resurgam.core.state import InstanceState
+from resurgam.core.state import InstanceState, Status
 from resurgam.store import records as r
+from resurgam.store.coding import decode, encode
 
 FORMAT: Final = 1
 """Raised when a reader of before would misread what is written now."""
@@ -39,19 +41,37 @@ _LARGEST: Final = 2**63 - 1
 _WIDEST: Final = 60
 """Characters of a wrong place that an error repeats."""
 
-_FIXED: Final = ("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "name")
+_FIXED: Final = ("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "name", "parent")
 """What the head of an execution and its first event both say."""
+
+_TOLD: Final = (
+    *(events.Answer, events.SignalReceived, events.UpdateAccepted, events.CancelRequested),
+    *(events.WorkflowBegun, events.WorkflowPaused, events.WorkflowResumed),
+)
+"""What can wait in an inbox."""
+
+_NOTHING: Final = msgspec.Raw()
 
 L = TypeVar("L")
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="instance", forbid_unknown_fields=True):
+class Head(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="type",
+    tag="instance",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
     """The first line of an execution."""
 
     format: int
     events: int
     inbox: int
     activities: int
+    promises: int = 0
+    paused: r.Pause | None = None
     instance: r.Instance
 
 
@@ -72,6 +92,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="a
     """An activity that is not answered yet."""
 
     pending: r.Pending
+    # Beside it and not in it, as long as msgspec cannot read a value that may be missing or anything.
+    details: msgspec.Raw = _NOTHING
+
+
+class Promised(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="promise", forbid_unknown_fields=True):
+    """A promise, open or settled."""
+
+    promise: r.Promise
 
 
 class _Kind(msgspec.Struct, frozen=True):
@@ -86,7 +114,7 @@ class _Kind(msgspec.Struct, frozen=True):
         """Its own type, or ``event`` for all that an event can be."""
         if self.active is False:  # so `resurgam history --forgotten --json` marks an event that is forgotten
             return "forgotten"
-        return self.type if self.type in ("instance", "forgotten", "inbox", "activity") else "event"
+        return self.type if self.type in ("instance", "forgotten", "inbox", "activity", "promise") else "event"
 
 
 def write(copies: Iterable[r.Copy]) -> list[str]:
@@ -96,22 +124,24 @@ def write(copies: Iterable[r.Copy]) -> list[str]:
 
 def _written(copy: r.Copy) -> Iterator[str]:
     log, inbox, activities = copy.log, copy.inbox, copy.activities
-    counts = {"events": len(log), "inbox": len(inbox), "activities": len(activities)}
-    yield _encode(Head(format=FORMAT, **counts, instance=copy.instance))
+    counts = {"events": len(log), "inbox": len(inbox), "activities": len(activities), "promises": len(copy.promises)}
+    yield encode(Head(format=FORMAT, **counts, paused=copy.paused, instance=copy.instance))
     places = {entry.seq: entry.place for entry in copy.forgotten}
     yield from (_entry(event, places.get(event.seq)) for event in log)
-    yield from (_encode(InInbox(event=msgspec.Raw(event.to_json().encode()))) for event in inbox)
-    yield from (_encode(Wanted(pending=pending)) for pending in activities)
+    yield from (encode(InInbox(event=msgspec.Raw(event.to_json().encode()))) for event in inbox)
+    yield from (_wanted(pending) for pending in activities)
+    yield from (encode(Promised(promise=promise)) for promise in copy.promises)
 
 
 def _entry(event: events.Event, place: Location | None) -> str:
     if place is None:
         return event.to_json()
-    return _encode(Past(place=str(place), event=msgspec.Raw(event.to_json().encode())))
+    return encode(Past(place=str(place), event=msgspec.Raw(event.to_json().encode())))
 
 
-def _encode(line: Head | Past | InInbox | Wanted) -> str:
-    return msgspec.json.encode(line).decode()
+def _wanted(pending: r.Pending) -> str:
+    line = {"type": "activity", "pending": msgspec.structs.replace(pending, details=None)}
+    return encode(line if pending.details is None else {**line, "details": pending.details})
 
 
 def read(lines: str | Iterable[str]) -> tuple[r.Copy, ...]:
@@ -142,7 +172,7 @@ def newest_history(lines: Iterable[str | events.Event]) -> list[events.Event]:
 
 
 def _kind_of(line: str) -> str:
-    """Return ``instance``, ``forgotten``, ``inbox`` or ``activity``; whatever else it may be is an event."""
+    """Return ``instance``, ``forgotten``, ``inbox``, ``activity`` or ``promise``; whatever else it may be is an event."""
     try:
         return msgspec.json.decode(line, type=_Kind).kind
     except msgspec.MsgspecError:
@@ -167,7 +197,7 @@ class _Reader:
         raise SerializationError(f"line {number}", reason)
 
     def execution(self) -> r.Copy:
-        """Read an execution from its head to its last activity."""
+        """Read an execution from its head to its last promise."""
         head = self._head()
         of = f"of execution {head.instance.execution_id}"
         log, forgotten, state = self._log(head, of)
@@ -179,12 +209,15 @@ class _Reader:
             if pending.request.ref in wanted:
                 self.refuse(f"entry {pending.request.ref} has an activity already; {_AGAIN}")
             wanted[pending.request.ref] = pending
+        promises = self._promises(head, of)
         return r.Copy(
             instance=msgspec.structs.replace(head.instance, troubles=()),
             log=tuple(log),
             forgotten=tuple(forgotten),
             inbox=tuple(inbox),
             activities=tuple(wanted.values()),
+            promises=promises,
+            paused=head.paused,
         )
 
     def _head(self) -> Head:
@@ -195,7 +228,7 @@ class _Reader:
             )
         head = self._decode(line, Head)
         self._check_numbers(head.instance)
-        if head.events < 1 or min(head.inbox, head.activities) < 0:
+        if head.events < 1 or min(head.inbox, head.activities, head.promises) < 0:
             self.refuse(f"the line counts less than nothing, or no event; {_AGAIN}")
         return head
 
@@ -244,6 +277,12 @@ class _Reader:
         ends = [status for status in (instance.status, state.status) if status is not None and status.terminal]
         if len(ends) == 1 or len(set(ends)) > 1 or instance.deactivated != state.deactivated:
             wrong.append("status")
+        # What was put off may have been begun without an entry, but not the other way round; a pause is no status.
+        late = instance.status is Status.SCHEDULED and state.status is not Status.SCHEDULED
+        if late or instance.status is Status.PAUSED:
+            wrong.append("status")
+        if head.paused is not None and instance.status.terminal:
+            wrong.append("paused")
         if instance.last_seq != last_seq:
             wrong.append("last_seq")
         if wrong:
@@ -252,17 +291,29 @@ class _Reader:
     def _inbox(self, what: str) -> events.Event:
         line, _ = self._take(("inbox",), what)
         event = self._decode_event(bytes(self._decode(line, InInbox).event))
-        if not isinstance(event, events.Answer | events.SignalReceived | events.CancelRequested):
+        if not isinstance(event, _TOLD):
             self.refuse(f"{event.type} is nothing that can wait in an inbox; {_AGAIN}")
         return event
 
     def _activity(self, state: InstanceState, what: str) -> r.Pending:
         line, _ = self._take(("activity",), what)
-        pending = self._decode(line, Wanted).pending
+        wanted = self._decode(line, Wanted)
+        details = wanted.details if bytes(wanted.details) else None
+        pending = msgspec.structs.replace(wanted.pending, details=details)
         self._check_numbers(pending)
         if not isinstance(state.open.get(pending.request.ref), events.ActivityScheduled):
             self.refuse(f"entry {pending.request.ref} is no activity that waits for an answer; {_AGAIN}")
         return pending
+
+    def _promises(self, head: Head, of: str) -> tuple[r.Promise, ...]:
+        found: dict[str, r.Promise] = {}
+        for n in range(1, head.promises + 1):
+            line, _ = self._take(("promise",), f"promise {n} of {head.promises} {of}")
+            promise = self._decode(line, Promised).promise
+            if promise.promise_id in found or head.instance.status.terminal:
+                self.refuse(f"promise {promise.promise_id} is here already, or nobody waits for it; {_AGAIN}")
+            found[promise.promise_id] = promise
+        return tuple(found.values())
 
     def _take(self, kinds: tuple[str, ...], what: str) -> tuple[str, _Kind]:
         """Return the next line, which must be of one of these kinds."""
@@ -277,7 +328,7 @@ class _Reader:
 
     def _decode(self, line: str, kind: type[L]) -> L:
         try:
-            return msgspec.json.decode(line, type=kind)
+            return decode(line, kind)
         except (msgspec.ValidationError, TypeError) as error:
             self.refuse(f"not a line of an export: {error}; {_AGAIN}")
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:

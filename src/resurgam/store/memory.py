@@ -9,32 +9,36 @@ Each verb runs without giving way to other tasks, so it is atomic by itself. Two
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TypeVar, assert_never
+from secrets import token_bytes
+from typing import Final, TypeVar, assert_never
 
 import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
-from resurgam.core.outcome import Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.arriving import sort_out
+from resurgam.store.memory_asking import Questions
+from resurgam.store.memory_outbox import MemoryOutbox
 from resurgam.store.memory_reading import MemoryReading
-from resurgam.store.memory_rows import MemoryRows
-from resurgam.store.protocol import REDELIVERIES
 from resurgam.store.rows import ActivityRow, Row
-from resurgam.store.waiting import Waiting
+from resurgam.store.waiting import Waiting, reply_to
 
 P = TypeVar("P")
 A = TypeVar("A")
 
+_NOBODY: Final = ""
+"""No execution has this id; at a moment that is its, whoever waits is only asked again."""
 
-class MemoryStore(MemoryRows):
+
+class MemoryStore(MemoryOutbox):
     """A store in the memory of this process."""
 
     def __init__(self, clock: Clock, *, lease: int = 10_000) -> None:
-        super().__init__(clock)
-        self._lease = lease
+        super().__init__(clock, lease=lease)
+        self._questions = Questions()
+        self._secret = token_bytes(32)
         self._reading = MemoryReading(self._rows, self._current)
         self._waiting = Waiting(clock, lambda watches: map(self._is_there, watches))
 
@@ -44,58 +48,42 @@ class MemoryStore(MemoryRows):
         """Begin executions."""
         return self._each(self._create, parts)
 
-    def _create(self, part: r.Creation) -> r.Created | r.Exists:
-        started = part.started
-        known = [self._rows[execution].instance for execution in self._current[started.entity_id]]
-        for instance in known:
-            if (instance.run_id, instance.attempt) == (started.run_id, started.attempt):
-                return r.Created(instance=instance)
-        if known and (part.attach or not known[-1].status.terminal):
-            return r.Exists(instance=known[-1])
-        instance = r.Instance.of(started)
-        self._rows[instance.execution_id] = Row(instance, {started.seq: started})
-        self._current[started.entity_id].append(instance.execution_id)
-        self._ready[instance.execution_id] = None
-        claim = self._claim_at_once(self._rows[instance.execution_id], part.offer)
-        return r.Created(instance=instance, claim=claim and msgspec.structs.replace(claim, log=(started,)))
-
-    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended]:
+    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
         """Put events into inboxes."""
         return self._each(self._deliver, parts)
 
-    def _deliver(self, part: r.Delivery) -> r.Delivered | r.Missing | r.Ended:
-        execution_id = part.execution_id or next(reversed(self._current.get(part.entity_id, [])), None)
-        row = self._rows.get(execution_id or "")
-        if row is None:
-            return r.Missing()
-        if row.instance.status.terminal:
-            return r.Ended(status=row.instance.status)
-        if isinstance(part.event, events.WorkflowTerminated):
-            self._terminate(row, part.event)
-        else:
-            self._put(row, part.event)
-            return r.Delivered(claim=self._claim_at_once(row, part.offer))
-        return r.Delivered()
+    async def ask(self, parts: Sequence[r.Question]) -> Sequence[r.Asked | r.Missing]:
+        """Have questions answered."""
+        return self._each(self._ask, parts)
 
-    def _terminate(self, row: Row, event: events.WorkflowTerminated) -> None:
-        """End an instance whatever its code does; a new epoch fences whoever holds it."""
-        at = max([self._clock.now(), *(entry.at for entry in row.kept()[-1:])])
-        row.append([msgspec.structs.replace(event, seq=row.instance.last_seq + 1, at=at)])
-        row.epoch += 1
-        row.instance = msgspec.structs.replace(
-            row.instance,
-            status=Status.TERMINATED,
-            closed_at=self._clock.now(),
-            last_seq=row.instance.last_seq + 1,
-            wake_at=None,
-            parked=None,
-            dead=None,
-        )
-        row.deliveries = 0
-        row.tried_by.clear()
-        self._parked.pop(row.instance.execution_id, None)
-        self._touched.add(row.instance.execution_id)
-        self._let_go(row, ready=True)
+    def _ask(self, question: r.Question) -> r.Asked | r.Missing:
+        if question.execution_id not in self._rows:
+            return r.Missing()
+        self._questions.ask(question, self._clock.now())
+        return r.Asked()
+
+    async def claim_questions(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Question]:
+        """Return questions that nobody else has in hand."""
+        self._bring_up()
+        now = self._clock.now()
+        questions = list(islice(self._questions.waiting(queues, now), limit))
+        self._questions.lease(questions, now + self._lease)
+        if questions:
+            self._remind(now + self._lease, _NOBODY)
+        self._changed()
+        return questions
+
+    async def answer(self, parts: Sequence[r.Reply]) -> None:
+        """Reply to questions."""
+        self._each(self._answer, parts)
+
+    def _answer(self, reply: r.Reply) -> None:
+        self._questions.answer(reply, self._clock.now())
+        self._touched.add(reply_to(reply.question_id))
+
+    async def secret(self) -> bytes:
+        """Return what was made with this object."""
+        return self._secret
 
     async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
         """Hand out again what was put aside."""
@@ -137,6 +125,9 @@ class MemoryStore(MemoryRows):
         execution_id = copy.instance.execution_id
         row = self._rows[execution_id] = Row(copy.instance, {entry.seq: entry for entry in copy.log}, ready=False)
         row.forget(copy.forgotten)
+        row.paused = copy.paused
+        for promise in copy.promises:
+            self._keep(row, promise)
         if copy.instance.status is Status.DIVERGED and copy.instance.dead is None:
             self._parked[execution_id] = None
         for event in copy.inbox:
@@ -144,8 +135,7 @@ class MemoryStore(MemoryRows):
         for pending in copy.activities:
             activity = ActivityRow(execution_id, **msgspec.structs.asdict(pending))
             self._schedule(row, activity)
-        if copy.ready:
-            self._make_ready(row)
+        self._let_go(row, ready=copy.ready)
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
@@ -154,38 +144,6 @@ class MemoryStore(MemoryRows):
         claims = [claim for row in claimable if (claim := self._claim(row)) is not None]
         self._changed()
         return claims
-
-    def _claim_at_once(self, row: Row, offer: r.Offer | None) -> r.Claim | None:
-        """Lease what was made ready to the worker that offers itself, unless older work waits in its queue."""
-        if offer is None or row.instance.queue not in offer.queues or row.leased_until is not None:
-            return None
-        fits = row.instance.status is Status.RUNNING and row.instance.dead is None and row.deliveries < REDELIVERIES
-        older = (
-            execution_id
-            for execution_id in self._ready
-            if execution_id != row.instance.execution_id
-            and self._rows[execution_id].instance.queue == row.instance.queue
-        )
-        if not fits or offer.worker in row.tried_by or next(older, None) is not None:
-            return None
-        return self._claim(row)
-
-    def _claim(self, row: Row) -> r.Claim | None:
-        execution_id = row.instance.execution_id
-        self._ready.pop(execution_id, None)
-        row.ready = False
-        if row.deliveries >= REDELIVERIES:
-            dead = f"handed out {row.deliveries} times without a commit{row.last_failure}"
-            row.instance = msgspec.structs.replace(row.instance, dead=dead)
-            row.leased_until = None
-            self._parked.pop(execution_id, None)
-            return None
-        row.deliveries += 1
-        row.epoch += 1
-        row.leased_until = self._clock.now() + self._lease
-        self._remind(row.leased_until, execution_id)
-        inbox = tuple(entry for _, entry in row.inbox.values())
-        return r.Claim(instance=row.instance, epoch=row.epoch, wake=row.wake, inbox=inbox)
 
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
         """Apply outcomes."""
@@ -198,6 +156,8 @@ class MemoryStore(MemoryRows):
         if row.instance.last_seq != part.base_seq:
             return r.Refused(reason=f"the log is at {row.instance.last_seq}, not at {part.base_seq}")
         outcome = part.outcome
+        if outcome.strict and row.wake != part.wake:
+            return r.Refused(reason=r.NEWS)
         row.append(outcome.events)
         row.forget(outcome.forgotten)
         row.drop(outcome.dropped)
@@ -212,46 +172,29 @@ class MemoryStore(MemoryRows):
             self._withdraw(row, withdrawal)
         row.deliveries = 0
         row.last_failure = ""
+        paused = row.paused
         row.settle(part.outcome, self._clock.now())
-        self._touched.add(part.execution_id)
+        self._grown(row)
         self._park(row, part)
+        self._send_out(row, outcome, paused)
         news = row.news(part.wake)
+        if row.epoch != part.epoch:  # it has ended itself, by a message
+            return r.Committed(wake=row.wake, tasks=tasks)
         if part.release and not tasks:
             self._let_go(row, ready=row.wake != part.wake)
             return r.Committed(wake=row.wake)
         return r.Committed(wake=row.wake, inbox=news, tasks=tasks)
-
-    def _dispatch(self, row: Row, part: r.Commit) -> tuple[r.ActivityTask, ...]:
-        """Put activities on their queues, and hand out as many as the worker has free hands for."""
-        older = {self._rows[execution].activities[ref].request.queue for execution, ref in self._queued}
-        tasks: list[r.ActivityTask] = []
-        for request in part.outcome.activities:
-            activity = ActivityRow(part.execution_id, request, visible_at=self._clock.now())
-            self._schedule(row, activity)
-            if len(tasks) < part.hands and request.queue in part.queues and request.queue not in older:
-                task = self._claim_activity(activity)
-                assert task is not None
-                tasks.append(task)
-            else:
-                activity.epoch = 1  # whoever claims it later has another: this one is the commit's own
-        return tuple(tasks)
-
-    def _withdraw(self, row: Row, withdrawal: Withdrawal) -> None:
-        activity = row.activities.get(withdrawal.ref)
-        if activity is not None and (withdrawal.answered or activity.leased_until is None):
-            self._drop(row, withdrawal.ref)
-            if withdrawal.entry is not None:
-                # This raises the counter too, so that the instance hears of it.
-                self._put(row, withdrawal.entry)
 
     def _park(self, row: Row, part: r.Commit) -> None:
         """Remember who has tried a run that diverged; code that fits takes it out of the list."""
         if part.outcome.status is Status.DIVERGED:
             row.tried_by.add(part.worker)
             self._parked[part.execution_id] = None
+            self._ready.pop(part.execution_id, None)
         else:
             # Who has tried it in vain stays on the list: their code does not fit, now or later.
             self._parked.pop(part.execution_id, None)
+            self._show(row)  # its lease may have run out while it was parked
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
         """Renew leases."""
@@ -266,6 +209,7 @@ class MemoryStore(MemoryRows):
         # It may have run out and been offered to others already; nobody took it.
         if isinstance(held, ActivityRow):
             self._queued.pop((lease.execution_id, held.request.ref), None)
+            held.details = held.details if lease.details is None else lease.details
             return r.Extended()
         held.ready = False
         self._ready.pop(lease.execution_id, None)
@@ -297,48 +241,9 @@ class MemoryStore(MemoryRows):
         self._changed()
         return tasks
 
-    def _claim_activity(self, activity: ActivityRow) -> r.ActivityTask | None:
-        row = self._rows[activity.execution_id]
-        if row.instance.status.terminal:
-            # Whoever ran it is gone, and nobody waits for it: it is not begun again for a workflow that has ended.
-            self._drop(row, activity.request.ref)
-            self._put(row, events.ActivityCancelled(at=self._clock.now(), ref=activity.request.ref))
-            return None
-        del self._queued[activity.execution_id, activity.request.ref]
-        if activity.deliveries >= REDELIVERIES:
-            what = f"activity {activity.request.name!r} (entry {activity.request.ref})"
-            activity.dead = f"{what} was handed out {activity.deliveries} times without an answer"
-            activity.leased_until = None
-            return None
-        activity.deliveries += 1
-        activity.epoch += 1
-        activity.leased_until = self._clock.now() + self._lease
-        self._remind(activity.leased_until, activity.execution_id, activity.request.ref)
-        return r.ActivityTask(
-            execution_id=activity.execution_id,
-            workflow_id=row.instance.entity_id,
-            epoch=activity.epoch,
-            attempt=activity.attempt,
-            deliveries=activity.deliveries - 1,
-            request=activity.request,
-        )
-
     async def complete_activities(self, parts: Sequence[r.ActivityResult]) -> Sequence[r.Accepted | r.Refused]:
         """Tell instances what became of their activities."""
         return self._each(self._complete, parts)
-
-    def _complete(self, part: r.ActivityResult) -> r.Accepted | r.Refused:
-        held = self._holder(r.Lease(execution_id=part.execution_id, epoch=part.epoch, ref=part.event.ref))
-        if isinstance(held, r.Refused):
-            return held
-        assert isinstance(held, ActivityRow)
-        row = self._rows[part.execution_id]
-        self._drop(row, part.event.ref)
-        if isinstance(part.event, events.ActivityRetryScheduled):
-            again = ActivityRow(part.execution_id, held.request, part.event.next_at, held.attempt + 1, held.epoch)
-            self._schedule(row, again)
-        self._put(row, part.event)
-        return r.Accepted()
 
     async def read(self, execution_id: str, after: int = 0) -> Sequence[events.Event]:
         """Return the log beyond *after*."""
@@ -360,7 +265,7 @@ class MemoryStore(MemoryRows):
         if row is None:
             return r.Missing()
         if not row.instance.status.terminal:
-            return r.Unfinished(status=row.instance.status)
+            return r.Unfinished(status=row.shown().status)
         for ref in list(row.activities):
             self._drop(row, ref)
         self._ready.pop(execution_id, None)
@@ -368,7 +273,8 @@ class MemoryStore(MemoryRows):
         if not self._current[row.instance.entity_id]:
             del self._current[row.instance.entity_id]
         del self._rows[execution_id]
-        self._touched.add(execution_id)
+        self._touched |= {reply_to(question_id) for question_id in self._questions.purge(execution_id)}
+        self._grown(row)
         return r.Purged()
 
     def twin(self) -> None:
@@ -407,6 +313,14 @@ class MemoryStore(MemoryRows):
         self._bring_up()
         return self._reading.stats()
 
+    async def reply(self, question_id: str) -> r.Reply | None:
+        """Return what was answered to a question."""
+        return self._questions.reply(question_id, self._clock.now())
+
+    async def messages(self, topic: str, after: int | None = None) -> r.Messages:
+        """Return what was published on a topic lately."""
+        return r.Messages(last=self._topics.last, values=() if after is None else self._topics.after(topic, after))
+
     # What is behind the verbs.
 
     def _each(self, verb: Callable[[P], A], parts: Sequence[P]) -> Sequence[A]:
@@ -415,39 +329,26 @@ class MemoryStore(MemoryRows):
         self._changed()
         return answers
 
-    def _holder(self, lease: r.Lease) -> "Row | ActivityRow | r.Refused":
-        if lease.ref is None:
-            return self._held(lease.execution_id, lease.epoch)
-        row = self._rows.get(lease.execution_id)
-        activity = None if row is None else row.activities.get(lease.ref)
-        if activity is None:
-            return r.Refused(reason="the activity is answered or withdrawn")
-        if activity.epoch != lease.epoch or activity.leased_until is None:
-            return r.Refused(reason="the lease of the activity is lost")
-        return activity
-
-    def _held(self, execution_id: str, epoch: int) -> "Row | r.Refused":
-        row = self._rows.get(execution_id)
-        if row is None:
-            return r.Refused(reason="there is no such instance")
-        if row.epoch != epoch or row.leased_until is None:
-            return r.Refused(reason="the lease is lost")
-        return row
-
     def _is_there(self, watch: r.Watch) -> bool:
         match watch:
             case r.Work():
-                return (watch.instances and any(True for _ in self._claimable(watch.worker, watch.queues))) or (
-                    watch.activities and any(True for _ in self._claimable_activities(watch.queues))
-                )
-            case r.Closing():
+                return self._is_work(watch)
+            case r.Replying():
+                return not self._questions.is_open(watch.question_id, self._clock.now())
+            case r.Publishing():
+                return bool(self._topics.after(watch.topic, watch.after))
+            case r.Closing() | r.News() | r.Growing():
                 row = self._rows.get(watch.execution_id)
-                return row is None or row.instance.status.terminal
-            case r.News():
-                row = self._rows.get(watch.execution_id)
-                return row is None or row.wake > watch.wake
+                return row is None or _has_come(watch, row)
             case _:
                 assert_never(watch)
+
+    def _is_work(self, watch: r.Work) -> bool:
+        return (
+            (watch.instances and any(True for _ in self._claimable(watch.worker, watch.queues)))
+            or (watch.activities and any(True for _ in self._claimable_activities(watch.queues)))
+            or (watch.questions and any(True for _ in self._questions.waiting(watch.queues, self._clock.now())))
+        )
 
     def _changed(self) -> None:
         """Tell the waiters whose moment it is, and have them looked after again when the next thing becomes due."""
@@ -463,3 +364,10 @@ class MemoryStore(MemoryRows):
         if not self._closed:
             self._bring_up()
             self._changed()
+
+
+def _has_come(watch: r.Closing | r.News | r.Growing, row: Row) -> bool:
+    if isinstance(watch, r.News):
+        return row.wake > watch.wake
+    grown = isinstance(watch, r.Growing) and row.instance.last_seq > watch.last_seq
+    return grown or row.instance.status.terminal

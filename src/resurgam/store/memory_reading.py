@@ -55,12 +55,14 @@ class MemoryReading:
         rows = self._rows.values()
         activities = [activity for row in rows for activity in row.activities.values()]
         alive = [activity for activity in activities if activity.dead is None]
-        ready = Counter(row.instance.queue for row in rows if row.ready and row.instance.dead is None)
+        ready = Counter(
+            row.instance.queue for row in rows if row.ready and row.instance.dead is None and row.paused is None
+        )
         queued = Counter(activity.request.queue for activity in alive if activity.leased_until is None)
         claimed = Counter(activity.request.queue for activity in alive if activity.leased_until is not None)
         queues = {row.instance.queue for row in rows} | {activity.request.queue for activity in activities}
         return r.Stats(
-            instances=dict(Counter(str(row.instance.status) for row in rows)),
+            instances=dict(Counter(str(row.shown().status) for row in rows)),
             queues={
                 queue: r.QueueStats(instances=ready[queue], activities=queued[queue], claimed_activities=claimed[queue])
                 for queue in sorted(queues)

@@ -15,6 +15,13 @@ REDELIVERIES: Final = 20
 """How often work may be handed out without an answer before it is put aside: a worker that dies of it must not drag
 its successors along for ever."""
 
+PROMISES_KEPT: Final = 1000
+"""Promises of an execution that are kept though they are settled: so many who come too late are told so. Without a limit
+a loop that runs for ever would leave ever more of them."""
+
+MESSAGES_KEPT: Final = 60_000
+"""Milliseconds for which a message is kept."""
+
 
 class Inspector(Protocol):
     """Looking without touching."""
@@ -44,6 +51,17 @@ class Inspector(Protocol):
         """Return the counts."""
         ...
 
+    async def reply(self, question_id: str) -> r.Reply | None:
+        """Return what was answered to a question, if it was."""
+        ...
+
+    async def messages(self, topic: str, after: int | None = None) -> r.Messages:
+        """Return what was published on a topic after the message with that number; None: only the newest number.
+
+        Messages are kept for a minute, for those who are just about to look; nobody can rely on having had them all.
+        """
+        ...
+
     async def close(self) -> None:
         """Let go of whatever is held open."""
         ...
@@ -53,14 +71,45 @@ class Store(Inspector, Protocol):
     """Keeps instances, their inboxes and the activities they want."""
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
-        """Begin executions; an id that has an open one already is left alone."""
+        """Begin executions; an id that has an open one already is left alone.
+
+        One that is put off (`state.scheduled`) has status ``scheduled`` and is offered when its ``begins_at`` has come.
+        """
         ...
 
-    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended]:
+    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
         """Put events into inboxes and make their instances ready; one that is held is made ready by its commit.
 
-        `WorkflowTerminated` goes straight into the log and ends the instance at once, whoever holds it.
+        Some do more, at once:
+
+        - `WorkflowTerminated` goes straight into the log and ends the instance, whoever holds it;
+        - `WorkflowPaused` halts it: it is not offered, nor are its activities, until `WorkflowResumed`. Each changes
+          nothing if that is so already; one that is paused alone can still be paused with its tree. Whoever holds the
+          instance hears of it by its inbox;
+        - `WorkflowBegun` takes it out of ``scheduled``, and changes nothing if it is not in it; `CancelRequested` does
+          too, so that it ends without having begun;
+        - with a promise, the settlement is put into the inbox of the execution that waits for it, only once, with the
+          id of the promise. Of several open ones with one name the oldest is meant.
         """
+        ...
+
+    async def ask(self, parts: Sequence[r.Question]) -> Sequence[r.Asked | r.Missing]:
+        """Have questions answered by workers that serve the queue; whatever state the execution is in.
+
+        Asking the same question again changes nothing.
+        """
+        ...
+
+    async def claim_questions(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Question]:
+        """Return questions that nobody else has in hand, for as long as a lease; those past their time are gone."""
+        ...
+
+    async def answer(self, parts: Sequence[r.Reply]) -> None:
+        """Reply to questions; a second reply, and one to a question that is gone, is of no effect."""
+        ...
+
+    async def secret(self) -> bytes:
+        """Return the secret of this store, made when it was, from which ids are made that nobody can guess."""
         ...
 
     async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
@@ -77,7 +126,8 @@ class Store(Inspector, Protocol):
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready, whose deadline has come, or whose lease has run out.
 
-        A parked instance is offered once to each worker that has not tried it yet.
+        A parked instance is offered once to each worker that has not tried it yet; a paused one to nobody; one that is
+        ``scheduled`` not before its moment.
         """
         ...
 
@@ -88,12 +138,18 @@ class Store(Inspector, Protocol):
         already, but are not read again; a ``seq`` that is not there is passed over. Last of all what is forgotten under
         a dropped place goes for good. ``last_seq`` does not change by any of it.
 
-        Refused if the lease was lost. Ready again after release exactly if the wake counter has moved.
+        Then the rest of the outcome, in the order that `Outcome` names. What births and messages put into the own inbox
+        counts like anything else that enters it. A child of an instance that is paused with its tree is born paused, and
+        a successor is paused as the one before it was. A promise that is opened again, by a later attempt, is open
+        unless its settlement waits in the inbox; one that is closed counts as settled until the execution ends.
+
+        Refused if the lease was lost, or if the outcome is *strict* and the wake counter has moved. Ready again after
+        release exactly if the wake counter has moved.
         """
         ...
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
-        """Renew leases that are still held."""
+        """Renew leases that are still held; what an attempt has told is kept for the next one."""
         ...
 
     async def release(self, parts: Sequence[r.Release]) -> Sequence[r.Released | r.Refused]:

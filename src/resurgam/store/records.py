@@ -1,12 +1,17 @@
 """The values that cross the seam between the engine and a store."""
 
-from typing import TypeAlias
+from enum import StrEnum
+from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.outcome import ActivityRequest, Entry, Forgotten, Outcome
-from resurgam.core.state import Status
+from resurgam.core.state import Status, scheduled
+
+NEWS: Final = "something has come into the inbox meanwhile"
+"""Why a strict commit is refused whose lease is still held."""
 
 
 class Record(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -17,7 +22,7 @@ class Instance(Record, frozen=True, omit_defaults=True):
     """What a store knows of one execution without reading its log.
 
     *parked* is the diagnosis of a divergence, *dead* the reason why the store no longer hands it out, *troubles* the
-    same for activities of it.
+    same for activities of it. *accepts* are the schemas of the values that its code takes, by the names of signals.
     """
 
     entity_id: str
@@ -38,6 +43,8 @@ class Instance(Record, frozen=True, omit_defaults=True):
     parked: str | None = None
     dead: str | None = None
     troubles: tuple[str, ...] = ()
+    parent: events.Parent | None = None
+    accepts: dict[str, Raw] = {}
 
     @classmethod
     def of(cls, started: events.WorkflowStarted) -> "Instance":
@@ -51,9 +58,11 @@ class Instance(Record, frozen=True, omit_defaults=True):
             attempt=started.attempt,
             name=started.name,
             queue=started.queue,
-            status=Status.RUNNING,
+            status=Status.SCHEDULED if scheduled(started) else Status.RUNNING,
             created_at=started.at,
+            wake_at=started.begins_at,
             tags=started.tags,
+            parent=started.parent,
         )
 
     @property
@@ -75,11 +84,17 @@ class Offer(Record, frozen=True):
 class Creation(Record, frozen=True):
     """Begin an execution. Repeating it with the same ``run_id`` changes nothing.
 
-    *attach*: if the id has an execution already, open or closed, that one is meant.
+    *attach*: if the id has an execution already, open or closed, that one is meant. *replace*: one that is open is ended
+    by this first. *inbox* is the first that it is told; an execution that is open already is told it instead.
+    *follows*: it must be the newest execution of the entity, if that has any, and ended (a retry by hand); otherwise
+    nothing is done and nobody is told anything.
     """
 
     started: events.WorkflowStarted
     attach: bool = False
+    replace: events.WorkflowTerminated | None = None
+    inbox: tuple[events.Event, ...] = ()
+    follows: str | None = None
     offer: Offer | None = None
 
 
@@ -91,17 +106,25 @@ class Created(Record, frozen=True):
 
 
 class Exists(Record, frozen=True):
-    """Nothing was created: the id has this execution."""
+    """Nothing was created: the id has this execution.
+
+    If there was something to be told, an open one was told it, but for what was to follow another.
+    """
 
     instance: Instance
 
 
 class Delivery(Record, frozen=True):
-    """Put an event into the inbox of the current execution of an entity, or of one execution."""
+    """Put an event into the inbox of the current execution of an entity, or of one execution.
+
+    A promise is settled once: by its *promise_id*, or by the name *promise* among those of the current execution.
+    """
 
     event: events.Event
-    entity_id: str
+    entity_id: str = ""
     execution_id: str | None = None
+    promise_id: str | None = None
+    promise: str | None = None
     offer: Offer | None = None
 
 
@@ -119,6 +142,13 @@ class Ended(Record, frozen=True):
     """The instance has ended; it takes nothing from outside any more."""
 
     status: Status
+
+
+class Settled(Record, frozen=True):
+    """The promise is settled already, or not waited for any more; nothing was changed.
+
+    Of an execution that has ended nothing is known any more: then it is `Missing`.
+    """
 
 
 class Revived(Record, frozen=True):
@@ -171,18 +201,19 @@ class Committed(Record, frozen=True):
 
 
 class Refused(Record, frozen=True):
-    """Nothing was changed: the lease is lost, or the state is not the one named."""
+    """Nothing was changed: the lease is lost, or the state is not the one named; `NEWS` if it is only not all of it."""
 
     reason: str
 
 
 class Lease(Record, frozen=True):
-    """Somebody's hold on an instance, or with *ref* on one of its activities."""
+    """Somebody's hold on an instance, or with *ref* on one of its activities; *details* are what an attempt last told."""
 
     execution_id: str
     epoch: int
     ref: int | None = None
     wake: int = 0
+    details: Raw | None = None
 
 
 class Extended(Record, frozen=True):
@@ -204,7 +235,10 @@ class Released(Record, frozen=True):
 
 
 class ActivityTask(Record, frozen=True):
-    """An activity, leased to the worker that asked. *deliveries* counts how often it was handed out before."""
+    """An activity, leased to the worker that asked. *deliveries* counts how often it was handed out before.
+
+    *details* are what an earlier attempt told last.
+    """
 
     execution_id: str
     workflow_id: str
@@ -212,14 +246,16 @@ class ActivityTask(Record, frozen=True):
     attempt: int
     deliveries: int
     request: ActivityRequest
+    details: Raw | None = None
 
 
 class ActivityResult(Record, frozen=True):
-    """What became of an attempt: completed, failed for good, or to be tried again later."""
+    """What became of an attempt: completed, failed for good, or to be tried again later, with *details* for the next."""
 
     execution_id: str
     epoch: int
     event: events.ActivityCompleted | events.ActivityFailed | events.ActivityRetryScheduled
+    details: Raw | None = None
 
 
 class Accepted(Record, frozen=True):
@@ -248,12 +284,29 @@ class Pending(Record, frozen=True, omit_defaults=True):
     attempt: int = 1
     deliveries: int = 0
     dead: str | None = None
+    details: Raw | None = None
+
+
+class Promise(Record, frozen=True):
+    """A promise that is open, or *settled*: then it is kept so that whoever comes too late is told."""
+
+    promise_id: str
+    name: str
+    settled: bool = False
+
+
+class Pause(StrEnum):
+    """Whether an instance is halted: it alone, or with whatever it begins."""
+
+    ALONE = "alone"
+    TREE = "tree"
 
 
 class Copy(Record, frozen=True):
     """Everything a store keeps of an execution, but for the leases: what moves to another store.
 
-    *log* has the forgotten entries too, where they stand; *forgotten* says in the same order which those are.
+    *log* has the forgotten entries too, where they stand; *forgotten* says in the same order which those are. The status
+    of the instance is that beneath the pause.
     """
 
     instance: Instance
@@ -261,6 +314,8 @@ class Copy(Record, frozen=True):
     forgotten: tuple[Forgotten, ...] = ()
     inbox: tuple[events.Event, ...] = ()
     activities: tuple[Pending, ...] = ()
+    promises: tuple[Promise, ...] = ()
+    paused: Pause | None = None
 
     @property
     def ready(self) -> bool:
@@ -294,6 +349,7 @@ class Work(Record, frozen=True):
     queues: tuple[str, ...]
     instances: bool = True
     activities: bool = True
+    questions: bool = True
 
 
 class Closing(Record, frozen=True):
@@ -309,16 +365,68 @@ class News(Record, frozen=True):
     wake: int
 
 
-Watch: TypeAlias = Work | Closing | News
+class Growing(Record, frozen=True):
+    """Wait for an execution to have more entries than this, or to end."""
+
+    execution_id: str
+    last_seq: int
+
+
+class Replying(Record, frozen=True):
+    """Wait for the reply to a question; for one that is gone there is nothing to wait for."""
+
+    question_id: str
+
+
+class Publishing(Record, frozen=True):
+    """Wait for a message on a topic, after the one with this number."""
+
+    topic: str
+    after: int
+
+
+Watch: TypeAlias = Work | Closing | News | Growing | Replying | Publishing
+
+
+class Question(Record, frozen=True):
+    """A query for code that the asker does not have. It is given up at the moment *until*."""
+
+    question_id: str
+    execution_id: str
+    queue: str
+    name: str
+    input: Raw
+    until: int
+
+
+class Asked(Record, frozen=True):
+    """The question waits for a worker."""
+
+
+class Reply(Record, frozen=True):
+    """What a worker answered: a result, or a failure."""
+
+    question_id: str
+    result: Raw = events.NULL
+    failure: events.Failure | None = None
+
+
+class Messages(Record, frozen=True):
+    """What was published on a topic, in order, and the number of the newest message of all."""
+
+    last: int
+    values: tuple[Raw, ...] = ()
 
 
 class Query(Record, frozen=True):
-    """Which instances to list: newest first, those after *cursor*."""
+    """Which instances to list: newest first, those after *cursor*. *parent* is the entity that began them."""
 
     status: Status | None = None
     name: str | None = None
     tags: dict[str, str] = {}
     since: int | None = None
+    parent: str | None = None
+    tree_id: str | None = None
     limit: int = 100
     cursor: str | None = None
 
@@ -329,6 +437,8 @@ class Query(Record, frozen=True):
             and self.name in (None, instance.name)
             and self.tags.items() <= instance.tags.items()
             and (self.since is None or instance.created_at >= self.since)
+            and (self.parent is None or (instance.parent is not None and instance.parent.entity_id == self.parent))
+            and self.tree_id in (None, instance.tree_id)
             and (self.cursor is None or instance.cursor < self.cursor)
         )
 

@@ -4,10 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.outcome import ActivityRequest, Entry, Forgotten, Outcome, Span
+from resurgam.core.state import Status
 from resurgam.store import records as r
 
 
@@ -23,6 +25,12 @@ class ActivityRow:
     leased_until: int | None = None
     deliveries: int = 0
     dead: str | None = None
+    details: Raw | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether somebody is, or was, at work on it."""
+        return self.leased_until is not None or self.deliveries > 0 or self.attempt > 1
 
 
 @dataclass(slots=True)
@@ -34,6 +42,8 @@ class Row:
     forgotten: dict[int, tuple[Location, events.Event]] = field(default_factory=dict)
     inbox: dict[int, tuple[int, Entry]] = field(default_factory=dict)
     activities: dict[int, ActivityRow] = field(default_factory=dict)
+    promises: dict[str, r.Promise] = field(default_factory=dict)
+    paused: r.Pause | None = None
     ready: bool = True
     wake: int = 0
     epoch: int = 0
@@ -43,10 +53,19 @@ class Row:
     reminded: int | None = None
     tried_by: set[str] = field(default_factory=set)
 
+    def shown(self) -> r.Instance:
+        """Return the instance as others see it: while it is halted, that hides what it was doing."""
+        return self.instance if self.paused is None else msgspec.structs.replace(self.instance, status=Status.PAUSED)
+
     def seen(self) -> r.Instance:
         """Return the instance as it is shown, with what is wrong with its activities."""
-        troubles = tuple(activity.dead for activity in self.activities.values() if activity.dead is not None)
-        return msgspec.structs.replace(self.instance, troubles=troubles) if troubles else self.instance
+        troubles = tuple(activity.dead for _, activity in sorted(self.activities.items()) if activity.dead is not None)
+        return msgspec.structs.replace(self.shown(), troubles=troubles) if troubles else self.shown()
+
+    def begins(self, now: int) -> bool:
+        """Whether its code may run: that of an instance that is put off, from its moment on."""
+        wake_at = self.instance.wake_at
+        return self.instance.status is not Status.SCHEDULED or (wake_at is not None and wake_at <= now)
 
     def append(self, entries: Iterable[events.Event]) -> None:
         """Put entries at the end of the log."""
@@ -80,8 +99,10 @@ class Row:
             inbox=tuple(entry.event for _, entry in self.inbox.values()),
             activities=tuple(
                 r.Pending(**{name: getattr(activity, name) for name in r.Pending.__struct_fields__})
-                for activity in self.activities.values()
+                for _, activity in sorted(self.activities.items())
             ),
+            promises=tuple(self.promises.values()),
+            paused=self.paused,
         )
 
     def news(self, since: int) -> tuple[Entry, ...]:
@@ -90,12 +111,17 @@ class Row:
 
     def settle(self, outcome: Outcome, now: int) -> None:
         """Take over what a commit says of the instance."""
+        # Somebody may have begun meanwhile what this commit still takes for put off.
+        begun = outcome.status is Status.SCHEDULED and self.instance.status is Status.RUNNING
         self.instance = msgspec.structs.replace(
             self.instance,
-            status=outcome.status,
+            status=Status.RUNNING if begun else outcome.status,
             closed_at=self.instance.closed_at or (now if outcome.status.terminal else None),
             deactivated=outcome.deactivated,
             last_seq=self.instance.last_seq + len(outcome.events),
             wake_at=outcome.wake_at,
             parked=outcome.diagnosis,
+            accepts=self.instance.accepts if outcome.accepts is None else outcome.accepts,
         )
+        if outcome.status.terminal:
+            self.paused = None

@@ -3,12 +3,32 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeAlias, assert_never
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
-from resurgam.store.records import Watch, Work
+from resurgam.store import records as r
+from resurgam.store.records import Watch
+
+Place: TypeAlias = str | tuple[str, str] | None
+"""Where a change is noted and waited for: an execution, None for work, or what the functions below return."""
 
 _Waiter = tuple[Watch, "asyncio.Future[bool]"]
+
+
+def growth_of(execution_id: str) -> Place:
+    """Return the place of a log, apart from its execution: it changes with every step, which few wait for."""
+    return "growth", execution_id
+
+
+def reply_to(question_id: str) -> Place:
+    """Return the place of the reply to a question."""
+    return "reply", question_id
+
+
+def topic_of(topic: str) -> Place:
+    """Return the place of what is published on a topic."""
+    return "topic", topic
 
 
 class Waiting:
@@ -17,7 +37,7 @@ class Waiting:
     def __init__(self, clock: Clock, are_there: Callable[[Sequence[Watch]], Iterable[bool]]) -> None:
         self._clock = clock
         self._are_there = are_there
-        self._waiters: defaultdict[str | None, list[_Waiter]] = defaultdict(list)
+        self._waiters: defaultdict[Place, list[_Waiter]] = defaultdict(list)
         self._alarm: tuple[int, Callable[[], None]] | None = None
 
     async def wait(self, watch: Watch, until: int | None) -> bool:
@@ -39,13 +59,13 @@ class Waiting:
             if call_off is not None:
                 call_off()
 
-    def look(self, touched: Collection[str], *, work: bool = True) -> None:
-        """Settle those whose moment it is: for the instances that were *touched*, and for *work* if there may be any."""
+    def look(self, touched: Collection[Place], *, work: bool = True) -> None:
+        """Settle those whose moment it is: where something was *touched*, and for *work* if there may be any."""
         self._look_at([place for place in touched if place in self._waiters])
         if work:
             self._look_at([None])
 
-    def _look_at(self, places: Iterable[str | None]) -> None:
+    def _look_at(self, places: Iterable[Place]) -> None:
         waiters = [one for place in places for one in self._waiters.get(place, ()) if not one[1].done()]
         if waiters:
             for (_, waiter), there in zip(waiters, self._are_there([watch for watch, _ in waiters]), strict=True):
@@ -88,8 +108,20 @@ class Waiting:
                     waiter.set_exception(StoreError("the store was closed while this waited"))
 
 
-def _place(watch: Watch) -> str | None:
-    return None if isinstance(watch, Work) else watch.execution_id
+def _place(watch: Watch) -> Place:
+    match watch:
+        case r.Work():
+            return None
+        case r.Closing() | r.News():
+            return watch.execution_id
+        case r.Growing():
+            return growth_of(watch.execution_id)
+        case r.Replying():
+            return reply_to(watch.question_id)
+        case r.Publishing():
+            return topic_of(watch.topic)
+        case _:
+            assert_never(watch)
 
 
 def _settle(waiter: asyncio.Future[bool], *, there: bool) -> None:

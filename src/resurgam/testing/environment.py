@@ -97,6 +97,26 @@ class Environment:
         await self.settle()
         return handle
 
+    @overload
+    async def signal_with_start(
+        self, workflow: Callable[[Context, *Ts], Coroutine[Any, Any, R]], /, *args: *Ts, **options: Any
+    ) -> Handle[R]: ...
+    @overload
+    async def signal_with_start(self, workflow: WorkflowRef[R], /, *args: Any, **options: Any) -> Handle[R]: ...
+    @overload
+    async def signal_with_start(self, workflow: str, /, *args: Any, **options: Any) -> Handle[Any]: ...
+    async def signal_with_start(  # type: ignore[misc]  # as above
+        self, workflow: Any, /, *args: Any, **options: Any
+    ) -> Handle[Any]:
+        """Send a signal to the open execution of *id*, or begin one that finds it, and let it run as `start` does."""
+        handle: Handle[Any] = await self.engine.signal_with_start(workflow, *args, **options)
+        await self.settle()
+        return handle
+
+    def handle(self, entity_id: str, run_id: str | None = None) -> Handle[Any]:
+        """Return a handle to a workflow by its id, such as that of a child."""
+        return self.engine.handle(entity_id, run_id)
+
     async def advance(self, duration: Duration) -> None:
         """Let virtual time pass, stopping at every moment at which something is due."""
         target = self.clock.now() + milliseconds(duration)

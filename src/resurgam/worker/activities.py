@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
+from resurgam.core.codec import MAX_PAYLOAD, within
 from resurgam.core.errors import (
     DefinitionError,
     NonRetryable,
@@ -20,16 +22,19 @@ from resurgam.core.errors import (
     RetryAfter,
     SerializationError,
 )
+from resurgam.core.event import NULL
 from resurgam.core.failure import capture, in_user_code, name_of, rebuild
+from resurgam.core.identity import execution_of
+from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import RetryRule
 from resurgam.runtime.definition import Activity
-from resurgam.runtime.info import ActivityInfo, enter_activity
+from resurgam.runtime.info import ActivityInfo, enter_activity, read_details
 from resurgam.runtime.registry import Registry
 from resurgam.store.records import ActivityTask
 from resurgam.worker.child import Answer, Call
 from resurgam.worker.processes import Process, Processes, place_of, processors
-from resurgam.worker.tasks import settle
-from resurgam.worker.threads import Ended, in_thread
+from resurgam.worker.pulse import Limits, Pulse
+from resurgam.worker.threads import Ended, ThreadCall
 
 logger = logging.getLogger("resurgam.activity")
 
@@ -59,21 +64,24 @@ class _Failed(Exception):
 class ActivityRunner:
     """Runs attempts: async functions on this loop, others in threads or in processes."""
 
-    def __init__(self, registry: Registry, clock: Clock, *, chance: Callable[[], float]) -> None:
+    def __init__(
+        self, registry: Registry, clock: Clock, *, chance: Callable[[], float], max_payload: int = MAX_PAYLOAD
+    ) -> None:
         self._registry = registry
         self._clock = clock
         self._chance = chance
+        self._max_payload = max_payload
         self._processes = Processes(processors())
 
     async def close(self) -> None:
         """End the processes that attempts were run in."""
         await self._processes.close()
 
-    async def attempt(self, task: ActivityTask) -> Result:
+    async def attempt(self, task: ActivityTask, pulse: Pulse) -> Result:
         """Run one attempt and return what is to be recorded of it."""
         request = task.request
         try:
-            result = await self._run(task)
+            result = within(self._max_payload, await self._run(task, pulse), f"result of activity {request.name!r}")
         except _Failed as failed:
             return self._failed(task, failed.__cause__ or failed, failed.recorded)
         except Exception as error:  # noqa: BLE001 -- what keeps an attempt from being made is its failure too
@@ -84,75 +92,82 @@ class ActivityRunner:
         """Return what is to be recorded of an attempt that nobody called off, but that was cancelled all the same."""
         return self._failed(task, RuntimeError(f"activity {task.request.name!r} was cancelled from within"))
 
-    async def _run(self, task: ActivityTask) -> Raw:
+    async def _run(self, task: ActivityTask, pulse: Pulse) -> Raw:
         request = task.request
-        if task.deliveries and not request.retry.redeliver:
+        if task.deliveries and not self._rule(request).redeliver:
             raise LeaseLost(f"the worker that ran attempt {task.attempt} of activity {request.name!r} was lost")
         activity = self._registry.activities.find(request.name)
         if activity.in_process(request.executor):
-            return await self._in_process(task, activity)
+            return await self._in_process(task, activity, pulse)
         assert activity.signature is not None
         assert activity.function is not None
         args, kwargs = activity.signature.decode(request.input)
-        enter_activity(_info(task))
+        pulse.info = _info(task)
+        enter_activity(pulse)
         call: Callable[[], Any] = partial(activity.function, *args, **kwargs)
         if not activity.is_async:
-            call = partial(contextvars.copy_context().run, call)
-            value = await self._within(request.timeout, activity.name, in_thread(call, f"activity {activity.name}"))
-        elif request.timeout is None:
+            thread = ThreadCall(partial(contextvars.copy_context().run, call), f"activity {activity.name}")
+            value = await self._within(request, pulse, thread.ended, thread.stop)
+        elif request.timeout is None and request.heartbeat is None:
             value, error = await _contained(call())
             if error is not None:
                 raise _Failed from error
         else:
             beside = asyncio.get_running_loop().create_task(_contained(call()), name=f"activity {activity.name}")
-            value = await self._within(request.timeout, activity.name, beside)
+            value = await self._within(request, pulse, beside, beside.cancel)
         return activity.result.check(value, f"result of activity {activity.name!r}")
 
-    async def _in_process(self, task: ActivityTask, activity: Activity[..., Any]) -> Raw:
+    async def _in_process(self, task: ActivityTask, activity: Activity[..., Any], pulse: Pulse) -> Raw:
         """Have an attempt made by another process. Its time begins when there is one that is free for it.
 
         Whatever ends the wait for it, a timeout, a cancellation or a lost lease, ends that process.
         """
-        call = Call(**place_of(activity), info=_info(task), input=task.request.input)
+        call = Call(**place_of(activity), info=_identity(task), details=task.details or NULL, input=task.request.input)
         async with self._processes.borrow(activity.name) as process:
-            asking = asyncio.ensure_future(_asked(process, call))
-            answer: Answer = await self._within(task.request.timeout, activity.name, asking)
+            asking = asyncio.ensure_future(_asked(process, call, pulse))
+            answer: Answer = await self._within(task.request, pulse, asking, asking.cancel)
         if answer.failure is not None:
             raise _Failed(answer.failure) from rebuild(answer.failure)
         return answer.result
 
-    async def _within(self, timeout: int | None, name: str, running: asyncio.Future[Any]) -> Any:
-        """Wait for an attempt, but no longer than its timeout.
+    async def _within(
+        self, request: ActivityRequest, pulse: Pulse, running: asyncio.Future[Any], stop: Callable[[], object]
+    ) -> Any:
+        """Wait for an attempt, but no longer than its limits allow.
 
-        An attempt that does not stop when it is cancelled, or a thread, which cannot be, is left behind: its lease has
-        ended with the answer, so what it returns is not heard.
+        One that does not end when it is told to *stop* is left behind: its lease has ended with the answer, so what it
+        returns is not heard.
         """
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        call_off = self._clock.call_at(self._clock.now() + timeout, lambda: settle(over)) if timeout else None
+        limits = Limits(self._clock, request, pulse)
         try:
-            await asyncio.wait({running, over}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running, limits.passed}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            running.cancel()
+            stop()
             raise
         finally:
-            over.cancel()
-            if call_off is not None:
-                call_off()
+            limits.close()
         if not running.done():
-            running.cancel()
-            assert timeout is not None
-            raise TimeoutError(f"activity {name!r} ran longer than its timeout of {timeout / 1000:g} s")
+            pulse.over = True
+            stop()
+            raise TimeoutError(limits.passed.result())
         if running.cancelled():
-            raise RuntimeError(f"activity {name!r} was cancelled from within")
+            raise RuntimeError(f"activity {request.name!r} was cancelled from within")
         value, error = running.result()
         if error is not None:
             raise _Failed from error
         return value
 
+    def _rule(self, request: ActivityRequest) -> RetryRule:
+        """Return how often an activity is tried: as the call says, else as it is defined here."""
+        if request.retry is not None:
+            return request.retry
+        known = request.name in self._registry.activities
+        return self._registry.activities.find(request.name).rule if known else RetryRule()
+
     def _failed(self, task: ActivityTask, error: BaseException, recorded: events.Failure | None = None) -> Result:
         request, now = task.request, self._clock.now()
         failure = recorded or capture(in_user_code(error))
-        pause = _pause(request.retry, task.attempt, error, (failure.type, *failure.bases), self._chance())
+        pause = _pause(self._rule(request), task.attempt, error, (failure.type, *failure.bases), self._chance())
         when = "no further attempt" if pause is None else f"next at {_show(now + pause)}"
         logger.warning(
             "activity %r of workflow %s, attempt %d failed; %s",
@@ -178,21 +193,26 @@ def _pause(policy: RetryRule, attempt: int, error: BaseException, names: tuple[s
     return error.pause_ms if usual is not None and isinstance(error, RetryAfter) else usual
 
 
-def _info(task: ActivityTask) -> ActivityInfo:
+def _identity(task: ActivityTask) -> ActivityInfo:
     request = task.request
     return ActivityInfo(
         name=request.name,
         entity_id=request.entity_id,
-        execution_id=f"{request.entity_id}#{task.attempt}",
+        execution_id=execution_of(request.entity_id, task.attempt, request.of),
         workflow_id=task.workflow_id,
         attempt=task.attempt,
         queue=request.queue,
     )
 
 
-async def _asked(process: Process, call: Call) -> Ended:
+def _info(task: ActivityTask) -> ActivityInfo:
+    identity = _identity(task)
+    return identity if task.details is None else replace(identity, details=read_details(task.details))
+
+
+async def _asked(process: Process, call: Call, pulse: Pulse) -> Ended:
     try:
-        return await process.ask(call), None
+        return await process.ask(call, pulse.beat), None
     except ProcessDied as died:
         return None, died
 

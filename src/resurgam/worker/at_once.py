@@ -29,7 +29,7 @@ class AtOnce:
         """Begin executions."""
         return await self._offering(self._store.create, parts)
 
-    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended]:
+    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
         """Put events into inboxes."""
         return await self._offering(self._store.deliver, parts)
 

@@ -4,18 +4,21 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
-from weakref import WeakSet
+from typing import Any, TypeAlias
 
+from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store.protocol import Store
 from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Commit, Lease, Refused, Release
 from resurgam.worker.activities import ActivityRunner
 from resurgam.worker.leases import Leases
+from resurgam.worker.pulse import Pulse
 from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, complain, pause
 
 logger = logging.getLogger("resurgam.worker")
+
+Tell: TypeAlias = Callable[[ActivityResult | None], None]
 
 
 class Hands:
@@ -28,10 +31,10 @@ class Hands:
         self._leases = leases
         self._limit = limit
         self._tasks = Tasks(on_end=self._ended)
-        # Who is to be told of each attempt that runs. One that is cancelled before its first step tells nobody itself.
-        self._tells: dict[asyncio.Task[Any], Callable[[ActivityResult | None], None]] = {}
+        # The pulse of each attempt that runs, and who is to be told of it: one that is cancelled before its first step
+        # tells nobody itself.
+        self._tells: dict[asyncio.Task[Any], tuple[Pulse, Tell]] = {}
         self._reserved = 0
-        self._called_off: WeakSet[asyncio.Task[object]] = WeakSet()
         self.closed = False
         self.on_free: Callable[[], None] = lambda: None
 
@@ -53,29 +56,30 @@ class Hands:
         """The store has answered: begin what it gave, without giving way, or others take the hands."""
         self._reserved -= reserved
 
-    def begin(self, task: ActivityTask, tell: Callable[[ActivityResult | None], None]) -> "asyncio.Task[None]":
+    def begin(self, task: ActivityTask, tell: Tell) -> "asyncio.Task[None]":
         """Run an attempt and *tell* what came of it to whoever holds the instance; None if it was called off."""
-        attempt = self._tasks.spawn(self._attempt_and_tell(task), task.request.name)
-        self._keep(task, attempt, tell)
+        pulse = Pulse(self._clock)
+        attempt = self._tasks.spawn(self._attempt_and_tell(task, pulse), task.request.name)
+        self._keep(task, attempt, pulse, tell)
         return attempt
 
     def perform(self, task: ActivityTask) -> None:
         """Run an attempt and tell the store what came of it."""
-        self._keep(task, self._tasks.spawn(self._perform(task), task.request.name), lambda _: None)
+        pulse = Pulse(self._clock)
+        attempt = self._tasks.spawn(self._perform(task, pulse), task.request.name)
+        self._keep(task, attempt, pulse, lambda _: None)
 
-    def _keep(
-        self, task: ActivityTask, attempt: "asyncio.Task[None]", tell: Callable[[ActivityResult | None], None]
-    ) -> None:
+    def _keep(self, task: ActivityTask, attempt: "asyncio.Task[None]", pulse: Pulse, tell: Tell) -> None:
         """Keep the lease before the attempt begins: a tick that does not yield may come first."""
-        self._tells[attempt] = tell
+        self._tells[attempt] = pulse, tell
         lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
-        self._leases.keep(lease, partial(self._call_off, attempt))
+        self._leases.keep(lease, partial(_call_off, attempt, pulse), pulse)
 
     def _tell(self, attempt: "asyncio.Task[Any] | None", result: ActivityResult | None) -> None:
         """The hand is free, before whoever is told may ask for one."""
-        tell = self._tells.pop(attempt, None) if attempt is not None else None
-        if tell is not None:
-            tell(result)
+        found = self._tells.pop(attempt, None) if attempt is not None else None
+        if found is not None:
+            found[1](result)
 
     def _ended(self, attempt: "asyncio.Task[Any]") -> None:
         self._tell(attempt, None)
@@ -111,33 +115,36 @@ class Hands:
 
     async def finish(self, deadline: float) -> None:
         """Wait for all to end until *deadline*, then cancel the rest; their leases stay listed, to be given back."""
-        await self._tasks.finish(deadline)
+        await self._tasks.wait(deadline)
+        for pulse, _ in self._tells.values():
+            pulse.over = True
+        await self._tasks.finish(0)
         await self._runner.close()
+        await self._leases.keep_details()
 
-    async def _attempt(self, task: ActivityTask) -> ActivityResult:
+    async def _attempt(self, task: ActivityTask, pulse: Pulse) -> ActivityResult:
         try:
-            event = await self._runner.attempt(task)
+            event = await self._runner.attempt(task, pulse)
         except asyncio.CancelledError:
-            if self.closed or asyncio.current_task() in self._called_off:
+            if self.closed or pulse.over:
                 raise
             event = self._runner.cancelled_from_within(task)
+        finally:
+            pulse.over = True
+        # None leaves the next attempt what an earlier one has told.
+        details = pulse.details if isinstance(event, events.ActivityRetryScheduled) else None
         # The lease is kept until the result is committed or handed in; a cancelled attempt keeps it too.
-        return ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=event)
+        return ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=event, details=details)
 
-    async def _attempt_and_tell(self, task: ActivityTask) -> None:
-        result = await self._attempt(task)
+    async def _attempt_and_tell(self, task: ActivityTask, pulse: Pulse) -> None:
+        result = await self._attempt(task, pulse)
         # Told from here, not when the task is done: that would be a turn of the loop later.
         self._tell(asyncio.current_task(), result)
 
-    def _call_off(self, attempt: "asyncio.Task[object]") -> None:
-        """Cancel an attempt that is no longer wanted; one that its own code cancels has failed."""
-        self._called_off.add(attempt)
-        attempt.cancel()
-
-    async def _perform(self, task: ActivityTask) -> None:
+    async def _perform(self, task: ActivityTask, pulse: Pulse) -> None:
         lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
         try:
-            result = await self._attempt(task)
+            result = await self._attempt(task, pulse)
             self._tell(asyncio.current_task(), result)
             await self.hand_in(result)
         except Exception as error:
@@ -145,6 +152,12 @@ class Hands:
             # Dropped first: should giving it back fail too, it must run out by itself.
             self._leases.drop(lease)
             await self._store.release([Release(lease=lease, failed=repr(error))])
+
+
+def _call_off(attempt: "asyncio.Task[None]", pulse: Pulse) -> None:
+    """Cancel an attempt that is no longer wanted; one that its own code cancels has failed."""
+    pulse.over = True
+    attempt.cancel()
 
 
 def claimed_by(commit: Commit) -> list[Release]:

@@ -4,7 +4,9 @@ import asyncio
 import inspect
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from resurgam.core import event as events
@@ -16,6 +18,7 @@ from resurgam.runtime.execution import Execution
 from resurgam.runtime.log import conclude
 from resurgam.runtime.operation import Operation
 from resurgam.runtime.registry import Registry
+from resurgam.runtime.settings import Settings
 from resurgam.store.records import Extended, News, Release
 from resurgam.worker.tasks import Tasks, complain, pause
 from resurgam.worker.turn import Committer, Turn
@@ -31,7 +34,14 @@ class InstanceRunner:
     """Advances instances, keeping the coroutines of the most recent ones alive in between."""
 
     def __init__(
-        self, committer: Committer, registry: Registry, *, tasks: Tasks, watchdog: Watchdog, cache: int
+        self,
+        committer: Committer,
+        registry: Registry,
+        *,
+        tasks: Tasks,
+        watchdog: Watchdog,
+        cache: int,
+        settings: Settings,
     ) -> None:
         self._committer = committer
         self._store = committer.store
@@ -44,6 +54,7 @@ class InstanceRunner:
         self._cache: OrderedDict[str, Execution] = OrderedDict()
         self._cache_size = cache
         self._interruptions: Counter[str] = Counter()
+        self._settings = settings
         # Turns that only wait for an operation take no hands; *on_wait* is called when there is one more of them.
         self.waiting = 0
         self.on_wait: Callable[[], None] = lambda: None
@@ -93,14 +104,14 @@ class InstanceRunner:
             await self._committer.commit(turn, outcome, release=True)
             return
         try:
-            execution = turn.execution = await self._load(turn)
+            turn.execution = await self._load(turn)
         except NotFound as missing:
             # Nothing is wrong with the run, so nothing is written: another worker may know its workflow.
             logger.error("workflow %s is parked: %s", instance.entity_id, missing)  # noqa: TRY400 -- no traceback needed
             parked = Outcome(status=Status.DIVERGED, diagnosis=str(missing), wake_at=instance.wake_at)
             await self._committer.commit(turn, parked, release=True)
             return
-        while await self._advance(turn, execution):
+        while await self._advance(turn, turn.execution):
             pass
 
     async def _load(self, turn: Turn) -> Execution:
@@ -111,8 +122,14 @@ class InstanceRunner:
             if cached.last_seq == instance.last_seq and not cached.closed:
                 return cached
             await self._close(cached)
+        return await self._read(turn, turn.claim.log)
+
+    async def _read(self, turn: Turn, log: Sequence[events.Event] = ()) -> Execution:
+        """Build the coroutine of an instance from its log."""
+        instance = turn.claim.instance
         workflow = self._registry.workflows.find(instance.name)
-        return Execution(workflow, turn.claim.log or await self._store.read(instance.execution_id))
+        settings = replace(self._settings, accepts=turn.accepts) if turn.accepts else self._settings
+        return Execution(workflow, log or await self._store.read(instance.execution_id), settings)
 
     async def _advance(self, turn: Turn, execution: Execution) -> bool:
         """Advance once and commit; whether the instance is still in hand."""
@@ -122,14 +139,17 @@ class InstanceRunner:
         worker, watchdog = self._committer.worker, self._watchdog
         outcome = await outside_tasks(lambda: watchdog.run(execution, execution.advance, inbox, now, worker))
         consumed = set(outcome.consumed)
-        turn.inbox[:0] = [entry for entry in inbox if entry.id is not None and entry.id not in consumed]
-        going_on = outcome.status is Status.RUNNING and bool(
-            turn.inbox or turn.operations or turn.attempts or execution.wants_more()
-        )
+        turn.inbox[:0] = [
+            entry
+            for entry in inbox
+            if entry.id is not None and entry.id not in consumed and not execution.is_held(entry)
+        ]
+        more = not execution.paused and bool(turn.inbox or turn.attempts or execution.wants_more())
+        going_on = outcome.status is Status.RUNNING and (more or bool(turn.operations))
         if not await self._committer.commit(turn, outcome, release=not going_on):
             await self._put_away(turn)
-            return False
-        if turn.attempts and not going_on and outcome.status is Status.RUNNING:
+            return outcome.strict and await self._again(turn, execution.brought)
+        if turn.attempts and not going_on and outcome.status is Status.RUNNING and not execution.paused:
             # The commit has claimed activities, and so kept the lease.
             self._leases.keep(turn.lease, turn.call_off)
             going_on = True
@@ -137,6 +157,23 @@ class InstanceRunner:
             await self._keep(turn, execution, outcome)
             return False
         await self._operate(turn, execution)
+        return True
+
+    async def _again(self, turn: Turn, brought: Sequence[Entry]) -> bool:
+        """A commit was refused that must know of all that has come: advance from the log once more, with all of it.
+
+        What this worker *brought* itself is told again; if the lease is lost, somebody else goes on.
+        """
+        # The whole inbox: what the execution that is thrown away had put aside for later is not told by anybody else.
+        turn.wake, turn.inbox = 0, []
+        if not await self._hear(turn):
+            return False
+        self._leases.keep(turn.lease, turn.call_off)
+        turn.inbox[:0] = brought
+        paused = turn.execution is not None and turn.execution.paused
+        turn.execution = await self._read(turn)
+        turn.execution.paused = paused
+        turn.execution.go_on_with((*turn.operations, *(entry.event.ref or 0 for entry in brought)))
         return True
 
     async def _keep(self, turn: Turn, execution: Execution, outcome: Outcome) -> None:
@@ -187,6 +224,9 @@ class InstanceRunner:
                 running = self._tasks.spawn(self._finish(operation, begun), f"operation {operation.name}")
                 turn.operations[operation.ref] = running
                 running.add_done_callback(turn.ring)
+                if inspect.iscoroutine(begun):
+                    # Called off before its first step, it would complain of never having been awaited.
+                    running.add_done_callback(partial(_close_coroutine, begun))
         if (turn.operations or turn.attempts) and not turn.inbox and not execution.wants_more():
             await self._first_news(turn)
 
@@ -229,13 +269,18 @@ class InstanceRunner:
             news.result()  # a store that fails is an error of this turn, not news
             await self._hear(turn)
 
-    async def _hear(self, turn: Turn) -> None:
-        """Fetch what has come into the inbox."""
+    async def _hear(self, turn: Turn) -> bool:
+        """Fetch what has come into the inbox; whether the instance is still this worker's."""
         try:
             [answer] = await self._store.extend([turn.lease])
         except StoreError as error:
             # The answer of an operation may be in hand; it goes into the next commit, with or without news.
             complain(f"the store failed at telling the news of {turn.claim.instance.entity_id}", error)
-            return
+            return False
         if isinstance(answer, Extended):
             turn.hear(answer)
+        return isinstance(answer, Extended)
+
+
+def _close_coroutine(coroutine: Coroutine[Any, Any, object], _: object) -> None:
+    coroutine.close()

@@ -3,6 +3,10 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from msgspec import Raw
 
 from resurgam.core.clock import Clock
 from resurgam.store.protocol import Store
@@ -12,12 +16,24 @@ from resurgam.worker.tasks import Tasks, complain
 logger = logging.getLogger("resurgam.worker")
 
 
+class Tells(Protocol):
+    """Whoever has something to be kept with a lease."""
+
+    details: Raw | None
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lease that is being kept. *lost* is called once if it is found to be gone."""
+    """A lease that is being kept. *lost* is called once if it is found to be gone; *teller* is whose details go with it."""
 
     lease: Lease
     lost: Callable[[], object]
+    teller: Tells | None = None
+
+    def now(self) -> Lease:
+        """Return the lease with what there is to be told by now."""
+        details = None if self.teller is None else self.teller.details
+        return self.lease if details is None else msgspec.structs.replace(self.lease, details=details)
 
 
 class Leases:
@@ -35,9 +51,9 @@ class Leases:
         self._held: dict[tuple[str, int | None, int], Held] = {}
         self._call_off: Callable[[], None] | None = None
 
-    def keep(self, lease: Lease, lost: Callable[[], object]) -> None:
+    def keep(self, lease: Lease, lost: Callable[[], object], teller: Tells | None = None) -> None:
         """Renew *lease* until it is dropped."""
-        self._held[_key(lease)] = Held(lease, lost)
+        self._held[_key(lease)] = Held(lease, lost, teller)
         if self._call_off is None:
             self._schedule()
 
@@ -55,7 +71,13 @@ class Leases:
     def all(self) -> list[Lease]:
         """Return what is held now."""
         # One step of the interpreter: the watchdog asks from another thread.
-        return [held.lease for held in list(self._held.values())]
+        return [held.now() for held in list(self._held.values())]
+
+    async def keep_details(self) -> None:
+        """Have what was told since the last renewal kept now: what is given back is handed out with it."""
+        told = [lease for lease in self.all() if lease.details is not None]
+        if told:
+            await self._store.extend(told)
 
     def stop(self) -> None:
         """Renew nothing any more."""
@@ -74,7 +96,7 @@ class Leases:
     async def _renew(self) -> None:
         held = list(self._held.values())
         try:
-            answers = await self._store.extend([h.lease for h in held])
+            answers = await self._store.extend([h.now() for h in held])
         except Exception as error:  # noqa: BLE001 -- whatever it is: to stop renewing would be to lose all that is held
             complain("the store failed at renewing leases; they may still hold, so it is tried again", error)
             answers = ()

@@ -3,21 +3,32 @@
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.runtime import system
 from resurgam.runtime.registry import Registry
+from resurgam.runtime.settings import Settings
 from resurgam.store.protocol import Store
 from resurgam.store.records import Claim, Offer, Release, Work
 from resurgam.worker.activities import ActivityRunner
 from resurgam.worker.hands import Hands
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
+from resurgam.worker.questions import Questions
 from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, complain, pause
 from resurgam.worker.turn import Committer, Turn
 from resurgam.worker.watchdog import Watchdog
+
+_LISTEN_EVERY: Final = 1000
+"""Milliseconds after which a worker that always finds work looks for questions all the same; at rest it does at once."""
+
+_QUESTIONS: Final = 10
+"""How many questions are taken at a time; each is a replay, and holds up the neighbours for as long as it runs."""
+
+
+_SETTINGS = Settings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,14 +59,16 @@ class WorkerOptions:
 class Worker:
     """Serves queues until it is stopped."""
 
-    def __init__(self, store: Store, registry: Registry, clock: Clock, options: WorkerOptions) -> None:
+    def __init__(
+        self, store: Store, registry: Registry, clock: Clock, options: WorkerOptions, settings: Settings = _SETTINGS
+    ) -> None:
         self._store = store
         self._clock = clock
         self._options = options
         self._tasks = Tasks()
         self._turns = Tasks(on_end=self._free)
         self._leases = Leases(store, clock, self._tasks, length=options.lease)
-        runner = ActivityRunner(registry, clock, chance=system.chance)
+        runner = ActivityRunner(registry, clock, chance=system.chance, max_payload=settings.max_payload)
         self._hands = Hands(store, clock, runner, leases=self._leases, limit=options.max_activities)
         self._hands.on_free = self._free
         self._watchdog = Watchdog(self._leases, lease=options.lease / 1000, limit=options.tick_limit, twin=store.twin)
@@ -65,7 +78,11 @@ class Worker:
             tasks=self._tasks,
             watchdog=self._watchdog,
             cache=options.cache_size,
+            settings=settings,
         )
+        self._questions = Questions(store, registry, self._watchdog, settings.max_payload)
+        self._answering = Tasks(on_end=self._free)
+        self._asked_at = 0
         self._freed = asyncio.Event()
         self._instances.on_wait = self._nudge
         self.progress = 0
@@ -78,8 +95,8 @@ class Worker:
 
     @property
     def busy(self) -> int:
-        """How many instances and activities are in hand."""
-        return len(self._turns) + len(self._hands)
+        """How many instances, activities and questions are in hand."""
+        return len(self._turns) + len(self._hands) + len(self._answering)
 
     @property
     def resting(self) -> bool:
@@ -105,6 +122,7 @@ class Worker:
             await asyncio.wait(self._offers)
         deadline = asyncio.get_running_loop().time() + self._options.grace
         try:
+            await self._answering.finish(deadline)
             await self._turns.finish(deadline)
             await self._hands.finish(deadline)
             await self._tasks.finish(0)
@@ -179,7 +197,17 @@ class Worker:
             for task in tasks:
                 self.progress += 1
                 self._hands.perform(task)
+        if self.progress == before or self._clock.now() - self._asked_at >= _LISTEN_EVERY:
+            await self._hear_questions()
         return self.progress > before
+
+    async def _hear_questions(self) -> None:
+        """Begin to answer what is asked; they take no hands, for none waits for anything but the store."""
+        options = self._options
+        self._asked_at = self._clock.now()
+        for question in await self._store.claim_questions(options.name, options.queues, _QUESTIONS):
+            self.progress += 1
+            self._answering.spawn(self._questions.answer(question), f"query {question.name}")
 
     def _free_turns(self) -> int:
         return max(0, self._options.max_instances - len(self._turns) - self._reserved + self._instances.waiting)

@@ -14,15 +14,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
+from msgspec import Raw
 
 from resurgam.core.errors import DefinitionError, ProcessDied
+from resurgam.core.event import NULL
 from resurgam.runtime.definition import Activity
-from resurgam.worker.child import HEAD, Answer, Call, importing_main, message
+from resurgam.worker.child import HEAD, Answer, Beat, Call, importing_main, message
 from resurgam.worker.tasks import Tasks
 
 _GRACE: Final = 1.0
@@ -36,6 +38,9 @@ _BOOT: Final = (
     "import json, sys; sys.path[:], sys.argv[:], files = json.loads(sys.argv[1]); "
     "from resurgam.worker.child import main; main(*files)"
 )
+
+
+_messages: Final[msgspec.json.Decoder[Beat | Answer]] = msgspec.json.Decoder(Beat | Answer)
 
 
 class Process:
@@ -72,13 +77,23 @@ class Process:
             self._streams = await asyncio.open_unix_connection(sock=self._wire)
             await self._hear(name)
 
-    async def ask(self, call: Call) -> Answer:
-        """Have it make an attempt."""
+    async def ask(self, call: Call, beat: Callable[[Raw | None], object]) -> Answer:
+        """Have it make an attempt; *beat* is called for every heartbeat until it ends."""
         assert self._streams is not None
         with contextlib.suppress(ConnectionError):  # it has died; the next line says how
             self._streams[1].write(message(call))
             await self._streams[1].drain()
-        return msgspec.json.decode(await self._hear(call.info.name), type=Answer)
+        while True:
+            told = _messages.decode(await self._hear(call.info.name))
+            if isinstance(told, Answer):
+                return told
+            beat(None if told.details == NULL else told.details.copy())
+
+    def call_off(self) -> None:
+        """Let it know that nobody waits for its attempt any more, and end it."""
+        if self._streams is not None and not self._streams[1].is_closing():
+            self._streams[1].write(message(None))
+        self.send(signal.SIGTERM)
 
     def hang_up(self) -> None:
         """Let it end by itself, when it is done."""
@@ -144,7 +159,7 @@ class Processes:
             if process is None:
                 self._places.release()
             else:
-                process.send(signal.SIGTERM)
+                process.call_off()
                 self._ending.spawn(self._bury(process), f"the end of process {process.pid}")
             raise
         self._idle.append(process)

@@ -56,11 +56,15 @@ class Tasks:
         task.add_done_callback(self._ended)
         return task
 
-    async def finish(self, deadline: float) -> None:
-        """Wait for all to end until the loop's time is *deadline*, then cancel the rest."""
+    async def wait(self, deadline: float) -> None:
+        """Wait for all to end until the loop's time is *deadline*."""
         left = deadline - asyncio.get_running_loop().time()
         if self._running:
             await asyncio.wait(self._running, timeout=max(0.0, left))
+
+    async def finish(self, deadline: float) -> None:
+        """Wait for all to end until *deadline*, then cancel the rest."""
+        await self.wait(deadline)
         for task in list(self._running):
             task.cancel()
         if self._running:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Raw
+
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
@@ -41,6 +43,8 @@ class Turn:
     base_seq: int = 0
     wake: int = 0
     wake_at: int | None = None
+    # What the store has of what the code takes for signals.
+    accepts: dict[str, Raw] = field(default_factory=dict)
     operations: dict[int, asyncio.Future[events.Event]] = field(default_factory=dict)
     attempts: dict[int, asyncio.Task[Any]] = field(default_factory=dict)
     results: dict[int, ActivityResult] = field(default_factory=dict)
@@ -54,7 +58,10 @@ class Turn:
     @classmethod
     def of(cls, claim: Claim) -> "Turn":
         """Begin with what the claim brought."""
-        return cls(claim, inbox=list(claim.inbox), base_seq=claim.instance.last_seq, wake=claim.wake)
+        instance = claim.instance
+        return cls(
+            claim, inbox=list(claim.inbox), base_seq=instance.last_seq, wake=claim.wake, accepts=instance.accepts
+        )
 
     @property
     def lease(self) -> Lease:
@@ -121,7 +128,7 @@ class Committer:
             outcome=outcome,
             worker=self.worker,
             release=release,
-            hands=self.hands.reserve(len(outcome.activities)) if outcome.status is Status.RUNNING else 0,
+            hands=self.hands.reserve(len(outcome.activities)) if _goes_on(turn, outcome) else 0,
             queues=self._queues,
         )
         if release:
@@ -129,12 +136,15 @@ class Committer:
             self.leases.drop(turn.lease)
         answer = await self._heard(commit)
         if isinstance(answer, Refused):
-            logger.warning("commit of workflow %s refused: %s", turn.claim.instance.entity_id, answer.reason)
+            if not outcome.strict:
+                logger.warning("commit of workflow %s refused: %s", turn.claim.instance.entity_id, answer.reason)
             return False
         self._put_down(turn, outcome)
         for task in answer.tasks:
             self._begin(turn, task)
         turn.base_seq += len(outcome.events)
+        if outcome.accepts is not None:
+            turn.accepts = outcome.accepts
         turn.wait_until(outcome.wake_at)
         turn.hear(answer)
         return True
@@ -225,3 +235,8 @@ class Committer:
             return Committed(wake=commit.wake)
         [held] = await self.store.extend([lease])
         return held if isinstance(held, Refused) else Committed(wake=held.wake, inbox=held.inbox)
+
+
+def _goes_on(turn: Turn, outcome: Outcome) -> bool:
+    """Whether what an outcome asks for may be begun at once."""
+    return outcome.status is Status.RUNNING and not (turn.execution is not None and turn.execution.paused)

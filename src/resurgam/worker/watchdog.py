@@ -6,18 +6,18 @@ interrupts it, which counts as a failed delivery of that instance alone.
 """
 
 import asyncio
-import ctypes
 import logging
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Final, TypeVar, TypeVarTuple
+from typing import Final, Protocol, TypeVar, TypeVarTuple
 
-from resurgam.runtime.execution import Execution
+from resurgam.core.event import WorkflowStarted
 from resurgam.store.protocol import Store
 from resurgam.store.records import Lease
+from resurgam.worker.interrupt import raise_in, take_what_is_to_come
 from resurgam.worker.leases import Leases
 from resurgam.worker.tasks import complain
 
@@ -28,9 +28,6 @@ Ts = TypeVarTuple("Ts")
 
 REPORT_AFTER: Final = 1.0
 """Seconds after which a tick that has not yielded is reported with its stack."""
-
-_MOMENTS: Final = 1000
-"""Steps within which Python surely raises what another thread has asked it to raise."""
 
 _LOOK: Final = 0.25
 """Seconds between two looks."""
@@ -54,6 +51,20 @@ class TickTooLong(Exception):
         self.seconds = seconds
 
 
+class Watched(Protocol):
+    """Whose code runs, and how far it has come: a tick that goes on to another entry has yielded."""
+
+    @property
+    def started(self) -> WorkflowStarted:
+        """The first entry of its history."""
+        ...
+
+    @property
+    def entry(self) -> int:
+        """The ``seq`` of the entry that was delivered last."""
+        ...
+
+
 class Watchdog:
     """A thread that watches the one it was started in."""
 
@@ -70,12 +81,12 @@ class Watchdog:
         self._stopped = threading.Event()
         # Guards the two below: an interruption must hit the tick it is meant for, or nobody.
         self._lock = threading.Lock()
-        self._running: Execution | None = None
+        self._running: Watched | None = None
         self._interrupted = False
         # What the looks remember.
         self._pinged: float | None = None
         self._renewed = 0.0
-        self._seen: tuple[Execution | None, int] = (None, 0)
+        self._seen: tuple[Watched | None, int] = (None, 0)
         self._since = 0.0
         self._told = False
 
@@ -95,7 +106,7 @@ class Watchdog:
             self._thread.join()
             self._thread = None
 
-    def run(self, execution: Execution, function: Callable[[*Ts], T], *args: *Ts) -> T:
+    def run(self, execution: Watched, function: Callable[[*Ts], T], *args: *Ts) -> T:
         """Run workflow code under watch; `TickTooLong` if it had to be interrupted."""
         self._running = execution
         try:
@@ -114,7 +125,7 @@ class Watchdog:
             interrupted, self._interrupted = self._interrupted, False
         if interrupted:
             # Not yet arrived, or swallowed by the code it was meant for: the tick counts as interrupted all the same.
-            _take_what_is_to_come()
+            take_what_is_to_come(TickInterrupted)
             if not quietly:
                 raise TickInterrupted
 
@@ -170,12 +181,12 @@ class Watchdog:
             stack,
         )
 
-    def _interrupt(self, running: Execution) -> None:
+    def _interrupt(self, running: Watched) -> None:
         with self._lock:
             if self._running is not running:
                 return  # it has yielded after all
             self._interrupted = True
-            _raise_in(self._watched, TickInterrupted)
+            raise_in(self._watched, TickInterrupted)
 
     def _renew(self) -> None:
         """Renew every lease by a connection of this thread's own. A loss is found by the worker when it runs again."""
@@ -200,21 +211,3 @@ class Watchdog:
 
 async def _extend(store: Store, held: list[Lease]) -> None:
     await store.extend(held)
-
-
-def _raise_in(thread: int, error: type[BaseException]) -> None:
-    """Let *error* be raised in another thread at its next instruction."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
-
-
-def _take_what_is_to_come() -> None:
-    """Let an interruption that has not arrived yet arrive here, where it does no harm.
-
-    It could be taken back instead, but then Python 3.11 goes on looking for it at every step for as long as the process
-    lives, and a profile function that is set later sends it into a loop that never ends.
-    """
-    try:
-        for _ in range(_MOMENTS):
-            pass
-    except TickInterrupted:
-        pass

@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from resurgam.core.codec import Codec, codec_for
-from resurgam.core.errors import SerializationError
+from resurgam.core.codec import Codec, codec_for, within
+from resurgam.core.errors import PayloadTooLarge, SerializationError
 
 T = TypeVar("T")
 BERLIN, LISBON = ZoneInfo("Europe/Berlin"), ZoneInfo("Europe/Lisbon")
@@ -458,3 +458,13 @@ def test_any_aware_datetime_keeps_its_zone_and_its_moment(moment):
     assert again.replace(tzinfo=None, fold=0) == moment.replace(tzinfo=None, fold=0)
     assert again.utcoffset() == moment.utcoffset()
     assert again.tzinfo is moment.tzinfo
+
+
+def test_a_value_may_have_as_many_bytes_as_the_limit_says_and_no_more():
+    written = codec_for(str).encode("ä" * 4)  # 8 bytes and two quotes
+
+    assert within(10, written, "signal 'pay'") is written
+    with pytest.raises(PayloadTooLarge) as caught:
+        within(9, written, "signal 'pay'")
+
+    assert (caught.value.path, caught.value.size, caught.value.limit) == ("signal 'pay'", 10, 9)

@@ -41,6 +41,31 @@ DIVERGED = {"code_value": "ship", "history_value": "charge", "event_seq": 7}
         ),
         (errors.SignalTimeout(("pay",)), "no signal 'pay' came in time"),
         (errors.SignalTimeout(("pay", "cancel")), "no signal 'pay' or 'cancel' came in time"),
+        (
+            errors.WorkflowTimeout("order", "o-1", 90.0),
+            "workflow 'order' (o-1) did not end within its timeout of 90 s",
+        ),
+        (errors.ActivityCancelled("charge"), "activity 'charge' was cancelled"),
+        (
+            caused(errors.ChildWorkflowFailed("ship", "s-1"), ValueError("lost")),
+            "child workflow 'ship' (s-1) failed: ValueError: lost",
+        ),
+        (errors.ChildWorkflowCancelled("ship", "s-1"), "child workflow 'ship' (s-1) was cancelled"),
+        (caused(errors.PromiseRejected("pay"), Exception("no")), "promise 'pay' was rejected: Exception: no"),
+        (errors.PromiseTimeout("pay"), "nobody settled promise 'pay' in time"),
+        (
+            caused(errors.SignalFailed("o-2", "pay"), errors.NotFound("gone")),
+            "signal 'pay' did not reach workflow 'o-2': NotFound: gone",
+        ),
+        (caused(errors.UpdateRejected("add"), ValueError("full")), "update 'add' was rejected: ValueError: full"),
+        (
+            errors.PayloadTooLarge("signal 'pay'", 3000, 2048),
+            (
+                "signal 'pay': 3,000 bytes, and at most 2,048 are recorded; keep the value elsewhere and pass where "
+                "it is, or raise max_payload"
+            ),
+        ),
+        (errors.ContinueAsNew((1, 2)), "the workflow continues as new with 2 arguments; let this pass"),
         (errors.RemoteError("shop.Gone", "gone", "Traceback"), "gone"),
         (errors.SerializationError("order.lines[2]", "no"), "order.lines[2]: no"),
         (errors.RetryAfter(1.5), "try again after 1.5 s"),
@@ -106,3 +131,17 @@ def test_an_outcome_is_empty_unless_told_otherwise():
     )
     request = ActivityRequest(ref=2, name="a", queue="q", input=b"[]", entity_id="e")
     assert (request.retry, request.timeout) == (RetryRule(), None)
+
+
+def test_a_continuation_carries_its_arguments_and_cannot_be_caught_by_mistake():
+    error = errors.ContinueAsNew((1, "two"), "drop")
+
+    assert error.args == (1, "two")
+    assert error.signals == "drop"
+    assert errors.ContinueAsNew().signals == "carry"
+    assert not isinstance(error, Exception)
+
+
+def test_what_did_not_come_in_time_is_a_timeout_as_python_has_it():
+    assert isinstance(errors.WorkflowTimeout("order", "o-1", 1), TimeoutError)
+    assert isinstance(errors.PromiseTimeout("pay"), TimeoutError)

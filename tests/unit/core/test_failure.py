@@ -14,13 +14,22 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.errors import (
+    ActivityCancelled,
     ActivityFailed,
+    ChildWorkflowCancelled,
+    ChildWorkflowFailed,
     NonRetryable,
+    PayloadTooLarge,
+    PromiseRejected,
+    PromiseTimeout,
     RemoteError,
     ResultTimeout,
     RetryAfter,
     SerializationError,
+    SignalFailed,
     SignalTimeout,
+    UpdateRejected,
+    WorkflowTimeout,
 )
 from resurgam.core.event import Failure, decode_event, encode_event
 from resurgam.core.failure import capture, name_of, rebuild
@@ -128,6 +137,15 @@ def test_bases_are_recorded_up_to_exception():
         RetryAfter(2, "busy"),
         RemoteError("shop.Gone", "gone", "Traceback ..."),
         SerializationError("order", "bad"),
+        WorkflowTimeout("order", "o-1", 1.5),
+        ActivityCancelled("charge"),
+        ChildWorkflowFailed("ship", "s-1"),
+        ChildWorkflowCancelled("ship", "s-1"),
+        PromiseRejected("pay"),
+        PromiseTimeout("pay"),
+        SignalFailed("o-2", "pay"),
+        UpdateRejected("add"),
+        PayloadTooLarge("order", 3, 2),
         KeyboardInterrupt("stop"),
         failing(open, "/no/such/file"),
         failing(Path("/no/such/file").stat),

@@ -514,7 +514,7 @@ async def test_cleaning_up_generators_and_tasks_at_an_eviction_records_nothing()
         await asyncio.gather(task(), task())
 
     simulation = Simulation(Workflow("workflow", workflow, "default"), registry=registry)
-    await simulation._advance([])
+    await simulation.begin()
     await simulation.step()
     log = list(simulation.log)
     simulation.close()

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -90,10 +91,34 @@ def test_options_returns_a_copy(registry):
     assert registry.activities.find("charge") is activity
 
 
-@pytest.mark.parametrize("timeout", [0, -1, 0.0001])
-def test_a_timeout_is_more_than_nothing(registry, timeout):
-    with pytest.raises(ValueError, match="it must be more than 0"):
-        registry.activity(timeout=timeout)
+@pytest.mark.parametrize("option", ["timeout", "start_timeout", "heartbeat_timeout"])
+@pytest.mark.parametrize("length", [0, -1, 0.0001, timedelta(0)])
+def test_a_timeout_is_more_than_nothing(registry, option, length):
+    with pytest.raises(ValueError, match=f"^{option} is .*; it must be more than 0"):
+        registry.activity(**{option: length})
+    with pytest.raises(ValueError, match=f"^{option} is "):
+        registry.activity(charge).options(**{option: length})
+
+
+@pytest.mark.parametrize("option", ["timeout", "start_timeout", "heartbeat_timeout"])
+@pytest.mark.parametrize("length", ["5", True, float("nan")])
+def test_a_timeout_is_a_length_of_time(registry, option, length):
+    with pytest.raises(ValueError, match="not a length of time"):
+        registry.activity(**{option: length})
+
+
+def test_timeouts_are_known_in_milliseconds(registry):
+    activity = registry.activity(start_timeout=2, heartbeat_timeout=timedelta(minutes=1))(charge)
+    assert (activity.start_limit, activity.heartbeat) == (2000, 60_000)
+    changed = activity.options(heartbeat_timeout=0.5)
+    assert (changed.start_limit, changed.heartbeat) == (2000, 500)
+    plain = registry.activity(charge)
+    assert (plain.start_limit, plain.heartbeat) == (None, None)
+
+
+def test_an_option_that_there_is_not_is_refused(registry):
+    with pytest.raises(TypeError, match="heartbeat"):
+        registry.activity(heartbeat=5)
 
 
 def test_a_reference_knows_name_and_result(registry):

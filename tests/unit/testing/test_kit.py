@@ -135,6 +135,24 @@ async def test_crash_everywhere_sends_messages_and_takes_failures():
     assert failing.history[-2].type == "workflow_failed"
 
 
+async def test_crash_everywhere_kills_children_too_and_settles_promises():
+    @registry.workflow
+    async def paying(ctx: Context) -> str:
+        await ctx.promise("paid", type=bool)
+        return await ctx.activity(charge, 1)
+
+    @registry.workflow
+    async def shopping(ctx: Context) -> str:
+        return await ctx.workflow(paying)
+
+    crashes = await crash_everywhere(shopping, mocks={charge: "r"}, promises={"paid": True}, registry=registry)
+
+    parent, child = crashes.histories.values()
+    assert crashes.history == parent
+    # The child's first entry is written with the call that begins it.
+    assert crashes.points == len(parent) + len(child) - 2
+
+
 async def test_crash_everywhere_finds_a_workflow_that_remembers_outside_of_its_history():
     """A variable that outlives the run is not replayed: the second run takes another path."""
     runs: list[int] = []

@@ -4,9 +4,12 @@ import asyncio
 import os
 import re
 import signal
+import socket
 import sys
+import threading
 import types
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -14,10 +17,10 @@ from resurgam import Engine, Registry, errors
 from resurgam.core import event as events
 from resurgam.core.failure import rebuild
 from resurgam.runtime.definition import ActivityOptions
-from resurgam.runtime.info import ActivityInfo
+from resurgam.runtime.info import ActivityInfo, Attempt
 from resurgam.testing.contract import engine_processes as cases
 from resurgam.worker import child
-from resurgam.worker.child import Call, message, perform
+from resurgam.worker.child import Answer, Beat, Call, Line, Wire, message, perform
 from resurgam.worker.processes import Processes, _how, place_of, processors
 
 HERE = __name__
@@ -27,6 +30,23 @@ registry = Registry()
 def call(activity, arguments: bytes = b"[]", **place) -> Call:
     info = ActivityInfo(name=activity.name, entity_id="e", execution_id="e#1", workflow_id="w", attempt=1, queue="q")
     return Call(**{**place_of(activity), **place}, info=info, input=Raw(arguments))
+
+
+class Heard(Attempt):
+    """An attempt whose heartbeats are noted here."""
+
+    def __init__(self) -> None:
+        self.beats = []
+
+    def cancelled(self) -> bool:
+        return False
+
+    def beat(self, details) -> None:
+        self.beats.append(details)
+
+
+def made(call: Call) -> Answer:
+    return perform(call, Heard())
 
 
 def test_an_async_function_has_no_process():
@@ -107,25 +127,25 @@ def test_the_main_program_is_named_as_multiprocessing_does(monkeypatch, fields, 
 
 
 def test_an_attempt_gives_the_bytes_of_its_result():
-    answer = perform(call(cases.double, b'[{"weight":2,"sent_at":"2026-07-01T12:00:00Z"}]'))
+    answer = made(call(cases.double, b'[{"weight":2,"sent_at":"2026-07-01T12:00:00Z"}]'))
 
     assert answer.failure is None
     assert bytes(answer.result) == b'{"weight":4,"sent_at":"2026-07-01T12:00:00Z"}'
 
 
 def test_an_attempt_gives_what_is_recorded_of_its_error():
-    answer = perform(call(cases.tear, b"[3]"))
+    answer = made(call(cases.tear, b"[3]"))
 
     assert answer.failure is not None
     error = rebuild(answer.failure)
     assert isinstance(error, cases.TornError)
     assert isinstance(error.__cause__, KeyError)
-    assert perform(call(cases.tear, b"[]")).failure.type == "resurgam.core.errors.DefinitionError"
-    assert perform(call(cases.tear, b'["x"]')).failure.type == "resurgam.core.errors.SerializationError"
+    assert made(call(cases.tear, b"[]")).failure.type == "resurgam.core.errors.DefinitionError"
+    assert made(call(cases.tear, b'["x"]')).failure.type == "resurgam.core.errors.SerializationError"
 
 
 def test_a_function_that_cannot_be_imported_is_a_clear_failure():
-    failure = perform(call(cases.double, module="no.such.module")).failure
+    failure = made(call(cases.double, module="no.such.module")).failure
 
     assert failure.type == "resurgam.core.errors.DefinitionError"
     assert "no.such.module.double cannot be imported" in failure.message
@@ -171,9 +191,10 @@ def test_how_a_process_ended_is_said(code, said):
     assert str(errors.ProcessDied("press", said)) == f"the process that ran activity 'press' {said}"
 
 
-async def ask(processes, activity, arguments=b"[]"):
+async def ask(processes, activity, arguments=b"[]", beats=None, **more):
     async with processes.borrow(activity.name) as process:
-        return process.pid, await process.ask(call(activity, arguments))
+        heard = [] if beats is None else beats
+        return process.pid, await process.ask(call(activity, arguments, **more), heard.append)
 
 
 async def test_there_are_no_more_processes_than_places_and_they_are_used_again():
@@ -220,3 +241,95 @@ async def test_closing_what_was_never_used_starts_nothing():
 def test_a_message_says_how_long_it_is():
     written = message(None)
     assert written == len(written[child.HEAD :]).to_bytes(child.HEAD, "big") + b"null"
+
+
+@pytest.fixture
+def wire():
+    """The end of a process, with its other end in the hands of the test."""
+    mine, theirs = socket.socketpair()
+    ours = Wire(theirs.detach())
+    yield ours, mine
+    ours._socket.close()
+    mine.close()
+
+
+def taken(socket) -> list[Beat | Answer]:
+    """Return all messages that have come."""
+    socket.setblocking(False)
+    data, found = socket.recv(1 << 20), []
+    while data:
+        length = child.HEAD + int.from_bytes(data[: child.HEAD], "big")
+        found.append(msgspec.json.decode(data[child.HEAD : length], type=Beat | Answer))
+        data = data[length:]
+    return found
+
+
+def test_heartbeats_go_over_the_wire_before_the_answer(wire):
+    ours, mine = wire
+    line = Line(call(cases.whoami).info, ours)
+    line.beat(Raw(b"[1]"))
+    line.beat(None)
+    line.answer(Answer(result=Raw(b"5")))
+    assert taken(mine) == [Beat(details=Raw(b"[1]")), Beat(), Answer(result=Raw(b"5"))]
+
+
+def test_what_an_attempt_left_behind_does_not_speak_for_the_next(wire):
+    ours, mine = wire
+    line = Line(call(cases.whoami).info, ours)
+    assert not line.cancelled()
+    line.answer(Answer())
+    line.beat(Raw(b"1"))
+    assert line.cancelled()
+    assert taken(mine) == [Answer()]
+
+
+def test_a_process_hears_that_nobody_waits_any_more(wire):
+    ours, mine = wire
+    line = Line(call(cases.whoami).info, ours)
+    assert not line.cancelled()
+    mine.sendall(message(None))
+    assert line.cancelled()
+    assert line.cancelled()
+
+
+def test_a_process_whose_worker_has_hung_up_is_not_waited_for(wire):
+    ours, mine = wire
+    line = Line(call(cases.whoami).info, ours)
+    mine.close()
+    assert line.cancelled()
+    assert ours.read() == b""
+
+
+def test_a_long_message_is_read_to_its_end(wire):
+    ours, mine = wire
+    long = call(cases.whoami, b'["' + b"x" * (3 << 20) + b'"]')
+    sending = threading.Thread(target=mine.sendall, args=(message(long),))
+    sending.start()
+    assert msgspec.json.decode(ours.read(), type=Call) == long
+    sending.join()
+
+
+def test_a_fork_has_no_line_to_the_worker(wire):
+    ours, _ = wire
+    line = Line(call(cases.whoami).info, ours)
+    ours._socket.close()  # as after a fork
+    for verb in (line.cancelled, lambda: line.beat(None)):
+        with pytest.raises(RuntimeError, match="a fork of an activity's process has no line to the worker"):
+            verb()
+
+
+def test_details_are_read_where_the_function_runs():
+    heard = Heard()
+    told = perform(call(cases.counts, details=Raw(b'{"seen":[7]}')), heard)
+    assert told.failure.type == "resurgam.core.errors.RetryAfter"
+    assert [None if beat is None else bytes(beat) for beat in heard.beats] == [b'{"seen":[7,1]}', None]
+
+
+async def test_heartbeats_are_heard_while_a_process_is_asked():
+    processes, heard = Processes(1), []
+    try:
+        _, answer = await ask(processes, cases.counts, beats=heard, details=Raw(b'{"seen":[7]}'))
+        assert answer.failure.type == "resurgam.core.errors.RetryAfter"
+        assert heard == [Raw(b'{"seen":[7,1]}'), None]
+    finally:
+        await processes.close()

@@ -69,6 +69,14 @@ class SqliteInspector:
         """Return the counts."""
         return self._look(lambda session: self._reading(session).stats())
 
+    async def reply(self, question_id: str) -> r.Reply | None:
+        """Return what was answered to a question."""
+        return self._look(lambda session: self._reading(session).reply(question_id))
+
+    async def messages(self, topic: str, after: int | None = None) -> r.Messages:
+        """Return what was published on a topic lately."""
+        return self._look(lambda session: self._reading(session).messages(topic, after))
+
     async def close(self) -> None:
         """Close the file."""
         self._connection.close()

@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from resurgam.core.event import decode_event, encode_event
-from resurgam.core.outcome import ActivityRequest
+from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.arriving import sort_out
+from resurgam.store.coding import encode
+from resurgam.store.sql.activities import adopt_activities, pending_of
 from resurgam.store.sql.forgetting import forget, forgotten_of
 from resurgam.store.sql.reading import log_of
+from resurgam.store.sql.rows import columns_of, instance_of, pause_of
 from resurgam.store.sql.session import Row, Session
-from resurgam.store.sql.transactions import instance_of
-
-_requests = msgspec.json.Decoder(ActivityRequest)
 
 
 class Moving:
@@ -24,21 +22,23 @@ class Moving:
 
     def copies(self, entity_id: str, run_id: str | None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, or of one run's, oldest first."""
-        return [
-            self._copy(instance) for instance in self._executions_of(entity_id) if run_id in (None, instance.run_id)
-        ]
+        rows = self._session.all("executions_of", entity_id=entity_id)
+        return [self._copy(row) for row in rows if run_id in (None, row["run_id"])]
 
-    def _copy(self, instance: r.Instance) -> r.Copy:
-        execution_id = instance.execution_id
+    def _copy(self, row: Row) -> r.Copy:
+        execution_id = row["execution_id"]
         log = self._session.all("last_events", execution_id=execution_id, last=-1, forgotten=True)
         inbox = self._session.all("inbox_since", execution_id=execution_id, wake=-1)
         activities = self._session.all("activities_of", execution_id=execution_id)
+        promises = self._session.all("promises_of", execution_id=execution_id)
         return r.Copy(
-            instance=instance,
+            instance=instance_of(row, beneath=True),
             log=tuple(log_of(log, execution_id)),
             forgotten=forgotten_of(log),
-            inbox=tuple(decode_event(row["body"]) for row in inbox),
-            activities=tuple(_pending(row) for row in activities),
+            inbox=tuple(decode_event(entry["body"]) for entry in inbox),
+            activities=tuple(pending_of(activity) for activity in activities),
+            promises=tuple(_promise_of(promise) for promise in promises),
+            paused=pause_of(row),
         )
 
     def adopt(self, part: r.Adoption) -> r.Adopted | r.Exists:
@@ -63,14 +63,18 @@ class Moving:
 
     def _take_in(self, copy: r.Copy) -> None:
         execution_id = copy.instance.execution_id
-        fields = msgspec.structs.asdict(copy.instance) | {
-            "status": copy.instance.status.value,
-            "tags": msgspec.json.encode(copy.instance.tags).decode(),
-            "ready": copy.ready,
-            "wake": len(copy.inbox),
-        }
-        del fields["troubles"]  # they are those of its activities
-        self._session.do("adopt_instance", **fields)
+        instance = copy.instance
+        self._session.do(
+            "adopt_instance",
+            **columns_of(instance, copy.paused),
+            closed_at=instance.closed_at,
+            deactivated=instance.deactivated,
+            parked=instance.parked,
+            dead=instance.dead,
+            accepts=encode(instance.accepts) if instance.accepts else None,
+            ready=copy.ready and instance.status is not Status.SCHEDULED,
+            wake=len(copy.inbox),
+        )
         log = [{"execution_id": execution_id, "seq": e.seq, "body": encode_event(e).decode()} for e in copy.log]
         self._session.many("append_event", log)
         forget(self._session, execution_id, copy.forgotten)
@@ -79,27 +83,13 @@ class Moving:
             for wake, event in enumerate(copy.inbox, 1)
         ]
         self._session.many("put_into_inbox", inbox)
-        self._session.many("adopt_activity", [_columns(execution_id, pending) for pending in copy.activities])
+        adopt_activities(self._session, execution_id, copy.activities)
+        promises = [
+            {"execution_id": execution_id, "promise_id": p.promise_id, "name": p.name, "settled": p.settled}
+            for p in copy.promises
+        ]
+        self._session.many("adopt_promise", promises)
 
 
-def _pending(row: Row) -> r.Pending:
-    return r.Pending(
-        request=_requests.decode(row["request"]),
-        visible_at=row["visible_at"],
-        attempt=row["attempt"],
-        deliveries=row["deliveries"],
-        dead=row["dead"],
-    )
-
-
-def _columns(execution_id: str, pending: r.Pending) -> dict[str, object]:
-    return {
-        "execution_id": execution_id,
-        "ref": pending.request.ref,
-        "queue": pending.request.queue,
-        "request": msgspec.json.encode(pending.request).decode(),
-        "visible_at": pending.visible_at,
-        "attempt": pending.attempt,
-        "deliveries": pending.deliveries,
-        "dead": pending.dead,
-    }
+def _promise_of(row: Row) -> r.Promise:
+    return r.Promise(promise_id=row["promise_id"], name=row["name"], settled=bool(row["settled"]))

@@ -4,10 +4,11 @@
 SELECT * FROM instances WHERE execution_id = :execution_id;
 
 -- progress: How far an instance has come.
-SELECT status, wake FROM instances WHERE execution_id = :execution_id;
+SELECT status, wake, last_seq, epoch FROM instances WHERE execution_id = :execution_id;
 
 -- progress_of: How far some instances have come.
-SELECT execution_id, status, wake FROM instances WHERE execution_id IN (SELECT value FROM json_each(:execution_ids));
+SELECT execution_id, status, wake, last_seq FROM instances
+WHERE execution_id IN (SELECT value FROM json_each(:execution_ids));
 
 -- executions_of: The executions of an entity, oldest first.
 SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY place;
@@ -17,11 +18,11 @@ SELECT * FROM instances
 WHERE entity_id = :entity_id AND (:run_id IS NULL OR run_id = :run_id)
 ORDER BY place DESC LIMIT 1;
 
--- create_instance: A new execution, ready to be claimed.
+-- create_instance: A new execution, ready to be claimed unless it is put off.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
-                       last_seq, tags)
+                       last_seq, wake_at, tags, ready, paused, parent, parent_id, parent_key)
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :name, :queue, :status, :created_at,
-        1, :tags);
+        :last_seq, :wake_at, :tags, :ready, :paused, :parent, :parent_id, :parent_key);
 
 -- append_event: One more entry of a log.
 INSERT INTO events (execution_id, seq, body) VALUES (:execution_id, :seq, :body);
@@ -42,8 +43,8 @@ SELECT * FROM (
     WHERE execution_id = :execution_id AND (:forgotten OR forgotten IS NULL) ORDER BY seq DESC LIMIT :last)
 ORDER BY seq;
 
--- raise_wake: Count that something enters an inbox; an instance that nobody holds becomes ready.
-UPDATE instances SET wake = wake + 1, ready = ready OR leased_until IS NULL
+-- raise_wake: Count that something enters an inbox; an instance that nobody holds becomes ready, unless it is put off.
+UPDATE instances SET wake = wake + 1, ready = ready OR (leased_until IS NULL AND status <> 'scheduled')
 WHERE execution_id = :execution_id RETURNING wake;
 
 -- put_into_inbox: Something to be told to an instance.
@@ -59,41 +60,76 @@ WHERE execution_id IN (SELECT value FROM json_each(:execution_ids)) ORDER BY id;
 -- take_from_inbox: What was consumed, by id.
 DELETE FROM inbox WHERE execution_id = :execution_id AND id IN (SELECT value FROM json_each(:ids));
 
+-- pause_instance: An instance is halted, alone or with its tree; no row if that is so already.
+UPDATE instances SET paused = :paused
+WHERE execution_id = :execution_id AND closed_at IS NULL AND (paused IS NULL OR (paused = 'alone' AND :paused = 'tree'));
+
+-- resume_instance: An instance goes on; no row if it was not halted.
+UPDATE instances SET paused = NULL WHERE execution_id = :execution_id AND paused IS NOT NULL;
+
+-- begin_instance: An instance that was put off begins; no row if it was not.
+UPDATE instances SET status = 'running', wake_at = NULL WHERE execution_id = :execution_id AND status = 'scheduled';
+
+-- move_inbox: What is unread of some types goes over to another execution, behind what that has already.
+INSERT INTO inbox (execution_id, wake, body)
+SELECT :successor, :wake, body FROM inbox
+WHERE execution_id = :execution_id AND json_extract(body, '$.type') IN (SELECT value FROM json_each(:types))
+ORDER BY id;
+
+-- forget_moved: It is not here any more.
+DELETE FROM inbox
+WHERE execution_id = :execution_id AND json_extract(body, '$.type') IN (SELECT value FROM json_each(:types));
+
+-- types_in_inbox: Which of some types are in an inbox.
+SELECT DISTINCT json_extract(body, '$.type') AS type FROM inbox
+WHERE execution_id = :execution_id AND json_extract(body, '$.type') IN (SELECT value FROM json_each(:types));
+
 -- claimable_instances: What a worker may claim: ready, due, its lease run out, or parked and not tried by it.
 SELECT * FROM instances WHERE place IN (
     SELECT * FROM (
         SELECT place FROM instances AS i
-        WHERE queue = :queue AND ready AND leased_until IS NULL AND dead IS NULL AND status <> 'diverged'
+        WHERE queue = :queue AND ready AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
+          AND status <> 'diverged'
           AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
         ORDER BY place LIMIT :limit)
     UNION
     SELECT * FROM (
         SELECT place FROM instances AS i
-        WHERE queue = :queue AND wake_at <= :now AND leased_until IS NULL AND dead IS NULL AND status <> 'diverged'
+        WHERE queue = :queue AND wake_at <= :now AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
+          AND status <> 'diverged'
           AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
         ORDER BY wake_at LIMIT :limit)
     UNION
     SELECT * FROM (
         SELECT place FROM instances AS i
-        WHERE leased_until <= :now AND dead IS NULL AND queue = :queue
+        WHERE leased_until <= :now AND dead IS NULL AND paused IS NULL AND queue = :queue
+          AND (status <> 'scheduled' OR wake_at <= :now)
           AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
         ORDER BY leased_until LIMIT :limit)
     UNION
     SELECT * FROM (
         SELECT place FROM instances AS i
-        WHERE queue = :queue AND status = 'diverged' AND dead IS NULL AND leased_until IS NULL
+        WHERE queue = :queue AND status = 'diverged' AND dead IS NULL AND paused IS NULL AND leased_until IS NULL
           AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
         ORDER BY place LIMIT :limit)
 ) ORDER BY place LIMIT :limit;
 
 -- claimable_at_once: An instance, if a worker may have it and nothing older waits in its queue.
 SELECT * FROM instances AS i
-WHERE execution_id = :execution_id AND leased_until IS NULL AND dead IS NULL AND status = 'running'
+WHERE execution_id = :execution_id AND leased_until IS NULL AND dead IS NULL AND paused IS NULL AND status = 'running'
   AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
   AND NOT EXISTS (
       SELECT 1 FROM instances AS older
       WHERE older.queue = i.queue AND older.ready AND older.leased_until IS NULL AND older.dead IS NULL
-        AND older.place <> i.place);
+        AND older.paused IS NULL AND older.status <> 'diverged' AND older.place <> i.place)
+  AND NOT EXISTS (
+      SELECT 1 FROM instances AS due
+      WHERE due.queue = i.queue AND due.wake_at <= :now AND due.leased_until IS NULL AND due.dead IS NULL
+        AND due.paused IS NULL AND due.status <> 'diverged' AND due.place <> i.place)
+  AND NOT EXISTS (
+      SELECT 1 FROM instances AS lost
+      WHERE lost.leased_until <= :now AND lost.queue = i.queue AND lost.dead IS NULL AND lost.paused IS NULL
+        AND lost.status <> 'diverged');
 
 -- lease_instance: A lease with a new epoch.
 UPDATE instances
@@ -107,40 +143,55 @@ WHERE execution_id = :execution_id;
 -- commit_step: The fenced update of a commit that changes nothing but how far the log goes. No row: see the next two.
 UPDATE instances SET last_seq = :last_seq, wake_at = :wake_at, deliveries = 0
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
-  AND wake = :wake AND status = 'running' AND parked IS NULL AND last_failure = '';
+  AND wake = :wake AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '';
 
--- commit_and_keep: The fenced update of a commit whose lease runs on. No row: it is lost, or the log is elsewhere.
+-- commit_and_keep: The fenced update of a commit whose lease runs on. No row: it is lost, or the state is another.
+-- What somebody has begun meanwhile is not put off again.
 UPDATE instances
-SET status = :status, closed_at = coalesce(closed_at, :closed_at), deactivated = :deactivated, last_seq = :last_seq,
-    wake_at = :wake_at, parked = :parked, deliveries = 0, last_failure = ''
+SET status = CASE WHEN :status = 'scheduled' AND status = 'running' THEN status ELSE :status END,
+    closed_at = coalesce(closed_at, :closed_at), paused = CASE WHEN :closed_at IS NULL THEN paused END,
+    deactivated = :deactivated, last_seq = :last_seq, wake_at = :wake_at, parked = :parked, deliveries = 0,
+    last_failure = ''
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
-RETURNING wake;
+  AND (wake = :wake OR NOT :strict)
+RETURNING wake, paused;
 
 -- commit_and_release: The same with the end of the lease; ready again exactly if the wake counter has moved.
 UPDATE instances
-SET status = :status, closed_at = coalesce(closed_at, :closed_at), deactivated = :deactivated, last_seq = :last_seq,
-    wake_at = :wake_at, parked = :parked, deliveries = 0, last_failure = '',
-    leased_until = NULL, lease_owner = NULL, ready = wake <> :wake
+SET status = CASE WHEN :status = 'scheduled' AND status = 'running' THEN status ELSE :status END,
+    closed_at = coalesce(closed_at, :closed_at), paused = CASE WHEN :closed_at IS NULL THEN paused END,
+    deactivated = :deactivated, last_seq = :last_seq, wake_at = :wake_at, parked = :parked, deliveries = 0,
+    last_failure = '',
+    leased_until = NULL, lease_owner = NULL,
+    ready = wake <> :wake AND NOT (:status = 'scheduled' AND status <> 'running')
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
-RETURNING wake;
+  AND (wake = :wake OR NOT :strict)
+RETURNING wake, paused;
+
+-- accept_signals: What the code of an instance takes for signals, from now on.
+UPDATE instances SET accepts = :accepts WHERE execution_id = :execution_id;
+
+-- let_go: The end of a lease that a commit kept in vain.
+UPDATE instances SET leased_until = NULL, lease_owner = NULL, ready = wake <> :wake AND status <> 'scheduled'
+WHERE execution_id = :execution_id;
 
 -- release_instance: The end of a lease without a commit; ready again.
 UPDATE instances
-SET leased_until = NULL, lease_owner = NULL, ready = 1, deliveries = max(0, deliveries - :undelivered),
+SET leased_until = NULL, lease_owner = NULL, ready = status <> 'scheduled', deliveries = max(0, deliveries - :undelivered),
     last_failure = :last_failure
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL;
 
 -- terminate_instance: The end of an instance, whoever holds it.
 UPDATE instances
-SET status = :status, closed_at = :now, last_seq = :seq, wake_at = NULL, parked = NULL, dead = NULL, ready = 1,
-    deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL
+SET status = :status, closed_at = :now, last_seq = :seq, wake_at = NULL, parked = NULL, dead = NULL, paused = NULL,
+    ready = 1, deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL
 WHERE execution_id = :execution_id;
 
 -- forget_tries: Whoever has tried a parked instance may try it again.
 DELETE FROM tried WHERE execution_id = :execution_id;
 
 -- revive_instance: An instance that was put aside, or is parked, is handed out again.
-UPDATE instances SET dead = NULL, deliveries = 0, ready = 1
+UPDATE instances SET dead = NULL, deliveries = 0, ready = status <> 'scheduled'
 WHERE execution_id = :execution_id AND (dead IS NOT NULL OR parked IS NOT NULL);
 
 -- revive_activities: The same for activities of it that were put aside.
@@ -156,21 +207,25 @@ INSERT OR IGNORE INTO tried (execution_id, worker) VALUES (:execution_id, :worke
 
 -- schedule_activity: An activity to be run from a moment on, by whoever claims it or by its first owner.
 INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, epoch, deliveries,
-                        lease_owner)
-VALUES (:execution_id, :ref, :queue, :request, :visible_at, :available_at, :attempt, :epoch, :deliveries, :owner);
+                        lease_owner, details)
+VALUES (:execution_id, :ref, :queue, :request, :visible_at, :available_at, :attempt, :epoch, :deliveries, :owner,
+        :details);
 
--- withdraw_activity: An activity that is no longer wanted; one that somebody has begun only if it is answered.
+-- withdraw_activity: An activity that is no longer wanted; one that somebody is at only if it is answered.
 DELETE FROM activities
-WHERE execution_id = :execution_id AND ref = :ref AND (:answered OR lease_owner IS NULL) RETURNING ref;
+WHERE execution_id = :execution_id AND ref = :ref AND (:answered OR lease_owner IS NULL)
+  AND (NOT :unbegun OR (lease_owner IS NULL AND deliveries = 0 AND attempt = 1))
+RETURNING ref;
 
 -- claimable_activities: Activities of a queue whose time has come, or whose lease has run out.
 SELECT a.*, i.entity_id, i.status FROM activities AS a JOIN instances AS i USING (execution_id)
-WHERE a.queue = :queue AND a.available_at <= :now
+WHERE a.queue = :queue AND a.available_at <= :now AND i.paused IS NULL
 ORDER BY a.available_at, a.execution_id, a.ref LIMIT :limit;
 
 -- queues_with_work: The queues in which something waits to be claimed.
 SELECT value AS queue FROM json_each(:queues) AS queues
-WHERE EXISTS (SELECT 1 FROM activities WHERE queue = queues.value AND available_at <= :now);
+WHERE EXISTS (SELECT 1 FROM activities AS a JOIN instances AS i USING (execution_id)
+              WHERE a.queue = queues.value AND a.available_at <= :now AND i.paused IS NULL);
 
 -- lease_activity: A lease with a new epoch.
 UPDATE activities
@@ -187,8 +242,9 @@ SELECT * FROM activities WHERE execution_id = :execution_id AND ref = :ref;
 -- remove_activity: An activity that is answered.
 DELETE FROM activities WHERE execution_id = :execution_id AND ref = :ref;
 
--- extend_activity: A lease that runs on.
-UPDATE activities SET available_at = :until WHERE execution_id = :execution_id AND ref = :ref;
+-- extend_activity: A lease that runs on, with what the attempt has told.
+UPDATE activities SET available_at = :until, details = coalesce(:details, details)
+WHERE execution_id = :execution_id AND ref = :ref;
 
 -- release_activity: The end of a lease without an answer.
 UPDATE activities SET available_at = visible_at, lease_owner = NULL, deliveries = max(0, deliveries - :undelivered)
@@ -206,20 +262,24 @@ DELETE FROM inbox WHERE execution_id = :execution_id;
 -- purge_activities: The same for its activities.
 DELETE FROM activities WHERE execution_id = :execution_id;
 
+-- purge_questions: The same for what was asked of it.
+DELETE FROM questions WHERE execution_id = :execution_id RETURNING question_id;
+
 -- activities_of: The activities of an execution.
 SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY ref;
 
 -- adopt_instance: An execution that comes from another store.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
-                       closed_at, deactivated, last_seq, wake_at, tags, parked, dead, ready, wake, place)
+                       closed_at, deactivated, last_seq, wake_at, tags, parked, dead, ready, wake, paused, parent,
+                       parent_id, parent_key, accepts, place)
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :name, :queue, :status, :created_at,
-        :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead, :ready, :wake,
-        (SELECT coalesce(max(place), 0) + 1 FROM instances));
+        :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead, :ready, :wake, :paused, :parent,
+        :parent_id, :parent_key, :accepts, (SELECT coalesce(max(place), 0) + 1 FROM instances));
 
 -- adopt_activity: An activity that comes with it; nobody holds it here.
-INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead)
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead, details)
 VALUES (:execution_id, :ref, :queue, :request, :visible_at, CASE WHEN :dead IS NULL THEN :visible_at END, :attempt,
-        :deliveries, :dead);
+        :deliveries, :dead, :details);
 
 -- move_to_end: An execution takes the place after all others.
 UPDATE instances SET place = (SELECT max(place) + 1 FROM instances) WHERE execution_id = :execution_id;
@@ -228,10 +288,12 @@ UPDATE instances SET place = (SELECT max(place) + 1 FROM instances) WHERE execut
 -- The queues are found by leaps through the index, so that a million sleepers cost no more than one.
 WITH RECURSIVE
 sleeping (queue) AS (
-    SELECT min(queue) FROM instances WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL
+    SELECT min(queue) FROM instances
+    WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
     UNION ALL
     SELECT (SELECT min(i.queue) FROM instances AS i
-            WHERE i.queue > sleeping.queue AND wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL)
+            WHERE i.queue > sleeping.queue AND wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL
+              AND paused IS NULL)
     FROM sleeping WHERE sleeping.queue IS NOT NULL
 ),
 waiting (queue) AS (
@@ -242,13 +304,16 @@ waiting (queue) AS (
 )
 SELECT min(moment) AS moment FROM (
     SELECT (SELECT min(wake_at) FROM instances AS i
-            WHERE i.queue = sleeping.queue AND wake_at > :now AND leased_until IS NULL AND dead IS NULL) AS moment
+            WHERE i.queue = sleeping.queue AND wake_at > :now AND leased_until IS NULL AND dead IS NULL
+              AND paused IS NULL) AS moment
     FROM sleeping
     UNION ALL
     SELECT min(leased_until) FROM instances WHERE leased_until > :now
     UNION ALL
     SELECT (SELECT min(available_at) FROM activities AS a WHERE a.queue = waiting.queue AND available_at > :now)
     FROM waiting
+    UNION ALL
+    SELECT min(leased_until) FROM questions WHERE leased_until > :now AND NOT replied
 );
 
 -- end_instance_leases: The leases of an owner that is dead end at once.
@@ -259,9 +324,31 @@ UPDATE activities SET available_at = :now WHERE lease_owner = :owner AND availab
 
 -- listed_instances: A page of instances, newest first.
 SELECT * FROM instances
-WHERE (:status IS NULL OR status = :status) AND (:name IS NULL OR name = :name)
-  AND (:since IS NULL OR created_at >= :since)
+WHERE (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
+  AND (:name IS NULL OR name = :name) AND (:since IS NULL OR created_at >= :since)
   AND (:cursor IS NULL OR printf('%015d-%s', created_at, execution_id) < :cursor)
+  AND NOT EXISTS (
+      SELECT 1 FROM json_each(:tags) AS wanted
+      WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had
+                        WHERE had.key = wanted.key AND had.value = wanted.value))
+ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
+
+-- listed_tree: The same of one tree.
+SELECT * FROM instances
+WHERE tree_id = :tree_id AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
+  AND (:name IS NULL OR name = :name) AND (:since IS NULL OR created_at >= :since)
+  AND (:cursor IS NULL OR printf('%015d-%s', created_at, execution_id) < :cursor)
+  AND NOT EXISTS (
+      SELECT 1 FROM json_each(:tags) AS wanted
+      WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had
+                        WHERE had.key = wanted.key AND had.value = wanted.value))
+ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
+
+-- listed_children: The same of those that one entity has begun, in one tree or in any.
+SELECT * FROM instances
+WHERE parent_id = :parent AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
+  AND (:name IS NULL OR name = :name) AND (:since IS NULL OR created_at >= :since)
+  AND (:tree_id IS NULL OR tree_id = :tree_id) AND (:cursor IS NULL OR printf('%015d-%s', created_at, execution_id) < :cursor)
   AND NOT EXISTS (
       SELECT 1 FROM json_each(:tags) AS wanted
       WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had
@@ -272,10 +359,10 @@ ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 SELECT dead FROM activities WHERE execution_id = :execution_id AND dead IS NOT NULL ORDER BY ref;
 
 -- count_statuses: Instances by status.
-SELECT status, count(*) AS number FROM instances GROUP BY status;
+SELECT CASE WHEN paused IS NULL THEN status ELSE 'paused' END AS shown, count(*) AS number FROM instances GROUP BY shown;
 
 -- count_ready: Instances waiting in each queue.
-SELECT queue, sum(dead IS NULL AND leased_until IS NULL AND (ready OR coalesce(wake_at <= :now, 0))) AS number
+SELECT queue, sum(dead IS NULL AND paused IS NULL AND leased_until IS NULL AND (ready OR coalesce(wake_at <= :now, 0))) AS number
 FROM instances GROUP BY queue;
 
 -- count_activities: Activities of each queue, waiting and claimed.
@@ -285,3 +372,79 @@ FROM activities GROUP BY queue;
 
 -- count_dead: Instances that are no longer handed out.
 SELECT count(*) AS number FROM instances WHERE dead IS NOT NULL;
+
+-- open_promise: A promise that can be settled from now on. One that is here already, of an earlier attempt, is open again
+-- unless its settlement waits to be read.
+INSERT INTO promises (promise_id, execution_id, name, settled) VALUES (:promise_id, :execution_id, :name, 0)
+ON CONFLICT (promise_id) DO UPDATE SET execution_id = :execution_id, name = :name, settled = EXISTS (
+    SELECT 1 FROM inbox WHERE execution_id = :execution_id AND json_extract(body, '$.promise_id') = :promise_id);
+
+-- adopt_promise: A promise that comes from another store.
+INSERT OR REPLACE INTO promises (promise_id, execution_id, name, settled)
+VALUES (:promise_id, :execution_id, :name, :settled);
+
+-- settle_promise: A promise is settled; no row if it was already, or is not there.
+UPDATE promises SET settled = 1 WHERE promise_id = :promise_id AND NOT settled RETURNING execution_id;
+
+-- close_promise: The same by its own execution, which waits for it no longer.
+UPDATE promises SET settled = 1 WHERE promise_id = :promise_id AND execution_id = :execution_id;
+
+-- forget_promises: Of the settled promises of an execution only the last are kept.
+DELETE FROM promises WHERE execution_id = :execution_id AND settled AND place <= (
+    SELECT place FROM promises WHERE execution_id = :execution_id AND settled
+    ORDER BY place DESC LIMIT 1 OFFSET :kept);
+
+-- promise: One promise.
+SELECT * FROM promises WHERE promise_id = :promise_id;
+
+-- promises_named: The promises of an execution with a name: those that are open, oldest first, then the others.
+SELECT * FROM promises WHERE execution_id = :execution_id AND name = :name ORDER BY settled, place;
+
+-- promises_of: The promises of an execution.
+SELECT * FROM promises WHERE execution_id = :execution_id ORDER BY place;
+
+-- move_promises: They are another execution's from now on.
+UPDATE promises SET execution_id = :successor WHERE execution_id = :execution_id;
+
+-- give_up_promises: Nobody waits for them any more.
+DELETE FROM promises WHERE execution_id = :execution_id;
+
+-- ask_question: A question for whoever has the code.
+INSERT OR IGNORE INTO questions (question_id, execution_id, queue, name, input, until)
+VALUES (:question_id, :execution_id, :queue, :name, :input, :until);
+
+-- give_up_questions: Questions whose time is over go, with their replies.
+DELETE FROM questions WHERE until <= :now;
+
+-- open_questions: Questions of some queues that nobody has in hand.
+SELECT * FROM questions
+WHERE NOT replied AND leased_until <= :now AND until > :now AND queue IN (SELECT value FROM json_each(:queues))
+ORDER BY place LIMIT :limit;
+
+-- lease_question: Somebody has it in hand until then.
+UPDATE questions SET leased_until = :until WHERE question_id = :question_id;
+
+-- answer_question: The first reply to a question that still waits for one.
+UPDATE questions SET replied = 1, result = :result, failure = :failure
+WHERE question_id = :question_id AND NOT replied AND until > :now;
+
+-- reply: A question that is not given up, with its reply if there is one.
+SELECT replied, result, failure FROM questions WHERE question_id = :question_id AND until > :now;
+
+-- publish: A message for whoever listens.
+INSERT INTO messages (topic, at, body) VALUES (:topic, :now, :body);
+
+-- forget_messages: Those that are too old.
+DELETE FROM messages WHERE at < :before;
+
+-- messages_after: What was published on a topic after a number.
+SELECT body FROM messages WHERE topic = :topic AND number > :after ORDER BY number LIMIT :limit;
+
+-- last_message: The number of the newest message, whether it is still there or not.
+SELECT coalesce(max(seq), 0) AS number FROM sqlite_sequence WHERE name = 'messages';
+
+-- keep_secret: The secret of this store, if it has none yet.
+INSERT OR IGNORE INTO secret (place, value) VALUES (1, :value);
+
+-- secret: The secret of this store.
+SELECT value FROM secret;

@@ -1,16 +1,21 @@
 """The read side: what is there, without touching it."""
 
 from collections.abc import Iterator, Sequence
+from typing import assert_never
 
-import msgspec
+from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.event import decode_event
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.sql.session import Row, Session, claimable_activities, claimable_instances
-from resurgam.store.sql.transactions import instance_of
+from resurgam.store.coding import encode
+from resurgam.store.sql.asking import is_open, reply_of
+from resurgam.store.sql.rows import instance_of
+from resurgam.store.sql.session import Row, Session, claimable_activities, claimable_instances, open_questions
+
+_OF_INSTANCES = (r.Closing, r.News, r.Growing)
 
 
 class Reading:
@@ -27,13 +32,17 @@ class Reading:
 
     def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""
+        # Each of the three has an index of its own, which one statement for all could not use.
+        statement = "listed_tree" if query.tree_id is not None else "listed_instances"
         rows = self._session.all(
-            "listed_instances",
+            "listed_children" if query.parent is not None else statement,
             status=None if query.status is None else query.status.value,
             name=query.name,
             since=query.since,
+            parent=query.parent,
+            tree_id=query.tree_id,
             cursor=query.cursor,
-            tags=msgspec.json.encode(query.tags).decode(),
+            tags=encode(query.tags),
             limit=query.limit + 1,
         )
         page = tuple(self._seen(row) for row in rows[: query.limit])
@@ -41,7 +50,7 @@ class Reading:
 
     def stats(self) -> r.Stats:
         """Return the counts."""
-        statuses = {row["status"]: row["number"] for row in self._session.all("count_statuses")}
+        statuses = {row["shown"]: row["number"] for row in self._session.all("count_statuses")}
         ready = {row["queue"]: row["number"] for row in self._session.all("count_ready", now=self._now)}
         activities = {row["queue"]: row for row in self._session.all("count_activities")}
         [dead] = self._session.all("count_dead")
@@ -61,18 +70,44 @@ class Reading:
 
     def are_there(self, watches: Sequence[r.Watch]) -> Iterator[bool]:
         """Whether what is watched for is there now, for each."""
-        wanted = {watch.execution_id for watch in watches if not isinstance(watch, r.Work)}
+        wanted = {watch.execution_id for watch in watches if isinstance(watch, _OF_INSTANCES)}
         found: dict[str, Row] = {}
         if wanted:
-            ids = msgspec.json.encode(list(wanted)).decode()
-            found = {row["execution_id"]: row for row in self._session.all("progress_of", execution_ids=ids)}
+            rows = self._session.all("progress_of", execution_ids=encode(list(wanted)))
+            found = {row["execution_id"]: row for row in rows}
         for watch in watches:
-            yield self._is_work(watch) if isinstance(watch, r.Work) else has_come(watch, found.get(watch.execution_id))
+            yield self._is_there(watch, found)
+
+    def _is_there(self, watch: r.Watch, found: dict[str, Row]) -> bool:
+        match watch:
+            case r.Work():
+                return self._is_work(watch)
+            case r.Replying():
+                return not is_open(self._session, watch.question_id, self._now)
+            case r.Publishing():
+                return bool(self._session.all("messages_after", topic=watch.topic, after=watch.after, limit=1))
+            case r.Closing() | r.News() | r.Growing():
+                return has_come(watch, found.get(watch.execution_id))
+            case _:
+                assert_never(watch)
 
     def _is_work(self, watch: r.Work) -> bool:
-        if watch.instances and claimable_instances(self._session, watch.worker, watch.queues, 1, self._now):
+        session, queues = self._session, watch.queues
+        if watch.instances and claimable_instances(session, watch.worker, queues, 1, self._now):
             return True
-        return watch.activities and bool(claimable_activities(self._session, watch.queues, 1, self._now))
+        if watch.activities and claimable_activities(session, queues, 1, self._now):
+            return True
+        return watch.questions and bool(open_questions(session, queues, 1, self._now))
+
+    def reply(self, question_id: str) -> r.Reply | None:
+        """Return what was answered to a question."""
+        return reply_of(self._session, question_id, self._now)
+
+    def messages(self, topic: str, after: int | None) -> r.Messages:
+        """Return what was published on a topic lately."""
+        [last] = self._session.all("last_message")
+        rows = [] if after is None else self._session.all("messages_after", topic=topic, after=after, limit=-1)
+        return r.Messages(last=last["number"], values=tuple(Raw(row["body"].encode()) for row in rows))
 
     def next_due(self) -> int | None:
         """Return the next moment at which something becomes claimable by itself."""
@@ -96,8 +131,11 @@ def log_of(rows: Sequence[Row], execution_id: str) -> Sequence[events.Event]:
     return found
 
 
-def has_come(watch: r.Closing | r.News, row: Row | None) -> bool:
-    """Whether an instance has ended, or has news; one that is gone has nothing to be waited for."""
+def has_come(watch: r.Closing | r.News | r.Growing, row: Row | None) -> bool:
+    """Whether an instance has ended, has grown or has news; one that is gone has nothing to be waited for."""
     if row is None:
         return True
-    return Status(row["status"]).terminal if isinstance(watch, r.Closing) else bool(row["wake"] > watch.wake)
+    if isinstance(watch, r.News):
+        return bool(row["wake"] > watch.wake)
+    grown = isinstance(watch, r.Growing) and row["last_seq"] > watch.last_seq
+    return grown or Status(row["status"]).terminal

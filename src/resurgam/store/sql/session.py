@@ -1,7 +1,9 @@
-"""What the verbs of a SQL store are told on: a connection that runs named statements, and the two questions of all claims."""
+"""What the verbs of a SQL store are told on: a connection that runs named statements, and the questions of all claims."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
+
+from resurgam.store.coding import encode
 
 Row = Mapping[str, Any]
 
@@ -36,6 +38,11 @@ def claimable_activities(session: Session, queues: Sequence[str], limit: int, no
     """Return activities that may be claimed, those first whose time came first."""
     found = [row for queue in queues for row in session.all("claimable_activities", queue=queue, limit=limit, now=now)]
     return found if len(queues) == 1 else sorted(found, key=_turn)[:limit]
+
+
+def open_questions(session: Session, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
+    """Return questions that nobody has in hand, oldest first."""
+    return session.all("open_questions", queues=encode(queues), limit=limit, now=now)
 
 
 def _turn(row: Row) -> tuple[int, str, int]:

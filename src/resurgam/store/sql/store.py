@@ -6,6 +6,7 @@ import itertools
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from secrets import token_bytes
 from typing import Final, TypeVar
 
 from resurgam.core import event as events
@@ -59,9 +60,30 @@ class SqliteStore:
         """Begin executions."""
         return await self._each(parts, lambda t, part: t.create(part))
 
-    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended]:
+    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
         """Put events into inboxes."""
         return await self._each(parts, lambda t, part: t.deliver(part))
+
+    async def ask(self, parts: Sequence[r.Question]) -> Sequence[r.Asked | r.Missing]:
+        """Have questions answered."""
+        return await self._each(parts, lambda t, part: t.ask(part))
+
+    async def claim_questions(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Question]:
+        """Return questions that nobody else has in hand."""
+        watch = r.Work(worker=worker, queues=tuple(queues), instances=False, activities=False)
+        return await self._write(lambda t: t.claim_questions(queues, limit)) if self._is_there(watch) else []
+
+    async def answer(self, parts: Sequence[r.Reply]) -> None:
+        """Reply to questions."""
+        await self._each(parts, lambda t, part: t.answer(part))
+
+    async def secret(self) -> bytes:
+        """Return what the first who asked has made, of all processes."""
+        self._check_open()
+        if not self._database.glance("secret"):
+            await self._write(lambda t: t.keep_secret(token_bytes(32)))
+        [row] = self._database.glance("secret")
+        return bytes(row["value"])
 
     async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
         """Hand out again what was put aside."""
@@ -80,7 +102,7 @@ class SqliteStore:
         """Lease instances that are ready."""
         if self._poll is None:  # which calls the roll from time to time
             await self._bury_the_dead()
-        watch = r.Work(worker=worker, queues=tuple(queues), activities=False)
+        watch = r.Work(worker=worker, queues=tuple(queues), activities=False, questions=False)
         # A look costs no commit; most of the time there is nothing to be claimed.
         return await self._write(lambda t: t.claim(worker, queues, limit)) if self._is_there(watch) else []
 
@@ -100,7 +122,7 @@ class SqliteStore:
 
     async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:
         """Lease activities whose time has come."""
-        watch = r.Work(worker=worker, queues=tuple(queues), instances=False)
+        watch = r.Work(worker=worker, queues=tuple(queues), instances=False, questions=False)
         return await self._write(lambda t: t.claim_activities(queues, limit)) if self._is_there(watch) else []
 
     async def complete_activities(self, parts: Sequence[r.ActivityResult]) -> Sequence[r.Accepted | r.Refused]:
@@ -179,6 +201,14 @@ class SqliteStore:
         """Return the counts."""
         return self._look(lambda reading: reading.stats())
 
+    async def reply(self, question_id: str) -> r.Reply | None:
+        """Return what was answered to a question."""
+        return self._look(lambda reading: reading.reply(question_id))
+
+    async def messages(self, topic: str, after: int | None = None) -> r.Messages:
+        """Return what was published on a topic lately."""
+        return self._look(lambda reading: reading.messages(topic, after))
+
     @property
     def database(self) -> Database:
         """The open file, for those who measure it."""
@@ -208,11 +238,12 @@ class SqliteStore:
         return self._database.read(lambda session: look(Reading(session, now=now)))
 
     def _are_there(self, watches: Sequence[r.Watch]) -> Sequence[bool]:
-        if len(watches) == 1 and not isinstance(watches[0], r.Work):
+        watch = watches[0]
+        if len(watches) == 1 and isinstance(watch, r.Closing | r.News | r.Growing):
             # By far the most looks are at one instance; a single statement needs no transaction around it.
             self._check_open()
-            rows = self._database.glance("progress", execution_id=watches[0].execution_id)
-            return [has_come(watches[0], rows[0] if rows else None)]
+            rows = self._database.glance("progress", execution_id=watch.execution_id)
+            return [has_come(watch, rows[0] if rows else None)]
         return self._look(lambda reading: list(reading.are_there(watches)))
 
     def _is_there(self, watch: r.Watch) -> bool:

@@ -163,11 +163,26 @@ class Bench:
 
     async def tell(
         self, entity_id: str, value: str, execution_id: str | None = None
-    ) -> r.Delivered | r.Missing | r.Ended:
+    ) -> r.Delivered | r.Missing | r.Ended | r.Settled:
         """Deliver a signal."""
         delivery = r.Delivery(event=signal(value), entity_id=entity_id, execution_id=execution_id)
         [answer] = await self.store.deliver([delivery])
         return answer
+
+    async def deliver(
+        self, event: events.Event, entity_id: str = "order", **fields: Any
+    ) -> r.Delivered | r.Missing | r.Ended | r.Settled:
+        """Deliver an event."""
+        [answer] = await self.store.deliver([r.Delivery(event=event, entity_id=entity_id, **fields)])
+        return answer
+
+    async def pause(self, entity_id: str = "order", *, tree: bool = False) -> None:
+        """Halt an instance."""
+        assert await self.deliver(events.WorkflowPaused(at=1, tree=tree), entity_id) == r.Delivered()
+
+    async def resume(self, entity_id: str = "order") -> None:
+        """Let an instance go on."""
+        assert await self.deliver(events.WorkflowResumed(at=1), entity_id) == r.Delivered()
 
     async def told(self, entity_id: str, *values: str) -> None:
         """Deliver signals that must be accepted."""

@@ -97,7 +97,7 @@ class EndingCases(OpensStores):
             assert await b.store.revive([instance.execution_id]) == [r.Revived(count=1)]
             assert (await b.claim_one("w")).instance.status is Status.DIVERGED
 
-    async def _terminate(self, b: Bench) -> r.Delivered | r.Missing | r.Ended:
+    async def _terminate(self, b: Bench) -> r.Delivered | r.Missing | r.Ended | r.Settled:
         event = events.WorkflowTerminated(reason="enough")
         [answer] = await b.store.deliver([r.Delivery(event=event, entity_id="order")])
         return answer

@@ -97,7 +97,7 @@ class EngineActivityCases(OpensEngines):
             assert await self.run(env, pay) == ["A1", 7, "account A1 lacks 7", "KeyError"]
 
     async def test_attempts_are_counted(self, cache: int) -> None:
-        """E24: an activity sees which attempt it is, under an id that stays the same."""
+        """E24: an activity sees which attempt it is, under an id that stays the same, and is no other activity's."""
         registry = Registry()
         seen: list[tuple[int, str]] = []
 
@@ -111,12 +111,12 @@ class EngineActivityCases(OpensEngines):
 
         @registry.workflow
         async def insist(ctx: Context) -> int:
-            return await ctx.activity(third_time)
+            return await ctx.activity(third_time) + await ctx.activity(third_time)
 
         async with self.world(cache, registry) as env:
-            assert await self.run(env, insist) == 3
-            assert [attempt for attempt, _ in seen] == [1, 2, 3]
-            assert len({key for _, key in seen}) == 1
+            assert await self.run(env, insist) == 6
+            assert [attempt for attempt, _ in seen] == [1, 2, 3, 1, 2, 3]
+            assert [len({key for _, key in part}) for part in (seen[:3], seen[3:], seen)] == [1, 1, 2]
 
     async def test_pauses_between_attempts_grow(self, cache: int) -> None:
         """Each pause is the last times the backoff, capped, spread by no more than the jitter, and is kept to."""
@@ -166,23 +166,28 @@ class EngineActivityCases(OpensEngines):
                 assert await self.run(env, once, what) == 1
 
     async def test_an_activity_may_say_when_to_try_again(self, cache: int) -> None:
-        """RetryAfter sets the pause, and does not add attempts."""
+        """RetryAfter sets the pause, in a coroutine as in a thread, and does not add attempts."""
         registry = Registry()
 
         @registry.activity(retry=RetryPolicy(max_attempts=2))
         async def busy() -> None:
             raise errors.RetryAfter(3600, "come back later")
 
+        @registry.activity(retry=RetryPolicy(max_attempts=2))
+        def busy_thread() -> None:
+            raise errors.RetryAfter(60, "come back soon")
+
         @registry.workflow
-        async def patient(ctx: Context) -> None:
-            await ctx.activity(busy)
+        async def patient(ctx: Context, name: str) -> None:
+            await ctx.activity(busy if name == "busy" else busy_thread)
 
         async with self.world(cache, registry) as env:
-            handle = await env.start(patient)
-            with raises(errors.WorkflowFailed, "come back later"):
-                await env.finish(handle.result())
-            [retry] = [e for e in await handle.history() if isinstance(e, events.ActivityRetryScheduled)]
-            assert retry.next_at - retry.at == 3_600_000
+            for name, said, pause in (("busy", "come back later", 3_600_000), ("thread", "come back soon", 60_000)):
+                handle = await env.start(patient, name)
+                with raises(errors.WorkflowFailed, said):
+                    await env.finish(handle.result())
+                [retry] = [e for e in await handle.history() if isinstance(e, events.ActivityRetryScheduled)]
+                assert retry.next_at - retry.at == pause
 
     async def test_an_activity_that_takes_too_long_is_stopped(self, cache: int) -> None:
         """An async activity past its timeout is cancelled, fails with TimeoutError, and is tried again."""
@@ -290,6 +295,36 @@ class EngineActivityCases(OpensEngines):
             found = await handle.describe()
             assert (found.status, found.deactivated) == (Status.COMPLETED, True)
             assert (await types_of(handle))[-3:] == ["workflow_completed", "activity_completed", "workflow_deactivated"]
+            assert await env.finish(handle.result()) == "gone"
+
+    async def test_the_result_of_a_thread_that_comes_after_the_end_is_recorded(self, cache: int) -> None:
+        """It is not interrupted when its workflow ends; nobody is told of its result, but it stands in the history."""
+        registry = Registry()
+        gate = threading.Event()
+
+        @registry.activity
+        def slow() -> str:
+            gate.wait()
+            return f"late, cancelled: {registry.activity.cancelled()}"
+
+        @registry.workflow
+        async def leave(ctx: Context) -> str:
+            ctx.activity(slow)
+            return await ctx.listen("go", type=str)
+
+        async with self.world(cache, registry) as env:
+            try:
+                handle = await env.start(leave)
+                await handle.signal("go", "gone")
+                assert await env.finish(handle.result()) == "gone"
+                assert not (await handle.describe()).deactivated
+            finally:
+                gate.set()
+            await env.settle()
+            *_, completed, _ = history = await handle.history()
+            assert [entry.type for entry in history][-3:-1] == ["workflow_completed", "activity_completed"]
+            assert isinstance(completed, events.ActivityCompleted)
+            assert bytes(completed.result) == b'"late, cancelled: False"'
             assert await env.finish(handle.result()) == "gone"
 
     async def test_an_activity_that_fails_after_the_end_is_not_tried_again(self, cache: int) -> None:

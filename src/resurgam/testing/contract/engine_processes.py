@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.retry import RetryPolicy
+from resurgam.core.state import Status
 from resurgam.runtime.context import Context
 from resurgam.runtime.info import activity_info
 from resurgam.runtime.registry import Registry
@@ -87,14 +88,96 @@ def dies() -> str:
 
 @known.activity(executor="process", retry=ONCE)
 def hangs(folder: str) -> str:
-    """Hold the pipe in *folder* open for ever, unless there is a file called enough."""
-    if Path(folder, "enough").exists():
-        return "enough"
+    """Hold the pipe in *folder* open until there is a file called enough."""
+    enough = Path(folder, "enough")
+    if not enough.exists():
+        with Path(folder, "pipe").open("w") as pipe:
+            pipe.write(f"{os.getpid()}\n")
+            pipe.flush()
+            while not enough.exists():
+                time.sleep(0.01)
+    return "enough"
+
+
+@known.activity(executor="process", retry=RetryPolicy(max_attempts=4, initial_interval=1))
+def counts() -> list[Any]:
+    """Fail, die and hang, and find each time what was told before."""
+    info = activity_info()
+    if info.attempt == 4:
+        return [info.details, info.idempotency_key]
+    known.activity.heartbeat({"seen": [*(info.details or {"seen": []})["seen"], info.attempt]})
+    known.activity.heartbeat()
+    if info.attempt == 2:
+        os._exit(3)
+    raise errors.RetryAfter(5, "not yet") if info.attempt == 1 else ValueError("at last")
+
+
+@known.activity(executor="process", retry=ONCE)
+def beats(folder: str, times: int) -> str:
+    """Say something *times* times, each time when the case asks for it by a file; then hang."""
     with Path(folder, "pipe").open("w") as pipe:
+        for number in range(times):
+            pipe.write(f"{number}\n")
+            pipe.flush()
+            while not Path(folder, f"beat-{number}").exists():
+                time.sleep(0.001)
+            known.activity.heartbeat(number)
         pipe.write(f"{os.getpid()}\n")
         pipe.flush()
         while True:
             time.sleep(0.01)
+
+
+@known.activity(executor="process", retry=ONCE)
+def handles_sigterm(folder: str) -> None:
+    """Say what it finds out when it is asked to end, and end."""
+    told = [known.activity.cancelled()]
+
+    def asked(*_: object) -> None:
+        told.append(known.activity.cancelled())
+        try:
+            known.activity.heartbeat()
+        except asyncio.CancelledError:
+            told.append(True)
+        Path(folder, "told").write_text(str(told))
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, asked)
+    hangs(folder)
+
+
+@known.activity(executor="process", retry=ONCE)
+def tells_nonsense() -> str:
+    try:
+        known.activity.heartbeat([object()])
+    except errors.SerializationError as error:
+        return str(error)
+    return "nothing happened"
+
+
+@known.workflow
+async def tell(ctx: Context) -> list[Any]:
+    return [await ctx.activity(counts), await ctx.activity(tells_nonsense)]
+
+
+@known.workflow
+async def listen(ctx: Context, folder: str, times: int) -> str:
+    try:
+        return await ctx.activity(beats.options(heartbeat_timeout=5), folder, times)
+    except errors.ActivityFailed as failed:
+        return str(failed.cause)
+
+
+@known.workflow
+async def ask_to_end(ctx: Context, folder: str) -> str:
+    index, _ = await ctx.race(ctx.activity(handles_sigterm, folder), ctx.listen("stop", type=str))
+    return str(index)
+
+
+@known.workflow
+async def leave(ctx: Context, folder: str) -> str:
+    ctx.activity(hangs, folder)
+    return await ctx.listen("go", type=str)
 
 
 @known.workflow
@@ -164,13 +247,25 @@ class Pipe:
                 transport.close()
 
     def enough(self) -> None:
-        """Let whoever takes the other end from now on return at once."""
-        Path(self.folder, "enough").touch()
+        """Let whoever has the other end, or takes it from now on, return at once."""
+        self.touch("enough")
+
+    def touch(self, name: str) -> None:
+        """Make a file that the other side waits for."""
+        Path(self.folder, name).touch()
+
+    def read(self, name: str) -> str:
+        """Return what a file holds that the other side has written."""
+        return Path(self.folder, name).read_text()
+
+    async def number(self) -> int:
+        """Wait for a number that the other side writes."""
+        async with asyncio.timeout(SLOW_TO_START):
+            return int(await self._reader.readline())
 
     async def begun(self) -> int:
         """Wait until a process has taken the other end; return its id."""
-        async with asyncio.timeout(SLOW_TO_START):
-            return int(await self._reader.readline())
+        return await self.number()
 
     async def gone(self) -> None:
         """Wait until that process has ended."""
@@ -281,3 +376,55 @@ class EngineProcessCases(OpensEngines):
             async with self.serve(store, clock, cache, known, patience=SLOW_TO_START) as env:
                 assert await env.finish(handle.result()) == "0: enough"
             assert "activity_retry_scheduled" not in await types_of(handle)
+
+    async def test_details_of_a_process_reach_the_next_attempt(self, cache: int) -> None:
+        """One that raised, or died: what it told last is known to the next, under the same idempotency key."""
+        async with self.world(cache, known, patience=SLOW_TO_START) as env:
+            handle = await env.start(tell)
+            [details, key], nonsense = await env.finish(handle.result())
+            assert details == {"seen": [1, 2, 3]}
+            [first, *_] = history = await handle.history()
+            assert isinstance(first, events.WorkflowStarted)
+            assert key.startswith(first.run_id)
+            assert "heartbeat of activity 'tells_nonsense'[0]" in nonsense
+            retries = [e for e in history if isinstance(e, events.ActivityRetryScheduled)]
+            assert retries[0].next_at - retries[0].at == 5000
+
+    async def test_a_process_that_says_nothing_ends(self, cache: int) -> None:
+        """Each heartbeat gives it its time again; without one it is killed, and the attempt has failed."""
+        async with Pipe.open() as pipe, self.world(cache, known) as env:
+            handle = await env.start(listen, pipe.folder, 3)
+            for number in range(3):
+                assert await pipe.number() == number
+                await env.advance(4.999)
+                pipe.touch(f"beat-{number}")
+            await pipe.begun()
+            await env.advance(4.999)
+            assert (await handle.describe()).status is Status.RUNNING
+            await env.advance(0.001)
+            said = "activity 'beats' has said nothing for 5 s, its heartbeat timeout"
+            assert await env.finish(handle.result()) == said
+            await pipe.gone()
+
+    async def test_a_process_that_is_asked_to_end_may_find_out_why(self, cache: int) -> None:
+        """A handler of SIGTERM sees that the attempt is cancelled; before that it was not."""
+        async with Pipe.open() as pipe, self.world(cache, known) as env:
+            handle = await env.start(ask_to_end, pipe.folder)
+            await pipe.begun()
+            await handle.signal("stop", "enough")
+            assert await env.finish(handle.result()) == "1"
+            await pipe.gone()
+            assert pipe.read("told") == "[False, True, True]"
+
+    async def test_the_result_of_a_process_that_comes_after_the_end_is_recorded(self, cache: int) -> None:
+        """It runs on when its workflow ends, and nobody is told of its result."""
+        async with Pipe.open() as pipe, self.world(cache, known, patience=SLOW_TO_START) as env:
+            handle = await env.engine.start(leave, pipe.folder)
+            await pipe.begun()
+            await handle.signal("go", "gone")
+            assert await handle.result() == "gone"
+            assert not (await handle.describe()).deactivated
+            pipe.enough()
+            await env.settle()
+            assert (await types_of(handle))[-3:] == ["workflow_completed", "activity_completed", "workflow_deactivated"]
+            assert await handle.result() == "gone"

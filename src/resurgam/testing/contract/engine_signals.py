@@ -220,10 +220,11 @@ class EngineSignalCases(OpensEngines):
                 except errors.SerializationError:
                     await ctx.sleep(1)
 
-        async with self.world(cache, registry) as env:
-            handle = await env.start(careful)
+        async with self.client(registry) as (store, clock, client):
+            handle = await client.start(careful)
             with raises(errors.SerializationError):
                 await handle.signal("number", object())
             for value in ("one", None, 3):
-                await handle.signal("number", value)
-            assert await env.finish(handle.result()) == 3
+                await handle.signal("number", value)  # it has not said yet what it takes
+            async with self.serve(store, clock, cache, registry) as env:
+                assert await env.finish(handle.result()) == 3

@@ -36,6 +36,33 @@ class EngineTimerCases(OpensEngines):
             assert (await types_of(handle))[2:] == ["timer_fired", "timer_started"]
             assert await env.finish(handle.result()) == 30 * 86400 + 0.5
 
+    async def test_a_timer_fires_though_an_update_waits_for_its_handler(self, cache: int) -> None:
+        """What lies in the inbox and means nothing yet holds up neither the clock nor what comes behind it."""
+        registry = Registry()
+
+        @registry.workflow
+        async def late(ctx: Context) -> list[Any]:
+            told: list[Any] = []
+            await ctx.sleep(60)
+            told.append(ctx.now().timestamp())
+            await ctx.listen("go")
+
+            @ctx.on_update("add")
+            def add(number: int) -> None:
+                told.append(number)
+
+            await ctx.until(lambda: len(told) > 1)
+            return told
+
+        async with self.world(cache, registry) as env:
+            begin = env.now().timestamp()
+            handle = await env.start(late)
+            sent = asyncio.ensure_future(handle.update("add", 7))
+            await env.advance(30)
+            await handle.signal("go")
+            assert await env.finish(handle.result()) == [begin + 60, 7]
+            assert await env.finish(sent) is None
+
     async def test_cancel_ends_a_workflow_that_waits_for_a_timer(self, cache: int) -> None:
         """E26: a cancelled workflow ends without waiting for its timer, and leaves no deadline."""
         registry = Registry()

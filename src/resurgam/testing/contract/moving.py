@@ -1,8 +1,12 @@
 """Whole executions, out of one store and into another."""
 
+import asyncio
+
 from msgspec.structs import replace
 
 from resurgam.core import event as events
+from resurgam.core.location import Location
+from resurgam.core.outcome import OpenPromise
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.protocol import REDELIVERIES
@@ -69,8 +73,9 @@ class MovingCases(OpensStores):
     # Into another.
 
     async def test_what_was_adopted_is_the_same_as_what_was_copied(self) -> None:
-        """Whatever the state: running, retrying, parked, put aside, ended, terminated."""
-        for arrange in (_waiting, _retrying, _troubled, _dead, _parked, _terminated, _twice):
+        """Whatever the state: running, retrying, parked, put aside, ended, terminated, put off, halted, promising."""
+        states = (_waiting, _retrying, _troubled, _dead, _parked, _terminated, _twice, _put_off, _halted, _promising)
+        for arrange in states:
             async with self.bench() as a, self.bench(a.clock) as b:
                 await arrange(a)
                 copies = await _move(a, b)
@@ -212,6 +217,43 @@ class MovingCases(OpensStores):
             assert await b.store.revive([copy.instance.execution_id]) == [r.Revived(count=1)]
             await b.claim_one()
 
+    async def test_an_adopted_instance_that_is_put_off_waits_for_its_moment(self) -> None:
+        """Also if it has been told something; whoever waits for work is woken then."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _put_off(a)
+            waiting = asyncio.ensure_future(b.store.wait(r.Work(worker="w", queues=(QUEUE,))))
+            await b.quiet()
+            await _move(a, b)
+            assert not await b.claim()
+            await b.pass_time(HOUR - 1)
+            assert not waiting.done()
+            await b.pass_time(1)
+            assert await b.soon(waiting)
+            assert values((await b.claim_one()).inbox) == ["one"]
+
+    async def test_an_adopted_instance_stays_halted(self) -> None:
+        """Until it goes on; the status beneath moves along."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _halted(a)
+            [copy] = await _move(a, b)
+            assert (copy.paused, copy.instance.status) == (r.Pause.TREE, Status.RUNNING)
+            assert (await b.get()).status is Status.PAUSED
+            assert not await b.claim()
+            await b.resume()
+            assert values((await b.claim_one()).inbox) == ["workflow_paused", "workflow_resumed"]
+
+    async def test_adopted_promises_can_be_settled(self) -> None:
+        """Those that are open; those that are not are settled here too."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _promising(a)
+            await _move(a, b)
+            resolved = events.PromiseResolved(ref=0)
+            assert await b.deliver(resolved, "", promise_id="p-2") == r.Settled()
+            assert await b.deliver(resolved, promise="open") == r.Delivered()
+            claim = await b.claim_one()
+            told = [entry.event for entry in claim.inbox]
+            assert told == [replace(resolved, promise_id=promise_id) for promise_id in ("p-2", "p-1")]
+
     # Its activities.
 
     async def test_an_adopted_retry_keeps_its_moment_and_its_attempt(self) -> None:
@@ -306,6 +348,26 @@ async def _terminated(b: Bench) -> None:
     await b.create()
     delivery = r.Delivery(event=events.WorkflowTerminated(reason="enough"), entity_id="order")
     assert await b.store.deliver([delivery]) == [r.Delivered()]
+
+
+async def _put_off(b: Bench) -> None:
+    """Begin in an hour, with a parent and with something to hear."""
+    parent = events.Parent(entity_id="p", run_id="r", execution_id="e", location=Location((1, 2)), key="k")
+    await b.create(begins_at=b.clock.now() + HOUR, parent=parent)
+    await b.told("order", "one")
+
+
+async def _halted(b: Bench) -> None:
+    await b.create()
+    await b.pause(tree=True)
+
+
+async def _promising(b: Bench) -> None:
+    """Have made two promises, of which one is settled."""
+    await b.create()
+    promises = (OpenPromise("p-1", "open"), OpenPromise("p-2", "settled"))
+    await b.committed(await b.claim_one(), promises=promises)
+    await b.deliver(events.PromiseResolved(ref=0), promise="settled")
 
 
 async def _twice(b: Bench) -> None:

@@ -1,7 +1,12 @@
 """The cases of all topics that a store must pass, as one class."""
 
+from resurgam.testing.contract.accepting import AcceptingCases
 from resurgam.testing.contract.activities import ActivityCases
+from resurgam.testing.contract.asking import AskingCases
 from resurgam.testing.contract.basics import BasicCases
+from resurgam.testing.contract.beginning import BeginningCases
+from resurgam.testing.contract.birth import BirthCases
+from resurgam.testing.contract.details import DetailsCases
 from resurgam.testing.contract.ending import EndingCases
 from resurgam.testing.contract.fencing import FencingCases
 from resurgam.testing.contract.forgetting import ForgettingCases
@@ -10,13 +15,18 @@ from resurgam.testing.contract.identity import IdentityCases
 from resurgam.testing.contract.listing import ListingCases
 from resurgam.testing.contract.moving import MovingCases
 from resurgam.testing.contract.offering import OfferingCases
+from resurgam.testing.contract.pausing import PausingCases
+from resurgam.testing.contract.promising import PromisingCases
 from resurgam.testing.contract.recovery import RecoveryCases
+from resurgam.testing.contract.sending import SendingCases
+from resurgam.testing.contract.succeeding import SucceedingCases
 from resurgam.testing.contract.waiting import WaitingCases
 from resurgam.testing.contract.wakeups import WakeUpCases
 
 
 class StoreContract(
     BasicCases,
+    BeginningCases,
     EndingCases,
     FencingCases,
     ForgettingCases,
@@ -28,6 +38,14 @@ class StoreContract(
     ListingCases,
     MovingCases,
     OfferingCases,
+    PausingCases,
+    PromisingCases,
+    BirthCases,
+    SendingCases,
+    SucceedingCases,
+    AskingCases,
+    DetailsCases,
+    AcceptingCases,
     WaitingCases,
 ):
     """What every store promises, verb by verb."""

@@ -3,17 +3,22 @@
 import asyncio
 from collections.abc import Callable
 
+from msgspec import Raw
+
 from resurgam.core import event as events
+from resurgam.core.outcome import Publication, Succession
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.clock import ManualClock
-from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, ids, request, retried
+from resurgam.testing.contract.asking import question
+from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, ids, request, retried, scheduled
+from resurgam.testing.contract.birth import birth_of
 
 WORK = r.Work(worker="first", queues=(QUEUE,))
 
 
 class WaitingCases(OpensStores):
-    """Work, Closing and News."""
+    """Work, Closing, News, Growing, Replying and Publishing."""
 
     async def test_waiting_for_what_is_there_returns_at_once(self) -> None:
         """Each watch is answered True as long as it holds, however often one asks."""
@@ -236,6 +241,112 @@ class WaitingCases(OpensStores):
             await b.pass_time(LEASE)
             assert await b.soon(waiting) is False
 
+    async def test_other_ways_to_become_claimable_wake_whoever_waits(self) -> None:
+        """Going on, beginning, being born, following another, a question, and a question that nobody answered."""
+        async with self.bench() as b:
+            await b.create("deferred", deferred=True)
+            instance = await b.create()
+            await b.pause()
+            waiting = await self._wait(b, WORK)
+            await b.resume()
+            assert await b.soon(waiting)
+            claim = await b.claim_one()
+            waiting = await self._wait(b, WORK)
+            await b.deliver(events.WorkflowBegun(), "deferred")
+            assert await b.soon(waiting)
+            await b.claim_one()
+            waiting = await self._wait(b, WORK)
+            done = await b.committed(claim, births=(birth_of(b, instance, "child"),), release=False)
+            assert await b.soon(waiting)
+            await b.claim_one()
+            waiting = await self._wait(b, WORK)
+            successor = Succession(started=b.started(queue=QUEUE))
+            consumed = ids((*claim.inbox, *done.inbox))
+            ended = {"status": Status.CONTINUED, "wake": done.wake, "consumed": consumed}
+            await b.committed(claim, successor=successor, **ended)
+            assert await b.soon(waiting)
+            await b.claim_one()
+            waiting = await self._wait(b, WORK)
+            await b.store.ask([question("q", instance.execution_id, b.clock.now() + 10 * LEASE)])
+            assert await b.soon(waiting)
+            await b.store.claim_questions("first", [QUEUE], 1)
+            await self._woken_after(b, LEASE)
+
+    async def test_what_begins_later_wakes_whoever_waits_at_its_moment(self) -> None:
+        """One that is halted does not, though its moment or the end of its lease comes."""
+        async with self.bench() as b:
+            await b.create("late", begins_at=b.clock.now() + 1000)
+            await self._woken_after(b, 1000)
+            await b.claim_one()
+            await b.pause("late")
+            await b.create("halted", begins_at=b.clock.now() + 1000)
+            await b.pause("halted")
+            waiting = await self._wait(b, WORK)
+            await b.pass_time(10 * LEASE)
+            assert not waiting.done()
+            await b.resume("halted")
+            assert await b.soon(waiting)
+
+    async def test_halted_instances_that_are_due_do_not_keep_the_clock_busy(self) -> None:
+        """With their deadlines, leases and activities."""
+        clock = _Counting()
+        async with self.bench(clock) as b:
+            await b.wanting(2, entity_id="wanting")
+            await b.task()
+            await b.create()
+            await b.claim_one()
+            await b.create("sleeping", queue="sleeping")
+            await b.committed(await b.claim_one(queues=["sleeping"]), wake_at=b.clock.now() + 100)
+            for name in ("wanting", "order", "sleeping"):
+                await b.pause(name)
+            work = r.Work(worker="first", queues=(QUEUE, "sleeping", "wanting"))
+            waiting = await self._wait(b, work, b.clock.now() + 3 * LEASE)
+            for _ in range(3):
+                assert not waiting.done()
+                await b.pass_time(LEASE)
+            assert await b.soon(waiting) is False
+
+    async def test_a_log_that_grows_wakes_whoever_waits_for_more_of_it(self) -> None:
+        """By whatever is appended, and by its end; not by what is only told. One that is gone will not grow."""
+        async with self.bench() as b:
+            instance = await b.create()
+            claim = await b.claim_one()
+            assert await b.is_there(growing(instance, 0))
+            waiting, more = [await self._wait(b, growing(instance, seq)) for seq in (1, 2)]
+            await b.told("order", "x")
+            await b.committed(claim, release=False)
+            assert not waiting.done()
+            done = await b.committed(claim, scheduled(request(2)), release=False)
+            assert await b.soon(waiting)
+            await b.quiet()
+            assert not more.done()
+            await b.deliver(events.WorkflowTerminated())
+            assert await b.soon(more)
+            assert await b.is_there(growing(instance, 99))
+            assert done.wake == 1
+            assert await b.is_there(r.Growing(execution_id="nothing", last_seq=1))
+
+    async def test_a_reply_and_a_message_wake_whoever_waits_for_them(self) -> None:
+        """Each its own, and nobody else's."""
+        async with self.bench() as b:
+            instance = await b.create()
+            claim = await b.claim_one()
+            until = b.clock.now() + LEASE
+            await b.store.ask([question(name, instance.execution_id, until) for name in ("one", "two")])
+            one, two = [await self._wait(b, r.Replying(question_id=name)) for name in ("one", "two")]
+            prices, weather = [await self._wait(b, r.Publishing(topic=name, after=0)) for name in ("prices", "weather")]
+            await b.store.answer([r.Reply(question_id="one", result=Raw(b"1"))])
+            assert await b.soon(one)
+            await b.committed(claim, publications=(Publication("prices", Raw(b"1")),), release=False)
+            assert await b.soon(prices)
+            await b.quiet()
+            assert not two.done()
+            assert not weather.done()
+            await b.store.answer([r.Reply(question_id="two", result=Raw(b"1"))])
+            await b.committed(claim, publications=(Publication("weather", Raw(b"1")),))
+            assert await b.soon(two)
+            assert await b.soon(weather)
+
     async def _wait(self, b: Bench, watch: r.Watch, until: int | None = None) -> "asyncio.Future[bool]":
         waiting = asyncio.ensure_future(b.store.wait(watch, until))
         await b.quiet()
@@ -248,6 +359,11 @@ class WaitingCases(OpensStores):
         assert not waiting.done()
         await b.pass_time(1)
         assert await b.soon(waiting)
+
+
+def growing(instance: r.Instance, last_seq: int) -> r.Growing:
+    """Wait for more of a log."""
+    return r.Growing(execution_id=instance.execution_id, last_seq=last_seq)
 
 
 class _Counting(ManualClock):

@@ -1,17 +1,23 @@
 """What the end-to-end cases are written with: an engine in virtual time on the store under test."""
 
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, ClassVar
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, ClassVar, TypeVar
 
 from resurgam.client.handle import Handle
 from resurgam.core import event as events
+from resurgam.core.codec import codec_for
 from resurgam.engine import Engine
 from resurgam.runtime.registry import Registry
+from resurgam.runtime.system import new_id
+from resurgam.store import records as r
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
 from resurgam.testing.contract.bench import OpensStores
 from resurgam.testing.environment import Environment
+
+E = TypeVar("E", bound=events.Event)
 
 
 class OpensEngines(OpensStores):
@@ -67,3 +73,68 @@ def types(history: Iterable[events.Event]) -> list[str]:
 async def types_of(handle: Handle[Any]) -> list[str]:
     """Return the kinds of the entries of a workflow's history."""
     return types(await handle.history())
+
+
+async def settle(*envs: Environment) -> None:
+    """Wait until several engines on one store have done all they can do: each may have given the others work."""
+    for _ in range(3):
+        for env in envs:
+            await env.settle()
+
+
+async def count_of(env: Environment, **query: Any) -> int:
+    """Return how many executions there are."""
+    return len((await env.engine.list(limit=1000, **query)).instances)
+
+
+async def slip_in(env: Environment, handle: Handle[Any], name: str, value: object) -> None:
+    """Send a signal as somebody does who cannot know what the workflow takes: nobody looks at its value before."""
+    now = env.clock.now()
+    written = codec_for(Any).encode(value, name)
+    event = events.SignalReceived(at=now, name=name, id=new_id(now), value=written)
+    await env.engine.store.deliver([r.Delivery(event=event, entity_id=handle.entity_id)])
+
+
+class Interposed:
+    """A store before whose commits something may happen: *before* is told what is about to be committed."""
+
+    def __init__(self, store: Store, before: Callable[[r.Commit], Awaitable[object]]) -> None:
+        self._store = store
+        self._before = before
+
+    async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
+        """Commit, after what happens before."""
+        for part in parts:
+            await self._before(part)
+        return await self._store.commit(parts)
+
+    def __getattr__(self, verb: str) -> Any:
+        """Every other verb is the store's own."""
+        return getattr(self._store, verb)
+
+
+def writes(part: r.Commit, *kinds: type[events.Event]) -> bool:
+    """Whether a commit records an entry of one of these kinds."""
+    return any(isinstance(entry, kinds) for entry in part.outcome.events)
+
+
+@contextmanager
+def complaints(logger: str) -> Iterator[list[str]]:
+    """Collect what is logged below a logger as a warning or worse."""
+    said: list[str] = []
+
+    class Collect(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    collect = Collect(logging.WARNING)
+    logging.getLogger(logger).addHandler(collect)
+    try:
+        yield said
+    finally:
+        logging.getLogger(logger).removeHandler(collect)
+
+
+def of_kind(history: Iterable[events.Event], kind: type[E]) -> list[E]:
+    """Return the entries of one kind."""
+    return [entry for entry in history if isinstance(entry, kind)]

@@ -19,24 +19,33 @@ CREATE TABLE instances (
     closed_at     INTEGER,
     deactivated   INTEGER NOT NULL DEFAULT 0,
     last_seq      INTEGER NOT NULL,
-    wake_at       INTEGER,                      -- the earliest deadline of its timers and listeners
+    wake_at       INTEGER,                      -- the earliest deadline of its timers and listeners, or when it begins
     tags          TEXT NOT NULL DEFAULT '{}',
     parked        TEXT,                         -- why it diverged
     dead          TEXT,                         -- why it is no longer handed out
-    ready         INTEGER NOT NULL DEFAULT 1,
+    ready         INTEGER NOT NULL DEFAULT 1,   -- never while its status is 'scheduled': then only wake_at counts
     wake          INTEGER NOT NULL DEFAULT 0,   -- raised by whatever enters the inbox
     epoch         INTEGER NOT NULL DEFAULT 0,
     lease_owner   TEXT,
     leased_until  INTEGER,
     deliveries    INTEGER NOT NULL DEFAULT 0,   -- since the last commit
-    last_failure  TEXT NOT NULL DEFAULT ''
+    last_failure  TEXT NOT NULL DEFAULT '',
+    paused        TEXT,                         -- halted, 'alone' or with its 'tree'; whatever its status is
+    parent        TEXT,                         -- the call that began it, as one JSON object
+    parent_id     TEXT,                         -- of it the entity, and the key that retries and continuations share
+    parent_key    TEXT,
+    accepts       TEXT                          -- schemas of what its code takes, by the names of signals; NULL: anything
 ) STRICT;
 
 CREATE INDEX instances_entity ON instances (entity_id, place);
 CREATE INDEX instances_listed ON instances (created_at DESC, execution_id DESC);
-CREATE INDEX instances_ready ON instances (queue, place) WHERE ready AND leased_until IS NULL AND dead IS NULL;
+CREATE INDEX instances_children ON instances (parent_id, created_at DESC, execution_id DESC)
+    WHERE parent_id IS NOT NULL;
+CREATE INDEX instances_tree ON instances (tree_id, created_at DESC, execution_id DESC);
+CREATE INDEX instances_ready ON instances (queue, place)
+    WHERE ready AND leased_until IS NULL AND dead IS NULL AND paused IS NULL;
 CREATE INDEX instances_waking ON instances (queue, wake_at)
-    WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL;
+    WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL AND paused IS NULL;
 CREATE INDEX instances_leased ON instances (leased_until) WHERE leased_until IS NOT NULL;
 CREATE INDEX instances_parked ON instances (queue) WHERE status = 'diverged' AND dead IS NULL;
 
@@ -77,7 +86,47 @@ CREATE TABLE activities (
     lease_owner  TEXT,
     deliveries   INTEGER NOT NULL DEFAULT 0,    -- of this attempt, without an answer
     dead         TEXT,
+    details      TEXT,                          -- what an attempt last told, for the next one
     PRIMARY KEY (execution_id, ref)
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX activities_available ON activities (queue, available_at);
+
+CREATE TABLE promises (
+    place        INTEGER PRIMARY KEY,           -- the order in which they were made
+    promise_id   TEXT NOT NULL UNIQUE,
+    execution_id TEXT NOT NULL,
+    name         TEXT NOT NULL,
+    settled      INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX promises_instance ON promises (execution_id, name);
+
+CREATE TABLE questions (                        -- to code that whoever asks does not have
+    place        INTEGER PRIMARY KEY,
+    question_id  TEXT NOT NULL UNIQUE,
+    execution_id TEXT NOT NULL,
+    queue        TEXT NOT NULL,
+    name         TEXT NOT NULL,
+    input        TEXT NOT NULL,
+    until        INTEGER NOT NULL,              -- when it is given up, with its reply
+    leased_until INTEGER NOT NULL DEFAULT 0,
+    replied      INTEGER NOT NULL DEFAULT 0,
+    result       TEXT,
+    failure      TEXT
+) STRICT;
+
+CREATE TABLE messages (                         -- what was published in the last minute
+    number       INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic        TEXT NOT NULL,
+    at           INTEGER NOT NULL,
+    body         TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX messages_topic ON messages (topic, number);
+CREATE INDEX messages_age ON messages (at);
+
+CREATE TABLE secret (                           -- the one of this store, from which ids are made that nobody can guess
+    place        INTEGER PRIMARY KEY CHECK (place = 1),
+    value        BLOB NOT NULL
+) STRICT;

@@ -1,0 +1,146 @@
+"""What command lines are made of: arguments that are checked, and a store that is opened without serving it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import click
+import msgspec
+
+from resurgam import Engine
+from resurgam.cli import output
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LONGEST = 1e9
+"""Seconds, thirty years: nobody waits longer for a result."""
+
+_LONGEST_ECHO = 200
+"""Characters of a wrong argument that an error repeats."""
+
+
+def text(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Refuse a name or an id, or several, that is empty or no text."""
+    for part in value if isinstance(value, tuple) else () if value is None else (value,):
+        if not part:
+            raise click.BadParameter("it is empty", context, parameter)
+        _encode(context, parameter, part)
+    return value
+
+
+def _encode(context: click.Context, parameter: click.Parameter, value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:  # bytes of the command line that are not UTF-8
+        raise click.BadParameter(f"{_cut(value)} is not UTF-8", context, parameter) from error
+
+
+def _cut(value: str) -> str:
+    """Return a wrong argument as an error repeats it."""
+    return repr(value) if len(value) <= _LONGEST_ECHO else f"{value[:_LONGEST_ECHO]!r}..."
+
+
+def read_json(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+    """Return the value that an argument holds as JSON; none is None."""
+    try:
+        return None if value is None else msgspec.json.decode(_encode(context, parameter, value))
+    except (msgspec.DecodeError, RecursionError) as error:
+        message = f"{_cut(value or '')} is not JSON: {error}; a string has quotes, as in '\"approve\"'"
+        raise click.BadParameter(message, context, parameter) from error
+
+
+def read_arguments(context: click.Context, parameter: click.Parameter, value: str | None) -> list[Any]:
+    """Return the arguments of a workflow, a query or an update: an array of them, or one value as the only one."""
+    read = [] if value is None else read_json(context, parameter, value)
+    return read if isinstance(read, list) else [read]
+
+
+def read_seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse what is no length of time."""
+    if value is not None and not 0 <= value <= _LONGEST:  # NaN is neither
+        raise click.BadParameter(f"{value} is not a number of seconds from 0 to {_LONGEST:g}", context, parameter)
+    return value
+
+
+def read_patience(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse a limit to a wait that is not asked for."""
+    read_seconds(context, parameter, value)
+    if value is not None and not context.params.get("wait"):
+        raise click.UsageError("--timeout says how long to --wait; give both", context)
+    return value
+
+
+def _check_store(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+    if not value:
+        message = "no store is named: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db"
+        raise click.UsageError(message, context)
+    _encode(context, parameter, value)
+    try:
+        parts = urlsplit(value)
+    except ValueError as error:
+        message = f"the store {_cut(value)} is no URL: {error}; write it as in sqlite:///shop.db"
+        raise click.UsageError(message, context) from error
+    if value in ("memory:", "memory://") or (parts.scheme == "sqlite" and not parts.netloc and len(parts.path) < 2):
+        message = f"the store {value!r} is gone with this process; name a file that lasts, as in sqlite:///shop.db"
+        raise click.UsageError(message, context)
+    return value
+
+
+def check_file(store: str) -> None:
+    """Refuse a file that is not there: who only looks must not create one."""
+    parts = urlsplit(store)
+    if parts.scheme != "sqlite" or parts.netloc or parts.fragment:
+        return  # the engine says what is wrong with it
+    path = Path(unquote(parts.path[1:]))
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        message = f"there is no file {path.absolute()}; check --store"
+        raise click.ClickException(output.one_line(message)) from error
+    except (OSError, ValueError):
+        return  # as above
+
+
+def _read_tags(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in text(context, parameter, values)]
+    for key, equals, _ in pairs:
+        if not (key and equals):
+            raise click.BadParameter(f"{_cut(key + equals)} is not of the form KEY=VALUE", context, parameter)
+    return {key: value for key, _, value in pairs}
+
+
+def with_store(function: F) -> F:
+    """Add the options that every command has."""
+    store = click.option(
+        "--store",
+        metavar="URL",
+        envvar="RESURGAM_STORE",
+        show_envvar=True,
+        callback=_check_store,
+        help="The store, as in sqlite:///shop.db.",
+    )
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+    return store(as_json(function))
+
+
+def example(line: str) -> str:
+    """Return the end of a command's help, with a line to copy."""
+    return f"\b\nExample: {line}"
+
+
+tags_option = click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, callback=_read_tags, help="Repeatable.")
+
+
+def ask(store: str, question: Callable[[Engine], Awaitable[T]], *, create: bool = False) -> T:
+    """Open the store without serving it, and return what the engine answers."""
+    if not create:
+        check_file(store)
+
+    async def talk() -> T:
+        async with Engine(store, worker=False) as engine:
+            return await question(engine)
+
+    return asyncio.run(talk())

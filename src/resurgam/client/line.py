@@ -1,0 +1,81 @@
+"""The line of an execution: whatever it retries or continues, and whatever retries or continues it.
+
+A later start of the same id is another line, and whoever waits for this one must not be given that one's result. What
+belongs together has the same run, or hangs in one tree from the same call: a root from none, a child from its parent's.
+"""
+
+from typing import Final
+
+from resurgam.core import event as events
+from resurgam.core.errors import NotFound
+from resurgam.core.state import ENDS, Status
+from resurgam.store.protocol import Store
+from resurgam.store.records import Closing, Instance
+
+_TAIL: Final = 8
+"""Entries at the end of a history among which its outcome is looked for first; late results may follow it."""
+
+
+def same_line(one: Instance, other: Instance) -> bool:
+    """Whether two executions of one entity belong together."""
+    return one.run_id == other.run_id or (one.tree_id == other.tree_id and _call(one) == _call(other))
+
+
+def _call(instance: Instance) -> str | None:
+    return None if instance.parent is None else instance.parent.key
+
+
+async def ended_by(store: Store, instance: Instance) -> events.Event | None:
+    """Return the entry that ended an execution; it is looked for at the end first, for a history may be long."""
+    for last in (_TAIL, None):
+        for entry in await store.history(instance.execution_id, last):
+            if type(entry) in ENDS:
+                return entry
+    return None
+
+
+async def newest(store: Store, instance: Instance) -> Instance:
+    """Return the newest execution of a line, whatever of the same id was begun since."""
+    found = await store.get(instance.entity_id)
+    if found is not None and same_line(found, instance):
+        return found
+    found = await store.get(instance.entity_id, instance.run_id)
+    while found is not None and found.status is Status.CONTINUED:
+        ended = await ended_by(store, found)
+        following = None
+        if isinstance(ended, events.WorkflowContinued):
+            following = await store.get(instance.entity_id, ended.run_id)
+        if following is None:
+            break
+        found = following
+    if found is None:
+        raise NotFound(f"there is no workflow with id {instance.entity_id!r} and run {instance.run_id!r} any more")
+    return found
+
+
+async def newest_of_run(store: Store, instance: Instance) -> Instance:
+    """Return the newest attempt of the run that an execution belongs to."""
+    return await store.get(instance.entity_id, instance.run_id) or instance
+
+
+async def follow(
+    store: Store, instance: Instance, until: int | None, *, pinned: bool
+) -> tuple[Instance, events.Event | None] | None:
+    """Wait for the end of a line, with *pinned* of one run, and return its last execution and the entry that ended it.
+
+    None if the moment *until* has come before. A pinned run that was continued has no end of its own: `NotFound`.
+    """
+    while await store.wait(Closing(execution_id=instance.execution_id), until):
+        ended = await ended_by(store, instance)
+        if isinstance(ended, events.WorkflowCompleted):
+            return instance, ended
+        if isinstance(ended, events.WorkflowContinued) and pinned:
+            raise NotFound(
+                f"run {instance.run_id!r} of workflow {instance.entity_id!r} has no result: it was continued as new, "
+                f"in run {ended.run_id!r}; take a handle to that one, or one without a run_id to follow it to the end"
+            )
+        following = await (newest_of_run if pinned else newest)(store, instance)
+        if following.execution_id == instance.execution_id:
+            return instance, ended
+        instance = following
+    return None

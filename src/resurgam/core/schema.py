@@ -1,0 +1,355 @@
+"""What the values of a type hint look like, so that whoever does not have the type can hold a value against it.
+
+The schema of a hint is JSON in the words of JSON Schema, as far as they go; it is made from what msgspec says of the hint,
+and what it says nothing of, or what only the type's own code can judge (hooks, enums with ``_missing_``), is left open.
+
+Rule: nothing is refused here that the codec of the hint would take. Values without parts are therefore tried by msgspec
+itself, and a schema that is not understood, of a later version or spoilt on its way, refuses nothing.
+"""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Raw, inspect
+
+from resurgam.core.codec import TypeForm, tree_of
+
+Schema: TypeAlias = dict[str, Any]
+Mismatch: TypeAlias = tuple[str, str]
+"""The path to what does not fit, and why."""
+
+_LARGEST: Final = 16 * 1024
+"""Bytes of a schema beyond which there is none: it stands beside the instance, and is read whenever that is."""
+
+_LEAVES: Final[dict[type[inspect.Type], Schema]] = {
+    inspect.NoneType: {"type": "null"},
+    inspect.BoolType: {"type": "boolean"},
+    inspect.IntType: {"type": "integer"},
+    inspect.FloatType: {"type": "number"},
+    inspect.StrType: {"type": "string"},
+    inspect.DateTimeType: {"type": "string", "format": "date-time"},
+    inspect.DateType: {"type": "string", "format": "date"},
+    inspect.TimeType: {"type": "string", "format": "time"},
+    inspect.TimeDeltaType: {"type": "string", "format": "duration"},
+    inspect.DecimalType: {"type": "string", "format": "decimal"},
+    inspect.UUIDType: {"type": "string", "format": "uuid"},
+    inspect.BytesType: {"type": "string", "format": "base64"},
+    inspect.ByteArrayType: {"type": "string", "format": "base64"},
+    inspect.MemoryViewType: {"type": "string", "format": "base64"},
+}
+"""What has no parts."""
+
+_KINDS: Final[dict[str, Any]] = {
+    "null": None,
+    "boolean": bool,
+    "integer": int,
+    "number": float,
+    "string": str,
+    "date-time": datetime,
+    "date": date,
+    "time": time,
+    "duration": timedelta,
+    "decimal": Decimal,
+    "uuid": Annotated[
+        str, msgspec.Meta(pattern=r"^[0-9a-fA-F-]{32,36}$")
+    ],  # the module uuid draws lots, so it is not here
+    "base64": bytes,
+}
+"""The types by which such values are tried, by their format or, without one, by their type."""
+
+_LIMITS: Final = {
+    "minimum": "ge",
+    "exclusiveMinimum": "gt",
+    "maximum": "le",
+    "exclusiveMaximum": "lt",
+    "multipleOf": "multiple_of",
+    "minLength": "min_length",
+    "maxLength": "max_length",
+    "pattern": "pattern",
+}
+"""What may be said of them further, as msgspec calls it."""
+
+_WORDS: Final = {"boolean": "bool", "integer": "int", "number": "float", "string": "str"}
+"""How Python calls what a schema has another word for."""
+
+
+def schema_of(hint: TypeForm) -> Raw | None:
+    """Return what the values of a type hint look like; None if nothing can be said of them."""
+    try:
+        return _cached(hint)
+    except TypeError:  # an unhashable hint, such as Annotated with a list in it
+        return _written(hint)
+
+
+def _written(hint: TypeForm) -> Raw | None:
+    try:
+        schema = _Writer().whole(inspect.type_info(hint))
+        data = msgspec.json.encode(schema)
+    except Exception:  # noqa: BLE001 -- whatever cannot be told is left open; the codec says what is wrong with the hint
+        return None
+    return Raw(data) if schema and len(data) <= _LARGEST else None
+
+
+_cached = functools.lru_cache(maxsize=1024)(_written)
+
+
+class _Writer:
+    """Writes the schema of one hint. Types with fields stand beside it, since they may hold themselves."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._defs: dict[str, Schema] = {}
+
+    def whole(self, info: inspect.Type) -> Schema:
+        """Return the schema with all that it refers to."""
+        schema = self._schema(info)
+        return {**schema, "$defs": self._defs} if self._defs else schema
+
+    def _schema(self, info: inspect.Type) -> Schema:
+        write = self._WRITTEN.get(type(info))
+        return {**_LEAVES.get(type(info), {}), **_limits(info)} if write is None else write(self, info)
+
+    def _metadata(self, info: inspect.Metadata) -> Schema:
+        return self._schema(info.type)
+
+    def _union(self, info: inspect.UnionType) -> Schema:
+        tagged = [one for one in info.types if isinstance(one, inspect.StructType) and one.tag is not None]
+        by = {"discriminator": tagged[0].tag_field} if len(tagged) > 1 and not tagged[0].array_like else {}
+        return {"anyOf": [self._schema(one) for one in info.types], **by}
+
+    def _array(self, info: inspect.ListType | inspect.VarTupleType | inspect.SetType | inspect.FrozenSetType) -> Schema:
+        # Of a set only so much is sure: what comes twice in it counts once.
+        most = None if isinstance(info, inspect.SetType | inspect.FrozenSetType) else info.max_length
+        return _without_none({"type": "array", "minItems": info.min_length, "maxItems": most}) | {
+            "items": self._schema(info.item_type)
+        }
+
+    def _tuple(self, info: inspect.TupleType) -> Schema:
+        return self._places(info.item_types, len(info.item_types), len(info.item_types))
+
+    def _places(self, types: tuple[inspect.Type, ...], least: int, most: int | None) -> Schema:
+        items = [self._schema(one) for one in types]
+        return _without_none({"type": "array", "prefixItems": items, "minItems": least, "maxItems": most})
+
+    def _dict(self, info: inspect.DictType) -> Schema:
+        # Two keys of other types than text may be the same when they are read.
+        most = info.max_length if isinstance(info.key_type, inspect.StrType) else None
+        keys = self._schema(info.key_type)
+        plain = {"type": "object", "minProperties": info.min_length, "maxProperties": most}
+        named = {} if _kind_of(keys) is Any else {"propertyNames": keys}
+        return _without_none(plain) | named | {"additionalProperties": self._schema(info.value_type)}
+
+    def _reference(self, info: Any) -> Schema:
+        name = self._names.get(id(info))
+        if name is None:
+            name = self._names[id(info)] = f"{info.cls.__name__}-{len(self._names) + 1}"
+            self._defs[name] = {}
+            self._defs[name] = self._fields(info)
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _fields(self, info: Any) -> Schema:
+        fields, tag = info.fields, getattr(info, "tag", None)
+        if isinstance(info, inspect.NamedTupleType) or getattr(info, "array_like", False):
+            if tag is not None:
+                return {"type": "array"}
+            least = sum(field.required for field in fields)
+            most = len(fields) if isinstance(info, inspect.NamedTupleType) else None
+            return self._places(tuple(field.type for field in fields), least, most)
+        properties = {field.encode_name: self._schema(field.type) for field in fields}
+        # A tag that is missing is noticed only where there is a choice, which a union says.
+        tags = {} if tag is None else {info.tag_field: {"enum": [tag]}}
+        closed = {"additionalProperties": False} if getattr(info, "forbid_unknown_fields", False) else {}
+        required = [field.encode_name for field in fields if field.required]
+        return {"type": "object", "properties": properties | tags, "required": required, **closed}
+
+    def _choice(self, info: inspect.EnumType | inspect.LiteralType) -> Schema:
+        if isinstance(info, inspect.LiteralType):
+            return {"enum": list(info.values)}
+        if getattr(info.cls._missing_, "__func__", None) is not getattr(Enum._missing_, "__func__", None):
+            return {}
+        return {"enum": [member.value for member in info.cls]}
+
+    _WRITTEN: ClassVar[dict[type[inspect.Type], Callable[["_Writer", Any], Schema]]] = {
+        inspect.Metadata: _metadata,
+        inspect.UnionType: _union,
+        inspect.EnumType: _choice,
+        inspect.LiteralType: _choice,
+        **dict.fromkeys((inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType), _array),
+        inspect.TupleType: _tuple,
+        inspect.DictType: _dict,
+        **dict.fromkeys((inspect.StructType, inspect.DataclassType), _reference),
+        **dict.fromkeys((inspect.TypedDictType, inspect.NamedTupleType), _reference),
+    }
+    """What has parts, or is a choice."""
+
+
+def _limits(info: inspect.Type) -> Schema:
+    return _without_none({word: getattr(info, limit, None) for word, limit in _LIMITS.items()})
+
+
+def _without_none(schema: Schema) -> Schema:
+    return {word: given for word, given in schema.items() if given is not None}
+
+
+def mismatch(schema: Raw, written: Raw) -> Mismatch | None:
+    """Return what of a value does not fit a schema, if its type's codec would certainly refuse it."""
+    try:
+        tree, marked = tree_of(written)
+        whole = msgspec.json.decode(schema)
+        return _Reader(whole.get("$defs", {}), marked=marked).check(whole, tree, "")
+    except Exception:  # noqa: BLE001 -- a schema that is not understood, or a value too deep to look into
+        return None
+
+
+class _Reader:
+    """Holds one value against a schema. *marked*: its datetimes are datetimes, and nothing else is read as one."""
+
+    def __init__(self, defs: Mapping[str, Schema], *, marked: bool) -> None:
+        self._defs = defs
+        self._builtin = (datetime,) if marked else ()
+
+    def check(self, schema: Schema, value: object, path: str) -> Mismatch | None:
+        """Return what does not fit, with the path to it."""
+        schema = self._resolved(schema)
+        if "anyOf" in schema:
+            return self._any_of(schema, value, path)
+        if schema.get("type") == "object":
+            return self._object(schema, value, path)
+        if schema.get("type") == "array":
+            return self._array(schema, value, path)
+        return self._leaf(schema, value, path)
+
+    def _resolved(self, schema: Schema) -> Schema:
+        while "$ref" in schema:
+            schema = self._defs[schema["$ref"].removeprefix("#/$defs/")]
+        return schema
+
+    def _any_of(self, schema: Schema, value: object, path: str) -> Mismatch | None:
+        if isinstance(value, dict) and "discriminator" in schema:
+            return self._tagged(schema, value, path)
+        found = [self.check(branch, value, path) for branch in schema["anyOf"]]
+        if None in found:
+            return None
+        # The branch that comes furthest, or has more to say than that it is another, is the one that is meant.
+        inside = [one for one in found if one and (one[0] != path or not one[1].startswith("Expected "))]
+        if inside:
+            return max(inside, key=lambda one: len(one[0]))
+        return path, f"Expected {' | '.join(map(self._name, schema['anyOf']))}, got {_name_of(value)}"
+
+    def _tagged(self, schema: Schema, value: dict[str, object], path: str) -> Mismatch | None:
+        field = schema["discriminator"]
+        if field not in value:
+            return path, f"Object missing required field {field}"
+        tags = []
+        for branch in map(self._resolved, schema["anyOf"]):
+            if branch.get("type") == "object" and field in branch["properties"]:
+                if self._leaf(branch["properties"][field], value[field], path) is None:
+                    return self._object(branch, value, path)
+                tags += branch["properties"][field]["enum"]
+        return f"{path}.{field}", f"Expected {' | '.join(map(repr, tags))}, got {value[field]!r}"
+
+    def _object(self, schema: Schema, value: object, path: str) -> Mismatch | None:
+        if not isinstance(value, dict):
+            return path, f"Expected object, got {_name_of(value)}"
+        wrong = _outside(len(value), schema, "Properties", "object")
+        if wrong is not None:
+            return path, wrong
+        for name in schema.get("required", ()):
+            if name not in value:
+                return path, f"Object missing required field {name}"
+        return next(self._members(schema, value, path), None)
+
+    def _members(self, schema: Schema, value: dict[str, object], path: str) -> Iterator[Mismatch]:
+        properties, others = schema.get("properties", {}), schema.get("additionalProperties", {})
+        for key, item in value.items():
+            if key in properties:
+                found = self.check(properties[key], item, f"{path}.{key}")
+            elif others is False:
+                found = path, f"Object contains unknown field {key}"
+            else:
+                found = self._key(schema.get("propertyNames", {}), key, path)
+                found = found or self.check(others, item, f"{path}[{key!r}]")
+            if found is not None:
+                yield found
+
+    def _key(self, schema: Schema, key: str, path: str) -> Mismatch | None:
+        kind = _kind_of(schema)
+        if kind is not Any:
+            try:
+                keyed: Any = dict[kind, None]  # type: ignore[valid-type]  # a type that is made here
+                msgspec.convert({key: None}, keyed, str_keys=True, builtin_types=self._builtin)
+            except msgspec.ValidationError as error:
+                return f"{path}[{key!r}]", _reason(error)
+        return None
+
+    def _array(self, schema: Schema, value: object, path: str) -> Mismatch | None:
+        if not isinstance(value, list):
+            return path, f"Expected array, got {_name_of(value)}"
+        wrong = _outside(len(value), schema, "Items", "array")
+        if wrong is not None:
+            return path, wrong
+        first, others = schema.get("prefixItems", []), schema.get("items", {})
+        for index, item in enumerate(value):
+            found = self.check(first[index] if index < len(first) else others, item, f"{path}[{index}]")
+            if found is not None:
+                return found
+        return None
+
+    def _leaf(self, schema: Schema, value: object, path: str) -> Mismatch | None:
+        kind = _kind_of(schema)
+        if kind is Any:
+            return None
+        try:
+            msgspec.convert(value, kind, builtin_types=self._builtin)
+        except msgspec.ValidationError as error:
+            if "enum" in schema:
+                return path, f"Expected {self._name(schema)}, got {_shown(value)}"
+            return path, _reason(error)
+        return None
+
+    def _name(self, schema: Schema) -> str:
+        schema = self._resolved(schema)
+        if "enum" in schema:
+            return " | ".join(map(repr, schema["enum"]))
+        if "anyOf" in schema:
+            return " | ".join(map(self._name, schema["anyOf"]))
+        word = str(schema.get("format") or schema["type"])
+        return _WORDS.get(word, word)
+
+
+def _kind_of(schema: Schema) -> Any:
+    """Return the type by which a value without parts is tried; Any if there is none."""
+    if "enum" in schema:
+        return Literal[tuple(schema["enum"])]
+    word = schema.get("format") or schema.get("type")
+    if word not in _KINDS:
+        return Any
+    limits = {limit: schema[said] for said, limit in _LIMITS.items() if said in schema}
+    return Annotated[_KINDS[word], msgspec.Meta(**limits)] if limits else _KINDS[word]
+
+
+def _outside(size: int, schema: Schema, what: str, name: str) -> str | None:
+    least, most = schema.get(f"min{what}", 0), schema.get(f"max{what}", size)
+    if least <= size <= most:
+        return None
+    wanted = f"{least}" if least == most else f"at least {least}" if size < least else f"at most {most}"
+    return f"Expected {name} of length {wanted}, got {size}"
+
+
+def _reason(error: msgspec.ValidationError) -> str:
+    """Return what msgspec says of a value, without where it is: that is known better here."""
+    return str(error).partition(" - at `")[0].replace("`", "")
+
+
+def _shown(value: object) -> str:
+    return repr(value) if isinstance(value, str | int | float) and len(repr(value)) <= 60 else _name_of(value)
+
+
+def _name_of(value: object) -> str:
+    names = {dict: "object", list: "array", type(None): "null"}
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,178 @@
+"""What follows an execution: its next attempt, or its next generation.
+
+A retry begins with an empty log, but what its run has got already need not be got again: completed answers of activities
+and children, settled promises and what was said to others are *carried over*, to be had where the same is asked for at the
+same place. What failed or was cancelled, and operations, are done again; signals and updates are put back in order, taken
+or not.
+
+A continuation begins with nothing but its arguments and what was not read yet.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.event import NULL
+from resurgam.core.location import Location
+
+_MARKED: Final = (events.ActivityCompleted, events.ChildCompleted, events.PromiseResolved, events.PromiseRejected)
+_KEPT: Final = (*_MARKED, events.SignalDelivered)
+_SAGA: Final = str(events.SagaStepRegistered.__struct_config__.tag)
+
+
+def next_attempt(
+    log: Sequence[events.Event],
+    *,
+    execution_id: str,
+    at: int,
+    python: str,
+    begins_at: int | None = None,
+    by_hand: bool = False,
+    taken_back: Sequence[Location] = (),
+) -> tuple[events.WorkflowStarted, tuple[events.Event, ...]]:
+    """Return the first entry of the next attempt of a run, and what its inbox begins with.
+
+    One that somebody asks for *by hand* has its whole timeout before it: that of the attempts before may be over.
+    *taken_back* are the steps of sagas that somebody has taken back since.
+    """
+    started = log[0]
+    assert isinstance(started, events.WorkflowStarted)
+    begun = next((entry.at for entry in log if isinstance(entry, events.WorkflowBegun)), started.at)
+    following = msgspec.structs.replace(
+        started,
+        at=at,
+        execution_id=execution_id,
+        attempt=started.attempt + 1,
+        python=python,
+        previous=started.execution_id,
+        since=None if by_hand else started.since or begun,
+        begins_at=begins_at,
+        deferred=False,
+        carried=carried(log, taken_back),
+        children=tuple(_children(log)),
+    )
+    heard = (entry for entry in log if isinstance(entry, events.SignalReceived | events.UpdateAccepted))
+    return following, tuple(map(_anew, heard))
+
+
+def next_generation(
+    started: events.WorkflowStarted,
+    *,
+    run_id: str,
+    execution_id: str,
+    at: int,
+    python: str,
+    input: Raw,
+    signals: tuple[str, ...] = (),
+) -> events.WorkflowStarted:
+    """Return the first entry of the next generation of a workflow; *signals* are the ids of those that it has had."""
+    return msgspec.structs.replace(
+        started,
+        at=at,
+        run_id=run_id,
+        execution_id=execution_id,
+        generation=started.generation + 1,
+        attempt=1,
+        python=python,
+        input=input,
+        previous=started.execution_id,
+        since=None,
+        begins_at=None,
+        deferred=False,
+        carried=(),
+        signals=signals,
+        children=(),
+    )
+
+
+def unread(signals: Iterable[events.SignalReceived]) -> tuple[events.Event, ...]:
+    """Return signals as they are put into another inbox."""
+    return tuple(_anew(signal) for signal in signals)
+
+
+def _anew(heard: events.SignalReceived | events.UpdateAccepted) -> events.Event:
+    if isinstance(heard, events.UpdateAccepted):
+        return msgspec.structs.replace(heard, seq=0, scope=0)
+    return msgspec.structs.replace(heard, seq=0)
+
+
+def carried(log: Sequence[events.Event], also: Sequence[Location] = ()) -> tuple[events.Carried, ...]:
+    """Return what the next attempt of a run need not get again, or must not take for the same."""
+    started = log[0]
+    assert isinstance(started, events.WorkflowStarted)
+    commands = {entry.seq: entry for entry in log if isinstance(entry, events.Command)}
+    taken_back = [commands[entry.ref].location for entry in log if isinstance(entry, events.SagaCompensationStarted)]
+    taken_back += (step for step in also if step not in taken_back)
+    asked = {(command.location, command.type) for command in commands.values()}
+    kept = [one for one in started.carried if (one.location, one.kind) not in asked or one.times]
+    kept += _answered(log, commands)
+    kept = [one for one in kept if one.times or not _is_below(one.location, taken_back)]
+    return tuple(_counted(kept, taken_back))
+
+
+def _answered(log: Iterable[events.Event], commands: dict[int, events.Command]) -> Iterator[events.Carried]:
+    for entry in log:
+        command = commands.get(entry.ref or 0)
+        if isinstance(entry, events.MessagePublished):
+            yield _carried(entry, NULL)
+        elif command is not None and _is_kept(entry, command):
+            told = msgspec.structs.replace(entry, seq=0)
+            if isinstance(told, _MARKED):
+                told = msgspec.structs.replace(told, carried=True)
+            yield _carried(command, Raw(events.encode_event(told)))
+
+
+def _is_kept(answer: events.Event, command: events.Command) -> bool:
+    """Whether an answer counts for the next attempt too. A detached child need only have started."""
+    detached = isinstance(command, events.ChildScheduled) and command.detach
+    return isinstance(answer, _KEPT) or (detached and isinstance(answer, events.ChildStarted))
+
+
+def _carried(command: events.Command, answer: Raw) -> events.Carried:
+    return events.Carried(
+        location=command.location, kind=command.type, name=command.name, digest=command.digest, answer=answer
+    )
+
+
+def _children(log: Sequence[events.Event]) -> Iterator[events.EarlierChild]:
+    """Return the children that the next attempt takes up where it calls for the same, and otherwise closes."""
+    started = log[0]
+    assert isinstance(started, events.WorkflowStarted)
+    before = {one.run_id: one for one in started.children}
+    calls = {entry.seq: entry for entry in log if isinstance(entry, events.ChildScheduled) and not entry.detach}
+    begun = {entry.ref: entry.execution_id for entry in log if isinstance(entry, events.ChildStarted)}
+    ends = {entry.ref: entry for entry in log if isinstance(entry, events.ChildAnswer)}
+    asked = {call.run_id for call in calls.values()}
+    yield from (one for one in started.children if one.run_id not in asked)
+    for seq, call in calls.items():
+        if not isinstance(ends.get(seq), events.ChildCompleted | None):
+            continue
+        known = before.get(call.run_id)
+        yield events.EarlierChild(
+            location=call.location,
+            name=call.name,
+            digest=call.digest,
+            entity_id=call.entity_id,
+            run_id=call.run_id,
+            execution_id=begun.get(seq, "" if known is None else known.execution_id),
+            by=started.execution_id if known is None else known.by,
+            at=call.at if known is None else known.at,
+            on_parent_close=call.on_parent_close,
+            open=seq not in ends,
+        )
+
+
+def _counted(kept: list[events.Carried], taken_back: list[Location]) -> Iterator[events.Carried]:
+    """Count how often each step of a saga was taken back, over all attempts."""
+    times = {one.location: one.times for one in kept if one.times}
+    for step in taken_back:
+        times[step] = times.get(step, 0) + 1
+    yield from (one for one in kept if not one.times)
+    yield from (events.Carried(location=step, kind=_SAGA, times=number) for step, number in times.items())
+
+
+def _is_below(place: Location, steps: Iterable[Location]) -> bool:
+    return any(step.contains(place) for step in steps)

@@ -1,0 +1,44 @@
+"""Answers from a history alone: nobody need hold the instance, and nothing of it changes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.errors import HistoryDiverged, StoreError
+from resurgam.runtime.definition import Workflow
+from resurgam.runtime.driver import Driver
+from resurgam.runtime.settings import Settings
+
+
+def ask(workflow: Workflow[..., Any], log: Sequence[events.Event], query: str, written: Raw, settings: Settings) -> Raw:
+    """Replay *log* and return what the handler of *query* answers to the arguments that *written* holds.
+
+    What the handler raises is raised. `NotFound` if it registers no such handler, `StoreError` if the code does not fit.
+    """
+    driver = Driver(workflow, log, settings)
+    try:
+        driver.replay()
+        if isinstance(driver.verdict, HistoryDiverged):
+            entity_id = driver.started.entity_id
+            raise StoreError(
+                f"query {query!r} of workflow {entity_id!r} cannot be answered: this code does not fit its history "
+                f"({driver.verdict}); ask where code runs that does"
+            )
+        return driver.recorder.handlers.query(query, written)
+    finally:
+        driver.close()
+
+
+def accepts(workflow: Workflow[..., Any], log: Sequence[events.Event], known: Mapping[str, Raw]) -> Mapping[str, Raw]:
+    """Replay *log* and return what this code takes for signals, where *known* is what was said before.
+
+    Code that does not fit the history has no say.
+    """
+    driver = Driver(workflow, log, Settings(accepts=known))
+    try:
+        driver.replay()
+        return known if isinstance(driver.verdict, HistoryDiverged) else driver.recorder.handlers.accepting.now
+    finally:
+        driver.close()

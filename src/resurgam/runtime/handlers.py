@@ -1,0 +1,277 @@
+"""What a workflow's code answers to while it runs: queries, updates, and signals that are handled as they come.
+
+A handler is registered by the running workflow. A query is answered from the workflow's variables and leaves no trace. A
+signal or an update that meets its handler is an entry of the history, and begins a strand of its own, whose steps stand
+below ``{0, k}`` for the k-th of them.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable
+from contextvars import copy_context
+from dataclasses import dataclass
+from heapq import heappush
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.codec import within
+from resurgam.core.errors import DefinitionError, HistoryDiverged, NotDeterministic, NotFound, SerializationError
+from resurgam.core.failure import capture, in_user_code
+from resurgam.core.location import Location
+from resurgam.runtime.accepting import Accepting
+from resurgam.runtime.forgetting import HANDLERS
+from resurgam.runtime.looping import check_handler
+from resurgam.runtime.scope import current
+from resurgam.runtime.signature import Signature, place
+
+if TYPE_CHECKING:
+    from resurgam.runtime.recorder import Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A function that the workflow registered for a name, and what refuses its arguments before it begins."""
+
+    function: Callable[..., Any]
+    signature: Signature
+    validator: Callable[..., object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What the handler of an update came to."""
+
+    update: events.UpdateAccepted
+    result: Raw | None = None
+    failure: events.Failure | None = None
+
+
+class Handlers:
+    """The handlers of one execution, and what they have come to."""
+
+    def __init__(self, recorder: "Recorder") -> None:
+        self._recorder = recorder
+        self._queries: dict[str, Handler] = {}
+        self.updates: dict[str, Handler] = {}
+        self.signals: dict[str, Handler] = {}
+        self.accepting = Accepting(recorder.settings.accepts)
+        self.finished: list[Finished] = []
+        # What left the handler of a signal: it ends the workflow, as if its own function had raised it.
+        self.failure: BaseException | None = None
+        # Whether anything begins a strand when it comes; a plain attribute, since every step asks.
+        self.any = False
+        # Entries that an edit of the code has put off: the handler that they had met is not registered yet.
+        self._early: dict[tuple[str, str], list[events.Event]] = {}
+        self._early_signals: dict[int, events.SignalReceived] = {}
+
+    # Registering.
+
+    def on_query(self, name: str, function: Callable[..., Any]) -> None:
+        """Answer queries of this name."""
+        self._place("query", name)
+        self._queries[name] = _handler(function, "query", name)
+
+    def on_update(self, name: str, function: Callable[..., Any], validator: Callable[..., object] | None) -> None:
+        """Begin with updates of this name, unless the validator raises."""
+        self._place("update", name)
+        if validator is not None and not callable(validator):
+            raise DefinitionError(f"update {name!r}: its validator is {validator!r}; it is a function")
+        if inspect.iscoroutinefunction(validator):
+            # It would be called and not awaited, and so refuse nothing.
+            raise DefinitionError(
+                f"update {name!r}: its validator is async; write def: it may look, and waits for nothing"
+            )
+        handler = self._check(_handler(function, "update", name))
+        self.any = True
+        self.updates[name] = Handler(handler.function, handler.signature, validator)
+        self._come_to("update", name)
+
+    def on_signal(self, name: str, function: Callable[..., Any]) -> None:
+        """Begin with signals of this name as they come, and with those that wait already."""
+        self._place("signal", name)
+        self.any = True
+        handler = self.signals[name] = self._check(_handler(function, "signal", name))
+        self.accepting.declare((name,), handler.signature.first)
+        self._come_to("signal", name)
+
+    def check_all(self) -> None:
+        """A loop that forgets begins: what handlers changed beside the durable state would be forgotten with it."""
+        for handler in (*self.updates.values(), *self.signals.values()):
+            check_handler(handler.function, handler.signature.label)
+
+    def _place(self, kind: str, name: str) -> None:
+        """Refuse to register a handler where the code is not run again: in the body of a loop that forgets."""
+        place = self._recorder.scope().location
+        loops = (looping.command for looping in self._recorder.loops.values())
+        if any(loop.forget_every is not None and loop.location.contains(place) for loop in loops):
+            raise NotDeterministic(
+                f"the handler of {kind} {name!r} is registered in the body of a loop that forgets, whose iterations are not "
+                "run again; register it before the loop"
+            )
+
+    def _check(self, handler: Handler) -> Handler:
+        if any(looping.command.forget_every is not None for looping in self._recorder.loops.values()):
+            check_handler(handler.function, handler.signature.label)
+        return handler
+
+    def at_work(self) -> set[int]:
+        """Return the numbers of the handlers that have not come to their end."""
+        places = (place.coordinates for place in self._recorder.places_at_work() if place.coordinates)
+        at_work = {parts[1][0] for parts in places if parts[0] == HANDLERS}
+        return at_work | {update.scope for update in self._recorder.log.state.updates.values()}
+
+    # Answering.
+
+    def query(self, name: str, written: Raw) -> Raw:
+        """Return what the handler of a query answers; what it raises is raised."""
+        handler = self._queries.get(name)
+        if handler is None:
+            raise self._unknown("query", name, self._queries)
+        args, kwargs = handler.signature.decode(written)
+        try:
+            with self._recorder.loop:
+                answer = self._quietly(f"the handler of query {name!r}", lambda: handler.function(*args, **kwargs))
+        except (SystemExit, asyncio.CancelledError) as error:
+            # Whoever asks must not be ended by it, nor whoever answers.
+            raise RuntimeError(f"the handler of query {name!r} raised {error!r}") from error
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()  # else Python complains that it was never awaited
+            raise DefinitionError(f"the handler of query {name!r} is async; write def: a query waits for nothing")
+        what = f"answer to query {name!r}"
+        return within(self._recorder.settings.max_payload, handler.signature.result.encode(answer, what), what)
+
+    def refuses(self, update: events.UpdateAccepted) -> events.Failure | None:
+        """Ask the validator of an update, and try its arguments: what speaks against it, if anything does."""
+        handler = self.updates[update.name]
+        try:
+            args, kwargs = handler.signature.decode(update.input)
+            if handler.validator is not None:
+                validator = handler.validator
+                self._quietly(f"the validator of update {update.name!r}", lambda: validator(*args, **kwargs))
+        except _WHATEVER as error:
+            return capture(in_user_code(error))
+        return None
+
+    def begin_update(self, entry: events.UpdateAccepted) -> None:
+        """Begin the handler of an update in a strand of its own."""
+        handler = self.updates.get(entry.name)
+        if handler is None:
+            self._put_off("update", entry.name, entry)
+            return
+        try:
+            args, kwargs = handler.signature.decode(entry.input)
+        except (SerializationError, DefinitionError) as error:
+            # They fitted when it was accepted, so it is the code that has changed.
+            self._diverge(entry, "type", str(error), f"the arguments of update {entry.name!r}")
+            return
+        self._strand(entry.scope, self._update(handler, entry, args, kwargs))
+
+    async def _update(self, handler: Handler, entry: events.UpdateAccepted, args: Any, kwargs: Any) -> None:
+        what = f"result of update {entry.name!r}"
+        try:
+            value = await _called(handler.function, args, kwargs)
+            written = within(self._recorder.settings.max_payload, handler.signature.result.check(value, what), what)
+        except _WHATEVER as error:
+            self.finished.append(Finished(entry, failure=capture(in_user_code(error))))
+        else:
+            self.finished.append(Finished(entry, written))
+
+    def begin_signal(self, entry: events.SignalHandled, signal: events.SignalReceived) -> None:
+        """Begin the handler of a signal in a strand of its own."""
+        handler = self.signals.get(signal.name)
+        if handler is None:
+            self._early_signals[entry.seq] = signal
+            self._put_off("signal", signal.name, entry)
+            return
+        self._strand(entry.scope, self._signal(handler, signal))
+
+    async def _signal(self, handler: Handler, signal: events.SignalReceived) -> None:
+        try:
+            args, kwargs = _given(handler.signature, signal)
+        except (SerializationError, DefinitionError) as error:
+            # The sender's mistake: it must not end the workflow, and is the same on every replay.
+            self._recorder.complain(f"signal {signal.name!r} ({signal.id}) is dropped: {error}")
+            return
+        try:
+            await _called(handler.function, args, kwargs)
+        except _WHATEVER as error:  # nobody else would hear of it
+            self.failure = self.failure or error
+
+    # Entries whose handler the code comes to later than it did.
+
+    def _put_off(self, kind: str, name: str, entry: events.Event) -> None:
+        """Keep an entry until its handler is registered, if code that was changed may still do so."""
+        self._early.setdefault((kind, name), []).append(entry)
+        if not self._recorder.is_put_off(entry.seq):
+            self.check_early()
+
+    def _come_to(self, kind: str, name: str) -> None:
+        for entry in self._early.pop((kind, name), ()):
+            heappush(self._recorder.early.overdue, (entry.seq, entry))
+
+    def begin_early(self, entry: events.Event) -> None:
+        """Begin with what had been put off."""
+        if isinstance(entry, events.SignalHandled):
+            self.begin_signal(entry, self._early_signals.pop(entry.seq))
+        elif isinstance(entry, events.UpdateAccepted):
+            self.begin_update(entry)
+
+    def check_early(self) -> None:
+        """Find that the code has no handler for something that one had begun with."""
+        for (kind, name), entries in self._early.items():
+            known = self.signals if kind == "signal" else self.updates
+            self._diverge(entries[0], "name", ", ".join(sorted(known)) or "none", f"{kind} {name!r}")
+            return
+
+    def _strand(self, number: int, coroutine: Any) -> None:
+        scope = self._recorder.scope_at(Location(HANDLERS, (number,)))
+        self._recorder.loop.strand(coroutine, scope, str(scope.location))
+
+    def _quietly(self, what: str, function: Callable[[], Any]) -> Any:
+        """Call a function that may look, but ask for nothing."""
+        inside = copy_context()
+        inside.run(current.set, self._recorder.root)
+        with self._recorder.looking():
+            return self._recorder.without_wishes(what, lambda: inside.run(function))
+
+    def _diverge(self, entry: events.Event, field: str, code: str, history: str) -> None:
+        self._recorder.verdict = HistoryDiverged(
+            Location(HANDLERS), "the handler", field, code_value=code, history_value=history, event_seq=entry.seq
+        )
+
+    def _unknown(self, kind: str, name: str, known: Iterable[str]) -> NotFound:
+        others = ", ".join(map(repr, sorted(known))) or "none"
+        workflow = f"workflow {self._recorder.started.entity_id!r} ({self._recorder.started.name})"
+        return NotFound(f"{workflow} has no handler for {kind} {name!r}; it has {others}")
+
+
+_WHATEVER: Final = (Exception, asyncio.CancelledError, SystemExit)
+"""What may leave a handler: it is for whoever sent the update or the signal, even ``sys.exit()``, and ends nobody else."""
+
+
+async def _called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    value = function(*args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
+
+
+def _given(signature: Signature, signal: events.SignalReceived) -> Any:
+    """Return the arguments of a handler: the signal's value, or none if it takes none."""
+    return signature.decode(Raw(b"[" + bytes(signal.value) + b"]") if signature.parameters else Raw(b"[]"))
+
+
+def _handler(function: Callable[..., Any], kind: str, name: object) -> Handler:
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"the name of a {kind} is a string that is not empty; got {name!r}")
+    if not inspect.isfunction(function) and not inspect.ismethod(function):
+        raise DefinitionError(f"the handler of {kind} {name!r} is {function!r}; it is a function")
+    signature = Signature(function, f"{kind} {name!r}")
+    try:
+        signature.check()
+        if kind == "signal" and signature.parameters:
+            signature.fits(1)
+    except (SerializationError, DefinitionError) as error:
+        raise DefinitionError(f"{place(function)}: {error}") from error
+    return Handler(function, signature)

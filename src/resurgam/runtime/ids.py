@@ -1,0 +1,20 @@
+"""Ids that come out the same on replay: they are made of the place of a call, not of chance."""
+
+import base64
+import hmac
+from hashlib import blake2b
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+def derived_id(at: int, *parts: object) -> str:
+    """Return an id in the form of a ULID that belongs to these parts alone."""
+    digest = blake2b("\0".join(map(str, parts)).encode(), digest_size=10).digest()
+    number = (at << 80) | int.from_bytes(digest, "big")
+    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def promise_id(secret: bytes, run_id: str, place: object) -> str:
+    """Return the id of a promise: whoever does not know the secret of the store cannot guess it."""
+    digest = hmac.digest(secret, f"{run_id}\0{place}".encode(), "sha256")
+    return base64.b32encode(digest[:20]).decode().lower()

@@ -1,0 +1,94 @@
+"""Leases on instances: how they are given out, run on and end."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from resurgam.core.event import decode_event
+from resurgam.core.outcome import Entry
+from resurgam.store import records as r
+from resurgam.store.protocol import REDELIVERIES
+from resurgam.store.sql.activities import Activities
+from resurgam.store.sql.rows import instance_of
+from resurgam.store.sql.session import Row, claimable_instances
+
+
+class Claiming(Activities):
+    """What verbs do to leases."""
+
+    def claim(self, worker: str, queues: Sequence[str], limit: int) -> list[r.Claim]:
+        """Lease instances that are ready, due, or left behind."""
+        return self._claim(claimable_instances(self._session, worker, queues, limit, self._now))
+
+    def _claim_at_once(self, execution_id: str, queue: str, offer: r.Offer | None) -> r.Claim | None:
+        """Lease what was made ready to the worker that offers itself, unless older work waits in its queue."""
+        if offer is None or queue not in offer.queues:
+            return None
+        rows = self._session.all("claimable_at_once", execution_id=execution_id, worker=offer.worker, now=self._now)
+        return next(iter(self._claim(rows)), None)
+
+    def _claim(self, rows: Sequence[Row]) -> list[r.Claim]:
+        claimed = [row for row in rows if not self._is_dead(row)]
+        if not claimed:
+            return []
+        self._session.many(
+            "lease_instance",
+            [{"place": row["place"], "owner": self._owner, "until": self._until} for row in claimed],
+        )
+        self.changes.due(self._until)
+        inboxes: dict[str, list[Entry]] = {row["execution_id"]: [] for row in claimed}
+        told = [row["execution_id"] for row in claimed if row["wake"]]
+        ids = msgspec.json.encode(told).decode()
+        for entry in self._session.all("inboxes", execution_ids=ids) if told else ():
+            inboxes[entry["execution_id"]].append(Entry(entry["id"], decode_event(entry["body"])))
+        return [
+            r.Claim(
+                instance=instance_of(row),
+                epoch=row["epoch"] + 1,
+                wake=row["wake"],
+                inbox=tuple(inboxes[row["execution_id"]]),
+            )
+            for row in claimed
+        ]
+
+    def _is_dead(self, row: Row) -> bool:
+        """Put an instance aside that was handed out too often."""
+        if row["deliveries"] < REDELIVERIES:
+            return False
+        dead = f"handed out {row['deliveries']} times without a commit{row['last_failure']}"
+        self._session.do("bury_instance", execution_id=row["execution_id"], dead=dead)
+        return True
+
+    def extend(self, lease: r.Lease) -> r.Extended | r.Refused:
+        """Renew a lease."""
+        if lease.ref is not None:
+            return self._extend_activity(lease)
+        hit = self._session.all(
+            "extend_instance", execution_id=lease.execution_id, epoch=lease.epoch, until=self._until
+        )
+        if not hit:
+            return r.Refused(reason="the lease is lost")
+        self.changes.due(self._until)
+        return r.Extended(wake=hit[0]["wake"], inbox=self._news(lease.execution_id, lease.wake))
+
+    def release(self, part: r.Release) -> r.Released | r.Refused:
+        """Give a lease back."""
+        lease, undelivered = part.lease, int(part.failed is None)
+        self.changes.work = True
+        if lease.ref is not None:
+            return self._release_activity(lease, undelivered)
+        failure = f"; the last error: {part.failed}" if part.failed else ""
+        released = self._session.do(
+            "release_instance",
+            execution_id=lease.execution_id,
+            epoch=lease.epoch,
+            undelivered=undelivered,
+            last_failure=failure,
+        )
+        return r.Released() if released else r.Refused(reason="the lease is lost")
+
+    def end_leases_of(self, owner: str) -> None:
+        """End the leases of an owner that is dead."""
+        self._session.do("end_instance_leases", owner=owner, now=self._now)
+        self._session.do("end_activity_leases", owner=owner, now=self._now)
+        self.changes.work = True

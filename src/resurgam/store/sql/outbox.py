@@ -1,0 +1,108 @@
+"""What an instance wants of others, done within its commit: births, messages, publications, a successor."""
+
+from collections.abc import Sequence
+
+from resurgam.core import event as events
+from resurgam.core.outcome import Birth, Message, OpenPromise, Outcome, Publication, Succession
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.coding import encode
+from resurgam.store.protocol import MESSAGES_KEPT
+from resurgam.store.sql.activities import text_of
+from resurgam.store.sql.rows import instance_of, pause_of
+from resurgam.store.sql.session import Row
+from resurgam.store.sql.telling import Telling
+from resurgam.store.telling import is_child, is_meant, is_same, there
+from resurgam.store.waiting import topic_of
+
+
+class Outbox(Telling):
+    """Carries the rest of an outcome to others, and puts into the own inbox what became of it."""
+
+    def _send_out(self, execution_id: str, outcome: Outcome, before: Row | None) -> None:
+        """Do what an outcome asks for beyond its own instance, whose row was *before* this commit, if that matters."""
+        self._promise(execution_id, outcome.promises, outcome.closed)
+        for birth in outcome.births:
+            assert before is not None
+            self._put(execution_id, self._bear(birth, pause_of(before)))
+        for message in outcome.messages:
+            entry = self._send(message)
+            if entry is not None:
+                self._put(execution_id, entry)
+        if outcome.publications:
+            self._publish(outcome.publications)
+        if outcome.successor is not None:
+            assert before is not None
+            self._succeed(before, outcome.successor)
+        if outcome.status.terminal:
+            self._session.do("give_up_promises", execution_id=execution_id)
+
+    def _promise(self, execution_id: str, opened: Sequence[OpenPromise], closed: Sequence[str]) -> None:
+        if opened:
+            rows = [{"execution_id": execution_id, "promise_id": p.promise_id, "name": p.name} for p in opened]
+            self._session.many("open_promise", rows)
+        if closed:
+            self._close(execution_id, closed)
+
+    def _bear(self, birth: Birth, paused: r.Pause | None) -> events.Event:
+        """Begin a child, unless its id is taken; return what its parent is told."""
+        started = birth.started
+        known = [instance_of(row) for row in self._session.all("executions_of", entity_id=started.entity_id)]
+        for instance in known:
+            if is_same(instance, started):
+                return there(birth.created, instance)
+        if not known or known[-1].status.terminal:
+            born = self._begin(started, r.Pause.TREE if paused is r.Pause.TREE else None)
+            self.changes.work = True
+            return there(birth.created, born)
+        ours = started.parent is not None and is_child(known[-1], started.parent.key)
+        return there(birth.created, known[-1]) if ours else birth.refused
+
+    def _send(self, message: Message) -> events.Event | None:
+        """Tell another instance something; return what the sender is told."""
+        if message.promise_id is not None:
+            settled = self._settle(message.promise_id, message.event)
+            if isinstance(settled, str):
+                return message.delivered
+            return message.missing if isinstance(settled, r.Missing) else message.ended
+        target = self._newest(message.entity_id)
+        if target is None:
+            return message.missing
+        if Status(target["status"]).terminal or not is_meant(instance_of(target), message):
+            return message.ended
+        self._tell(target["execution_id"], message.event)
+        return message.delivered
+
+    def _publish(self, publications: Sequence[Publication]) -> None:
+        self._session.do("forget_messages", before=self._now - MESSAGES_KEPT)
+        rows = [{"topic": p.topic, "now": self._now, "body": text_of(p.value)} for p in publications]
+        self._session.many("publish", rows)
+        self.changes.touched |= {topic_of(publication.topic) for publication in publications}
+
+    def _succeed(self, before: Row, succession: Succession) -> None:
+        """Begin the execution that follows, with what is its own and what the one before has not read."""
+        successor = self._begin(succession.started, pause_of(before))
+        self.changes.work = True
+        for event in succession.inbox:
+            self._hand_on(successor.execution_id, event)
+        self._move_inbox(before["execution_id"], successor.execution_id, succession.moves)
+        if successor.run_id == before["run_id"]:
+            self._session.do("move_promises", execution_id=before["execution_id"], successor=successor.execution_id)
+
+    def _move_inbox(self, execution_id: str, successor: str, types: Sequence[str]) -> None:
+        """Hand on what is unread of some types, as if it came now, in its order."""
+        wanted = encode(types)
+        moving = {row["type"] for row in self._session.all("types_in_inbox", execution_id=execution_id, types=wanted)}
+        if not moving:
+            return
+        if moving & _EARLY:
+            self._session.do("begin_instance", execution_id=successor)
+        [raised] = self._session.all("raise_wake", execution_id=successor)
+        self._session.do(
+            "move_inbox", execution_id=execution_id, successor=successor, types=wanted, wake=raised["wake"]
+        )
+        self._session.do("forget_moved", execution_id=execution_id, types=wanted)
+
+
+_EARLY = {str(kind.__struct_config__.tag) for kind in (events.CancelRequested, events.WorkflowBegun)}
+"""What ends the waiting of an instance that is put off."""

@@ -1,0 +1,60 @@
+"""What all verbs that write have in common: a transaction at one moment, and what it changes for those who wait."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from resurgam.core import event as events
+from resurgam.core.event import decode_event, encode_event
+from resurgam.core.outcome import Entry
+from resurgam.store.sql.session import Session
+from resurgam.store.waiting import Place
+
+
+@dataclass(slots=True)
+class Changes:
+    """What a transaction changed that somebody may wait for.
+
+    *touched*: where that was, as `waiting` names it. *work*: something may be claimable now. *moment*: the earliest
+    moment at which something becomes so by itself.
+    """
+
+    touched: set[Place] = field(default_factory=set)
+    work: bool = False
+    moment: int | None = None
+
+    def due(self, moment: int | None) -> None:
+        """Note that something becomes claimable at *moment*."""
+        if moment is not None and (self.moment is None or moment < self.moment):
+            self.moment = moment
+
+
+class Writing:
+    """Parts are written one at a time, at one moment, by one owner of leases."""
+
+    def __init__(self, session: Session, *, now: int, lease: int, owner: str) -> None:
+        self._session = session
+        self._now = now
+        self._until = now + lease
+        self._owner = owner
+        self._queues_with_work: set[str] | None = None
+        self.changes = Changes()
+
+    @property
+    def session(self) -> Session:
+        """The connection, for what belongs into the same transaction."""
+        return self._session
+
+    def _append(self, execution_id: str, entries: Sequence[events.Event]) -> None:
+        rows = [{"execution_id": execution_id, "seq": e.seq, "body": encode_event(e).decode()} for e in entries]
+        self._session.many("append_event", rows)
+
+    def _put(self, execution_id: str, event: events.Event) -> None:
+        [raised] = self._session.all("raise_wake", execution_id=execution_id)
+        body = encode_event(event).decode()
+        self._session.do("put_into_inbox", execution_id=execution_id, wake=raised["wake"], body=body)
+        self.changes.touched.add(execution_id)
+        self.changes.work = True
+
+    def _news(self, execution_id: str, since: int) -> tuple[Entry, ...]:
+        rows = self._session.all("inbox_since", execution_id=execution_id, wake=since)
+        return tuple(Entry(row["id"], decode_event(row["body"])) for row in rows)

@@ -1,0 +1,94 @@
+"""What the code of an instance takes for signals, kept beside it for whoever sends one."""
+
+from typing import Final
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.outcome import Succession
+from resurgam.core.state import Status
+from resurgam.store import lines
+from resurgam.store import records as r
+from resurgam.testing.contract.bench import OpensStores, request
+
+_BOOL: Final = {"approve": Raw(b'{"type":"boolean"}')}
+_MORE: Final = {
+    "approve": Raw(b'{"type":"string"}'),
+    "größe, 'quoted'": Raw(b'{"type":"integer","maximum":9007199254740993}'),
+}
+
+
+class AcceptingCases(OpensStores):
+    """`Outcome.accepts` and `Instance.accepts`."""
+
+    async def test_what_code_takes_is_kept_with_its_commit(self) -> None:
+        """Whoever looks at the instance finds it; at first there is nothing."""
+        async with self.bench() as b:
+            assert (await b.create()).accepts == {}
+            claim = await b.claim_one()
+            assert claim.instance.accepts == {}
+            await b.committed(claim, accepts=_BOOL)
+            assert (await b.get()).accepts == _BOOL
+            assert (await b.store.list(r.Query())).instances[0].accepts == _BOOL
+            await b.told("order", "x")
+            assert (await b.claim_one()).instance.accepts == _BOOL
+
+    async def test_it_stays_until_a_commit_says_otherwise(self) -> None:
+        """One that says nothing of it leaves it alone; one that does says all of it."""
+        async with self.bench() as b:
+            await b.create()
+            claim = await b.claim_one()
+            for said, kept in ((_BOOL, _BOOL), (None, _BOOL), (_MORE, _MORE), (None, _MORE), ({}, {})):
+                await b.committed(claim, accepts=said, release=False)
+                assert (await b.get()).accepts == kept
+
+    async def test_it_comes_with_all_kinds_of_commits(self) -> None:
+        """With entries and activities, with the lease kept or not, parked or ended."""
+        async with self.bench() as b:
+            await b.create()
+            claim = await b.claim_one()
+            await b.want(claim, request(2), accepts=_BOOL, release=False, hands=1)
+            assert (await b.get()).accepts == _BOOL
+            await b.committed(claim, accepts=_MORE, base_seq=2, status=Status.DIVERGED, diagnosis="no")
+            assert (await b.get()).accepts == _MORE
+
+    async def test_a_commit_that_is_refused_says_nothing(self) -> None:
+        """As nothing else of it is done."""
+        async with self.bench() as b:
+            await b.create()
+            claim = await b.claim_one()
+            assert isinstance(await b.commit(claim, accepts=_BOOL, base_seq=7), r.Refused)
+            await b.told("order", "x")
+            assert isinstance(await b.commit(claim, accepts=_BOOL, strict=True), r.Refused)
+            assert (await b.get()).accepts == {}
+
+    async def test_the_execution_that_follows_begins_with_nothing(self) -> None:
+        """Its code has not said anything yet; what the one before said stays with that."""
+        async with self.bench() as b:
+            old = await b.create()
+            claim = await b.claim_one()
+            await b.committed(claim, accepts=_BOOL, release=False)
+            successor = Succession(started=b.started(run_id=old.run_id, attempt=2))
+            ended = events.WorkflowRetried(
+                seq=2, execution_id=successor.started.execution_id, next_at=0, failure=_failure()
+            )
+            await b.committed(claim, ended, status=Status.FAILED, successor=successor)
+            assert (await b.get()).accepts == {}
+            assert [copy.instance.accepts for copy in await b.store.copies("order")] == [_BOOL, {}]
+
+    async def test_it_moves_to_another_store(self) -> None:
+        """As it is, and through lines too."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await a.create()
+            await a.committed(await a.claim_one(), accepts=_MORE)
+            copies = tuple(await a.store.copies("order"))
+            assert copies[0].instance.accepts == _MORE
+            read = lines.read(lines.write(copies))
+            assert read == copies
+            await b.store.adopt([r.Adoption(copies=read)])
+            assert tuple(await b.store.copies("order")) == copies
+            assert (await b.get()).accepts == _MORE
+
+
+def _failure() -> events.Failure:
+    return events.Failure(type="ValueError", message="no")

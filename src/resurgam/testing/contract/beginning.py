@@ -1,0 +1,253 @@
+"""How an execution begins: at once, later, in the place of another, after another, or by being told something."""
+
+from typing import Any
+
+from resurgam.core import event as events
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStores, ids, signal, values
+
+OFFER = r.Offer(worker="first", queues=(QUEUE,))
+
+
+class BeginningCases(OpensStores):
+    """`create` with all that it can be asked for."""
+
+    # Put off.
+
+    async def test_what_is_put_off_is_offered_from_its_moment_on(self) -> None:
+        """Until then it is ``scheduled``, and whoever waits for work is woken when the moment has come."""
+        async with self.bench() as b:
+            moment = b.clock.now() + HOUR
+            instance = await b.create(begins_at=moment)
+            assert (instance.status, instance.wake_at) == (Status.SCHEDULED, moment)
+            assert await b.get() == instance
+            assert not await b.claim()
+            assert (await b.queue()).instances == 0
+            work = r.Work(worker="first", queues=(QUEUE,))
+            assert not await b.is_there(work)
+            await b.pass_time(HOUR - 1)
+            assert not await b.claim()
+            await b.pass_time(1)
+            assert await b.is_there(work)
+            claim = await b.claim_one()
+            await b.committed(claim, events.WorkflowBegun(seq=2), status=Status.RUNNING)
+            assert (await b.get()).status is Status.RUNNING
+
+    async def test_a_signal_does_not_begin_what_is_put_off(self) -> None:
+        """It waits in the inbox until the moment has come."""
+        async with self.bench() as b:
+            await b.create(begins_at=b.clock.now() + HOUR)
+            await b.told("order", "one", "two")
+            assert not await b.claim()
+            await b.pass_time(HOUR)
+            assert values((await b.claim_one()).inbox) == ["one", "two"]
+
+    async def test_what_is_deferred_begins_when_somebody_says_so(self) -> None:
+        """However long that takes; saying it again changes nothing."""
+        async with self.bench() as b:
+            await b.create(deferred=True)
+            await b.told("order", "one")
+            await b.pass_time(HOUR)
+            assert not await b.claim()
+            for _ in range(2):
+                assert await b.deliver(events.WorkflowBegun(at=1)) == r.Delivered()
+            assert (await b.get()).status is Status.RUNNING
+            claim = await b.claim_one()
+            assert values(claim.inbox) == ["one", "workflow_begun"]
+            assert claim.instance.status is Status.RUNNING
+
+    async def test_what_is_under_way_cannot_be_begun(self) -> None:
+        """Nothing is put into its inbox, and nobody is made to look at it."""
+        async with self.bench() as b:
+            await b.create()
+            await b.committed(await b.claim_one())
+            assert await b.deliver(events.WorkflowBegun(at=1), offer=OFFER) == r.Delivered()
+            assert not await b.claim()
+
+    async def test_a_request_to_cancel_takes_out_what_is_put_off(self) -> None:
+        """It is offered at once, so that it can end without having begun."""
+        async with self.bench() as b:
+            await b.create("late", begins_at=b.clock.now() + HOUR)
+            await b.create("deferred", deferred=True)
+            for name in ("late", "deferred"):
+                await b.deliver(events.CancelRequested(at=1), name)
+                assert (await b.get(name)).status is Status.RUNNING
+                claim = await b.claim_one()
+                assert values(claim.inbox) == ["cancel_requested"]
+                await b.end(claim, consumed=ids(claim.inbox))
+
+    async def test_an_offer_does_not_take_what_is_put_off(self) -> None:
+        """Neither when it is created nor when it is told something; the word to begin does."""
+        async with self.bench() as b:
+            [answer] = await b.store.create([r.Creation(started=b.started(deferred=True), offer=OFFER)])
+            assert isinstance(answer, r.Created)
+            assert answer.claim is None
+            assert await b.deliver(signal("x"), offer=OFFER) == r.Delivered()
+            told = await b.deliver(events.WorkflowBegun(at=1), offer=OFFER)
+            assert isinstance(told, r.Delivered)
+            assert told.claim is not None
+            assert values(told.claim.inbox) == ["x", "workflow_begun"]
+
+    async def test_what_is_put_off_does_not_stand_in_the_way_of_an_offer(self) -> None:
+        """Though it is older, and has been told something: it does not wait to be claimed."""
+        async with self.bench() as b:
+            await b.create("late", begins_at=b.clock.now() + HOUR)
+            await b.told("late", "x")
+            [answer] = await b.store.create([r.Creation(started=b.started(), offer=OFFER)])
+            assert isinstance(answer, r.Created)
+            assert answer.claim is not None
+
+    async def test_what_was_begun_meanwhile_is_not_put_off_again(self) -> None:
+        """A holder that takes it for ``scheduled`` commits; the word to begin is not lost."""
+        async with self.bench() as b:
+            await b.create(begins_at=b.clock.now())
+            claim = await b.claim_one()
+            await b.deliver(events.WorkflowBegun(at=1))
+            await b.committed(claim, status=Status.SCHEDULED, wake_at=b.clock.now() + HOUR)
+            assert values((await b.claim_one()).inbox) == ["workflow_begun"]
+
+    async def test_what_is_left_put_off_waits_for_its_moment(self) -> None:
+        """A holder that finds it too early gives it back so, with a commit or without."""
+        async with self.bench() as b:
+            moment = b.clock.now() + HOUR
+            await b.create(begins_at=b.clock.now())
+            claim = await b.claim_one()
+            await b.told("order", "x")
+            await b.committed(claim, status=Status.SCHEDULED, wake_at=moment)
+            assert not await b.claim()
+            await b.pass_time(HOUR)
+            again = await b.claim_one()
+            assert await b.release(again) == r.Released()
+            assert values((await b.claim_one()).inbox) == ["x"]
+
+    async def test_a_lost_lease_of_what_was_put_off_is_offered_again(self) -> None:
+        """Its moment has come once and for all."""
+        async with self.bench() as b:
+            await b.create(begins_at=b.clock.now())
+            await b.claim_one()
+            await b.pass_time(LEASE)
+            assert (await b.claim_one("second")).epoch == 2
+
+    # In the place of another.
+
+    async def test_a_replacement_ends_the_open_one_and_begins(self) -> None:
+        """In one step; whoever held the old one is fenced, and its end is in its log."""
+        async with self.bench() as b:
+            old = await b.create()
+            held = await b.claim_one()
+            answer = await self._replace(b, b.started())
+            assert isinstance(answer, r.Created)
+            assert (await b.get()).execution_id == answer.instance.execution_id != old.execution_id
+            log = await b.store.read(old.execution_id)
+            assert [(entry.seq, entry.type) for entry in log] == [(1, "workflow_started"), (2, "workflow_terminated")]
+            assert isinstance(await b.commit(held), r.Refused)
+            claims = await b.claim()
+            assert [claim.instance.status for claim in claims] == [Status.TERMINATED, Status.RUNNING]
+
+    async def test_a_replacement_that_is_repeated_changes_nothing(self) -> None:
+        """It does not end what it began itself."""
+        async with self.bench() as b:
+            await b.create()
+            started = b.started()
+            first = await self._replace(b, started)
+            assert await self._replace(b, started) == first
+            assert (await b.get()).status is Status.RUNNING
+
+    async def test_a_replacement_of_nobody_only_begins(self) -> None:
+        """What has ended is left as it is."""
+        async with self.bench() as b:
+            old = await b.ended()
+            assert isinstance(await self._replace(b, b.started()), r.Created)
+            assert isinstance(await self._replace(b, b.started("other")), r.Created)
+            assert await b.store.get("order", old.run_id) == old
+
+    # Told something.
+
+    async def test_a_new_execution_is_told_what_comes_with_it(self) -> None:
+        """In order; a worker that takes it at once has it too."""
+        async with self.bench() as b:
+            await self._tell(b, b.started(), "one", "two")
+            assert values((await b.claim_one()).inbox) == ["one", "two"]
+            started, inbox = b.started("other"), (signal("three"),)
+            [answer] = await b.store.create([r.Creation(started=started, inbox=inbox, offer=OFFER)])
+            assert isinstance(answer, r.Created)
+            assert answer.claim is not None
+            assert values(answer.claim.inbox) == ["three"]
+            assert answer.claim.log == (started,)
+            assert (await b.committed(answer.claim, release=False)).inbox == ()
+
+    async def test_an_open_execution_is_told_instead_of_a_new_one(self) -> None:
+        """The answer names it, and it becomes ready."""
+        async with self.bench() as b:
+            instance = await b.create()
+            await b.committed(await b.claim_one())
+            for attach in (False, True):
+                answer = await self._tell(b, b.started(), f"{attach}", attach=attach)
+                assert answer == r.Exists(instance=instance)
+            claim = await b.claim_one()
+            assert values(claim.inbox) == ["False", "True"]
+
+    async def test_what_has_ended_is_told_nothing(self) -> None:
+        """A new execution is, unless the old one is meant in any case."""
+        async with self.bench() as b:
+            old = await b.ended()
+            assert await self._tell(b, b.started(), "lost", attach=True) == r.Exists(instance=old)
+            assert not await b.claim(queues=["ended", QUEUE])
+            assert isinstance(await self._tell(b, b.started(), "found"), r.Created)
+            assert values((await b.claim_one()).inbox) == ["found"]
+
+    async def test_a_creation_with_news_that_is_repeated_tells_nothing_twice(self) -> None:
+        """It is the same as the first."""
+        async with self.bench() as b:
+            started = b.started()
+            first = await self._tell(b, started, "one")
+            assert await self._tell(b, started, "one") == first
+            assert values((await b.claim_one()).inbox) == ["one"]
+
+    # After another.
+
+    async def test_what_follows_begins_only_after_that_very_execution(self) -> None:
+        """Once; then another is the newest."""
+        async with self.bench() as b:
+            old = await b.ended()
+            answer = await self._follow(b, old, inbox=(signal("again"),))
+            assert isinstance(answer, r.Created)
+            assert values((await b.claim_one()).inbox) == ["again"]
+            assert await self._follow(b, old) == r.Exists(instance=answer.instance)
+
+    async def test_what_follows_the_open_is_refused_and_tells_nobody(self) -> None:
+        """The open one goes on as if nothing had been said."""
+        async with self.bench() as b:
+            instance = await b.create()
+            await b.committed(await b.claim_one())
+            assert await self._follow(b, instance, inbox=(signal("x"),)) == r.Exists(instance=instance)
+            assert not await b.claim()
+
+    async def test_what_follows_can_be_repeated(self) -> None:
+        """The same run and attempt is the same execution, whatever is the newest by then."""
+        async with self.bench() as b:
+            old = await b.ended()
+            started = b.started(run_id=old.run_id, attempt=2)
+            part = r.Creation(started=started, follows=old.execution_id)
+            [first] = await b.store.create([part])
+            [second] = await b.store.create([part])
+            assert isinstance(first, r.Created)
+            assert first == second
+            assert (await b.get()).attempt == 2
+
+    async def _replace(self, b: Bench, started: events.WorkflowStarted) -> r.Created | r.Exists:
+        replace = events.WorkflowTerminated(reason="replaced")
+        [answer] = await b.store.create([r.Creation(started=started, replace=replace)])
+        return answer
+
+    async def _tell(
+        self, b: Bench, started: events.WorkflowStarted, *values: str, **fields: Any
+    ) -> r.Created | r.Exists:
+        inbox = tuple(signal(value) for value in values)
+        [answer] = await b.store.create([r.Creation(started=started, inbox=inbox, **fields)])
+        return answer
+
+    async def _follow(self, b: Bench, old: r.Instance, **fields: Any) -> r.Created | r.Exists:
+        [answer] = await b.store.create([r.Creation(started=b.started(), follows=old.execution_id, **fields)])
+        return answer

@@ -1,0 +1,309 @@
+"""End to end: promises, which somebody outside settles once, and the races that they can be in."""
+
+import asyncio
+from typing import Any
+
+from resurgam.core import errors
+from resurgam.core import event as events
+from resurgam.core.retry import RetryPolicy
+from resurgam.runtime.context import Context
+from resurgam.runtime.registry import Registry
+from resurgam.store import records as r
+from resurgam.testing.contract.bench import raises
+from resurgam.testing.contract.world import Interposed, OpensEngines, types_of, writes
+
+
+def approval() -> Registry:
+    """Return the code of a workflow that waits ten seconds for a promise, and says what became of it."""
+    registry = Registry()
+
+    @registry.workflow
+    async def approve(ctx: Context) -> str:
+        asked = ctx.promise("approval", type=str, timeout=10)
+        ctx.set("id", asked.promise_id)
+        try:
+            return await asked
+        except errors.PromiseTimeout:
+            return "timeout"
+        except errors.PromiseRejected as rejected:
+            return f"rejected: {rejected.__cause__}"
+        except asyncio.CancelledError:
+            return "cancelled"
+
+    return registry
+
+
+class EnginePromiseCases(OpensEngines):
+    """Promises."""
+
+    async def test_a_promise_is_settled_by_its_id_or_its_name(self, cache: int) -> None:
+        """With a value or an error; the first settlement counts, and each is told whether it was."""
+        async with self.world(cache, approval()) as env:
+            for how, expected in enumerate(("by id", "by name", "rejected: no", "rejected: a text")):
+                handle = await env.start("approve")
+                promise_id = await handle.state("id")
+                await handle.pause()
+                settled = (
+                    lambda: env.engine.resolve(promise_id, "by id"),  # noqa: B023 -- called in this very round
+                    lambda: handle.resolve("approval", "by name"),  # noqa: B023 -- as above
+                    lambda: env.engine.reject(promise_id, ValueError("no")),  # noqa: B023 -- as above
+                    lambda: handle.reject("approval", "a text"),  # noqa: B023 -- as above
+                )
+                assert await settled[how]() is True
+                assert await env.engine.resolve(promise_id, "second") is False
+                assert await handle.resolve("approval", "third") is False
+                assert await handle.reject("approval", "fourth") is False
+                await handle.resume()
+                assert await env.finish(handle.result()) == expected
+                kinds = await types_of(handle)
+                assert kinds.count("promise_resolved") + kinds.count("promise_rejected") == 1
+
+    async def test_a_promise_that_is_no_longer_open_is_not_settled(self, cache: int) -> None:
+        """One that was settled or given up is told apart from one that never was; nobody guesses an id."""
+        registry = Registry()
+
+        @registry.workflow
+        async def give_up(ctx: Context) -> None:
+            first, second, third = (ctx.promise(name) for name in ("timed out", "cancelled", "settled"))
+            ctx.set("ids", [first.promise_id, second.promise_id, third.promise_id])
+            second.cancel()
+            await third
+            try:
+                await ctx.promise("late", timeout=5)
+            except errors.PromiseTimeout:
+                await ctx.listen("close")
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(give_up)
+            _, cancelled, settled = ids = await handle.state("ids")
+            assert len(set(ids)) == 3
+            assert await env.engine.resolve(settled, 1) is True
+            await env.advance(6)
+            for name, promise_id in (("cancelled", cancelled), ("settled", settled)):
+                assert await env.engine.resolve(promise_id, 1) is False
+                assert await handle.resolve(name, 1) is False
+            assert await handle.resolve("late", 1) is False
+            for guess in (cancelled[:-1] + ("0" if cancelled[-1] != "0" else "1"), "nonsense"):
+                with raises(errors.NotFound, guess):
+                    await env.engine.resolve(guess, 1)
+            with raises(errors.NotFound, "'nonsense'"):
+                await handle.resolve("nonsense", 1)
+            await handle.signal("close")
+            await env.finish(handle.result())
+            for promise_id in ids:
+                with raises(errors.NotFound):
+                    await env.engine.resolve(promise_id, 1)
+            with raises(errors.NotFound, "ended"):
+                await handle.resolve("settled", 1)
+
+    async def test_a_second_open_promise_of_a_name_is_refused(self, cache: int) -> None:
+        """Whoever settles it by its name must know which is meant; once it is settled, the name is free."""
+        registry = Registry()
+
+        @registry.workflow
+        async def twice(ctx: Context) -> list[Any]:
+            first = ctx.promise("p")
+            ctx.promise("q").cancel()
+            ctx.promise("q").cancel()
+            try:
+                ctx.promise("p")
+            except errors.AlreadyExists as error:
+                told = str(error)
+            return [await first, await ctx.promise("p"), "'p'" in told]
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(twice)
+            assert await handle.resolve("p", 1) is True
+            await env.settle()
+            assert await handle.resolve("p", 2) is True
+            assert await env.finish(handle.result()) == [1, 2, True]
+
+    async def test_a_workflow_settles_promises(self, cache: int) -> None:
+        """Its own, another's, one that is settled already, and one that nobody made."""
+        registry = Registry()
+
+        @registry.workflow
+        async def waits(ctx: Context) -> Any:
+            asked = ctx.promise("p")
+            ctx.set("id", asked.promise_id)
+            value = await asked
+            await ctx.listen("close")
+            return value
+
+        @registry.workflow
+        async def settles(ctx: Context, other: str) -> list[Any]:
+            own = ctx.promise("own", type=int)
+            told: list[Any] = [await ctx.resolve(own.promise_id, 5), await own]
+            told += [await ctx.resolve(other, {"a": 1}), await ctx.resolve(other, 2)]
+            try:
+                await ctx.resolve("nobody made it", 1)
+            except errors.NotFound as error:
+                told.append("'nobody made it'" in str(error))
+            return told
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(waits)
+            promise_id = await handle.state("id")
+            assert await self.run(env, settles, promise_id) == [True, 5, True, False, True]
+            await handle.signal("close")
+            assert await env.finish(handle.result()) == {"a": 1}
+
+    async def test_a_value_that_does_not_fit_is_the_codes_to_handle(self, cache: int) -> None:
+        """The settlement counts; whoever awaits it gets an error that can be caught."""
+        registry = Registry()
+
+        @registry.workflow
+        async def careful(ctx: Context) -> list[Any]:
+            try:
+                return [await ctx.promise("p", type=int)]
+            except errors.SerializationError as error:
+                await ctx.sleep(1)
+                return ["'p'" in str(error), await ctx.promise("p", type=int)]
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(careful)
+            assert await handle.resolve("p", "text") is True
+            await env.advance(2)
+            assert await handle.resolve("p", 3) is True
+            assert await env.finish(handle.result()) == [True, 3]
+
+    async def test_a_promise_is_the_same_in_the_next_attempt(self, cache: int) -> None:
+        """Its id stays; one that was settled is not asked for again, wherever the settlement came, others are open."""
+        registry = Registry()
+
+        @registry.workflow(retry=RetryPolicy(max_attempts=3, initial_interval=10, jitter=0))
+        async def flaky(ctx: Context) -> list[Any]:
+            asked = {name: ctx.promise(name) for name in ("before", "between", "after")}
+            ctx.set("ids", {name: promise.promise_id for name, promise in asked.items()})
+            got = [await asked["before"]]
+            if ctx.info.attempt == 1:
+                raise LookupError("the first time")
+            got += [await asked["between"], await asked["after"]]
+            try:
+                await ctx.promise("late", timeout=5)
+            except errors.PromiseTimeout:
+                if ctx.info.attempt == 2:
+                    raise
+            return [*got, await ctx.promise("last", timeout=100)]
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(flaky)
+            ids = await handle.state("ids")
+            assert await env.engine.resolve(ids["before"], 1) is True
+            await env.advance(5)
+            assert await env.engine.resolve(ids["between"], 2) is True
+            assert await env.engine.resolve(ids["between"], 0) is False
+            await env.advance(6)
+            assert await handle.state("ids") == ids
+            for name in ("before", "between"):
+                assert await env.engine.resolve(ids[name], 0) is False
+            assert await env.engine.resolve(ids["after"], 3) is True
+            await env.advance(32)
+            assert (await handle.describe()).attempt == 3
+            assert await handle.resolve("last", 4) is True
+            assert await env.finish(handle.result()) == [1, 2, 3, 4]
+
+    async def test_a_promise_that_timed_out_is_open_again_in_the_next_attempt(self, cache: int) -> None:
+        """It was not settled, so the next attempt asks for it anew, by the same id."""
+        registry = Registry()
+
+        @registry.workflow(retry=RetryPolicy(max_attempts=2, initial_interval=10, jitter=0))
+        async def flaky(ctx: Context) -> Any:
+            asked = ctx.promise("p", timeout=10)
+            ctx.set("id", asked.promise_id)
+            return await asked
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(flaky)
+            promise_id = await handle.state("id")
+            await env.advance(21)
+            assert (await handle.describe()).attempt == 2
+            assert await env.engine.resolve(promise_id, "at last") is True
+            assert await env.finish(handle.result()) == "at last"
+
+    async def test_a_settlement_that_crosses_the_timeout_is_heard_if_it_was_told_so(self, cache: int) -> None:
+        """Between the claim and the commit of the timeout: whoever is told to be first finds its value in the result."""
+        told: list[bool] = []
+        async with self.client(approval()) as (store, clock, client):
+            handle = await client.start("approve")
+
+            async def before(part: r.Commit) -> None:
+                if writes(part, events.PromiseTimedOut) and not told:
+                    told.append(await handle.resolve("approval", "just in time"))
+
+            async with self.serve(Interposed(store, before), clock, cache, approval()) as env:
+                result = await env.finish(handle.result())
+            assert (told, result) == ([True], "just in time")
+
+    async def test_a_settlement_while_nobody_serves_is_heard_after_the_timeout(self, cache: int) -> None:
+        """A promise is open until somebody writes down that it is not: what was accepted is not taken back."""
+        async with self.client(approval()) as (store, clock, client):
+            handle = await client.start("approve")
+            async with self.serve(store, clock, cache, approval()) as env:
+                await env.settle()
+            clock.move_to(clock.now() + 60_000)
+            assert await handle.resolve("approval", "late") is True
+            async with self.serve(store, clock, cache, approval()) as env:
+                assert await env.finish(handle.result()) == "late"
+
+    async def test_a_settlement_that_crosses_a_request_to_stop_is_heard_if_it_was_told_so(self, cache: int) -> None:
+        """Sent before the request, after it, and between the claim and the commit of what the request led to."""
+        for moment in ("before", "after", "between"):
+            await self._cross_a_request_to_stop(cache, moment)
+
+    async def _cross_a_request_to_stop(self, cache: int, moment: str) -> None:
+        told: list[bool] = []
+        async with self.client(approval()) as (store, clock, client):
+            handle = await client.start("approve")
+
+            async def before(part: r.Commit) -> None:
+                if moment == "between" and writes(part, events.PromiseCancelled) and not told:
+                    told.append(await handle.resolve("approval", "value"))
+
+            async with self.serve(store, clock, cache, approval()) as env:
+                await env.settle()
+            if moment == "before":
+                told.append(await handle.resolve("approval", "value"))
+            await handle.cancel()
+            if moment == "after":
+                told.append(await handle.resolve("approval", "value"))
+            async with self.serve(Interposed(store, before), clock, cache, approval()) as env:
+                result = await env.finish(handle.result())
+            assert (moment, told, result) == (moment, [True], "value")
+
+    async def test_a_settlement_after_the_end_of_waiting_is_told_that_it_is_too_late(self, cache: int) -> None:
+        """The other order: once the timeout or the cancellation is written down, nobody is first any more."""
+        registry = Registry()
+
+        @registry.workflow
+        async def patient(ctx: Context) -> str:
+            try:
+                return await ctx.promise("p", type=str, timeout=10)
+            except (errors.PromiseTimeout, asyncio.CancelledError) as error:
+                await ctx.sleep(60)
+                return type(error).__name__
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(patient)
+            await env.advance(10)
+            assert await handle.resolve("p", "late") is False
+            assert await env.finish(handle.result()) == "PromiseTimeout"
+            handle = await env.start(patient)
+            await handle.cancel()
+            await env.settle()
+            assert await handle.resolve("p", "late") is False
+            assert await env.finish(handle.result()) == "CancelledError"
+
+    async def test_only_one_of_many_settlements_is_first(self, cache: int) -> None:
+        """Twenty at once, by id and by name, from two clients: one is first, and it is that one that counts."""
+        async with self.client(approval()) as (store, clock, client):
+            handle = await client.start("approve")
+            async with self.serve(store, clock, cache, approval()) as env:
+                await env.settle()
+                promise_id = await handle.state("id")
+                told = await asyncio.gather(
+                    *(env.engine.resolve(promise_id, str(number)) for number in range(10)),
+                    *(handle.resolve("approval", str(number)) for number in range(10, 20)),
+                )
+                assert sum(told) == 1
+                assert await env.finish(handle.result()) == str(told.index(True))

@@ -1,0 +1,184 @@
+"""Promises: whoever comes first settles one, by its id or by its name, and everybody else is told so."""
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.outcome import OpenPromise, Succession
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.protocol import PROMISES_KEPT
+from resurgam.testing.contract.bench import HOUR, QUEUE, Bench, OpensStores, ids, values
+
+OFFER = r.Offer(worker="first", queues=(QUEUE,))
+APPROVAL = OpenPromise("p-1", "approval")
+
+
+class PromisingCases(OpensStores):
+    """`Outcome.promises`, `Outcome.closed` and deliveries with a promise."""
+
+    async def test_a_promise_is_settled_once(self) -> None:
+        """The first settlement comes into the inbox with the id; a later one is told that it is late."""
+        async with self.bench() as b:
+            await self._promising(b, APPROVAL)
+            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Delivered()
+            assert await b.deliver(resolved("2"), "", promise_id="p-1") == r.Settled()
+            rejected = events.PromiseRejected(ref=0, failure=events.Failure(type="E", message="no"))
+            assert await b.deliver(rejected, "order", promise="approval") == r.Settled()
+            claim = await b.claim_one()
+            assert [entry.event for entry in claim.inbox] == [resolved("1", "p-1")]
+
+    async def test_a_promise_is_settled_by_its_name(self) -> None:
+        """In the current execution of the entity, or in the one that is named."""
+        async with self.bench() as b:
+            instance = await self._promising(b, APPROVAL, OpenPromise("p-2", "other"))
+            assert await b.deliver(resolved("1"), promise="other") == r.Delivered()
+            by_execution = {"execution_id": instance.execution_id, "promise": "approval"}
+            assert await b.deliver(resolved("2"), "", **by_execution) == r.Delivered()
+            claim = await b.claim_one()
+            assert [entry.event for entry in claim.inbox] == [resolved("1", "p-2"), resolved("2", "p-1")]
+
+    async def test_of_several_with_one_name_the_oldest_open_one_is_settled(self) -> None:
+        """One after the other; then all are."""
+        async with self.bench() as b:
+            await self._promising(b, OpenPromise("b", "same"), OpenPromise("a", "same"))
+            answers = [await b.deliver(resolved(str(n)), promise="same") for n in range(3)]
+            assert answers == [r.Delivered(), r.Delivered(), r.Settled()]
+            claim = await b.claim_one()
+            assert [entry.event for entry in claim.inbox] == [resolved("0", "b"), resolved("1", "a")]
+
+    async def test_a_promise_that_nobody_made_is_missing(self) -> None:
+        """By id or by name; that of an ended execution is gone with it."""
+        async with self.bench() as b:
+            await self._promising(b, APPROVAL)
+            assert await b.deliver(resolved("1"), "", promise_id="no") == r.Missing()
+            assert await b.deliver(resolved("1"), promise="no") == r.Missing()
+            assert await b.deliver(resolved("1"), "nobody", promise="approval") == r.Missing()
+            await b.told("order", "x")
+            claim = await b.claim_one()
+            await b.end(claim, consumed=ids(claim.inbox))
+            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Missing()
+            assert await b.deliver(resolved("1"), promise="approval") == r.Ended(status=Status.COMPLETED)
+
+    async def test_terminating_gives_up_the_promises(self) -> None:
+        """Nothing waits for them any more."""
+        async with self.bench() as b:
+            await self._promising(b, APPROVAL)
+            await b.deliver(events.WorkflowTerminated())
+            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Missing()
+            [copy] = await b.store.copies("order")
+            assert copy.promises == ()
+
+    async def test_a_promise_that_is_closed_counts_as_settled(self) -> None:
+        """Its execution heard of it, or waits for it no longer: whoever comes then is late."""
+        async with self.bench() as b:
+            await self._promising(b, APPROVAL)
+            await b.told("order", "x")
+            await b.committed(await b.claim_one(), closed=("p-1", "never there"))
+            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Settled()
+            assert await b.deliver(resolved("1"), promise="approval") == r.Settled()
+
+    async def test_only_the_last_settled_promises_are_kept(self) -> None:
+        """A loop that runs for ever leaves no more than that; what is open is kept in any case."""
+        async with self.bench() as b:
+            many = [OpenPromise(f"p-{n:05}", "many") for n in range(PROMISES_KEPT + 10)]
+            await b.create()
+            claim = await b.claim_one()
+            closed = tuple(promise.promise_id for promise in many[1:])
+            await b.committed(claim, promises=tuple(many), closed=closed)
+            [copy] = await b.store.copies("order")
+            assert [promise.promise_id for promise in copy.promises if not promise.settled] == ["p-00000"]
+            assert copy.promises[-1].promise_id == many[-1].promise_id
+            assert len(copy.promises) == PROMISES_KEPT + 1
+            assert await b.deliver(resolved("1"), "", promise_id="p-00001") == r.Missing()
+
+    async def test_a_settlement_reaches_what_is_held_halted_or_put_off(self) -> None:
+        """It waits in the inbox like anything else."""
+        async with self.bench() as b:
+            await self._promising(b, APPROVAL)
+            await b.pause()
+            assert await b.deliver(resolved("1"), promise="approval") == r.Delivered()
+            assert not await b.claim()
+            await b.resume()
+            claim = await b.claim_one()
+            assert values(claim.inbox) == ["workflow_paused", "promise_resolved", "workflow_resumed"]
+            kept = await b.committed(claim, promises=(OpenPromise("p-2", "more"),), release=False)
+            await b.deliver(resolved("2"), "", promise_id="p-2")
+            extended = await b.extend(claim, kept.wake)
+            assert isinstance(extended, r.Extended)
+            assert values(extended.inbox) == ["promise_resolved"]
+
+    async def test_an_offer_takes_what_a_settlement_makes_ready(self) -> None:
+        """As with a signal."""
+        async with self.bench() as b:
+            await self._promising(b, APPROVAL)
+            answer = await b.deliver(resolved("1"), "", promise_id="p-1", offer=OFFER)
+            assert isinstance(answer, r.Delivered)
+            assert answer.claim is not None
+
+    async def test_a_refused_commit_opens_and_closes_nothing(self) -> None:
+        """Neither is a promise there that it made, nor one gone that it closed."""
+        async with self.bench() as b:
+            await self._promising(b, APPROVAL)
+            await b.told("order", "x")
+            claim = await b.claim_one()
+            stale = await b.commit(claim, base_seq=7, promises=(OpenPromise("p-2", "new"),), closed=("p-1",))
+            assert isinstance(stale, r.Refused)
+            assert await b.deliver(resolved("1"), "", promise_id="p-2") == r.Missing()
+            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Delivered()
+
+    # Retries.
+
+    async def test_a_retry_takes_the_promises_along(self) -> None:
+        """Before its code has run, whoever settles one reaches it; a late one is late still."""
+        async with self.bench() as b:
+            await self._retried(b, APPROVAL, OpenPromise("p-2", "settled"))
+            assert await b.deliver(resolved("2"), "", promise_id="p-2") == r.Settled()
+            assert await b.deliver(resolved("1"), promise="approval") == r.Delivered()
+            await b.pass_time(HOUR)
+            claim = next(claim for claim in await b.claim() if claim.instance.attempt == 2)
+            assert [entry.event for entry in claim.inbox] == [resolved("1", "p-1")]
+            # The settlement is not lost when the code then makes the same promise again.
+            await b.committed(claim, promises=(APPROVAL,), status=Status.RUNNING)
+            assert await b.deliver(resolved("3"), "", promise_id="p-1") == r.Settled()
+
+    async def test_a_promise_that_is_made_again_can_be_settled_again(self) -> None:
+        """By an attempt that has read the settlement of the one before, or does not reuse it."""
+        async with self.bench() as b:
+            await self._retried(b, APPROVAL, OpenPromise("p-2", "settled"))
+            await b.pass_time(HOUR)
+            claim = next(claim for claim in await b.claim() if claim.instance.attempt == 2)
+            promises = (APPROVAL, OpenPromise("p-2", "settled"))
+            await b.committed(claim, promises=promises, status=Status.RUNNING)
+            for promise in ("p-1", "p-2"):
+                assert await b.deliver(resolved("1"), "", promise_id=promise) == r.Delivered()
+
+    async def test_a_continuation_leaves_the_promises_behind(self) -> None:
+        """It is another run: nothing of it waits for them."""
+        async with self.bench() as b:
+            await self._promising(b, APPROVAL)
+            await b.told("order", "x")
+            claim = await b.claim_one()
+            successor = Succession(started=b.started(generation=2))
+            await b.committed(claim, status=Status.CONTINUED, successor=successor)
+            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Missing()
+            assert await b.deliver(resolved("1"), promise="approval") == r.Missing()
+
+    async def _promising(self, b: Bench, *promises: OpenPromise) -> r.Instance:
+        """Return a new instance at rest that has made promises."""
+        instance = await b.create()
+        await b.committed(await b.claim_one(), promises=promises)
+        return instance
+
+    async def _retried(self, b: Bench, *promises: OpenPromise) -> None:
+        """End an execution that has made promises, of which the second is settled, and let another attempt follow."""
+        instance = await self._promising(b, *promises)
+        await b.deliver(resolved("0"), "", promise_id="p-2")
+        claim = await b.claim_one()
+        started = b.started(run_id=instance.run_id, attempt=2, begins_at=b.clock.now() + HOUR)
+        successor = Succession(started=started)
+        await b.committed(claim, status=Status.FAILED, consumed=ids(claim.inbox), successor=successor)
+
+
+def resolved(value: str, promise_id: str = "") -> events.PromiseResolved:
+    """Return the settlement of a promise."""
+    return events.PromiseResolved(ref=0, at=1, promise_id=promise_id, value=Raw(value.encode()))

@@ -1,0 +1,287 @@
+"""Messages between instances, which are sent by a commit; and those on topics, for whoever listens."""
+
+from typing import Any
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.outcome import Message, OpenPromise, Publication
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.protocol import MESSAGES_KEPT
+from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, signal, values
+from resurgam.testing.contract.birth import birth_of, parent_of
+from resurgam.testing.contract.promising import resolved
+
+DELIVERED = events.SignalDelivered(ref=2)
+ENDED = events.SignalDelivered(ref=2, first=False)
+MISSING = events.SignalFailed(ref=2, failure=events.Failure(type="NotFound", message="no"))
+
+
+class SendingCases(OpensStores):
+    """`Outcome.messages` and `Outcome.publications`."""
+
+    async def test_a_message_comes_into_the_inbox_of_another(self) -> None:
+        """Which becomes ready; the sender is told."""
+        async with self.bench() as b:
+            await b.create("target", queue="target")
+            await b.committed(await b.claim_one(queues=["target"]))
+            assert await self._send(b, message(signal("x"), "target")) == [DELIVERED]
+            assert values((await b.claim_one(queues=["target"])).inbox) == ["x"]
+
+    async def test_messages_are_answered_one_by_one_in_order(self) -> None:
+        """One that cannot be delivered holds up no other; what is not asked for is not told."""
+        async with self.bench() as b:
+            await b.ended("ended")
+            await b.create("target", queue="target")
+            news = await self._send(
+                b,
+                message(signal("one"), "nobody"),
+                message(signal("two"), "target"),
+                message(signal("three"), "ended"),
+                Message(event=signal("four"), entity_id="target"),
+                Message(event=signal("five"), entity_id="nobody"),
+                Message(event=signal("six"), entity_id="ended"),
+            )
+            assert news == [MISSING, DELIVERED, ENDED]
+            assert values((await b.claim_one(queues=["target"])).inbox) == ["two", "four"]
+
+    async def test_a_message_may_be_for_one_run_only(self) -> None:
+        """Another run of the entity does not hear it."""
+        async with self.bench() as b:
+            target = await b.create("target", queue="target")
+            news = await self._send(
+                b,
+                message(signal("x"), "target", run_id="another"),
+                message(signal("y"), "target", run_id=target.run_id),
+            )
+            assert news == [ENDED, DELIVERED]
+            assert values((await b.claim_one(queues=["target"])).inbox) == ["y"]
+
+    async def test_a_message_may_be_for_the_child_of_one_call_only(self) -> None:
+        """Whoever else has that id, or has no parent at all, does not hear it."""
+        async with self.bench() as b:
+            sender = await b.create("sender", queue="sender")
+            await b.create("child", queue="target", parent=parent_of(sender, "mine"))
+            await b.create("orphan", queue="target")
+            news = await self._send(
+                b,
+                message(signal("x"), "child", key="another's"),
+                message(signal("y"), "child", key="mine"),
+                message(signal("z"), "orphan", key="mine"),
+                claim=await b.claim_one(queues=["sender"]),
+            )
+            assert news == [ENDED, DELIVERED, ENDED]
+            claims = await b.claim(queues=["target"])
+            assert [values(claim.inbox) for claim in claims] == [["y"], []]
+
+    async def test_a_message_to_oneself_arrives(self) -> None:
+        """Before the answer to it; released, the sender is ready again."""
+        async with self.bench() as b:
+            await b.create("sender")
+            claim = await b.claim_one()
+            done = await b.committed(claim, messages=(message(signal("x"), "sender"),))
+            claim = await b.claim_one()
+            assert values(claim.inbox) == ["x", "signal_delivered"]
+            assert claim.wake == done.wake
+
+    async def test_a_message_to_oneself_comes_with_a_kept_lease(self) -> None:
+        """As news, with the raised counter."""
+        async with self.bench() as b:
+            await b.create("sender")
+            claim = await b.claim_one()
+            silent = Message(event=signal("y"), entity_id="sender")
+            done = await b.committed(claim, messages=(message(signal("x"), "sender"), silent), release=False)
+            assert values(done.inbox) == ["x", "signal_delivered", "y"]
+            again = await b.committed(claim, wake=done.wake)
+            assert again.inbox == ()
+            assert not await b.claim()
+
+    async def test_whoever_ends_can_send_but_is_told_nothing_by_itself(self) -> None:
+        """The last commit of a child tells its parent; its own inbox takes nothing from outside any more."""
+        async with self.bench() as b:
+            await b.create("target", queue="target")
+            await b.create("sender")
+            ending = (message(signal("x"), "target"), message(signal("y"), "sender"))
+            done = await b.committed(await b.claim_one(), status=Status.COMPLETED, messages=ending)
+            claim = await b.claim_one()
+            assert [entry.event for entry in claim.inbox] == [DELIVERED, ENDED]
+            assert claim.wake == done.wake
+            assert values((await b.claim_one(queues=["target"])).inbox) == ["x"]
+
+    async def test_a_message_does_all_that_a_delivery_does(self) -> None:
+        """It terminates, pauses, resumes, begins, and takes out what was put off."""
+        async with self.bench() as b:
+            for name in ("killed", "halted", "freed"):
+                await b.create(name, queue="target")
+            for name in ("begun", "cancelled"):
+                await b.create(name, queue="target", deferred=True)
+            await b.pause("freed")
+            news = await self._send(
+                b,
+                message(events.WorkflowTerminated(), "killed"),
+                message(events.WorkflowPaused(tree=True), "halted"),
+                message(events.WorkflowResumed(), "freed"),
+                message(events.WorkflowBegun(), "begun"),
+                message(events.CancelRequested(), "cancelled"),
+            )
+            assert news == [DELIVERED] * 5
+            claims = {claim.instance.entity_id: claim for claim in await b.claim(queues=["target"])}
+            assert sorted(claims) == ["begun", "cancelled", "freed", "killed"]
+            assert claims["killed"].instance.status is Status.TERMINATED
+            assert (await b.get("halted")).status is Status.PAUSED
+
+    async def test_an_instance_can_end_itself_by_a_message(self) -> None:
+        """What it commits with it counts; its lease is lost."""
+        async with self.bench() as b:
+            instance = await b.create("sender")
+            claim = await b.claim_one()
+            await b.committed(claim, messages=(message(events.WorkflowTerminated(), "sender"),), release=False)
+            assert (await b.get("sender")).status is Status.TERMINATED
+            assert isinstance(await b.extend(claim), r.Refused)
+            assert isinstance(await b.commit(claim), r.Refused)
+            assert [entry.type for entry in await b.store.read(instance.execution_id)][-1] == "workflow_terminated"
+            await b.claim_one()
+
+    async def test_a_message_settles_a_promise_once(self) -> None:
+        """By its id alone; a second one hears that it came too late."""
+        async with self.bench() as b:
+            await b.create("target", queue="target")
+            opened = (OpenPromise("p-1", "approval"),)
+            await b.committed(await b.claim_one(queues=["target"]), promises=opened)
+            news = await self._send(
+                b,
+                message(resolved("1"), "", promise_id="p-1"),
+                message(resolved("2"), "", promise_id="p-1"),
+                message(resolved("3"), "", promise_id="no"),
+            )
+            assert news == [DELIVERED, ENDED, MISSING]
+            claim = await b.claim_one(queues=["target"])
+            assert [entry.event for entry in claim.inbox] == [resolved("1", "p-1")]
+
+    async def test_an_instance_can_settle_a_promise_that_it_makes_in_the_same_commit(self) -> None:
+        """Promises are made before messages are sent."""
+        async with self.bench() as b:
+            await b.create("sender")
+            done = await b.committed(
+                await b.claim_one(),
+                promises=(OpenPromise("p-1", "own"),),
+                messages=(message(resolved("1"), "", promise_id="p-1"),),
+                release=False,
+            )
+            assert values(done.inbox) == ["promise_resolved", "signal_delivered"]
+
+    async def test_a_message_reaches_a_child_of_the_same_commit(self) -> None:
+        """Children are begun before messages are sent."""
+        async with self.bench() as b:
+            parent = await b.create("sender", queue="sender")
+            claim = await b.claim_one(queues=["sender"])
+            birth = birth_of(b, parent, "child")
+            await b.committed(claim, births=(birth,), messages=(message(signal("x"), "child", key="key"),))
+            assert values((await b.claim_one()).inbox) == ["x"]
+            told = await b.claim_one(queues=["sender"])
+            assert values(told.inbox) == ["child_started", "signal_delivered"]
+
+    async def test_a_refused_commit_sends_nothing(self) -> None:
+        """Neither to others nor to itself nor to a topic."""
+        async with self.bench() as b:
+            await b.create("target", queue="target")
+            await b.create("sender")
+            stale = await b.claim_one()
+            await b.pass_time(LEASE)
+            fresh = await b.claim_one("second")
+            sent = (message(signal("x"), "target"), message(events.WorkflowTerminated(), "target"))
+            news = (Publication("prices", Raw(b"1")),)
+            assert isinstance(await b.commit(stale, messages=sent, publications=news), r.Refused)
+            assert (await b.claim_one(queues=["target"])).inbox == ()
+            assert await b.store.messages("prices", 0) == r.Messages(last=0)
+            await b.committed(fresh)
+            assert not await b.claim()
+
+    async def test_a_strict_commit_is_refused_if_there_is_news(self) -> None:
+        """With all that it brings; the lease is held on, and without news it is accepted."""
+        for release in (True, False):
+            async with self.bench() as b:
+                await b.create("target", queue="target")
+                await b.create("sender")
+                claim = await b.claim_one()
+                await b.told("sender", "x")
+                sent = (message(signal("y"), "target"),)
+                refused = await b.commit(claim, strict=True, messages=sent, release=release)
+                assert refused == r.Refused(reason=r.NEWS)
+                assert (await b.claim_one(queues=["target"])).inbox == ()
+                extended = await b.extend(claim)
+                assert isinstance(extended, r.Extended)
+                assert values(extended.inbox) == ["x"]
+                await b.committed(claim, strict=True, messages=sent, wake=extended.wake, release=release)
+
+    async def test_a_strict_commit_of_a_stranger_is_refused_for_another_reason(self) -> None:
+        """It must not be taken for one that could be tried again."""
+        async with self.bench() as b:
+            await b.create()
+            stale = await b.claim_one()
+            await b.told("order", "x")
+            await b.pass_time(LEASE)
+            await b.claim_one("second")
+            refused = await b.commit(stale, strict=True)
+            assert isinstance(refused, r.Refused)
+            assert refused.reason != r.NEWS
+
+    # Topics.
+
+    async def test_whoever_listens_has_what_was_published_since(self) -> None:
+        """In order, of that topic alone; the numbers go through all topics."""
+        async with self.bench() as b:
+            assert await b.store.messages("prices") == r.Messages(last=0)
+            await self._publish(b, ("prices", "1"), ("weather", '"sun"'), ("prices", "2"))
+            assert await b.store.messages("prices") == r.Messages(last=3)
+            assert await b.store.messages("prices", 0) == r.Messages(last=3, values=(Raw(b"1"), Raw(b"2")))
+            assert await b.store.messages("prices", 1) == r.Messages(last=3, values=(Raw(b"2"),))
+            assert await b.store.messages("weather", 3) == r.Messages(last=3)
+
+    async def test_whoever_waits_for_a_topic_is_woken_by_it_alone(self) -> None:
+        """By what is newer than what is known."""
+        async with self.bench() as b:
+            await self._publish(b, ("prices", "1"))
+            watch = r.Publishing(topic="prices", after=1)
+            assert await b.is_there(r.Publishing(topic="prices", after=0))
+            assert not await b.is_there(watch)
+            await self._publish(b, ("weather", "1"))
+            assert not await b.is_there(watch)
+            await self._publish(b, ("prices", "2"))
+            assert await b.is_there(watch)
+
+    async def test_messages_are_kept_for_a_minute(self) -> None:
+        """What is published later takes the old ones away; the numbers go on."""
+        async with self.bench() as b:
+            await self._publish(b, ("prices", "1"))
+            await b.pass_time(MESSAGES_KEPT)
+            await self._publish(b, ("prices", "2"))
+            assert (await b.store.messages("prices", 0)).values == (Raw(b"1"), Raw(b"2"))
+            await b.pass_time(1)
+            await self._publish(b, ("weather", "3"))
+            assert await b.store.messages("prices", 0) == r.Messages(last=3, values=(Raw(b"2"),))
+            await b.pass_time(HOUR)
+            await self._publish(b, ("weather", "4"))
+            assert await b.store.messages("prices", 0) == r.Messages(last=4)
+
+    async def _publish(self, b: Bench, *news: tuple[str, str]) -> None:
+        await b.create("publisher", queue="publisher")
+        claim = await b.claim_one(queues=["publisher"])
+        published = tuple(Publication(topic, Raw(value.encode())) for topic, value in news)
+        await b.end(claim, publications=published)
+
+    async def _send(self, b: Bench, *messages: Message, claim: r.Claim | None = None) -> list[events.Event]:
+        """Send messages from an instance of its own; return what it is told."""
+        if claim is None:
+            await b.create("sender", queue="sender")
+            claim = await b.claim_one(queues=["sender"])
+        done = await b.committed(claim, messages=messages, release=False)
+        assert not await b.claim(queues=["sender"])
+        return [entry.event for entry in done.inbox]
+
+
+def message(event: events.Event, entity_id: str, **fields: Any) -> Message:
+    """Return a message whose sender is told what becomes of it."""
+    told: dict[str, Any] = {"delivered": DELIVERED, "missing": MISSING, "ended": ENDED}
+    return Message(event=event, entity_id=entity_id, **told, **fields)

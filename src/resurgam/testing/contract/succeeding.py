@@ -1,0 +1,205 @@
+"""Executions that follow one another: retries and continuations, begun by the commit that ends the one before."""
+
+from typing import Any
+
+from resurgam.core import event as events
+from resurgam.core.outcome import Birth, Succession
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStores, ids, request, signal, values
+from resurgam.testing.contract.birth import birth_of, parent_of
+
+MOVES = ("signal_received", "cancel_requested")
+
+
+class SucceedingCases(OpensStores):
+    """`Outcome.successor`."""
+
+    async def test_a_successor_is_there_when_the_one_before_has_ended(self) -> None:
+        """It is the newest of its entity, and ready; both have their own logs."""
+        async with self.bench() as b:
+            old = await b.create()
+            claim = await b.claim_one()
+            started = b.started(generation=2, previous=old.execution_id)
+            await self._succeed(b, claim, started)
+            assert await b.get() == r.Instance.of(started)
+            ended = await b.store.get("order", old.run_id)
+            assert ended is not None
+            assert ended.status is Status.CONTINUED
+            assert await b.store.read(started.execution_id) == [started]
+            assert [copy.instance.execution_id for copy in await b.store.copies("order")] == [
+                old.execution_id,
+                started.execution_id,
+            ]
+            assert (await b.claim_one()).instance.execution_id == started.execution_id
+
+    async def test_what_is_unread_moves_along_in_order(self) -> None:
+        """Behind what the successor is told first; only what is of the types that are named, and not consumed."""
+        async with self.bench() as b:
+            await b.create()
+            await b.wanting(2, entity_id="filler")
+            await b.told("order", "read")
+            claim = await b.claim_one()
+            await b.told("order", "one")
+            await b.deliver(events.WorkflowPaused(at=1))
+            await b.resume()
+            await b.told("order", "two", "three")
+            await b.deliver(events.CancelRequested(at=1))
+            first = (signal("back"), signal("again"))
+            await self._succeed(b, claim, b.started(), inbox=first, consumed=ids(claim.inbox))
+            claims = {claim.instance.status: claim for claim in await b.claim()}
+            assert values(claims[Status.RUNNING].inbox) == ["back", "again", "one", "two", "three", "cancel_requested"]
+            assert values(claims[Status.CONTINUED].inbox) == ["workflow_paused", "workflow_resumed"]
+
+    async def test_what_moved_is_told_once(self) -> None:
+        """By its new ids, which are consumed like any others; nothing of it is news later."""
+        async with self.bench() as b:
+            await b.create()
+            claim = await b.claim_one()
+            await b.told("order", "one", "two")
+            await self._succeed(b, claim, b.started())
+            new = await self._claim_new(b)
+            assert values(new.inbox) == ["one", "two"]
+            kept = await b.committed(new, consumed=ids(new.inbox)[:1], release=False)
+            assert kept == r.Committed(wake=new.wake)
+            await b.told("order", "three")
+            done = await b.committed(new, wake=kept.wake, release=False)
+            assert values(done.inbox) == ["three"]
+            await b.release(new)
+            assert values((await b.claim_one()).inbox) == ["two", "three"]
+
+    async def test_ten_thousand_entries_are_moved_and_claimed(self) -> None:
+        """In order, and without taking long over each."""
+        async with self.bench() as b:
+            await b.create()
+            claim = await b.claim_one()
+            names = [f"{n:05}" for n in range(10_000)]
+            await b.store.deliver([r.Delivery(event=signal(name), entity_id="order") for name in names])
+            await self._succeed(b, claim, b.started())
+            new = await self._claim_new(b)
+            assert values(new.inbox) == names
+            await b.committed(new, consumed=ids(new.inbox))
+            assert not await b.claim()
+
+    async def test_a_successor_may_be_put_off(self) -> None:
+        """It has its moment; signals that moved do not begin it."""
+        async with self.bench() as b:
+            await b.create()
+            claim = await b.claim_one()
+            await b.told("order", "x")
+            started = b.started(begins_at=b.clock.now() + HOUR)
+            await self._succeed(b, claim, started, status=Status.FAILED)
+            assert (await b.get()).status is Status.SCHEDULED
+            await b.end(await b.claim_one())
+            assert not await b.claim()
+            await b.pass_time(HOUR)
+            assert values((await b.claim_one()).inbox) == ["x"]
+
+    async def test_a_retry_that_waits_for_its_moment_is_running(self) -> None:
+        """It is a run under way; whoever claims it before its moment says when it wants to be woken."""
+        async with self.bench() as b:
+            old = await b.create()
+            started = b.started(run_id=old.run_id, attempt=2, begins_at=b.clock.now() + HOUR)
+            await self._succeed(b, await b.claim_one(), started, status=Status.FAILED)
+            assert (await b.get()).status is Status.RUNNING
+
+    async def test_a_request_to_cancel_that_moves_takes_out_what_is_put_off(self) -> None:
+        """As it would if it came then; whether it moves or is told first."""
+        for moved in (True, False):
+            async with self.bench() as b:
+                await b.create()
+                claim = await b.claim_one()
+                cancel = events.CancelRequested(at=1)
+                if moved:
+                    await b.deliver(cancel)
+                inbox = () if moved else (cancel,)
+                started = b.started(begins_at=b.clock.now() + HOUR)
+                await self._succeed(b, claim, started, inbox=inbox)
+                new = await self._claim_new(b)
+                assert values(new.inbox) == ["cancel_requested"]
+
+    async def test_a_successor_is_paused_as_the_one_before_was(self) -> None:
+        """The one before, which has ended, is not paused any more."""
+        for tree in (True, False):
+            async with self.bench() as b:
+                await b.create()
+                claim = await b.claim_one()
+                await b.pause(tree=tree)
+                await self._succeed(b, claim, b.started())
+                old, new = await b.store.copies("order")
+                assert (old.paused, new.paused) == (None, r.Pause.TREE if tree else r.Pause.ALONE)
+                assert old.instance.status is Status.CONTINUED
+                assert [claim.instance.status for claim in await b.claim()] == [Status.CONTINUED]
+                await b.resume()
+                assert (await b.claim_one()).instance.status is Status.RUNNING
+
+    async def test_a_refused_commit_leaves_no_successor(self) -> None:
+        """And moves nothing."""
+        async with self.bench() as b:
+            old = await b.create()
+            stale = await b.claim_one()
+            await b.told("order", "x")
+            await b.pass_time(LEASE)
+            fresh = await b.claim_one("second")
+            assert isinstance(await self._commit(b, stale, b.started()), r.Refused)
+            assert isinstance(await self._commit(b, fresh, b.started(), base_seq=9), r.Refused)
+            assert (await b.get()).execution_id == old.execution_id
+            assert values(fresh.inbox) == ["x"]
+            [copy] = await b.store.copies("order")
+            assert values_of(copy) == ["x"]
+
+    async def test_whoever_waits_for_the_end_of_the_one_before_is_told(self) -> None:
+        """And whoever waits for work finds the successor."""
+        async with self.bench() as b:
+            old = await b.create()
+            claim = await b.claim_one()
+            assert not await b.is_there(r.Closing(execution_id=old.execution_id))
+            await self._succeed(b, claim, b.started())
+            assert await b.is_there(r.Closing(execution_id=old.execution_id))
+            assert await b.is_there(r.Work(worker="first", queues=(QUEUE,)))
+
+    async def test_late_answers_stay_with_the_one_before(self) -> None:
+        """What it asked for is its own; its successor begins with nothing."""
+        async with self.bench() as b:
+            await b.create()
+            claim = await b.claim_one()
+            await b.want(claim, request(2), release=False)
+            task = await b.task()
+            await self._succeed(b, claim, b.started(), base_seq=2)
+            assert await b.answer(task) == r.Accepted()
+            claims = {claim.instance.status: values(claim.inbox) for claim in await b.claim()}
+            assert claims == {Status.CONTINUED: ["activity_completed"], Status.RUNNING: []}
+
+    async def test_a_successor_of_a_child_is_the_same_child(self) -> None:
+        """It is found by its parent, and heard by the key."""
+        async with self.bench() as b:
+            parent = await b.create("parent", queue="parent")
+            birth: Birth = birth_of(b, parent, "child")
+            await b.committed(await b.claim_one(queues=["parent"]), births=(birth,))
+            child = await b.claim_one()
+            started = b.started("child", generation=2, parent=parent_of(parent))
+            await self._succeed(b, child, started)
+            page = await b.store.list(r.Query(parent="parent"))
+            assert [instance.generation for instance in page.instances] == [2, 1]
+
+    async def _claim_new(self, b: Bench) -> r.Claim:
+        """Claim what there is, and return the one execution that is open."""
+        found = [claim for claim in await b.claim() if not claim.instance.status.terminal]
+        assert len(found) == 1, f"expected one that is open, got {len(found)}"
+        return found[0]
+
+    async def _succeed(self, b: Bench, claim: r.Claim, started: events.WorkflowStarted, **fields: Any) -> None:
+        answer = await self._commit(b, claim, started, **fields)
+        assert isinstance(answer, r.Committed), answer
+
+    async def _commit(
+        self, b: Bench, claim: r.Claim, started: events.WorkflowStarted, **fields: Any
+    ) -> r.Committed | r.Refused:
+        inbox = fields.pop("inbox", ())
+        successor = Succession(started=started, inbox=inbox, moves=MOVES)
+        return await b.commit(claim, successor=successor, **{"status": Status.CONTINUED, **fields})
+
+
+def values_of(copy: r.Copy) -> list[str]:
+    """Return the ids of the signals in the inbox of a copy."""
+    return [event.id for event in copy.inbox if isinstance(event, events.SignalReceived)]

@@ -1,0 +1,49 @@
+"""An attempt at an activity in a simulated world: what it answers, and whether it is tried again."""
+
+import inspect
+from typing import Any
+
+from resurgam.core import event as events
+from resurgam.core.errors import NonRetryable, RetryAfter
+from resurgam.core.failure import capture
+from resurgam.core.retry import RetryRule
+from resurgam.runtime.definition import Activity
+
+
+async def attempt(
+    activity: Activity[..., Any],
+    mock: object,
+    command: events.ActivityScheduled,
+    rule: RetryRule,
+    number: int,
+    clock: int,
+) -> events.Event:
+    """Return what comes of an attempt; *mock* is a value, an exception, or a callable, such as the function itself."""
+    try:
+        result = activity.result.check(await _answer(activity, mock, command), f"result of {command.name!r}")
+    except Exception as error:  # noqa: BLE001 -- whatever the activity raises is its answer
+        return _failed(error, command, rule, number, clock)
+    return events.ActivityCompleted(ref=command.seq, at=clock, attempt=number, result=result)
+
+
+async def _answer(activity: Activity[..., Any], mock: object, command: events.ActivityScheduled) -> object:
+    if isinstance(mock, BaseException):
+        raise mock
+    if not callable(mock):
+        return mock
+    assert activity.signature is not None
+    args, kwargs = activity.signature.decode(command.input)
+    result = mock(*args, **kwargs)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _failed(
+    error: Exception, command: events.ActivityScheduled, rule: RetryRule, number: int, clock: int
+) -> events.Event:
+    failure = capture(error)
+    refused = isinstance(error, NonRetryable) or rule.refuses((failure.type, *failure.bases))
+    pause = None if refused else rule.pause(number, 0.5)
+    if pause is None:
+        return events.ActivityFailed(ref=command.seq, at=clock, attempt=number, failure=failure)
+    next_at = clock + (error.pause_ms if isinstance(error, RetryAfter) else pause)
+    return events.ActivityRetryScheduled(ref=command.seq, at=clock, attempt=number, next_at=next_at, failure=failure)

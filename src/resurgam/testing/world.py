@@ -1,0 +1,299 @@
+"""What is durable in a simulated world: the executions with their logs and inboxes, as a store would hold them.
+
+There are no leases here, no queues and no clock but a number, so that a whole world can be copied after any entry and
+gone on with, as workers go on after all of them were killed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import msgspec
+
+from resurgam.core import event as events
+from resurgam.core.outcome import ActivityRequest, Birth, Entry, Forgotten, Message, Outcome, Publication, Succession
+from resurgam.core.state import ENDS, Status
+
+_ENDS = tuple(ENDS)
+
+
+@dataclass
+class Promised:
+    """A promise that can be settled by its id or its name, or has been."""
+
+    name: str
+    settled: bool = False
+
+
+@dataclass
+class Life:
+    """One execution as it is stored.
+
+    *ever* is all that was ever in its log; for what was forgotten, *forgotten_by* says by which checkpoint. *told* are
+    the entries of the inbox that its code knows and has not come to yet. *begun*: a worker has had it.
+    """
+
+    started: events.WorkflowStarted
+    clock: int
+    ever: list[events.Event] = field(default_factory=list)
+    log: list[events.Event] = field(default_factory=list)
+    forgotten_by: dict[int, int] = field(default_factory=dict)
+    forgotten: int = 0
+    inbox: dict[int, events.Event] = field(default_factory=dict)
+    told: set[int] = field(default_factory=set)
+    promises: dict[str, Promised] = field(default_factory=dict)
+    requests: dict[int, ActivityRequest] = field(default_factory=dict)
+    withdrawn: set[int] = field(default_factory=set)
+    status: Status = Status.RUNNING
+    wake_at: int | None = None
+    begun: bool = False
+    paused: bool = False
+
+    def copy(self) -> "Life":
+        """Return one that goes its own way from here."""
+        return replace(
+            self,
+            ever=list(self.ever),
+            log=list(self.log),
+            forgotten_by=dict(self.forgotten_by),
+            inbox=dict(self.inbox),
+            told=set(self.told),
+            promises={key: replace(promise) for key, promise in self.promises.items()},
+            requests=dict(self.requests),
+            withdrawn=set(self.withdrawn),
+        )
+
+    def as_of(self, seq: int) -> list[events.Event]:
+        """Return what the log was after the entry with this ``seq``."""
+        until = [entry for entry in self.ever if entry.seq <= seq]
+        return [entry for entry in until if self.forgotten_by.get(entry.seq, seq + 1) > seq]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing more is recorded of it."""
+        return isinstance(self.ever[-1], events.WorkflowDeactivated)
+
+    def append(self, written: Iterable[events.Event], forgotten: Iterable[Forgotten] = ()) -> None:
+        """Record entries, and forget what the checkpoints among them let go."""
+        gone = iter(forgotten)
+        for entry in written:
+            self.ever.append(entry)
+            self.log.append(entry)
+            if isinstance(entry, events.LoopCheckpointed) or (isinstance(entry, events.LoopCompleted) and entry.whole):
+                lost = islice(gone, entry.forgotten - self.forgotten)
+                self.forgotten_by.update((one.seq, entry.seq) for one in lost)
+                self.forgotten = entry.forgotten
+                self.log = self.as_of(entry.seq)
+
+    def open_activities(self) -> list[events.ActivityScheduled]:
+        """Return the activities that wait for an answer, and that somebody may still begin."""
+        answered = {entry.ref for entry in self.log if not isinstance(entry, events.ActivityRetryScheduled)}
+        scheduled = (entry for entry in self.log if isinstance(entry, events.ActivityScheduled))
+        return [one for one in scheduled if one.seq not in answered and one.seq not in self.withdrawn]
+
+    def retries(self, ref: int) -> list[events.ActivityRetryScheduled]:
+        """Return the attempts at an activity that have failed."""
+        return [entry for entry in self.log if isinstance(entry, events.ActivityRetryScheduled) and entry.ref == ref]
+
+
+@dataclass
+class World:
+    """All executions, in the order in which they began, and what was said on topics. *sent*: messages from outside."""
+
+    clock: int
+    lives: dict[str, Life] = field(default_factory=dict)
+    published: list[Publication] = field(default_factory=list)
+    sent: int = 0
+    number: int = 0
+
+    def copy(self) -> "World":
+        """Return one that goes its own way from here."""
+        lives = {key: life.copy() for key, life in self.lives.items()}
+        return replace(self, lives=lives, published=list(self.published))
+
+    def newest(self, entity_id: str) -> Life | None:
+        """Return the newest execution of an entity."""
+        return next((life for life in reversed(self.lives.values()) if life.started.entity_id == entity_id), None)
+
+    def begin(self, started: events.WorkflowStarted, *, paused: bool = False) -> Life:
+        """Have another execution."""
+        life = Life(started, self.clock, [started], [started], paused=paused)
+        self.lives[started.execution_id] = life
+        return life
+
+    def put(self, life: Life, event: events.Event) -> int:
+        """Put something into an inbox, and return its number there."""
+        self.number += 1
+        life.inbox[self.number] = event
+        return self.number
+
+    def tell(self, life: Life, event: events.Event) -> None:
+        """Do what an event does to an execution that is open."""
+        if isinstance(event, events.WorkflowTerminated):
+            at = max(self.clock, life.ever[-1].at)
+            life.append([msgspec.structs.replace(event, seq=life.ever[-1].seq + 1, at=at)])
+            life.status, life.wake_at = Status.TERMINATED, None
+            life.promises.clear()
+        elif not isinstance(event, events.WorkflowPaused | events.WorkflowResumed):
+            self.put(life, event)
+        elif life.paused != isinstance(event, events.WorkflowPaused):
+            life.paused = not life.paused
+            self.put(life, event)
+
+    def settle(self, promise_id: str, event: events.Event) -> Promised | None:
+        """Settle a promise unless it is settled; return what it was before, nothing if there is none."""
+        for life in self.lives.values():
+            promise = life.promises.get(promise_id)
+            if promise is not None:
+                before = replace(promise)
+                if not promise.settled:
+                    promise.settled = True
+                    self.put(life, msgspec.structs.replace(event, promise_id=promise_id))
+                return before
+        return None
+
+    # What an execution wants of the world.
+
+    def commit(self, life: Life, outcome: Outcome) -> None:
+        """Apply an outcome."""
+        life.append(outcome.events, outcome.forgotten)
+        for number in outcome.consumed:
+            life.inbox.pop(number, None)
+        life.told &= life.inbox.keys()
+        life.requests.update((request.ref, request) for request in outcome.activities)
+        life.status, life.wake_at = outcome.status, outcome.wake_at
+        for withdrawal in outcome.withdrawals:
+            begun = withdrawal.unbegun and life.retries(withdrawal.ref)
+            if withdrawal.entry is not None and not begun and withdrawal.ref not in life.withdrawn:
+                life.withdrawn.add(withdrawal.ref)
+                self.put(life, withdrawal.entry)
+        self._send_out(life, outcome)
+
+    def _send_out(self, life: Life, outcome: Outcome) -> None:
+        for promise in outcome.promises:
+            unread = {getattr(event, "promise_id", None) for event in life.inbox.values()}
+            settled = promise.promise_id in life.promises and promise.promise_id in unread
+            life.promises[promise.promise_id] = Promised(promise.name, settled)
+        for promise_id in outcome.closed:
+            life.promises.setdefault(promise_id, Promised("")).settled = True
+        for birth in outcome.births:
+            self.put(life, self.bear(birth))
+        for message in outcome.messages:
+            entry = self.send(message)
+            if entry is not None:
+                self.put(life, entry)
+        self.published += outcome.publications
+        if outcome.successor is not None:
+            self._succeed(life, outcome.successor)
+        if life.status.terminal:
+            life.promises.clear()
+
+    def bear(self, birth: Birth) -> events.Event:
+        """Begin a child, unless its id is in use; return what its parent is told."""
+        newest = self.newest(birth.started.entity_id)
+        if newest is None or newest.status.terminal:
+            newest = self.begin(birth.started)
+        elif not _is_child(newest, birth.started.parent.key if birth.started.parent else ""):
+            return birth.refused
+        return msgspec.structs.replace(birth.created, execution_id=newest.started.execution_id)
+
+    def send(self, message: Message) -> events.Event | None:
+        """Tell another execution something; return what the sender is told."""
+        if message.promise_id is not None:
+            before = self.settle(message.promise_id, message.event)
+            if before is None:
+                return message.missing
+            return message.ended if before.settled else message.delivered
+        target = self.newest(message.entity_id)
+        if target is None:
+            return message.missing
+        of_run = message.run_id in (None, target.started.run_id)
+        if target.status.terminal or not of_run or (message.key and not _is_child(target, message.key)):
+            return message.ended
+        self.tell(target, message.event)
+        return message.delivered
+
+    def _succeed(self, life: Life, succession: Succession) -> None:
+        """Begin the execution that follows, with what is its own and what the one before has not read."""
+        following = self.begin(succession.started, paused=life.paused)
+        for event in succession.inbox:
+            self.put(following, event)
+        for number in [key for key, event in life.inbox.items() if event.type in succession.moves]:
+            self.put(following, life.inbox.pop(number))
+        if following.started.run_id == life.started.run_id:
+            following.promises, life.promises = life.promises, {}
+
+
+def _is_child(life: Life, key: str) -> bool:
+    return life.started.parent is not None and life.started.parent.key == key
+
+
+def part_of(outcome: Outcome, number: int, life: Life, entries: Sequence[Entry]) -> Outcome:
+    """Return the outcome that would have been if it had come no further than its first so many events.
+
+    Each thing that an execution asks for goes with an entry, and is asked for if that is among them.
+    """
+    written = outcome.events[:number]
+    last, ended = written[-1].seq, any(isinstance(entry, _ENDS) for entry in written)
+    asked = (entry.seq for entry in outcome.events if isinstance(entry, events.ChildCancelRequested))
+    messages = [(m, m.delivered.ref if m.delivered else next(asked, None)) for m in outcome.messages]
+    opened = {entry.promise_id for entry in written if isinstance(entry, events.PromiseCreated)}
+    closed = (events.PromiseTimedOut, events.PromiseCancelled)
+    over = {entry.ref for entry in written if isinstance(entry, closed)}
+    known = [entry for entry in (*life.log, *outcome.events) if isinstance(entry, events.PromiseCreated)]
+    gone = {entry.promise_id for entry in known if entry.seq in over}
+    said = sum(isinstance(entry, events.MessagePublished) for entry in written)
+    return Outcome(
+        events=written,
+        consumed=_consumed(written, entries),
+        forgotten=outcome.forgotten,
+        activities=tuple(request for request in outcome.activities if request.ref <= last),
+        withdrawals=outcome.withdrawals if ended else (),
+        promises=tuple(promise for promise in outcome.promises if promise.promise_id in opened),
+        closed=tuple(promise_id for promise_id in outcome.closed if promise_id in gone),
+        births=tuple(birth for birth in outcome.births if (birth.created.ref or 0) <= last),
+        messages=tuple(message for message, seq in messages if (ended if seq is None else seq <= last)),
+        publications=outcome.publications[:said],
+        successor=outcome.successor if ended else None,
+        status=outcome.status if ended else Status.RUNNING,
+    )
+
+
+def is_torn(outcome: Outcome, number: int, part: Outcome, held: Sequence[Entry]) -> bool:
+    """Whether a cut after so many events would part what is written at once or not at all.
+
+    That is what goes out to others, whose answers come in the order in which it does: a child that is asked for is begun
+    by the same commit, unless that answers it already. And what is *held* in memory, of the inbox or by the worker that
+    did it: it is heard as soon as the code comes to it.
+    """
+    sent, all_sent = (len(one.births) + len(one.messages) for one in (part, outcome))
+    asked = {entry.seq for entry in part.events if isinstance(entry, events.ChildScheduled)}
+    unborn = asked.difference(birth.created.ref for birth in outcome.births)
+    rest = outcome.events[number:]
+    heard = {entry.id for entry in held if entry.id in outcome.consumed}.difference(_consumed(part.events, held))
+    brought = {_mark(entry.event) for entry in held if entry.id is None}
+    return (
+        0 < sent < all_sent
+        or bool(heard)
+        or any(isinstance(entry, events.ChildAnswer) and entry.ref in unborn and not entry.carried for entry in rest)
+        or any(_mark(entry) in brought for entry in rest)
+    )
+
+
+def _consumed(written: Sequence[events.Event], entries: Sequence[Entry]) -> tuple[int, ...]:
+    """Return the numbers of the entries of the inbox that are among what was written."""
+    marks = Counter(_mark(entry) for entry in written)
+    consumed = []
+    for entry in entries:
+        if entry.id is not None and marks[_mark(entry.event)]:
+            marks[_mark(entry.event)] -= 1
+            consumed.append(entry.id)
+    return tuple(consumed)
+
+
+def _mark(event: events.Event) -> tuple[object, ...]:
+    """Return by what an entry of the inbox is known again once it is recorded."""
+    addressed = isinstance(event, events.ChildAnswer | events.PromiseAnswer)
+    names = (getattr(event, field, None) for field in ("id", "child", "promise_id"))
+    return (event.type, None if addressed else event.ref, *names)

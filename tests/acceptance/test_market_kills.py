@@ -1,0 +1,112 @@
+"""Workers are killed at any moment while workflows begin, tell and pay each other, and everybody has what is theirs."""
+
+import asyncio
+import itertools
+import os
+import random
+from collections import Counter
+
+import pytest
+
+from acceptance import market
+from acceptance.town import Town, check_log, eventually
+from resurgam.testing import replay
+
+LEASE = 1.0
+SEED = int(os.environ.get("RESURGAM_SEED") or random.SystemRandom().randrange(10**9))
+
+
+@pytest.fixture
+def town(tmp_path):
+    town = Town(tmp_path, program=market)
+    try:
+        yield town
+    finally:
+        town.close()
+
+
+async def _kill_some(town: Town, rng: random.Random, kills: int) -> None:
+    """Kill workers that have been at work, one after the other; one that is only about to open is no loss."""
+
+    def at_work():
+        pids = {effect.pid for effect in town.effects()}
+        return [worker for worker in town.workers if worker.pid in pids]
+
+    for _ in range(kills):
+        await asyncio.sleep(rng.uniform(0, 1))
+        worker = rng.choice(await eventually(at_work, 20, "somebody works"))
+        town.kill(worker)
+        town.open_shop(lease=LEASE, queue=worker.args[-1])
+
+
+async def _send(engine, rng: random.Random, killing: "asyncio.Task[None]") -> range:
+    """Send caravans off for as long as workers are killed, and some more; return their numbers."""
+    for number in itertools.count():
+        if killing.done():
+            return range(number)
+        await engine.start(market.caravan, number, id=f"caravan-{number}")
+        await asyncio.sleep(rng.uniform(0, 0.3))
+    raise AssertionError
+
+
+async def _trade(town: Town, kills: int) -> None:
+    """Let caravans go and workers die, at random moments; then do the accounts."""
+    print(f"RESURGAM_SEED={SEED}")
+    for queue in ("default", "default", market.DOCKS):
+        town.open_shop(lease=LEASE, queue=queue)
+    async with town.client() as engine:
+        book = await engine.start(market.clerk, [], id=market.CLERK)
+        killing = asyncio.create_task(_kill_some(town, random.Random(SEED), kills))
+        numbers = await _send(engine, random.Random(SEED + 1), killing)
+        await killing
+        results = await asyncio.gather(*(engine.handle(f"caravan-{n}").result(timeout=90) for n in numbers))
+        assert results == [market.arrived(number) for number in numbers]
+        await book.signal("close", ("", 0))
+        assert sorted(await book.result(timeout=30)) == list(numbers)
+        await _check_histories(engine, len(numbers))
+    _check_accounts(town, len(numbers))
+    assert not town.errors()
+    effects = Counter((effect.key, effect.attempt) for effect in town.effects())
+    print(
+        f"{len(numbers)} caravans, {kills} kills, {effects.total()} effects, {effects.total() - len(effects)} of them repeated"
+    )
+
+
+async def _check_histories(engine, caravans: int) -> None:
+    """Check that there is one child to each call, that every log is whole, and that the code still gives the same."""
+    expected = Counter({"caravan": caravans, "load": market.TRIPS * caravans, "clerk": caravans // market.PAGE + 1})
+    found = []
+    page = await engine.list(limit=1000)
+    while True:
+        found += page.instances
+        if page.cursor is None:
+            break
+        page = await engine.list(limit=1000, cursor=page.cursor)
+    assert Counter(one.name for one in found) == expected
+    assert all(one.deactivated for one in found)
+    for one in found:
+        history = list(await engine.store.history(one.execution_id))
+        check_log(history)
+        report = await replay(market.registry.workflows.find(one.name), history)
+        assert (report.diverged, report.new) == (None, ())
+
+
+def _check_accounts(town: Town, caravans: int) -> None:
+    """Check who has what: under each key something was done once, however often it was tried."""
+    done = Counter(name for name, _ in {(effect.name, effect.key) for effect in town.effects()})
+    lost = sum(market.is_lost(number) for number in range(caravans))
+    assert done == {
+        **dict.fromkeys(("pay", "hire", "depart"), caravans),
+        "refund": lost,
+        "dismiss": lost,
+        "stow": market.TRIPS * caravans,
+    }
+
+
+async def test_four_kills_in_the_market(town):
+    await _trade(town, kills=4)
+
+
+@pytest.mark.long
+async def test_three_hundred_kills_in_the_market(town):
+    await _trade(town, kills=300)

@@ -1,0 +1,56 @@
+"""What a workflow waits for, in words, for each kind of wish."""
+
+import pytest
+
+from by_hand import at, by_hand
+from resurgam.core import event as events
+
+HOUR = 3_600_000
+WAITS = [
+    (events.ActivityScheduled(name="charge", queue="q", **at(1)), "activity 'charge' on queue 'q' at {1}"),
+    (events.TimerStarted(deadline=HOUR, **at(1)), "timer until 1970-01-01T01:00:00+00:00 at {1}"),
+    (events.ListenStarted(name="go", names=("go", "no"), **at(1)), "signal 'go' or 'no' at {1}"),
+    (
+        events.ChildScheduled(name="ship", queue="q", entity_id="c-1", run_id="r", **at(1)),
+        "child workflow 'ship' (c-1) on queue 'q' at {1}",
+    ),
+    (events.PromiseCreated(name="pay", promise_id="p", **at(1)), "promise 'pay' at {1}"),
+    (
+        events.PromiseCreated(name="pay", promise_id="p", deadline=HOUR, **at(1)),
+        "promise 'pay' until 1970-01-01T01:00:00+00:00 at {1}",
+    ),
+    (events.SignalSent(name="go", entity_id="o-2", id="s", **at(1)), "signal 'go' to reach workflow 'o-2' at {1}"),
+    (events.PromiseSettled(name="pay", **at(1)), "the settlement of promise 'pay' at {1}"),
+    (events.OperationStarted(name="read", **at(1)), "Some(1) at {1}"),
+    (events.SagaStepRegistered(name="charge", undo="refund", **at(1)), "a worker that serves queue 'default'"),
+    (events.LoopStarted(**at(1)), "a worker that serves queue 'default'"),
+]
+
+
+@pytest.mark.parametrize(("command", "text"), WAITS, ids=[command.type for command, _ in WAITS])
+async def test_what_is_waited_for_is_said_in_words(command, text):
+    async with by_hand() as (engine, hands):
+        handle = await engine.start("sell", id="o-1")
+        await hands.does("o-1", command)
+
+        assert (await handle.describe()).waiting_for == (text,)
+
+
+async def test_a_step_of_a_saga_that_is_taken_back_is_waited_for():
+    async with by_hand() as (engine, hands):
+        handle = await engine.start("sell", id="o-1")
+        step = events.SagaStepRegistered(name="charge", undo="refund", **at(1))
+        await hands.does("o-1", step, events.SagaCompensationStarted(ref=2))
+
+        assert (await handle.describe()).waiting_for == ("compensation 'refund' of saga step 'charge' at {1}",)
+
+
+async def test_a_root_has_no_parent_and_no_previous_execution():
+    async with by_hand() as (engine, hands):
+        handle = await engine.start("sell", id="o-1")
+        found = await handle.describe()
+        await hands.continues("o-1", "run-two")
+        after = await handle.describe()
+
+        assert (found.parent, found.previous, found.paused, found.begins_at) == (None, None, False, None)
+        assert (after.previous, after.generation, after.run_id) == (found.execution_id, 2, "run-two")

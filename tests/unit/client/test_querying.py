@@ -1,0 +1,184 @@
+"""Queries: answered here where the code is known, otherwise by a worker that knows it; nothing changes by them."""
+
+import asyncio
+
+import pytest
+from msgspec import Raw, json
+
+from by_hand import FAILURE, by_hand
+from resurgam import Context, Engine, Registry, errors
+from resurgam.runtime import asking
+from resurgam.store import records as r
+from resurgam.store.memory import MemoryStore
+from resurgam.testing import ManualClock
+
+registry = Registry()
+
+
+@registry.workflow
+async def sell(ctx: Context) -> None:
+    await ctx.listen("go")
+
+
+def stub(workflow, log, query, written, settings):
+    """Stand in for a replay: the handler of `total` adds, that of `broken` raises."""
+    if query == "total":
+        return Raw(json.encode([workflow.name, len(log), sum(json.decode(written))]))
+    if query == "broken":
+        raise ValueError("no total")
+    if query == "stopped":
+        raise asyncio.CancelledError
+    raise errors.NotFound(f"workflow 'sell' has no handler for {query!r}; it has 'total'")
+
+
+@pytest.fixture(autouse=True)
+def _stubbed(monkeypatch):
+    monkeypatch.setattr(asking, "ask", stub)
+
+
+async def test_a_query_is_answered_here_by_the_code_that_is_known_here():
+    async with by_hand(registry) as (engine, hands):
+        handle = await engine.start(sell, id="o-1")
+
+        assert await handle.query("total", 1, 2) == ["sell", 1, 3]
+        await hands.completes("o-1")
+        assert await handle.query("total") == ["sell", 2, 0]
+        with pytest.raises(ValueError, match="no total"):
+            await handle.query("broken")
+        with pytest.raises(errors.NotFound, match="workflow 'sell' has no handler for 'odd'; it has 'total'"):
+            await handle.query("odd")
+
+
+async def test_a_query_for_code_that_is_not_known_here_is_answered_by_whoever_serves_the_queue():
+    async with by_hand() as (engine, hands):
+        handle = await engine.start("sell", id="o-1", queue="slow")
+        waiting = asyncio.ensure_future(handle.query("total", 1))
+        await hands.quiet()
+        [question] = await hands.store.claim_questions("first", ["slow"], 10)
+        await hands.store.answer([r.Reply(question_id=question.question_id, result=Raw(b'{"a": 5}'))])
+
+        assert (question.name, bytes(question.input)) == ("total", b"[1]")
+        assert await hands.soon(waiting) == {"a": 5}
+
+
+async def test_what_the_handler_raised_there_is_raised_here():
+    async with by_hand() as (engine, hands):
+        handle = await engine.start("sell", id="o-1")
+        waiting = asyncio.ensure_future(handle.query("total"))
+        await hands.quiet()
+        [question] = await hands.store.claim_questions("first", ["default"], 10)
+        await hands.store.answer([r.Reply(question_id=question.question_id, failure=FAILURE)])
+
+        with pytest.raises(ValueError, match="no"):
+            await hands.soon(waiting)
+
+
+async def test_a_query_that_nobody_answers_names_the_queue():
+    async with by_hand() as (engine, hands):
+        handle = await engine.start("sell", id="o-1", queue="slow")
+        waiting = asyncio.ensure_future(handle.query("total"))
+        await hands.quiet()
+        await hands.pass_time(29_999)
+        assert not waiting.done()
+        await hands.pass_time(1)
+
+        with pytest.raises(TimeoutError, match="no worker of queue 'slow' did; start one, or give more time"):
+            await waiting
+
+
+BAD = [
+    (lambda e: e.handle("o-9").query("total"), errors.NotFound, "there is no workflow with id 'o-9'"),
+    (lambda e: e.handle("o-1").query(""), ValueError, "the name of a query is ''"),
+    (lambda e: e.handle("o-1").query(5), ValueError, "the name of a query is 5"),
+    (lambda e: e.handle("o-1").query("total", timeout=-1), ValueError, "timeout is -1; it is 0 or more"),
+    (lambda e: e.handle("o-1").query("total", timeout="x"), ValueError, "not a length of time: 'x'"),
+    (
+        lambda e: e.handle("o-1").query("total", object()),
+        errors.SerializationError,
+        "arguments of query 'total'[0]: values of type object cannot be written",
+    ),
+    (lambda e: e.handle("o-1").query("total", "x" * 200), errors.PayloadTooLarge, "arguments of query 'total': 204"),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "text"), BAD, ids=[f"{n} {text[:30]}" for n, (*_, text) in enumerate(BAD)])
+async def test_a_query_that_makes_no_sense_is_refused(call, kind, text):
+    async with by_hand(registry, max_payload=100) as (engine, _):
+        await engine.start("sell", id="o-1")
+        with pytest.raises(kind) as found:
+            await call(engine)
+
+        assert text in str(found.value)
+
+
+# Workers.
+
+
+async def asked_of_a_worker(query, *args, known=registry, queue="default"):
+    """Ask a client without code, while a worker with the code in *known* serves the default queue."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    async with Engine(store, worker=False, clock=clock, registry=Registry()) as client:
+        handle = await client.start("sell", id="o-1", queue=queue)
+        async with Engine(store, clock=clock, registry=known, queues=["default"]):
+            return await asyncio.wait_for(handle.query(query, *args), 5)
+
+
+async def test_a_worker_answers_for_those_who_do_not_have_the_code():
+    name, entries, total = await asked_of_a_worker("total", 1, 2)
+
+    assert (name, total) == ("sell", 3)
+    assert entries >= 1
+
+
+async def test_a_worker_answers_for_a_run_that_it_does_not_advance():
+    """It is asked while the run is closed; nobody holds it, and nothing of it changes."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    async with (
+        Engine(store, clock=clock, registry=registry),
+        Engine(store, worker=False, clock=clock, registry=Registry()) as client,
+    ):
+        handle = await client.start("sell", id="o-1")
+        await handle.terminate()
+        before = await handle.history()
+        [name, *_] = await asyncio.wait_for(handle.query("total"), 5)
+
+        assert name == "sell"
+        assert len(before) <= len(await handle.history()) <= len(before) + 1  # deactivated meanwhile
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "text"),
+    [
+        ("broken", ValueError, "no total"),
+        ("odd", errors.NotFound, "workflow 'sell' has no handler for 'odd'"),
+        ("stopped", errors.StoreError, "the query ended with CancelledError"),
+    ],
+)
+async def test_what_goes_wrong_with_a_question_is_its_answer(query, kind, text):
+    with pytest.raises(kind, match=text):
+        await asked_of_a_worker(query)
+
+
+async def test_a_worker_that_does_not_know_the_workflow_says_so():
+    with pytest.raises(errors.NotFound, match="workflow 'sell' is not registered here"):
+        await asked_of_a_worker("total", known=Registry())
+
+
+async def test_a_question_that_never_ends_is_interrupted_and_the_worker_goes_on(monkeypatch):
+    def stuck(*_):
+        while True:
+            pass
+
+    monkeypatch.setattr(asking, "ask", stuck)
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    async with Engine(store, worker=False, clock=clock, registry=Registry()) as client:
+        handle = await client.start("sell", id="o-1")
+        async with Engine(store, clock=clock, registry=registry, tick_limit=0.5) as engine:
+            with pytest.raises(Exception, match=r"ran 0\.5 s without yielding and was interrupted"):
+                await asyncio.wait_for(handle.query("total"), 10)
+            done = await engine.start(sell)
+            await done.signal("go")
+            await asyncio.wait_for(done.result(), 5)

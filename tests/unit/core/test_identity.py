@@ -1,0 +1,22 @@
+"""The ids that are derived from where something is asked for."""
+
+from resurgam.core.identity import entity_of, execution_of
+from resurgam.core.location import Location
+
+
+def test_an_entity_is_named_by_its_run_and_its_place():
+    assert entity_of("01RUN", Location.parse("{2, 1.1, 3}")) == "01RUN/2/1.1/3"
+
+
+def test_the_same_place_of_another_run_is_another_entity():
+    place = Location.parse("{1}")
+
+    assert entity_of("a", place) != entity_of("b", place)
+
+
+def test_what_is_done_anew_after_it_was_taken_back_is_another_entity():
+    assert entity_of("01RUN", Location.parse("{2, 1}"), undone=2) == "01RUN/2/1~2"
+
+
+def test_an_execution_is_one_attempt_at_an_entity():
+    assert [execution_of("01RUN/2", attempt) for attempt in (1, 2)] == ["01RUN/2#1", "01RUN/2#2"]

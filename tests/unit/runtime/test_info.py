@@ -1,0 +1,81 @@
+"""What an attempt may know of itself and tell its worker, without a worker."""
+
+import asyncio
+import contextvars
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from resurgam import activity, errors
+from resurgam.runtime.info import ActivityInfo, Attempt, enter_activity, read_details
+
+INFO = ActivityInfo(name="pay", entity_id="e", execution_id="e#2", workflow_id="w", attempt=2, queue="q", details=[1])
+
+
+class Told(Attempt):
+    def __init__(self) -> None:
+        self.info = INFO
+        self.beats: list[Raw | None] = []
+        self.over = False
+
+    def cancelled(self) -> bool:
+        return self.over
+
+    def beat(self, details: Raw | None) -> None:
+        self.beats.append(details)
+
+
+@pytest.fixture
+def attempt():
+    return Told()
+
+
+def inside(attempt, function, *args) -> Any:
+    context = contextvars.copy_context()
+    context.run(enter_activity, attempt)
+    return context.run(function, *args)
+
+
+@pytest.mark.parametrize("verb", ["info", "heartbeat", "cancelled"])
+def test_outside_of_an_activity_there_is_nothing_to_say(verb):
+    with pytest.raises(RuntimeError, match=rf"activity\.{verb}\(\) was called outside of an activity"):
+        getattr(activity, verb)()
+
+
+def test_an_attempt_knows_who_it_is(attempt):
+    info = inside(attempt, activity.info)
+    assert info is INFO
+    assert (info.idempotency_key, info.details) == ("e", [1])
+
+
+def test_details_are_written_when_they_are_told(attempt):
+    rows = [1, 2]
+    inside(attempt, activity.heartbeat, rows)
+    rows.append(3)
+    inside(attempt, activity.heartbeat)
+    inside(attempt, activity.heartbeat, {"at": datetime(2026, 1, 1, tzinfo=UTC)})
+    first, second, third = attempt.beats
+    assert (read_details(first), second) == ([1, 2], None)
+    assert read_details(third) == {"at": datetime(2026, 1, 1, tzinfo=UTC)}
+    assert read_details(None) is None
+
+
+def test_details_that_cannot_be_written_fail_where_they_are_told(attempt):
+    with pytest.raises(errors.SerializationError, match=r"heartbeat of activity 'pay'\['rows'\]"):
+        inside(attempt, activity.heartbeat, {"rows": object()})
+    attempt.over = True
+    with pytest.raises(errors.SerializationError):
+        inside(attempt, activity.heartbeat, object())
+    assert attempt.beats == []
+
+
+def test_an_attempt_that_nobody_waits_for_hears_of_it(attempt):
+    assert inside(attempt, activity.cancelled) is False
+    attempt.over = True
+    assert inside(attempt, activity.cancelled) is True
+    for _ in range(2):
+        with pytest.raises(asyncio.CancelledError, match="activity 'pay' is not waited for any more"):
+            inside(attempt, activity.heartbeat, 1)
+    assert attempt.beats == []

@@ -1,0 +1,107 @@
+"""What is kept with a lease: the details that an attempt told last, once per renewal."""
+
+import asyncio
+
+import pytest
+from msgspec import Raw
+
+from resurgam.core.errors import StoreError
+from resurgam.store.records import Extended, Lease, Refused
+from resurgam.testing import ManualClock
+from resurgam.worker.leases import Leases
+from resurgam.worker.pulse import Pulse
+from resurgam.worker.tasks import Tasks
+
+LENGTH = 9000
+LEASE = Lease(execution_id="x", epoch=1, ref=2)
+
+
+class Renewed:
+    """A store that remembers what it was asked to renew."""
+
+    def __init__(self) -> None:
+        self.asked = []
+        self.answer = Extended()
+
+    async def extend(self, leases):
+        self.asked.append(list(leases))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return [self.answer for _ in leases]
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store = Renewed()
+        self.tasks = Tasks()
+        self.leases = Leases(self.store, self.clock, self.tasks, length=LENGTH)
+        self.pulse = Pulse(self.clock)
+        self.lost = []
+        self.leases.keep(LEASE, lambda: self.lost.append(1), self.pulse)
+
+    async def renews(self):
+        """Let the time of a renewal come; return the details that went with it."""
+        self.clock.move_to(self.clock.now() + LENGTH // 3)
+        while self.tasks:
+            await asyncio.sleep(0)
+        [lease] = self.store.asked[-1]
+        return lease.details
+
+
+@pytest.fixture
+async def world():
+    return World()
+
+
+async def test_heartbeats_are_kept_with_the_next_renewal(world):
+    for number in range(100):
+        world.pulse.beat(Raw(b"%d" % number))
+    assert world.store.asked == []
+    assert await world.renews() == Raw(b"99")
+    assert len(world.store.asked) == 1
+
+
+async def test_nothing_told_is_nothing_kept(world):
+    assert await world.renews() is None
+    world.pulse.beat(None)
+    assert await world.renews() is None
+    assert world.store.asked == [[LEASE], [LEASE]]
+
+
+async def test_what_the_store_did_not_hear_is_told_again(world):
+    world.pulse.beat(Raw(b"1"))
+    world.store.answer = StoreError("gone")
+    assert await world.renews() == Raw(b"1")
+    world.store.answer = Extended()
+    assert await world.renews() == Raw(b"1")
+    assert world.lost == []
+
+
+async def test_what_is_given_back_has_its_details(world):
+    """And what the watchdog renews, which asks in the same way."""
+    world.pulse.beat(Raw(b"1"))
+    assert world.leases.all() == [Lease(execution_id="x", epoch=1, ref=2, details=Raw(b"1"))]
+
+
+async def test_details_are_kept_once_more_before_all_is_given_back(world):
+    await world.leases.keep_details()
+    assert world.store.asked == []
+    world.leases.keep(Lease(execution_id="y", epoch=1), lambda: None)
+    world.pulse.beat(Raw(b"1"))
+    await world.leases.keep_details()
+    assert world.store.asked == [[Lease(execution_id="x", epoch=1, ref=2, details=Raw(b"1"))]]
+
+
+async def test_a_lease_with_details_is_dropped_as_any_other(world):
+    world.pulse.beat(Raw(b"1"))
+    world.leases.drop(LEASE)
+    assert world.leases.all() == []
+
+
+async def test_whoever_lost_a_lease_is_told_once(world):
+    world.pulse.beat(Raw(b"1"))
+    world.store.answer = Refused(reason="another has it")
+    await world.renews()
+    assert world.lost == [1]
+    assert world.leases.all() == []
