@@ -325,3 +325,27 @@ async def test_a_child_that_completed_while_held_answers_another_input(url: str,
     async with world(url, cache, registry) as env:
         handle = await env.start(parent)
         assert await env.finish(handle.result()) == 2
+
+
+async def test_a_strict_commit_never_gets_through_while_signals_keep_coming() -> None:
+    """Anything in the inbox refuses it, though only the settlement of that very promise matters; each time it replays."""
+    registry = Registry()
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    refused: list[int] = []
+
+    async def before(part: Commit) -> None:
+        if part.outcome.strict and len(refused) < 30:
+            refused.append(part.base_seq)
+            signal = events.SignalReceived(at=clock.now(), name="any", id=str(len(refused)))
+            await store.deliver([Delivery(event=signal, entity_id="x")])
+
+    @registry.workflow
+    async def waits(ctx: Context) -> None:
+        with pytest.raises(errors.PromiseTimeout):
+            await ctx.promise("p", timeout=5)
+
+    async with Environment(store=Interposed(store, before), registry=registry, clock=clock) as env:  # type: ignore[arg-type]
+        handle = await env.start(waits, id="x")
+        await env.finish(handle.result())
+    assert len(refused) < 5

@@ -124,7 +124,8 @@ class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     Applied in this order: events, what is consumed, what is forgotten, activities, withdrawals, *promises* that are open
     from now on and those that are *closed*, births, messages, publications, the successor. A terminal status closes all
-    promises that are left. *strict*: refuse it all if anything has come into the inbox that this has not seen.
+    promises that are left. *strict*: refuse it all if the end of a child or the settlement of a
+    promise has come into the inbox that this has not seen.
 
     *forgotten* are entries of the log, older ones or of this very commit, that are not read again when the instance is
     loaded; *dropped* are the places whose forgotten entries are not kept any longer, not even for tools.

@@ -23,6 +23,7 @@ from resurgam.store.memory_asking import Questions
 from resurgam.store.memory_outbox import MemoryOutbox
 from resurgam.store.memory_reading import MemoryReading
 from resurgam.store.rows import ActivityRow, Row
+from resurgam.store.telling import overtakes
 from resurgam.store.waiting import Waiting, reply_to
 
 P = TypeVar("P")
@@ -156,7 +157,7 @@ class MemoryStore(MemoryOutbox):
         if row.instance.last_seq != part.base_seq:
             return r.Refused(reason=f"the log is at {row.instance.last_seq}, not at {part.base_seq}")
         outcome = part.outcome
-        if outcome.strict and row.wake != part.wake:
+        if outcome.strict and overtakes(row.news(part.wake)):
             return r.Refused(reason=r.NEWS)
         row.append(outcome.events)
         row.forget(outcome.forgotten)

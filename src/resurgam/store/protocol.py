@@ -143,7 +143,7 @@ class Store(Inspector, Protocol):
         a successor is paused as the one before it was. A promise that is opened again, by a later attempt, is open
         unless its settlement waits in the inbox; one that is closed counts as settled until the execution ends.
 
-        Refused if the lease was lost, or if the outcome is *strict* and the wake counter has moved. Ready again after
+        Refused if the lease was lost, or if the outcome is *strict* and news overtakes it. Ready again after
         release exactly if the wake counter has moved.
         """
         ...

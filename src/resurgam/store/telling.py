@@ -1,15 +1,22 @@
 """Who is meant, and what they are told: the rules that every backend follows."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.outcome import Message
+from resurgam.core.outcome import Entry, Message
 from resurgam.store import records as r
 
 
 def settlement(event: events.Event, promise_id: str) -> events.Event:
     """Return what settles a promise, with the id by which the execution knows which one."""
     return msgspec.structs.replace(event, promise_id=promise_id) if isinstance(event, events.PromiseAnswer) else event
+
+
+def overtakes(news: Iterable[Entry]) -> bool:
+    """Whether a strict commit would be wrong if it had not seen these: the end of a child, the settlement of a promise."""
+    return any(isinstance(entry.event, events.ChildAnswer | events.PromiseAnswer) for entry in news)
 
 
 def is_child(instance: r.Instance, key: str) -> bool:

@@ -19,6 +19,7 @@ from resurgam.store.sql.forgetting import drop, forget
 from resurgam.store.sql.outbox import Outbox
 from resurgam.store.sql.rows import instance_of
 from resurgam.store.sql.session import Row
+from resurgam.store.telling import overtakes
 from resurgam.store.waiting import growth_of, reply_to
 
 _FINAL: Final = (events.ActivityCompleted, events.ActivityFailed)
@@ -98,7 +99,7 @@ class Transactions(Outbox, Asking):
             last_seq=part.base_seq + len(outcome.events),
             wake=part.wake,
             wake_at=outcome.wake_at,
-            strict=outcome.strict,
+            strict=outcome.strict and overtakes(self._news(part.execution_id, part.wake)),
             status=outcome.status.value,
             closed_at=self._now if outcome.status.terminal else None,
             deactivated=outcome.deactivated,

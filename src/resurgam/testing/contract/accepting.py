@@ -58,7 +58,7 @@ class AcceptingCases(OpensStores):
             await b.create()
             claim = await b.claim_one()
             assert isinstance(await b.commit(claim, accepts=_BOOL, base_seq=7), r.Refused)
-            await b.told("order", "x")
+            await b.deliver(events.ChildCompleted(ref=0, at=1, child="{1}"))
             assert isinstance(await b.commit(claim, accepts=_BOOL, strict=True), r.Refused)
             assert (await b.get()).accepts == {}
 

@@ -207,20 +207,30 @@ class SendingCases(OpensStores):
                 claim = await b.claim_one()
                 await b.told("sender", "x")
                 sent = (message(signal("y"), "target"),)
+                await b.deliver(events.ChildCompleted(ref=0, at=1, child="{1}"), "sender")
                 refused = await b.commit(claim, strict=True, messages=sent, release=release)
                 assert refused == r.Refused(reason=r.NEWS)
                 assert (await b.claim_one(queues=["target"])).inbox == ()
                 extended = await b.extend(claim)
                 assert isinstance(extended, r.Extended)
-                assert values(extended.inbox) == ["x"]
+                assert values(extended.inbox) == ["x", "child_completed"]
                 await b.committed(claim, strict=True, messages=sent, wake=extended.wake, release=release)
+
+    async def test_a_strict_commit_is_not_held_up_by_signals(self) -> None:
+        """However many keep coming: they are news like any other."""
+        async with self.bench() as b:
+            await b.create()
+            claim = await b.claim_one()
+            await b.told("order", "x", "y")
+            await b.committed(claim, strict=True)
+            assert values((await b.claim_one()).inbox) == ["x", "y"]
 
     async def test_a_strict_commit_of_a_stranger_is_refused_for_another_reason(self) -> None:
         """It must not be taken for one that could be tried again."""
         async with self.bench() as b:
             await b.create()
             stale = await b.claim_one()
-            await b.told("order", "x")
+            await b.deliver(events.ChildCompleted(ref=0, at=1, child="{1}"))
             await b.pass_time(LEASE)
             await b.claim_one("second")
             refused = await b.commit(stale, strict=True)
