@@ -157,6 +157,12 @@ def test_hot_equals_cold_at_every_commit_and_a_crash_changes_nothing():
     assert census["checkpoints"] > PROGRAMS / 4, census
 
 
+async def test_what_an_attempt_has_forgotten_is_not_carried_over_hot_either() -> None:
+    """A loop forgot in the very advance in which the workflow failed: cold, the next attempt would know nothing of it."""
+    tree = ["seq", [["loop", [["loop", [["act", 0]], 1, 1], ["flop", 1]], None, 1]]]
+    await crash(await watch(tree, 0, Counter()), tree, 0, 1000)
+
+
 async def test_a_loop_that_lost_a_race_inside_a_loop_is_forgotten_hot_as_cold():
     loser = ["loop", [["act", 0]], None, 1]
     tree = ["seq", [["loop", [["race", [["act", 0], loser]]], 1, 1], ["map", [["act", 0]], None]]]

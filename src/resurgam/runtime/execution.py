@@ -196,8 +196,10 @@ class Execution(Sources):
         """Return all that this run has got, also what it has not been told yet, if another attempt may need it."""
         if self._history is None:
             return None
+        gone = {entry.seq for _, forgotten, _ in self._forgotten for entry in forgotten}
+        known = (entry for entry in (*self._history, *self._recorder.log.new) if entry.seq not in gone)
         untold = (entry.event for entry in waiting if entry.event.ref and self.is_open(entry.event.ref))
-        return [*self._history, *self._recorder.log.new, *untold]
+        return [*known, *untold]
 
     def _record_late(self, entry: Entry) -> None:
         """Record what came too late to be told; what would have begun something is let go."""
