@@ -73,12 +73,9 @@ class Recorder:
         started: events.WorkflowStarted,
         settings: Settings,
     ) -> None:
-        self.log = Log(log)
-        self.past = Past(log)
-        self.workflow = workflow
-        self.started = started
+        self.log, self.past = Log(log), Past(log)
+        self.workflow, self.started, self.settings = workflow, started, settings
         self.options = options = workflow.options or _DEFAULT
-        self.settings = settings
         self.matching = started.matching or options.matching
         # What the loop forbids is set on the class from a table, where mypy does not see it.
         self.loop = WorkflowLoop(started.run_id, self)  # type: ignore[abstract]
