@@ -113,16 +113,17 @@ class Handle(Generic[R]):
         if id is not None:
             check_text(id, "the id of an update")
         now = self._clock.now()
+        until = moment_after(self._clock, timeout)
         sent = Update(
             access=self._access,
+            entity_id=self.entity_id,
             name=name,
             id=id or new_id(now),
             written=self._access.write_all(args, f"arguments of update {name!r}"),
             pinned=self._run_id is not None,
-            until=moment_after(self._clock, timeout),
         )
         instance = await self._instance()
-        return await (sent.send(instance) if id is None else sent.repeat(instance))
+        return await sent.result(await (sent.send(instance) if id is None else sent.repeat(instance)), until)
 
     async def resolve(self, name: str, value: object = None) -> bool:
         """Give the value of the open promise *name*; whether it was not settled before. The first settlement counts."""

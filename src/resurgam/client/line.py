@@ -53,6 +53,28 @@ async def newest(store: Store, instance: Instance) -> Instance:
     return found
 
 
+async def following(store: Store, execution_id: str, ended: events.Event) -> str | None:
+    """Return the execution right after one that *ended* so, None if there is none.
+
+    A retry by hand is not recorded in the execution that failed: it is found by going back from the newest attempt.
+    """
+    if isinstance(ended, events.WorkflowContinued | events.WorkflowRetried):
+        return ended.execution_id
+    started = await _started(store, execution_id)
+    if not isinstance(ended, events.WorkflowFailed) or started is None:
+        return None
+    found = await store.get(started.entity_id, started.run_id)
+    later = None if found is None else await _started(store, found.execution_id)
+    while later is not None and later.previous != execution_id:
+        later = await _started(store, later.previous) if later.previous else None
+    return None if later is None else later.execution_id
+
+
+async def _started(store: Store, execution_id: str) -> events.WorkflowStarted | None:
+    first = next(iter(await store.history(execution_id)), None)
+    return first if isinstance(first, events.WorkflowStarted) else None
+
+
 async def newest_of_run(store: Store, instance: Instance) -> Instance:
     """Return the newest attempt of the run that an execution belongs to."""
     return await store.get(instance.entity_id, instance.run_id) or instance

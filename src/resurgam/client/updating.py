@@ -1,4 +1,4 @@
-"""Sends an update and waits for what its handler gives, through whatever becomes of the execution meanwhile."""
+"""Send an update and follow it to its outcome, one execution of the chain at a time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +15,19 @@ from resurgam.core.state import ENDS
 from resurgam.store.records import Delivery, Ended, Growing, Instance, Missing
 
 _EARLIER: Final = 4
-"""Executions of a line in which an update of a given id is looked for: whoever repeats one does so soon."""
+"""Executions of a chain in which an update of a given id is looked for: a sender repeats an update soon."""
 
 Outcome = events.UpdateCompleted | events.UpdateRejected
+
+
+@dataclass(slots=True)
+class Position:
+    """How far the sender has read the chain of executions that the update may be handled in."""
+
+    execution_id: str
+    seen: int
+    begun: bool = False
+    grown: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,70 +35,72 @@ class Update:
     """One update, on its way. *pinned*: it is for one run only."""
 
     access: Access
+    entity_id: str
     name: str
     id: str
     written: Raw
     pinned: bool
-    until: int | None
 
-    async def repeat(self, instance: Instance) -> Any:
-        """Return what became of the update of this id, if it was sent before; else send it."""
+    async def repeat(self, instance: Instance) -> Position:
+        """Return where to read what became of the update of this id, if it was sent before; else send it."""
+        while True:
+            found = await self._find(instance) or await self._deliver(instance)
+            if found is not None:
+                return found
+            instance = await self._successor(instance)
+
+    async def send(self, instance: Instance) -> Position:
+        """Put the update into the inbox of the current execution; return where to read its outcome."""
+        while True:
+            found = await self._deliver(instance)
+            if found is not None:
+                return found
+            instance = await self._successor(instance)
+
+    async def result(self, position: Position, until: int | None) -> Any:
+        """Wait for the outcome and return the handler's result, or raise `UpdateRejected`."""
+        while True:
+            entries = await self._read_on(position)
+            outcome = self._outcome(entries)
+            if outcome is not None:
+                return self._read(outcome)
+            position.begun = position.begun or self._accepted(entries) is not None
+            await self._go_on(position, entries, until)
+
+    async def _find(self, instance: Instance) -> Position | None:
+        """Look for the update of this id in the newest executions of the chain."""
         execution_id: str | None = instance.execution_id
         for _ in range(_EARLIER):
             log = await self.access.store.history(execution_id, forgotten=True) if execution_id else []
             self._check_name(log)
-            outcome = self._outcome(log)
-            if outcome is not None:
-                return self._read(outcome)
-            if execution_id == instance.execution_id and self._accepted(log):
-                return await self._wait(instance, 0)
+            found = execution_id == instance.execution_id and self._accepted(log) is not None
+            if execution_id and (found or self._outcome(log) is not None):
+                return Position(execution_id, 0)
             first = log[0] if log else None
             execution_id = first.previous if isinstance(first, events.WorkflowStarted) else None
-        return await self.send(instance)
+        return None
 
-    async def send(self, instance: Instance) -> Any:
-        """Put the update into the inbox of the current execution, and wait for its outcome."""
+    async def _deliver(self, instance: Instance) -> Position | None:
+        """Put the update into the inbox of an execution; None if the execution has ended and another has followed it."""
         event = events.UpdateAccepted(at=self.access.clock.now(), name=self.name, id=self.id, input=self.written)
-        while True:
-            to = Delivery(event=event, entity_id=instance.entity_id, execution_id=instance.execution_id)
-            [answer] = await self.access.store.deliver([to])
-            if isinstance(answer, Missing):
-                raise NotFound(f"there is no workflow with id {instance.entity_id!r} any more")
-            if not isinstance(answer, Ended):
-                return await self._wait(instance, instance.last_seq)
-            following = await self._following(instance)
-            if following.execution_id == instance.execution_id:
-                raise NotFound(f"workflow {instance.entity_id!r} has ended ({answer.status}) and takes nothing more")
-            instance = following
+        to = Delivery(event=event, entity_id=self.entity_id, execution_id=instance.execution_id)
+        [answer] = await self.access.store.deliver([to])
+        if isinstance(answer, Missing):
+            raise NotFound(f"there is no workflow with id {self.entity_id!r} any more")
+        return None if isinstance(answer, Ended) else Position(instance.execution_id, instance.last_seq)
 
-    async def _following(self, instance: Instance) -> Instance:
-        return await (line.newest_of_run if self.pinned else line.newest)(self.access.store, instance)
+    async def _successor(self, ended: Instance) -> Instance:
+        """Return the execution to send the update to: the newest one, since the update is in none of them yet."""
+        newest = await (line.newest_of_run if self.pinned else line.newest)(self.access.store, ended)
+        if newest.execution_id == ended.execution_id:
+            raise NotFound(f"workflow {self.entity_id!r} has ended ({newest.status}) and takes nothing more")
+        return newest
 
-    async def _wait(self, instance: Instance, seen: int) -> Any:
-        """Read what is recorded after entry *seen* until the outcome is there."""
-        begun = grown = False
-        while True:
-            entries = await self._read_on(instance.execution_id, seen, grown=grown)
-            outcome = self._outcome(entries)
-            if outcome is not None:
-                return self._read(outcome)
-            begun = begun or self._accepted(entries)
-            seen = entries[-1].seq if entries else seen
-            ended = next((entry for entry in entries if type(entry) in ENDS), None)
-            if ended is not None:
-                instance, seen, begun = await self._go_on(instance, ended, begun=begun), 0, False
-                continue
-            grown = await self.access.store.wait(Growing(execution_id=instance.execution_id, last_seq=seen), self.until)
-            if not grown:
-                raise ResultTimeout(
-                    f"update {self.name!r} of workflow {instance.entity_id!r} is not done yet; it goes on: "
-                    f"repeat it with id={self.id!r} to wait for it again"
-                )
-
-    async def _read_on(self, execution_id: str, seen: int, *, grown: bool) -> Sequence[events.Event]:
-        """Return every entry after *seen*, also what a loop has forgotten since; there must be some if it has *grown*."""
+    async def _read_on(self, position: Position) -> Sequence[events.Event]:
+        """Return every entry after the position, including entries that a loop has forgotten since."""
+        execution_id, seen = position.execution_id, position.seen
         entries = await self.access.store.read(execution_id, seen)
-        whole = entries[-1].seq - seen == len(entries) if entries else not grown
+        whole = entries[-1].seq - seen == len(entries) if entries else not position.grown
         if whole:
             return entries
         kept = [entry for entry in await self.access.store.history(execution_id, forgotten=True) if entry.seq > seen]
@@ -96,27 +108,53 @@ class Update:
             raise NotFound(f"what became of update {self.name!r} (id {self.id!r}) is not kept any more")
         return kept
 
-    async def _go_on(self, instance: Instance, ended: events.Event, *, begun: bool) -> Instance:
-        """Return the execution that the update was handed on to: what was not begun is, when there is another one."""
-        # A retry is told anew what was begun in the attempt before.
-        lost = begun and not isinstance(ended, events.WorkflowRetried)
-        following = instance if lost else await self._following(instance)
-        if following.execution_id == instance.execution_id:
+    async def _go_on(self, position: Position, entries: Sequence[events.Event], until: int | None) -> None:
+        """Move the position to the next execution if this one has ended, else wait until its log has grown."""
+        position.seen = entries[-1].seq if entries else position.seen
+        ended = next((entry for entry in entries if type(entry) in ENDS), None)
+        if ended is not None:
+            position.execution_id = await self._next(position, ended)
+            # Its log has one entry at least, unless the execution was purged.
+            position.seen, position.begun, position.grown = 0, False, True
+            return
+        watch = Growing(execution_id=position.execution_id, last_seq=position.seen)
+        position.grown = await self.access.store.wait(watch, until)
+        if not position.grown:
+            raise ResultTimeout(
+                f"update {self.name!r} of workflow {self.entity_id!r} is not done yet; it goes on: "
+                f"repeat it with id={self.id!r} to wait for it again"
+            )
+
+    async def _next(self, position: Position, ended: events.Event) -> str:
+        """Return the execution that the update was handed on to.
+
+        It is the one right after this one: that execution may have handled the update and ended as well by now.
+        """
+        if self.pinned and isinstance(ended, events.WorkflowContinued):
             raise NotFound(
-                f"update {self.name!r} came to nothing: workflow {instance.entity_id!r} ended ({ended.type}) before "
-                f"its handler {'returned' if begun else 'had begun'}"
+                f"update {self.name!r} was not handled in this run of workflow {self.entity_id!r}, which was continued "
+                f"as new, in run {ended.run_id!r}; take a handle without a run_id to follow it"
+            )
+        # The next attempt is sent the updates that this one had begun; a continuation only those it had not.
+        following = None
+        if not (position.begun and isinstance(ended, events.WorkflowContinued)):
+            following = await line.following(self.access.store, position.execution_id, ended)
+        if following is None:
+            raise NotFound(
+                f"update {self.name!r} came to nothing: workflow {self.entity_id!r} ended ({ended.type}) before "
+                f"its handler {'returned' if position.begun else 'had begun'}"
             )
         return following
 
     def _check_name(self, log: Sequence[events.Event]) -> None:
-        """Refuse the id of another update: what became of that one is nothing that was asked for."""
+        """Refuse the id of another update, whose outcome is not the one that is asked for."""
         for entry in log:
             mine = isinstance(entry, events.UpdateAccepted | events.UpdateRejected) and entry.id == self.id
             if mine and entry.name != self.name:
                 raise AlreadyExists(f"id {self.id!r} is that of update {entry.name!r}; give {self.name!r} another one")
 
-    def _accepted(self, log: Sequence[events.Event]) -> bool:
-        return any(isinstance(entry, events.UpdateAccepted) and entry.id == self.id for entry in log)
+    def _accepted(self, log: Sequence[events.Event]) -> events.UpdateAccepted | None:
+        return next((entry for entry in log if isinstance(entry, events.UpdateAccepted) and entry.id == self.id), None)
 
     def _outcome(self, log: Sequence[events.Event]) -> Outcome | None:
         return next((entry for entry in log if isinstance(entry, Outcome) and entry.id == self.id), None)

@@ -1,16 +1,19 @@
 """End to end: updates, which are answered by handlers, once, whatever becomes of the run meanwhile."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from resurgam.core import errors
 from resurgam.core import event as events
+from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
+from resurgam.engine import Engine
 from resurgam.runtime.context import Context
 from resurgam.runtime.registry import Registry
 from resurgam.store import records as r
+from resurgam.store.protocol import Store
 from resurgam.testing.contract.bench import raises
-from resurgam.testing.contract.world import Interposed, OpensEngines, types_of, writes
+from resurgam.testing.contract.world import Interposed, OpensEngines, SlowToHear, types_of, writes
 
 
 def account() -> Registry:
@@ -215,6 +218,66 @@ class EngineUpdateCases(OpensEngines):
             assert await env.finish(sent) == 3
             assert await env.finish(handle.result()) == "hello"
             assert await env.finish(handle.update("say", "hello", id="u")) == 3
+
+    async def test_the_sender_reads_every_execution_of_the_chain_in_turn(self, cache: int) -> None:
+        """An update is handed on and handled, and its execution has ended too, before its sender hears of any of it."""
+        registry = Registry()
+
+        @registry.workflow(retry=RetryPolicy(max_attempts=2, initial_interval=0))
+        async def relay(ctx: Context, number: int) -> str:
+            if number == 1 and ctx.info.attempt == 1:
+                raise ValueError("the first attempt fails")
+            if number > 1:
+
+                @ctx.on_update("say")
+                def say() -> str:
+                    return f"generation {number}"
+
+            await ctx.sleep(10)
+            if number < 4:
+                ctx.continue_as_new(number + 1)
+            return "done"
+
+        async with self.client(registry) as (store, clock, near):
+            slow = SlowToHear(store)
+            async with Engine(cast("Store", slow), registry=registry, clock=clock, worker=False) as far:
+                await near.start(relay, 1, id="relay")
+                sent = asyncio.ensure_future(far.handle("relay").update("say", id="u"))
+                async with self.serve(store, clock, cache, registry) as env:
+                    await env.advance(100)
+                    assert (await near.handle("relay").describe()).status is Status.COMPLETED
+                    slow.told.set()
+                    assert await env.finish(sent) == "generation 2"
+                    assert await env.finish(far.handle("relay").update("say", id="u")) == "generation 2"
+
+    async def test_the_sender_follows_a_retry_by_hand(self, cache: int) -> None:
+        """The next attempt of a failed run is sent the update again, and holds the answer."""
+        registry = Registry()
+
+        @registry.workflow
+        async def second_time(ctx: Context) -> str:
+            @ctx.on_update("say")
+            async def say() -> str:
+                await ctx.sleep(1 if ctx.info.attempt == 2 else 100)
+                return f"attempt {ctx.info.attempt}"
+
+            await ctx.sleep(10)
+            if ctx.info.attempt < 3:
+                raise ValueError("too early")
+            return "done"
+
+        async with self.client(registry) as (store, clock, near):
+            slow = SlowToHear(store)
+            async with Engine(cast("Store", slow), registry=registry, clock=clock, worker=False) as far:
+                handle = await near.start(second_time, id="twice")
+                sent = asyncio.ensure_future(far.handle("twice").update("say"))
+                async with self.serve(store, clock, cache, registry) as env:
+                    for _ in range(2):
+                        await env.advance(20)
+                        await handle.retry()
+                    await env.settle()
+                    slow.told.set()
+                    assert await env.finish(sent) == "attempt 2"
 
     async def test_a_result_that_cannot_be_recorded_rejects_the_update(self, cache: int) -> None:
         """Unserialisable, of the wrong type or too large: the sender is told which, and the workflow goes on."""

@@ -1,5 +1,6 @@
 """What the end-to-end cases are written with: an engine in virtual time on the store under test."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -110,6 +111,23 @@ class Interposed:
 
     def __getattr__(self, verb: str) -> Any:
         """Every other verb is the store's own."""
+        return getattr(self._store, verb)
+
+
+class SlowToHear:
+    """A store whose watchers learn of a change only once *told* is set: a client far away, or a busy one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.told = asyncio.Event()
+
+    async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
+        """Wait for what is watched, after the client may hear of it."""
+        await self.told.wait()
+        return await self._store.wait(watch, until)
+
+    def __getattr__(self, verb: str) -> Any:
+        """Pass every other verb on to the store."""
         return getattr(self._store, verb)
 
 
