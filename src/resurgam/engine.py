@@ -22,7 +22,7 @@ from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.core.state import Status
 from resurgam.runtime import dev
 from resurgam.runtime.context import Context
-from resurgam.runtime.definition import WorkflowRef
+from resurgam.runtime.definition import Workflow, WorkflowRef
 from resurgam.runtime.registry import Registry, default_registry
 from resurgam.runtime.settings import Settings
 from resurgam.runtime.system import SystemClock, new_id
@@ -300,9 +300,39 @@ class Engine:
         sent = client.signal(signal, value, signal_id)
         return await client.signal_with_start(workflow, args, sent, id=id, queue=queue, tags=tags)
 
-    def handle(self, entity_id: str, run_id: str | None = None) -> Handle[Any]:
-        """Return a handle to a workflow by its id; with *run_id* it means that one run for ever."""
-        return self._client().handle(entity_id, run_id)
+    @overload
+    def handle(
+        self,
+        entity_id: str,
+        run_id: str | None = None,
+        *,
+        execution_id: str | None = None,
+        workflow: Workflow[..., R],
+    ) -> Handle[R]: ...
+    @overload
+    def handle(
+        self,
+        entity_id: str,
+        run_id: str | None = None,
+        *,
+        execution_id: str | None = None,
+        workflow: str | None = None,
+    ) -> Handle[Any]: ...
+    def handle(
+        self,
+        entity_id: str,
+        run_id: str | None = None,
+        *,
+        execution_id: str | None = None,
+        workflow: Any = None,
+    ) -> Handle[Any]:
+        """Return a handle to a workflow by its id.
+
+        With *run_id* it means that one run for ever, with *execution_id* one attempt, which can be read but not acted on.
+        *workflow* gives the handle its type: the result is read as the workflow's annotation says, and the id of another
+        workflow is `NotFound`. Without it the result is read by what is registered here, if the workflow is.
+        """
+        return self._client().handle(entity_id, run_id, execution_id, workflow)
 
     async def resolve(self, promise_id: str, value: object = None) -> bool:
         """Give the promise of this id its value; whether it was not settled before. The first settlement counts."""

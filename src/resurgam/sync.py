@@ -34,7 +34,7 @@ from resurgam.core.errors import StoreError
 from resurgam.core.location import Location
 from resurgam.engine import Engine
 from resurgam.runtime.context import Context
-from resurgam.runtime.definition import WorkflowRef
+from resurgam.runtime.definition import Workflow, WorkflowRef
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -210,6 +210,7 @@ class SyncHandle(Generic[R]):
     state = _of_handle(Handle[R].state)
     history = _of_handle(Handle[R].history)
     describe = _of_handle(Handle[R].describe)
+    tree = _of_handle(Handle[R].tree)
 
     def compensate(self, location: Location | str) -> "SyncHandle[None]":
         """Take back the step of a saga at this place by hand, and return the handle of the workflow that does it."""
@@ -337,9 +338,35 @@ class SyncEngine:
         thread = self._open_thread()
         return SyncHandle(thread, thread.call(lambda: self._engine.signal_with_start(workflow, *args, **options)))
 
-    def handle(self, entity_id: str, run_id: str | None = None) -> SyncHandle[Any]:
-        """Return a handle to a workflow by its id; with *run_id* it means that one run for ever."""
-        return SyncHandle(self._open_thread(), self._engine.handle(entity_id, run_id))
+    @overload
+    def handle(
+        self,
+        entity_id: str,
+        run_id: str | None = None,
+        *,
+        execution_id: str | None = None,
+        workflow: Workflow[..., R],
+    ) -> SyncHandle[R]: ...
+    @overload
+    def handle(
+        self,
+        entity_id: str,
+        run_id: str | None = None,
+        *,
+        execution_id: str | None = None,
+        workflow: str | None = None,
+    ) -> SyncHandle[Any]: ...
+    def handle(
+        self,
+        entity_id: str,
+        run_id: str | None = None,
+        *,
+        execution_id: str | None = None,
+        workflow: Any = None,
+    ) -> SyncHandle[Any]:
+        """Return a handle to a workflow by its id, as `Engine.handle` does."""
+        thread = self._open_thread()
+        return SyncHandle(thread, self._engine.handle(entity_id, run_id, execution_id=execution_id, workflow=workflow))
 
     def subscribe(self, topic: str) -> SyncSubscription:
         """Return an iterator of what is published on *topic* from now on; each step waits for the next message."""

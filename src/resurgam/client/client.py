@@ -84,9 +84,14 @@ class Client:
         """Return a signal, checked and written."""
         return signal_received(self._access, name, value, id)
 
-    def handle(self, entity_id: str, run_id: str | None = None) -> Handle[Any]:
-        """Return a handle to what may or may not exist."""
-        return Handle(self._access, entity_id, run_id)
+    def handle(self, entity_id: str, run_id: str | None, execution_id: str | None, workflow: Any) -> Handle[Any]:
+        """Return a handle to what may or may not exist; with *workflow* it reads the result as that one's."""
+        if workflow is None:
+            return Handle(self._access, entity_id, run_id, execution_id=execution_id)
+        meant = self._definition(workflow)
+        return Handle(
+            self._access, entity_id, run_id, execution_id=execution_id, workflow=meant.name, result=meant.result
+        )
 
     async def resolve(self, promise_id: str, value: object) -> bool:
         """Give a promise its value; whether it was not settled before."""

@@ -8,6 +8,7 @@ from resurgam.client.asking import query as ask
 from resurgam.client.compensating import compensate, taken_back_by_hand
 from resurgam.client.describing import Description
 from resurgam.client.halting import Halting
+from resurgam.client.structure import Tree, structure
 from resurgam.client.updating import Update
 from resurgam.core import event as events
 from resurgam.core.codec import Codec
@@ -34,7 +35,9 @@ R = TypeVar("R")
 class Handle(Generic[R]):
     """One workflow. Without a *run_id* it means the newest execution of the entity, with one the newest of that run.
 
-    *began* is the execution that it was made for by a start: `result` is that of what becomes of this one.
+    With an *execution_id* it means that one attempt, to be read: messages and orders concern the run, and are refused.
+    *workflow* is the name that the workflow must have. *began* is the execution that the handle was made for by a start:
+    `result` is that of what becomes of this one.
     """
 
     def __init__(
@@ -43,6 +46,8 @@ class Handle(Generic[R]):
         entity_id: str,
         run_id: str | None,
         *,
+        execution_id: str | None = None,
+        workflow: str | None = None,
         result: Codec[Any] = ANY,
         began: Instance | None = None,
     ) -> None:
@@ -51,6 +56,8 @@ class Handle(Generic[R]):
         self._store = access.store
         self._clock = access.clock
         self._run_id = run_id
+        self._execution_id = execution_id
+        self._workflow = workflow
         self._result = result
         self._began = began
         self._known = began
@@ -66,17 +73,21 @@ class Handle(Generic[R]):
     @property
     def execution_id(self) -> str:
         """The execution that this handle was made for, or has last seen."""
-        return self._seen().execution_id
+        return self._execution_id or self._seen().execution_id
 
     async def result(self, timeout: Duration | None = None) -> R:
         """Wait for the end and return what the workflow returned, or raise what became of it.
 
-        Retries and continuations are followed to the last, a later start of the same id is not. After *timeout* it is
-        `ResultTimeout`, a `TimeoutError`; the workflow itself goes on.
+        Retries and continuations are followed to the last, a later start of the same id is not. A handle with an
+        execution_id follows nothing: an attempt that failed is `WorkflowFailed`, though a later one may have succeeded.
+        After *timeout* it is `ResultTimeout`, a `TimeoutError`; the workflow itself goes on.
         """
         until = moment_after(self._clock, timeout)
         begun = await self._instance() if self._began is None else await self._still_there(self._began)
-        end = await line.follow(self._store, begun, until, pinned=self._run_id is not None)
+        if self._execution_id is not None:
+            end = await line.end_of(self._store, begun, until)
+        else:
+            end = await line.follow(self._store, begun, until, pinned=self._run_id is not None)
         if end is None:
             raise ResultTimeout(await self._why_no_result(timeout))
         self._known = end[0]
@@ -90,6 +101,7 @@ class Handle(Generic[R]):
         A value that does not fit the type by which the workflow listens for this name, or last did, is a
         `SerializationError` that names the field; nothing is sent then.
         """
+        self._check_follows("signal")
         sent = signal_received(self._access, name, value, id)
         await accepting.check(self._access, await self._instance(), sent)
         await self._tell(sent)
@@ -109,6 +121,7 @@ class Handle(Generic[R]):
         If it is refused, or the handler raises, `UpdateRejected`. The same *id* again is not run again: it returns what
         was recorded. After *timeout* it is a `TimeoutError`; the update itself goes on.
         """
+        self._check_follows("update")
         check_text(name, "the name of an update")
         if id is not None:
             check_text(id, "the id of an update")
@@ -127,11 +140,13 @@ class Handle(Generic[R]):
 
     async def resolve(self, name: str, value: object = None) -> bool:
         """Give the value of the open promise *name*; whether it was not settled before. The first settlement counts."""
+        self._check_follows("resolve")
         settling.check_promise(name)
         return await self._settle(name, settling.resolved(self._access, name, value))
 
     async def reject(self, name: str, error: BaseException | str) -> bool:
         """Say that the open promise *name* gets no value, and why; whether it was not settled before."""
+        self._check_follows("reject")
         settling.check_promise(name)
         return await self._settle(name, settling.rejected(self._access, name, error))
 
@@ -139,10 +154,12 @@ class Handle(Generic[R]):
 
     async def cancel(self, reason: str = "") -> None:
         """Ask the workflow to stop: its code gets `asyncio.CancelledError` and may clean up first."""
+        self._check_follows("cancel")
         await self._tell(events.CancelRequested(at=self._clock.now(), reason=check_reason(reason)))
 
     async def terminate(self, reason: str = "") -> None:
         """End the workflow at once, without asking its code; nothing is cleaned up."""
+        self._check_follows("terminate")
         await self._tell(events.WorkflowTerminated(at=self._clock.now(), reason=check_reason(reason)))
 
     async def pause(self, *, tree: bool = False, reason: str = "") -> None:
@@ -150,14 +167,17 @@ class Handle(Generic[R]):
 
         With *tree* its open descendants are halted too, and whatever it begins meanwhile.
         """
+        self._check_follows("pause")
         await Halting(self._store, self._clock).pause(await self._instance(), check_reason(reason), tree=bool(tree))
 
     async def resume(self) -> None:
         """Let a paused workflow go on, and with it what ``pause(tree=True)`` has halted; `StoreError` if it is not."""
+        self._check_follows("resume")
         await Halting(self._store, self._clock).resume(await self._instance())
 
     async def begin(self) -> None:
         """Begin a workflow that is ``scheduled``, deferred or delayed, now."""
+        self._check_follows("begin")
         instance = await self._instance()
         if instance.status is not Status.SCHEDULED:
             raise StoreError(
@@ -170,6 +190,7 @@ class Handle(Generic[R]):
 
         What a failed run has got already is not got again. Return how much is handed out: an attempt counts as one.
         """
+        self._check_follows("retry")
         instance = await self._instance()
         if instance.status is Status.FAILED:
             await self._next_attempt(instance)
@@ -192,6 +213,10 @@ class Handle(Generic[R]):
         written = state.variables.get(key)
         return default if written is None else ANY.decode(written, f"state {key!r}")
 
+    async def tree(self) -> Tree:
+        """Return all that became of the workflow: its runs, executions, steps and children, with their ids."""
+        return await structure(self._store, await self._instance())
+
     async def history(self, *, forgotten: bool = False) -> list[events.Event]:
         """Return everything that was recorded; what is forgotten, as far as it is kept, only with *forgotten*."""
         return list(await self._store.history((await self._instance()).execution_id, forgotten=forgotten))
@@ -202,6 +227,7 @@ class Handle(Generic[R]):
         For a step whose own compensation failed, or of a saga that is long over. Its undo is called with what the step
         returned, and has the idempotency key that the saga's own compensation has.
         """
+        self._check_follows("compensate")
         if not isinstance(location, Location | str):
             raise TypeError(f"location is {location!r}; it is a place such as '{{2}}'")
         place = location if isinstance(location, Location) else Location.parse(location)
@@ -220,11 +246,24 @@ class Handle(Generic[R]):
         return self._known
 
     async def _instance(self) -> Instance:
-        found = await self._store.get(self.entity_id, self._run_id)
+        found = await self._store.get(self.entity_id, self._run_id, execution_id=self._execution_id)
         if found is None:
             raise self._missing()
+        if self._workflow not in (None, found.name):
+            raise NotFound(
+                f"there is no workflow {self._workflow!r} with id {self.entity_id!r}: the id is that of a {found.name!r}; "
+                "give engine.handle() that workflow, or none"
+            )
         self._known = found
         return found
+
+    def _check_follows(self, verb: str) -> None:
+        """Refuse a verb that concerns the run: a retry takes over what was sent to the attempt before it."""
+        if self._execution_id is not None:
+            raise StoreError(
+                f"handle.{verb}: this handle is for execution {self._execution_id!r} only, and can be read; to act on the "
+                f"workflow use engine.handle({self.entity_id!r}), without execution_id"
+            )
 
     async def _still_there(self, began: Instance) -> Instance:
         """Return the execution that this handle was made for, or one after it; what was purged has no result."""
@@ -234,10 +273,13 @@ class Handle(Generic[R]):
 
     def _missing(self) -> NotFound:
         of_run = f" and run {self._run_id!r}" if self._run_id else ""
-        return NotFound(f"there is no workflow with id {self.entity_id!r}{of_run}")
+        of_execution = f" and execution {self._execution_id!r}" if self._execution_id is not None else ""
+        return NotFound(f"there is no workflow with id {self.entity_id!r}{of_run}{of_execution}")
 
     async def _tell(self, event: events.Event) -> None:
         if self._run_id is None:
+            if self._workflow is not None:
+                await self._instance()  # refuses the id of another workflow
             await self._told(await self._deliver(event, None))
             return
         instance = await self._instance()

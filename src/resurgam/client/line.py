@@ -80,6 +80,28 @@ async def newest_of_run(store: Store, instance: Instance) -> Instance:
     return await store.get(instance.entity_id, instance.run_id) or instance
 
 
+async def end_of(store: Store, instance: Instance, until: int | None) -> tuple[Instance, events.Event | None] | None:
+    """Wait for the end of one execution and return it with the entry that ended it; None if *until* has come before."""
+    if not await store.wait(Closing(execution_id=instance.execution_id), until):
+        return None
+    ended = await ended_by(store, instance)
+    if ended is None:
+        raise NotFound(
+            f"execution {instance.execution_id!r} of workflow {instance.entity_id!r} is not kept any more, and with it "
+            "its outcome"
+        )
+    if isinstance(ended, events.WorkflowContinued):
+        raise _continued(instance, ended)
+    return instance, ended
+
+
+def _continued(instance: Instance, ended: events.WorkflowContinued) -> NotFound:
+    return NotFound(
+        f"run {instance.run_id!r} of workflow {instance.entity_id!r} has no result: it was continued as new, "
+        f"in run {ended.run_id!r}; take a handle to that one, or one without a run_id to follow it to the end"
+    )
+
+
 async def follow(
     store: Store, instance: Instance, until: int | None, *, pinned: bool
 ) -> tuple[Instance, events.Event | None] | None:
@@ -92,10 +114,7 @@ async def follow(
         if isinstance(ended, events.WorkflowCompleted):
             return instance, ended
         if isinstance(ended, events.WorkflowContinued) and pinned:
-            raise NotFound(
-                f"run {instance.run_id!r} of workflow {instance.entity_id!r} has no result: it was continued as new, "
-                f"in run {ended.run_id!r}; take a handle to that one, or one without a run_id to follow it to the end"
-            )
+            raise _continued(instance, ended)
         following = await (newest_of_run if pinned else newest)(store, instance)
         if following.execution_id == instance.execution_id:
             return instance, ended

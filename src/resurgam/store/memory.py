@@ -288,10 +288,12 @@ class MemoryStore(MemoryOutbox):
 
     # Inspector.
 
-    async def get(self, entity_id: str, run_id: str | None = None) -> r.Instance | None:
-        """Return the newest execution of an entity, or the one of a run."""
+    async def get(
+        self, entity_id: str, run_id: str | None = None, *, execution_id: str | None = None
+    ) -> r.Instance | None:
+        """Return the newest execution of an entity, or the newest of a run, or the one with this id."""
         self._bring_up()
-        return self._reading.get(entity_id, run_id)
+        return self._reading.get(entity_id, run_id, execution_id)
 
     async def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""

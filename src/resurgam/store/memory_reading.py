@@ -15,11 +15,13 @@ class MemoryReading:
         self._rows = rows
         self._executions = executions
 
-    def get(self, entity_id: str, run_id: str | None) -> r.Instance | None:
-        """Return the newest execution of an entity, or of one of its runs."""
-        known = [self._rows[execution] for execution in self._executions.get(entity_id, [])]
-        found = next((row for row in reversed(known) if run_id in (None, row.instance.run_id)), None)
-        return None if found is None else found.seen()
+    def get(self, entity_id: str, run_id: str | None, execution_id: str | None) -> r.Instance | None:
+        """Return the newest execution of an entity or of one of its runs, or the one with this id."""
+        for known in reversed(self._executions.get(entity_id, [])):
+            row = self._rows[known]
+            if run_id in (None, row.instance.run_id) and execution_id in (None, known):
+                return row.seen()
+        return None
 
     def history(self, execution_id: str, last: int | None, *, forgotten: bool) -> Sequence[events.Event]:
         """Return the active entries of an execution, or all that are kept; or the last of them."""

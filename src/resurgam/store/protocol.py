@@ -26,8 +26,10 @@ MESSAGES_KEPT: Final = 60_000
 class Inspector(Protocol):
     """Looking without touching."""
 
-    async def get(self, entity_id: str, run_id: str | None = None) -> r.Instance | None:
-        """Return the newest execution of an entity, or the one of a run."""
+    async def get(
+        self, entity_id: str, run_id: str | None = None, *, execution_id: str | None = None
+    ) -> r.Instance | None:
+        """Return the newest execution of an entity, or the newest of a run, or the one with this id."""
         ...
 
     async def list(self, query: r.Query) -> r.Page:

@@ -10,7 +10,7 @@ from resurgam.client.handle import Handle
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.engine import Engine
 from resurgam.runtime.context import Context
-from resurgam.runtime.definition import Activity, WorkflowRef
+from resurgam.runtime.definition import Activity, Workflow, WorkflowRef
 from resurgam.runtime.registry import Registry, default_registry
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
@@ -113,9 +113,34 @@ class Environment:
         await self.settle()
         return handle
 
-    def handle(self, entity_id: str, run_id: str | None = None) -> Handle[Any]:
-        """Return a handle to a workflow by its id, such as that of a child."""
-        return self.engine.handle(entity_id, run_id)
+    @overload
+    def handle(
+        self,
+        entity_id: str,
+        run_id: str | None = None,
+        *,
+        execution_id: str | None = None,
+        workflow: Workflow[..., R],
+    ) -> Handle[R]: ...
+    @overload
+    def handle(
+        self,
+        entity_id: str,
+        run_id: str | None = None,
+        *,
+        execution_id: str | None = None,
+        workflow: str | None = None,
+    ) -> Handle[Any]: ...
+    def handle(
+        self,
+        entity_id: str,
+        run_id: str | None = None,
+        *,
+        execution_id: str | None = None,
+        workflow: Any = None,
+    ) -> Handle[Any]:
+        """Return a handle to a workflow by its id, such as that of a child, as `Engine.handle` does."""
+        return self.engine.handle(entity_id, run_id, execution_id=execution_id, workflow=workflow)
 
     async def advance(self, duration: Duration) -> None:
         """Let virtual time pass, stopping at every moment at which something is due."""

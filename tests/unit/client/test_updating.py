@@ -130,8 +130,8 @@ class _Stale:
     def __init__(self, store, stale):
         self._store, self._stale = store, [stale]
 
-    async def get(self, entity_id, run_id=None):
-        return self._stale.pop() if self._stale else await self._store.get(entity_id, run_id)
+    async def get(self, entity_id, run_id=None, **which):
+        return self._stale.pop() if self._stale else await self._store.get(entity_id, run_id, **which)
 
     def __getattr__(self, name):
         return getattr(self._store, name)

@@ -46,9 +46,11 @@ class SqliteInspector:
             remedy = "use a newer one" if version > known else "open it with a worker of this version first"
             raise StoreError(f"{path}: the file has schema version {version}, this Resurgam knows {known}; {remedy}")
 
-    async def get(self, entity_id: str, run_id: str | None = None) -> r.Instance | None:
-        """Return the newest execution of an entity, or the one of a run."""
-        return self._look(lambda session: self._reading(session).get(entity_id, run_id))
+    async def get(
+        self, entity_id: str, run_id: str | None = None, *, execution_id: str | None = None
+    ) -> r.Instance | None:
+        """Return the newest execution of an entity, or the newest of a run, or the one with this id."""
+        return self._look(lambda session: self._reading(session).get(entity_id, run_id, execution_id))
 
     async def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""

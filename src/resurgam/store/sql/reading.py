@@ -25,9 +25,13 @@ class Reading:
         self._session = session
         self._now = now
 
-    def get(self, entity_id: str, run_id: str | None) -> r.Instance | None:
-        """Return the newest execution of an entity, or of one of its runs."""
-        rows = self._session.all("instance_of_run", entity_id=entity_id, run_id=run_id)
+    def get(self, entity_id: str, run_id: str | None, execution_id: str | None) -> r.Instance | None:
+        """Return the newest execution of an entity or of one of its runs, or the one with this id."""
+        if execution_id is None:
+            rows = self._session.all("instance_of_run", entity_id=entity_id, run_id=run_id)
+        else:
+            found = self._session.all("instance_by_execution", execution_id=execution_id)
+            rows = [row for row in found if row["entity_id"] == entity_id and run_id in (None, row["run_id"])]
         return self._seen(rows[0]) if rows else None
 
     def list(self, query: r.Query) -> r.Page:

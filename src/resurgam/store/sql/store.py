@@ -173,9 +173,11 @@ class SqliteStore:
 
     # Inspector.
 
-    async def get(self, entity_id: str, run_id: str | None = None) -> r.Instance | None:
-        """Return the newest execution of an entity, or the one of a run."""
-        return self._look(lambda reading: reading.get(entity_id, run_id))
+    async def get(
+        self, entity_id: str, run_id: str | None = None, *, execution_id: str | None = None
+    ) -> r.Instance | None:
+        """Return the newest execution of an entity, or the newest of a run, or the one with this id."""
+        return self._look(lambda reading: reading.get(entity_id, run_id, execution_id))
 
     async def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""

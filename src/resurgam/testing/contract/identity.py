@@ -53,6 +53,19 @@ class IdentityCases(OpensStores):
             assert await b.store.get("order", "nothing") is None
             assert (await b.claim_one()).instance == new
 
+    async def test_an_execution_is_found_by_its_own_id(self) -> None:
+        """An older execution can be asked for, by an id that belongs to this entity, and to this run if one is named."""
+        async with self.bench() as b:
+            old, new, other = await b.ended("order"), await b.create("order"), await b.create("other")
+            for instance in (old, new):
+                found = await b.store.get("order", execution_id=instance.execution_id)
+                assert found is not None
+                assert (found.execution_id, found.status) == (instance.execution_id, instance.status)
+                assert await b.store.get("order", instance.run_id, execution_id=instance.execution_id) == found
+            assert await b.store.get("order", new.run_id, execution_id=old.execution_id) is None
+            assert await b.store.get("order", execution_id=other.execution_id) is None
+            assert await b.store.get("order", execution_id="nothing") is None
+
     async def test_attaching_means_the_execution_that_is_there(self) -> None:
         """Who attaches gets the newest execution, open or ended; only where there is none one is created."""
         async with self.bench() as b:
