@@ -96,7 +96,7 @@ class Handle(Generic[R]):
     # What is said to its code.
 
     async def signal(self, name: str, value: object = None, *, id: str | None = None) -> None:
-        """Send a signal; it waits in order until the workflow listens. The same *id* twice counts once.
+        """Send a signal; it waits in order until the workflow listens. The same name and *id* twice count once.
 
         A value that does not fit the type by which the workflow listens for this name, or last did, is a
         `SerializationError` that names the field; nothing is sent then.

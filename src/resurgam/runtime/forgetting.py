@@ -117,9 +117,9 @@ def dropped(loop: events.LoopStarted, iteration: int, handlers: int = 0) -> tupl
 
 
 class SignalIds:
-    """The ids of the signals and updates that were received, so that one that is sent twice is heard once.
+    """The signals and updates that were received, so that one that is sent twice counts once.
 
-    A signal and an update may have the same id: whoever sends them calls them as they like.
+    A signal is the same if its name and its id are; signals of different names, or a signal and an update, may share an id.
     """
 
     def __init__(self, log: Sequence[events.Event]) -> None:
@@ -127,26 +127,26 @@ class SignalIds:
         self._forgotten: deque[str] = deque(maxlen=REMEMBERED_SIGNALS)
         for entry in log:
             if type(entry) is events.SignalReceived or type(entry) is events.UpdateAccepted:
-                self._known[_id_of(entry)] = entry.seq
+                self._known[known_as(entry)] = entry.seq
             elif isinstance(entry, events.Checkpoint | events.WorkflowStarted) and entry.signals:
                 self._forgotten = deque(entry.signals, maxlen=REMEMBERED_SIGNALS)
 
     def __contains__(self, received: events.SignalReceived | events.UpdateAccepted) -> bool:
-        known = _id_of(received)
+        known = known_as(received)
         return known in self._known or known in self._forgotten
 
     def is_forgotten(self, received: events.SignalReceived | events.UpdateAccepted) -> bool:
         """Whether no more is known of it than that it came."""
-        known = _id_of(received)
+        known = known_as(received)
         return known not in self._known and known in self._forgotten
 
     def add(self, signal: events.SignalReceived | events.UpdateAccepted) -> None:
         """A signal has been received, or an update accepted."""
-        self._known[_id_of(signal)] = signal.seq
+        self._known[known_as(signal)] = signal.seq
 
     def heard(self, unread: Iterable[events.SignalReceived]) -> tuple[str, ...]:
         """Return the ids that the next generation is to remember; what it finds unread it is told anew."""
-        anew = {_id_of(signal) for signal in unread}
+        anew = {known_as(signal) for signal in unread}
         known = (*self._forgotten, *(known for known in self._known if known not in anew))
         return known[-REMEMBERED_SIGNALS:]
 
@@ -163,9 +163,12 @@ class SignalIds:
         self._known = {known: seq for known, seq in self._known.items() if seq not in gone}
 
 
-def _id_of(received: events.SignalReceived | events.UpdateAccepted) -> str:
-    """Return what something received is remembered by; no text that somebody types has a NUL in it."""
-    return received.id if isinstance(received, events.SignalReceived) else f"update\0{received.id}"
+def known_as(received: events.Event) -> str:
+    """Return what a message is remembered by: a signal by its name and id, an update by its id alone."""
+    if isinstance(received, events.SignalReceived):
+        return f"signal {received.name!r} {received.id}"
+    assert isinstance(received, events.UpdateAccepted | events.UpdateRejected)
+    return f"update {received.id}"
 
 
 def _seq(entry: Forgotten) -> int:

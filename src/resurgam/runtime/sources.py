@@ -78,12 +78,13 @@ class Sources(Driver):
         recorder = self._recorder
         made = self._carry_over() if recorder.carrying.due else None
         # An update that had to wait for its handler came before what is here now.
-        made = made or (self._call_handler() if recorder.handlers.any and self._updates.waiting else None)
+        made = made or (self._serve_updates() if recorder.handlers.any else None)
         mail = recorder.listeners and recorder.mailbox
         if mail and made is None and self._awaits_more(waiting):
             return None
+        # A signal goes to the first listener that waits for its name, and to a handler only if there is none.
         made = made or (self._meet_listener() if mail else None)
-        made = made or (self._call_handler() if recorder.handlers.any else None)
+        made = made or (self._meet_handler() if recorder.handlers.any and recorder.mailbox else None)
         made = made or (self._decide_race() if recorder.races else None)
         return made or (self._make_checkpoint() if recorder.loops else None)
 
@@ -112,9 +113,9 @@ class Sources(Driver):
             self._consume(held)
         return self._carry_over() if answer is None else self._recorder.log.take_in(answer)
 
-    def _call_handler(self) -> events.Event | None:
-        """Record what a handler came to, or begin one with what waits for it."""
-        handlers, log = self._recorder.handlers, self._recorder.log
+    def _serve_updates(self) -> events.Event | None:
+        """Record the outcome of a handler that has returned, or begin the handler of an update that waits for it."""
+        handlers = self._recorder.handlers
         finished = self._finished_update() if handlers.finished else None
         if finished is not None:
             return finished
@@ -122,10 +123,14 @@ class Sources(Driver):
             accepted = self._accept(entry)
             if accepted is not None:
                 return accepted
-        signal = self._recorder.mailbox.oldest(tuple(handlers.signals)) if self._recorder.mailbox else None
+        return None
+
+    def _meet_handler(self) -> events.Event | None:
+        """Hand the oldest signal that has a handler to it."""
+        signal = self._recorder.mailbox.oldest(tuple(self._recorder.handlers.signals))
         if signal is None:
             return None
-        scope = log.state.handlers + 1
+        scope = self._recorder.log.state.handlers + 1
         return self._append(events.SignalHandled, signal=signal.seq, scope=scope, cause=signal.seq)
 
     def _finished_update(self) -> events.Event | None:
@@ -343,7 +348,7 @@ class Sources(Driver):
             return None
         if update in self._signal_ids or not self._updates.take(entry):
             self._consume(entry)
-        return self._call_handler() if self._recorder.handlers.any else None
+        return self._serve_updates() if self._recorder.handlers.any else None
 
     def _addressed(self, entry: Entry, event: events.ChildAnswer | events.PromiseAnswer) -> events.Answer | None:
         """Find the command that an answer from outside is for; one of an earlier attempt may come before its call."""

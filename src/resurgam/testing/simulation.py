@@ -26,6 +26,7 @@ from resurgam.core.state import Status
 from resurgam.runtime.callback import outside_tasks
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.execution import Execution
+from resurgam.runtime.forgetting import known_as
 from resurgam.runtime.log import conclude
 from resurgam.runtime.operation import Operation
 from resurgam.runtime.registry import Registry, default_registry
@@ -51,6 +52,7 @@ STEPS = 100_000
 """Choices after which a simulation that has not ended is given up."""
 
 _ANY = codec_for(Any)
+_MESSAGES = events.SignalReceived | events.UpdateAccepted | events.UpdateRejected
 
 
 class Chooser(Protocol):
@@ -438,14 +440,14 @@ def _root(world: World) -> Life:
 
 def _unsent(messages: Sequence[events.Event], log: Sequence[events.Event]) -> list[events.Event]:
     """Return the messages that a history has not received, those included that it has forgotten."""
-    heard = {getattr(entry, "id", None) for entry in log} - {None}
+    heard = {known_as(entry) for entry in log if isinstance(entry, _MESSAGES)}
     heard.update(known for entry in log if isinstance(entry, events.Checkpoint) for known in entry.signals)
     others = sum(isinstance(entry, events.CancelRequested) and entry.timeout is None for entry in log)
     left = []
     for message in messages:
         if isinstance(message, events.CancelRequested) and others:
             others -= 1
-        elif getattr(message, "id", None) not in heard:
+        elif not isinstance(message, _MESSAGES) or known_as(message) not in heard:
             left.append(message)
     return left
 

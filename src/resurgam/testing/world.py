@@ -295,5 +295,5 @@ def _consumed(written: Sequence[events.Event], entries: Sequence[Entry]) -> tupl
 def _mark(event: events.Event) -> tuple[object, ...]:
     """Return by what an entry of the inbox is known again once it is recorded."""
     addressed = isinstance(event, events.ChildAnswer | events.PromiseAnswer)
-    names = (getattr(event, field, None) for field in ("id", "child", "promise_id"))
+    names = (getattr(event, field, None) for field in ("name", "id", "child", "promise_id"))
     return (event.type, None if addressed else event.ref, *names)

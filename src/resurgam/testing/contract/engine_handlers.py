@@ -108,6 +108,43 @@ class EngineHandlerCases(OpensEngines):
             await handle.signal("news", 3)
             assert await env.finish(handle.result()) == [0, [1, 2, 3]]
 
+    async def test_a_listener_comes_before_a_handler(self, cache: int) -> None:
+        """Of one signal that both want, whatever else waits: an update that has no handler yet does not change it."""
+        registry = Registry()
+
+        @registry.workflow
+        async def both(ctx: Context) -> list[str]:
+            got: list[str] = []
+
+            @ctx.on_signal("b")
+            async def handle(value: int) -> None:
+                got.append(f"handler {value}")
+
+            @ctx.on_update("known")
+            def known() -> None: ...
+
+            async def listen() -> None:
+                _, value = await ctx.listen("a", "b")
+                got.append(f"listener {value}")
+
+            listening = asyncio.create_task(listen())
+            await ctx.sleep(10)
+            await listening
+            return got
+
+        async with self.world(cache, registry) as env:
+            for waits in (False, True):
+                handle = await env.start(both)
+                await env.settle()
+                update = asyncio.ensure_future(handle.update("other")) if waits else None
+                await env.settle()
+                for number in (1, 2):
+                    await handle.signal("b", number)
+                assert await env.finish(handle.result()) == ["listener 1", "handler 2"]
+                if update is not None:
+                    with raises(errors.NotFound):
+                        await env.finish(update)
+
     async def test_a_handler_that_fails_fails_the_workflow(self, cache: int) -> None:
         """What leaves the handler of a signal, at once or after a durable call, is how the workflow ends."""
         registry = Registry()

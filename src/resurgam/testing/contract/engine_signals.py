@@ -5,6 +5,7 @@ from typing import Any
 
 from resurgam.core import errors
 from resurgam.runtime.context import Context
+from resurgam.runtime.looping import Break, Continue
 from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import HOUR, raises
 from resurgam.testing.contract.world import OpensEngines, types_of
@@ -128,6 +129,32 @@ class EngineSignalCases(OpensEngines):
             await handle.signal("number", 2, id="b")
             assert await env.finish(handle.result()) == [1, 2, -1]
             assert (await types_of(handle)).count("signal_received") == 2
+
+    async def test_signals_of_two_names_may_share_an_id(self, cache: int) -> None:
+        """A signal is the same only if name and id are: also once a loop has forgotten it, and in the next generation."""
+        registry = Registry()
+
+        @registry.workflow
+        async def sorts(ctx: Context, generation: int) -> list[str]:
+            async def one(ctx: Context, heard: list[str]) -> Continue[list[str]] | Break[list[str]]:
+                name, _ = await ctx.listen("letter", "parcel", "call")
+                heard = [*heard, name]
+                return Break(heard) if len(heard) == 3 else Continue(heard)
+
+            heard = await ctx.loop(one, list[str](), forget_every=1)
+            if generation == 1:
+                ctx.continue_as_new(2)
+            return heard
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(sorts, 1, id="sorts")
+            for name in ("letter", "letter", "parcel", "letter", "parcel", "call"):
+                await handle.signal(name, id="m1")
+                await env.settle()
+            assert (await handle.describe()).generation == 2
+            for name, given in (("call", "m1"), ("parcel", "m1"), ("letter", "m2"), ("parcel", "m2"), ("call", "m2")):
+                await handle.signal(name, id=given)
+            assert await env.finish(handle.result()) == ["letter", "parcel", "call"]
 
     async def test_a_listener_that_timed_out_eats_no_signal(self, cache: int) -> None:
         """What comes after the timeout goes to the next listener, even if the worker was away at that moment."""
