@@ -4,25 +4,24 @@ Rule 1: what is read is what was written. Every value that crosses a durable bou
 bytes, live as on replay, so a hot run and a replayed one can never see different things.
 Rule 2: a value that cannot be written fails where it is passed, with the path to the field at fault.
 
-msgspec does the work. Four things it would lose or let through are handled here:
+msgspec does the work. What it would lose or let through is handled here and in `canonical`:
 
-- the zone of an aware datetime: if any datetime of a value has a named zone, or may stand where the hint says Any, all
-  of that value's datetimes are written as ``{"$datetime": "2026-03-29T03:00:00+02:00[Europe/Berlin]"}``; otherwise
-  they are plain ISO strings. A dict of the user's own with that one key is wrapped in another;
+- sets, which it writes in an order that differs from process to process, are written in the order of their members' JSON;
+- the zone of an aware datetime: if any datetime of a value has a named zone or an offset with seconds, or may stand where
+  the hint says Any, all of that value's datetimes are written as
+  ``{"$datetime": "2026-03-29T03:00:00+02:00[Europe/Berlin]"}``; otherwise they are plain ISO strings. A dict of the user's
+  own with that one key is wrapped in another;
 - naive datetimes, which mean a different moment on another machine, are refused, and so is what has a named zone but
   cannot keep it: a time, or a datetime that is a key;
-- NaN and infinity, which msgspec writes as null, are refused;
+- keys that are different but are written alike, NaN and infinity, which msgspec writes as null, are refused;
 - pydantic models, paths, IP addresses, complex numbers, fractions and zones go through small hooks.
 """
 
 import functools
 import ipaddress
-import math
 import pathlib
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from datetime import datetime, time
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from fractions import Fraction
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 from zoneinfo import ZoneInfo
@@ -30,7 +29,9 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Raw, inspect
 
+from resurgam.core.canonical import MARK_BYTES, Survey, canonical, marked, revived
 from resurgam.core.errors import PayloadTooLarge, SerializationError
+from resurgam.core.objects import children, is_pydantic
 
 T = TypeVar("T")
 TypeForm: TypeAlias = object
@@ -38,9 +39,6 @@ TypeForm: TypeAlias = object
 
 MAX_PAYLOAD: Final = 2 * 1024 * 1024
 """Bytes that one value may have as JSON unless the engine is told otherwise: a history is read whole, again and again."""
-
-_MARK = "$datetime"
-_MARK_BYTES = b'"$datetime"'
 
 _HOOKS: dict[type, Callable[[object], object]] = {
     pathlib.PurePath: str,
@@ -53,6 +51,10 @@ _HOOKS: dict[type, Callable[[object], object]] = {
     complex: str,
 }
 """Types beside msgspec's own that are written as a string and read by calling the type with it."""
+
+
+_LOSSY: Final = {inspect.DateTimeType, inspect.TimeType, inspect.SetType, inspect.FrozenSetType}
+"""Types of which a value must be looked through before it is written."""
 
 
 class Codec(Generic[T]):
@@ -75,30 +77,38 @@ class Codec(Generic[T]):
                 )
         kinds = {type(part) for part in parts}
         self._anything = inspect.AnyType in kinds or any(custom.cls is object for custom in customs)
-        self._careful = self._anything or bool(customs or kinds & {inspect.DateTimeType, inspect.TimeType})
+        self._careful = self._anything or bool(customs or kinds & _LOSSY)
 
     def encode(self, value: object, where: str = "value") -> Raw:
         """Return the JSON of *value*; on failure say which field of *where* is at fault."""
         try:
-            marked = self._careful and _must_be_marked(value, where, anything=self._anything)
-            data = _encoder.encode(value)
-            if marked or _MARK_BYTES in data:
-                data = _encoder.encode(
-                    _mark(msgspec.to_builtins(value, builtin_types=(datetime,), str_keys=True, enc_hook=_write_hook))
-                )
+            data = self._written(value, where) if self._careful else _encoder.encode(value)
+            if MARK_BYTES in data and not self._careful:
+                data = _encoder.encode(marked(_tree_of(value)))
         except SerializationError:
             raise
         except Exception as error:  # properties of the user's own classes may raise anything
             raise _locate(value, where, error) from error
-        if b"null" in data:
-            _refuse_nan(value, where)
+        if b"null" in data and not self._careful:  # NaN and infinity are written so
+            Survey(anything=False).look(value, where)
         return Raw(data)
+
+    def _written(self, value: object, where: str) -> bytes:
+        """Return the JSON of a value that may hold what plain JSON would lose."""
+        survey = Survey(anything=self._anything)
+        survey.look(value, where)
+        if not survey.unordered:
+            data = _encoder.encode(value)
+            return _encoder.encode(marked(_tree_of(value))) if survey.marked or MARK_BYTES in data else data
+        tree = canonical(value, _tree_of(value), _encoder.encode)
+        data = _encoder.encode(tree)
+        return _encoder.encode(marked(tree)) if survey.marked or MARK_BYTES in data else data
 
     def decode(self, data: bytes | Raw, where: str = "value") -> T:
         """Return the value that *data* holds, checked against the type hint."""
         try:
-            if _MARK_BYTES in bytes(data):
-                return cast("T", self._convert(_revive(msgspec.json.decode(data))))
+            if MARK_BYTES in bytes(data):
+                return cast("T", self._convert(revived(msgspec.json.decode(data))))
             value: T = self._decoder.decode(data)
         except Exception as error:  # a __post_init__ or a validator of the user's may raise anything
             path, reason = _explain(str(error) or type(error).__name__, where)
@@ -137,7 +147,7 @@ def codec_for(hint: TypeForm) -> Codec[object]:
 def tree_of(data: bytes | Raw) -> tuple[object, bool]:
     """Return what *data* holds without a type hint, and whether its datetimes are marked; if so they are datetimes here."""
     tree = msgspec.json.decode(data)
-    return (_revive(tree), True) if _MARK_BYTES in bytes(data) else (tree, False)
+    return (revived(tree), True) if MARK_BYTES in bytes(data) else (tree, False)
 
 
 def within(limit: int, written: Raw, where: str) -> Raw:
@@ -170,21 +180,16 @@ def _parts(info: inspect.Type, seen: set[type] | None = None) -> Iterator[inspec
                 yield from _parts(part, seen)
 
 
-def _is_pydantic(kind: type) -> bool:
-    pydantic = sys.modules.get("pydantic")
-    return pydantic is not None and issubclass(kind, pydantic.BaseModel)
-
-
 def _is_hooked(kind: type) -> bool:
     # `object` as a hint says no more than Any does.
     return isinstance(kind, type) and (
-        kind is object or any(issubclass(kind, known) for known in _HOOKS) or _is_pydantic(kind)
+        kind is object or any(issubclass(kind, known) for known in _HOOKS) or is_pydantic(kind)
     )
 
 
 def _write_hook(value: object) -> object:
-    if _is_pydantic(type(value)):
-        return value.model_dump(mode="json")  # type: ignore[attr-defined]  # checked in the line above
+    if is_pydantic(type(value)):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)  # type: ignore[attr-defined]  # checked in the line above
     for known, write in _HOOKS.items():
         if isinstance(value, known):
             return write(value)
@@ -194,7 +199,7 @@ def _write_hook(value: object) -> object:
 def _read_hook(kind: type, value: object) -> object:
     if kind is object:
         return value
-    if _is_pydantic(kind):
+    if is_pydantic(kind):
         return kind.model_validate(value)  # type: ignore[attr-defined]  # checked in the line above
     if isinstance(value, str):
         return kind(value)
@@ -204,98 +209,15 @@ def _read_hook(kind: type, value: object) -> object:
 _encoder = msgspec.json.Encoder(enc_hook=_write_hook)
 
 
-def _must_be_marked(value: object, where: str, *, anything: bool) -> bool:
-    """Whether a value has datetimes that plain ISO strings would not bring back; refuse what nothing would."""
-    marked = False
-    for path, leaf in _leaves(value, where):
-        if isinstance(leaf, time) and isinstance(leaf.tzinfo, ZoneInfo):
-            raise SerializationError(path, f"{leaf} has a named zone, which a time alone cannot keep")
-        if isinstance(leaf, datetime):
-            if leaf.tzinfo is None:
-                raise SerializationError(path, f"{leaf.isoformat()} has no time zone; use aware datetimes")
-            marked = marked or anything or isinstance(leaf.tzinfo, ZoneInfo)
-    return marked
-
-
-def _mark(tree: object) -> object:
-    if isinstance(tree, datetime):
-        zone = f"[{tree.tzinfo.key}]" if isinstance(tree.tzinfo, ZoneInfo) else ""
-        return {_MARK: tree.isoformat() + zone}
-    if isinstance(tree, dict):
-        plain = {key: _mark(item) for key, item in tree.items()}
-        return {_MARK: plain} if plain.keys() == {_MARK} else plain
-    if isinstance(tree, list | tuple):
-        return [_mark(item) for item in tree]
-    return tree
-
-
-def _revive(tree: object) -> object:
-    if isinstance(tree, dict):
-        if tree.keys() == {_MARK}:
-            if isinstance(tree[_MARK], dict):
-                return {_MARK: _revive(tree[_MARK][_MARK])}
-            text, _, zone = str(tree[_MARK]).partition("[")
-            moment = datetime.fromisoformat(text)
-            # The offset says which of two equal wall-clock hours was meant, so convert rather than replace.
-            return moment.astimezone(ZoneInfo(zone.rstrip("]"))) if zone else moment
-        return {key: _revive(item) for key, item in tree.items()}
-    if isinstance(tree, list):
-        return [_revive(item) for item in tree]
-    return tree
-
-
-def _children(value: object) -> Iterator[tuple[str, object]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield f"[{key!r}]", item
-    elif isinstance(value, list | tuple | set | frozenset):
-        for index, item in enumerate(value):
-            yield f"[{index}]", item
-    else:
-        for name in _field_names(value):
-            yield f".{name}", getattr(value, name)
-
-
-def _field_names(value: object) -> Iterable[str]:
-    if isinstance(value, msgspec.Struct):
-        return value.__struct_fields__
-    if is_dataclass(value) and not isinstance(value, type):
-        return [field.name for field in fields(value)]
-    return vars(value) if _is_pydantic(type(value)) else ()
-
-
-def _check_key(key: object, path: str) -> None:
-    if isinstance(key, datetime) and key.tzinfo is None:
-        raise SerializationError(path, f"{key.isoformat()} has no time zone; use aware datetimes")
-    if isinstance(key, datetime) and isinstance(key.tzinfo, ZoneInfo):
-        raise SerializationError(path, f"{key.isoformat()} has a named zone, which a key cannot keep")
-
-
-def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
-    """Walk a value down to what has no parts, with the path to each; NaN and infinity end it."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise SerializationError(path, f"{value} has no JSON form; use None, a string or Decimal")
-    if isinstance(value, Mapping):
-        for key in value:
-            _check_key(key, f"{path}[{key!r}]")
-    empty = True
-    for step, item in _children(value):
-        empty = False
-        yield from _leaves(item, path + step)
-    if empty:
-        yield path, value
-
-
-def _refuse_nan(value: object, where: str) -> None:
-    for _ in _leaves(value, where):
-        pass
+def _tree_of(value: object) -> object:
+    return msgspec.to_builtins(value, builtin_types=(datetime,), str_keys=True, enc_hook=_write_hook)
 
 
 def _locate(value: object, where: str, error: Exception) -> SerializationError:
     """Find the innermost part of a value that cannot be written, and name it."""
     if isinstance(error, RecursionError):
         return SerializationError(where, "the value contains itself, or is nested too deeply")
-    for step, item in _children(value):
+    for step, item in children(value):
         try:
             _encoder.encode(item)
         except Exception as inner:  # noqa: BLE001 -- as in `Codec.encode`

@@ -1,6 +1,7 @@
 """Values through JSON and back, as a table; and what is refused, with the path to the field at fault."""
 
 import enum
+import json
 import math
 import threading
 import uuid
@@ -31,6 +32,8 @@ FIRST_HALF_PAST_TWO = datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN)
 SECOND_HALF_PAST_TWO = datetime(2026, 10, 25, 2, 30, fold=1, tzinfo=BERLIN)
 IN_UTC = datetime(2026, 10, 25, 2, 30, 0, 123456, tzinfo=UTC)
 AT_OFFSET = datetime(2026, 10, 25, 2, 30, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+ODD_OFFSET = datetime(2026, 10, 25, 2, 30, tzinfo=timezone(timedelta(seconds=3601)))
+SKIPPED = datetime(2026, 3, 29, 2, 30, tzinfo=BERLIN)
 NAIVE = datetime(2026, 10, 25, 2, 30)  # noqa: DTZ001 -- it is to be refused
 SOME_ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 
@@ -201,6 +204,7 @@ ROUND_TRIPS = [
     ),
     (datetime, IN_UTC, '"2026-10-25T02:30:00.123456Z"'),
     (datetime, AT_OFFSET, '"2026-10-25T02:30:00+05:30"'),
+    (datetime, ODD_OFFSET, '{"$datetime":"2026-10-25T02:30:00+01:00:01"}'),
     (datetime, SUMMER, '{"$datetime":"2026-03-29T03:00:00+02:00[Europe/Berlin]"}'),
     (datetime, FIRST_HALF_PAST_TWO, '{"$datetime":"2026-10-25T02:30:00+02:00[Europe/Berlin]"}'),
     (datetime, SECOND_HALF_PAST_TWO, '{"$datetime":"2026-10-25T02:30:00+01:00[Europe/Berlin]"}'),
@@ -315,6 +319,10 @@ NESTED = "the value contains itself, or is nested too deeply"
 SURROGATE = "'utf-8' codec can't encode character '\\ud800' in position 0: surrogates not allowed"
 
 
+COLLIDE = "the keys 1 and '1' are both written as '1'; use keys of one type"
+ODD_TIME = "01:00:00+01:00:01 has an offset with seconds, which JSON cannot keep; use whole minutes"
+
+
 @pytest.mark.parametrize(
     ("hint", "value", "path", "reason"),
     [
@@ -332,6 +340,10 @@ SURROGATE = "'utf-8' codec can't encode character '\\ud800' in position 0: surro
         (int | None, math.nan, "order", NO_NAN),
         (list[int | None], [None, math.nan], "order[1]", NO_NAN),
         (Customer, Customer(name="Ann", score=math.nan), "order.score", NO_NAN),
+        (Any, {"a": {1: 1, "1": 2}}, "order['a']", COLLIDE),
+        (dict[int | str, Any], {1: 1, "1": 2}, "order", COLLIDE),
+        (datetime, SKIPPED, "order", "2026-03-29T02:30:00+01:00 does not exist in Europe/Berlin: the clocks skip it"),
+        (time, time(1, tzinfo=ODD_OFFSET.tzinfo), "order", ODD_TIME),
         (str, "\ud800", "order", SURROGATE),
         (Any, {"a": ["ok", "\ud800"]}, "order['a'][1]", SURROGATE),
         (list[Line], [Line("\ud800")], "order[0].sku", SURROGATE),
@@ -353,9 +365,54 @@ def test_refused_when_written(hint, value, path, reason):
     assert str(caught.value) == f"{path}: {reason}"
 
 
-def test_a_naive_datetime_as_a_key_is_refused():
-    with pytest.raises(SerializationError, match="has no time zone"):
-        Codec(dict[datetime, int]).encode({NAIVE: 1})
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [(NAIVE, "has no time zone"), (SUMMER, "has a named zone"), (ODD_OFFSET, "has an offset with seconds")],
+)
+def test_a_datetime_that_a_key_cannot_keep_is_refused(key, reason):
+    with pytest.raises(SerializationError, match=reason):
+        Codec(dict[datetime, int]).encode({key: 1})
+
+
+@dataclass
+class Basket:
+    tags: set[str]
+    more: Any = None
+
+
+class Labels(pydantic.RootModel[set[str]]):
+    pass
+
+
+class Shelf(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+    tags: set[str] = pydantic.Field(alias="Tags")
+
+
+@pytest.mark.parametrize(
+    ("hint", "value", "text"),
+    [
+        (set[str], {"pink", "blue", "red", "green"}, '["blue","green","pink","red"]'),
+        (dict[int, list[set[int]]], {1: [{9, 1, 17}]}, '{"1":[[1,17,9]]}'),
+        (frozenset[frozenset[str]], frozenset({frozenset("ba"), frozenset("c")}), '[["a","b"],["c"]]'),
+    ],
+)
+def test_a_set_is_written_in_the_order_of_its_members_json(hint, value, text):
+    data = Codec(hint).check(value)
+    assert bytes(data).decode() == text
+    assert Codec(hint).decode(data) == value
+
+
+def test_sets_are_written_in_one_order_wherever_they_stand():
+    words = {"pink", "blue", "red", "green"}
+    value = [Basket(words, {"x": (words,)}), Labels(words), Shelf(Tags=words, others=words)]
+    again = json.loads(bytes(Codec(Any).encode(value)))
+    ordered = sorted(words)
+    assert again == [
+        {"tags": ordered, "more": {"x": [ordered]}},
+        ordered,
+        {"Tags": ordered, "others": ordered},
+    ]
 
 
 @pytest.mark.parametrize(

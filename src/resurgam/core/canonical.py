@@ -1,0 +1,187 @@
+"""The one JSON form of a value, equal in every process.
+
+msgspec writes a set in the order of its hashes, which another process does not share, and a datetime without the name of
+its zone. `Survey` finds out whether a value holds either, and refuses what no form would bring back; `canonical` then
+makes the tree to be written: sets in the order of their members' JSON, datetimes as ``{"$datetime": ...}``.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from resurgam.core.errors import SerializationError
+from resurgam.core.objects import children, field_names, is_root_model
+
+MARK: Final = "$datetime"
+MARK_BYTES: Final = b'"$datetime"'
+
+_ATOMS: Final = frozenset({str, int, bool, type(None), bytes})
+_MINUTE: Final = timedelta(minutes=1)
+
+
+class Survey:
+    """What a value holds that plain JSON would lose. *anything*: the hint does not say where datetimes stand."""
+
+    __slots__ = ("anything", "marked", "unordered")
+
+    def __init__(self, *, anything: bool) -> None:
+        self.anything = anything
+        self.marked = False
+        self.unordered = False
+
+    def look(self, value: object, where: str) -> None:
+        """Walk a value; refuse what has no JSON form, with the path to it."""
+        try:
+            self._look(value)
+        except SerializationError as error:
+            raise SerializationError(where + error.path, error.reason) from None
+
+    def _look(self, value: object) -> None:
+        if type(value) in _ATOMS:
+            return
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                raise SerializationError("", f"{value} has no JSON form; use None, a string or Decimal")
+        elif isinstance(value, datetime):
+            self._moment(value)
+        elif isinstance(value, time):
+            _check_time(value)
+        else:
+            if isinstance(value, Mapping):
+                _check_keys(value)
+            elif isinstance(value, set | frozenset):
+                self.unordered = self.unordered or len(value) > 1
+            self._parts(value)
+
+    def _parts(self, value: object) -> None:
+        step = ""
+        try:
+            for step, item in children(value):  # noqa: B007 -- the step is told if its item is refused
+                self._look(item)
+        except SerializationError as error:
+            raise SerializationError(step + error.path, error.reason) from None
+
+    def _moment(self, value: datetime) -> None:
+        if value.tzinfo is None:
+            raise SerializationError("", f"{value.isoformat()} has no time zone; use aware datetimes")
+        zoned = isinstance(value.tzinfo, ZoneInfo)
+        if zoned:
+            _check_zoned(value)
+        self.marked = self.marked or self.anything or zoned or _has_seconds(value)
+
+
+def _check_zoned(value: datetime) -> None:
+    if value.astimezone(UTC).astimezone(value.tzinfo) != value:  # of one zone the hands of the clock are compared
+        raise SerializationError("", f"{value.isoformat()} does not exist in {value.tzinfo}: the clocks skip it")
+
+
+def _check_time(value: time) -> None:
+    if isinstance(value.tzinfo, ZoneInfo):
+        raise SerializationError("", f"{value} has a named zone, which a time alone cannot keep")
+    if _has_seconds(value):
+        raise SerializationError("", f"{value} has an offset with seconds, which JSON cannot keep; use whole minutes")
+
+
+def _has_seconds(value: datetime | time) -> bool:
+    offset = value.utcoffset()
+    return offset is not None and bool(offset % _MINUTE)
+
+
+def _check_keys(value: Mapping[object, object]) -> None:
+    if all(type(key) is str for key in value):
+        return
+    names: dict[str, object] = {}
+    for key in value:
+        if isinstance(key, datetime):
+            _check_key(key)
+        name = _key_name(key)
+        if name in names:
+            raise SerializationError(
+                "", f"the keys {names[name]!r} and {key!r} are both written as {name!r}; use keys of one type"
+            )
+        names[name] = key
+
+
+def _check_key(key: datetime) -> None:
+    reason = None
+    if key.tzinfo is None:
+        reason = "has no time zone; use aware datetimes"
+    elif isinstance(key.tzinfo, ZoneInfo):
+        reason = "has a named zone, which a key cannot keep; use value.astimezone(UTC)"
+    elif _has_seconds(key):
+        reason = "has an offset with seconds, which a key cannot keep; use value.astimezone(UTC)"
+    if reason is not None:
+        raise SerializationError(f"[{key!r}]", f"{key.isoformat()} {reason}")
+
+
+def _key_name(key: object) -> str:
+    if type(key) is str:
+        return key
+    return str(key) if type(key) is int else next(iter(msgspec.to_builtins({key: None}, str_keys=True)))
+
+
+def canonical(value: object, tree: object, encode: Callable[[object], bytes]) -> object:
+    """Return *tree*, the builtins that *value* was made into, with the members of its sets in the order of their JSON.
+
+    Only the value tells which lists were sets, so both are walked side by side. Where a serializer of the user's own has
+    made something of another shape, it is left as it is.
+    """
+    if is_root_model(type(value)):  # it is written as what it holds
+        return canonical(value.root, tree, encode)  # type: ignore[attr-defined]  # checked in the line above
+    if isinstance(tree, list | tuple):
+        parts = _items(value)
+        if len(parts) != len(tree):
+            return tree
+        items = [canonical(part, item, encode) for part, item in zip(parts, tree, strict=True)]
+        return sorted(items, key=encode) if isinstance(value, set | frozenset) else items
+    if isinstance(tree, dict):
+        tree.update({key: canonical(part, tree[key], encode) for key, part in _named(value, tree) if key in tree})
+    return tree
+
+
+def _named(value: object, tree: dict[str, object]) -> Iterable[tuple[str, object]]:
+    if isinstance(value, Mapping):
+        return zip(tree, value.values(), strict=False)
+    return ((key, getattr(value, name, None)) for name, key in field_names(value))
+
+
+def _items(value: object) -> Sequence[object]:
+    if isinstance(value, list | tuple | set | frozenset):
+        return tuple(value)
+    parts = [getattr(value, name) for name, _ in field_names(value)]
+    if isinstance(value, msgspec.Struct):  # one that is written as an array, perhaps behind its tag
+        return parts if value.__struct_config__.tag is None else [None, *parts]
+    return parts
+
+
+def marked(tree: object) -> object:
+    """Return *tree* with its datetimes as ``{"$datetime": ...}``; a dict with that one key is wrapped in another."""
+    if isinstance(tree, datetime):
+        zone = f"[{tree.tzinfo.key}]" if isinstance(tree.tzinfo, ZoneInfo) else ""
+        return {MARK: tree.isoformat() + zone}
+    if isinstance(tree, dict):
+        plain = {key: marked(item) for key, item in tree.items()}
+        return {MARK: plain} if plain.keys() == {MARK} else plain
+    if isinstance(tree, list | tuple):
+        return [marked(item) for item in tree]
+    return tree
+
+
+def revived(tree: object) -> object:
+    """Return the tree that `marked` has written."""
+    if isinstance(tree, dict):
+        if tree.keys() == {MARK}:
+            if isinstance(tree[MARK], dict):
+                return {MARK: revived(tree[MARK][MARK])}
+            text, _, zone = str(tree[MARK]).partition("[")
+            moment = datetime.fromisoformat(text)
+            # The offset says which of two equal wall-clock hours was meant, so convert rather than replace.
+            return moment.astimezone(ZoneInfo(zone.rstrip("]"))) if zone else moment
+        return {key: revived(item) for key, item in tree.items()}
+    if isinstance(tree, list):
+        return [revived(item) for item in tree]
+    return tree
