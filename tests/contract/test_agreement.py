@@ -173,7 +173,8 @@ class Story:
             task = self.random.choice(self.tasks)
             details = Raw(b"%d" % self.next()) if self.chance(0.5) else None
             part = r.Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref, details=details)
-            await self.both("extend", [part])
+            heartbeat_at = self.clock.now() if self.chance(0.5) else None
+            await self.both("extend", [msgspec.structs.replace(part, heartbeat_at=heartbeat_at)])
 
     async def work(self):
         answers = [await side.store.claim_activities("first", QUEUES, 1000) for side in self.sides]
@@ -236,10 +237,16 @@ class Story:
             r.Query(status=Status.PAUSED),
             r.Query(status=Status.SCHEDULED),
             r.Query(parent="a", limit=2),
+            r.Query(newest_only=True, limit=3),
+            r.Query(newest_only=True, status=Status.RUNNING, until=self.clock.now()),
+            r.Query(failure="E"),
             r.Query(tree_id="tree", status=Status.RUNNING),
         ):
             pages = [await side.store.list(query) for side in self.sides]
             assert pages[0] == pages[1], what
+        for execution_id in (self.some_execution() for _ in range(3)):
+            work = [shown(await side.store.open_work(execution_id)) for side in self.sides]
+            assert work[0] == work[1], (what, execution_id)
         stats = [await side.store.stats() for side in self.sides]
         for name in ("instances", "dead_instances", "dead_activities"):
             assert getattr(stats[0], name) == getattr(stats[1], name), what
@@ -312,8 +319,8 @@ class Story:
             "queues": QUEUES,
         }
         status = self.random.choices(
-            (Status.RUNNING, Status.COMPLETED, Status.CONTINUED, Status.DIVERGED, Status.SCHEDULED),
-            (10, 1, 2, 1, 1),
+            (Status.RUNNING, Status.COMPLETED, Status.FAILED, Status.CONTINUED, Status.DIVERGED, Status.SCHEDULED),
+            (10, 1, 1, 2, 1, 1),
         )[0]
         # What has ended does not go on: its later commits only complete the log.
         status = hold.status if hold.status.terminal else status
@@ -337,6 +344,7 @@ class Story:
             strict=self.chance(0.2),
             status=status,
             diagnosis="no" if status is Status.DIVERGED else None,
+            failure=self.random.choice(("E", "F")) if status is Status.FAILED and not hold.status.terminal else None,
             wake_at=self.clock.now() + 70 if self.chance(0.4) else None,
         ), fields
 
@@ -410,6 +418,14 @@ def normal(answer):
     if found.get("claim") is not None:
         found["claim"] = normal(found["claim"])
     return type(answer).__name__, found
+
+
+def shown(work):
+    """Return open work without the names of workers, which one store takes from the claim and the other from itself."""
+    if work is None:
+        return None
+    activities = tuple(msgspec.structs.replace(one, worker=one.worker and "held") for one in work.activities)
+    return msgspec.structs.replace(work, activities=activities, worker=work.worker and "held")
 
 
 async def tell(seed):

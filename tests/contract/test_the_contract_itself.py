@@ -719,6 +719,47 @@ class ListsStrangers(MemoryStore):
         return await super().list(msgspec.structs.replace(query, parent=None))
 
 
+@breaks("test_a_list_can_show_the_newest_execution_of_each_entity")
+class ListsTheNewestThatFits(MemoryStore):
+    async def list(self, query):
+        page = await super().list(msgspec.structs.replace(query, newest_only=False))
+        first = {instance.entity_id: instance for instance in reversed(page.instances)}
+        found = tuple(one for one in page.instances if not query.newest_only or one is first[one.entity_id])
+        return r.Page(instances=found, cursor=page.cursor)
+
+
+@breaks("test_a_list_can_be_filtered_by_the_type_of_failure")
+class ForgetsTheFailure(MemoryStore):
+    def _commit(self, part):
+        row = self._rows[part.execution_id]
+        answer = super()._commit(part)
+        row.instance = msgspec.structs.replace(row.instance, failure=part.outcome.failure)
+        return answer
+
+
+@breaks("test_the_last_heartbeat_is_kept_with_its_moment")
+class ForgetsHeartbeats(MemoryStore):
+    def _complete(self, part):
+        self._rows[part.execution_id].activities[part.event.ref].heartbeat_at = None
+        return super()._complete(part)
+
+
+@breaks("test_what_waits_in_the_inbox_is_shown_in_order")
+class LooksAndTakes(MemoryStore):
+    async def open_work(self, execution_id):
+        work = await super().open_work(execution_id)
+        self._rows[execution_id].inbox.clear()
+        return work
+
+
+@breaks("test_an_activity_shows_who_holds_it_and_until_when")
+class ShowsFormerHolders(MemoryStore):
+    def _release(self, part):
+        answer = super()._release(part)
+        self._rows[part.lease.execution_id].activities[part.lease.ref].leased_until = self._clock.now()
+        return answer
+
+
 def changed(part, **fields):
     """Return a commit whose outcome says something else."""
     return msgspec.structs.replace(part, outcome=msgspec.structs.replace(part.outcome, **fields))

@@ -9,11 +9,21 @@ import sys
 import traceback
 from concurrent import futures
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec import Raw
 
-from resurgam.core.errors import RemoteError
+from resurgam.core.errors import (
+    ActivityFailed,
+    ChildWorkflowFailed,
+    OperationFailed,
+    PromiseRejected,
+    RemoteError,
+    SignalFailed,
+    UpdateRejected,
+    WorkflowFailed,
+)
 from resurgam.core.event import NULL, Failure
 
 _NOT_THE_USERS = (str(Path(__file__).parents[1]), str(Path(futures.__file__).parent))
@@ -63,6 +73,18 @@ def rebuild(failure: Failure) -> BaseException:
     return error
 
 
+def root_type(failure: Failure) -> str:
+    """Return the type name that stands for a failure in lists, without its module.
+
+    An error that only reports another one (`ActivityFailed`, `ChildWorkflowFailed`, …) is named after its cause.
+    """
+    while not _REPORTS.isdisjoint((failure.type, *failure.bases)) and failure.cause is not None:
+        failure = failure.cause
+    known = failure.fields.get("type_name") if failure.type == _REMOTE else None
+    name = failure.type if known is None else msgspec.json.decode(known, type=str)
+    return name.rpartition(".")[2]
+
+
 def _cause(failure: Failure) -> BaseException | None:
     return None if failure.cause is None else rebuild(failure.cause)
 
@@ -78,6 +100,19 @@ def in_user_code(error: BaseException) -> BaseException:
 def name_of(kind: type[BaseException]) -> str:
     """Return the full name under which a type of exception is recorded."""
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+_REPORTS: Final = frozenset(
+    map(
+        name_of,
+        (
+            *(ActivityFailed, ChildWorkflowFailed, OperationFailed, PromiseRejected),
+            *(SignalFailed, UpdateRejected, WorkflowFailed),
+        ),
+    )
+)
+"""Errors that report another one, their cause."""
+_REMOTE: Final = name_of(RemoteError)
 
 
 def _leading_to(error: BaseException, seen: frozenset[int]) -> BaseException | None:

@@ -131,7 +131,7 @@ class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     loaded; *dropped* are the places whose forgotten entries are not kept any longer, not even for tools.
 
     *accepts* are the schemas of what the code takes for signals, by their names, for whoever sends one; None if that is
-    as it was.
+    as it was. *failure* names the type of what a run failed by, for lists; it goes with status ``failed``.
     """
 
     events: tuple[Event, ...] = ()
@@ -152,3 +152,4 @@ class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     deactivated: bool = False
     wake_at: int | None = None
     accepts: dict[str, msgspec.Raw] | None = None
+    failure: str | None = None

@@ -14,6 +14,7 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.command import ANSWERS
 from resurgam.core.errors import ContinueAsNew, Evicted, HistoryDiverged
+from resurgam.core.failure import root_type
 from resurgam.core.outcome import ActivityRequest, Entry, Outcome, Succession, Withdrawal
 from resurgam.core.state import Status
 from resurgam.runtime.closing import closing, telling
@@ -25,6 +26,8 @@ from resurgam.runtime.rehearsal import Fits, Undecided
 from resurgam.runtime.settings import Settings
 from resurgam.runtime.sources import Sources
 from resurgam.runtime.verify import foresee
+
+_FAILED: Final = (events.WorkflowFailed, events.WorkflowRetried)
 
 logger = logging.getLogger("resurgam.runtime")
 
@@ -285,7 +288,13 @@ class Execution(Sources):
         failed = events.WorkflowFailed(failure=failure)
         messages = (*closing(self.started, self._recorder.log.state, at), *telling(self.started, failed, at))
         withdrawn = withdraw(begun, at)
-        return Outcome(status=Status.FAILED, deactivated=not begun, withdrawals=withdrawn, messages=messages)
+        return Outcome(
+            status=Status.FAILED,
+            deactivated=not begun,
+            withdrawals=withdrawn,
+            messages=messages,
+            failure=root_type(failure),
+        )
 
     def _at_work(self, lost: Sequence[events.Event]) -> list[int]:
         """Return the activities that are still at work once the entries of the tick that diverged are dropped."""
@@ -318,6 +327,9 @@ class Execution(Sources):
         if self._recorder.handlers.accepting.changed and not ended:
             told["accepts"] = self._recorder.handlers.accepting.news()
         withdrawn = withdraw((command.seq for command in outstanding(state)), log.stamp()) if ended else ()
+        strict = bool(told) and self._must_know_all(told)
+        if ended and isinstance(state.ended, _FAILED):
+            told["failure"] = root_type(state.ended.failure)
         return Outcome(
             events=tuple(log.new),
             consumed=tuple(self._consumed),
@@ -327,7 +339,7 @@ class Execution(Sources):
             deactivated=state.deactivated,
             wake_at=None if ended else wake_at or self._wakes_at(),
             successor=successor,
-            strict=bool(told) and self._must_know_all(told),
+            strict=strict,
             **told,
             **(self._forgets(state.last_seq) if self._forgotten else {}),
         )

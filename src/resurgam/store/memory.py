@@ -143,6 +143,8 @@ class MemoryStore(MemoryOutbox):
         self._bring_up()
         claimable = list(islice(self._claimable(worker, queues), limit))
         claims = [claim for row in claimable if (claim := self._claim(row)) is not None]
+        for row in claimable:
+            row.worker = worker
         self._changed()
         return claims
 
@@ -211,6 +213,7 @@ class MemoryStore(MemoryOutbox):
         if isinstance(held, ActivityRow):
             self._queued.pop((lease.execution_id, held.request.ref), None)
             held.details = held.details if lease.details is None else lease.details
+            held.heartbeat_at = held.heartbeat_at if lease.heartbeat_at is None else lease.heartbeat_at
             return r.Extended()
         held.ready = False
         self._ready.pop(lease.execution_id, None)
@@ -239,6 +242,8 @@ class MemoryStore(MemoryOutbox):
         self._bring_up()
         claimable = list(islice(self._claimable_activities(queues), limit))
         tasks = [task for activity in claimable if (task := self._claim_activity(activity)) is not None]
+        for activity in claimable:
+            activity.worker = worker
         self._changed()
         return tasks
 
@@ -305,6 +310,11 @@ class MemoryStore(MemoryOutbox):
     ) -> Sequence[events.Event]:
         """Return the log of an execution, or its last entries."""
         return self._reading.history(execution_id, last, forgotten=forgotten)
+
+    async def open_work(self, execution_id: str) -> r.OpenWork | None:
+        """Return what an execution has under way that its log does not show."""
+        self._bring_up()
+        return self._reading.open_work(execution_id)
 
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, oldest first."""

@@ -22,6 +22,7 @@ class MemoryActivities(MemoryRows):
             if len(tasks) < hands and request.queue in part.queues and request.queue not in older:
                 task = self._claim_activity(activity)
                 assert task is not None
+                activity.worker = part.worker
                 tasks.append(task)
             else:
                 activity.epoch = 1  # whoever claims it later has another: this one is the commit's own
@@ -74,6 +75,7 @@ class MemoryActivities(MemoryRows):
         if isinstance(part.event, events.ActivityRetryScheduled):
             again = ActivityRow(part.execution_id, held.request, part.event.next_at, held.attempt + 1, held.epoch)
             again.details = held.details if part.details is None else part.details
+            again.heartbeat_at = held.heartbeat_at if part.heartbeat_at is None else part.heartbeat_at
             self._schedule(row, again)
         self._put(row, part.event)
         return r.Accepted()

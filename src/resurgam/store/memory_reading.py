@@ -31,6 +31,11 @@ class MemoryReading:
         log = row.kept() if forgotten else list(row.log.values())
         return log if last is None else log[-last:]
 
+    def open_work(self, execution_id: str) -> r.OpenWork | None:
+        """Return what an execution has under way that its log does not show."""
+        row = self._rows.get(execution_id)
+        return None if row is None else row.open_work()
+
     def find(self, execution_id: str) -> r.Instance | None:
         """Return an execution."""
         row = self._rows.get(execution_id)
@@ -48,7 +53,12 @@ class MemoryReading:
     def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""
         ordered = sorted((row.seen() for row in self._rows.values()), key=lambda i: i.cursor, reverse=True)
-        found = [instance for instance in ordered if query.fits(instance)]
+        newest = {executions[-1] for executions in self._executions.values() if executions}
+        found = [
+            instance
+            for instance in ordered
+            if query.fits(instance) and (not query.newest_only or instance.execution_id in newest)
+        ]
         page = tuple(found[: query.limit])
         return r.Page(instances=page, cursor=page[-1].cursor if len(found) > len(page) > 0 else None)
 

@@ -169,6 +169,7 @@ class MemoryRows:
         )
         if not fits or offer.worker in row.tried_by or next(older, None) is not None:
             return None
+        row.worker = offer.worker
         return self._claim(row)
 
     def _claim(self, row: Row) -> r.Claim | None:

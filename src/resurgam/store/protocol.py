@@ -45,6 +45,10 @@ class Inspector(Protocol):
         """
         ...
 
+    async def open_work(self, execution_id: str) -> r.OpenWork | None:
+        """Return what an execution has under way that its log does not show, at one moment; None if there is none."""
+        ...
+
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, or of one run's, oldest first, at one moment."""
         ...

@@ -23,6 +23,7 @@ class Instance(Record, frozen=True, omit_defaults=True):
 
     *parked* is the diagnosis of a divergence, *dead* the reason why the store no longer hands it out, *troubles* the
     same for activities of it. *accepts* are the schemas of the values that its code takes, by the names of signals.
+    *failure* is the type name that the commit gave which closed it as failed.
     """
 
     entity_id: str
@@ -45,6 +46,7 @@ class Instance(Record, frozen=True, omit_defaults=True):
     troubles: tuple[str, ...] = ()
     parent: events.Parent | None = None
     accepts: dict[str, Raw] = {}
+    failure: str | None = None
 
     @classmethod
     def of(cls, started: events.WorkflowStarted) -> "Instance":
@@ -207,13 +209,17 @@ class Refused(Record, frozen=True):
 
 
 class Lease(Record, frozen=True):
-    """Somebody's hold on an instance, or with *ref* on one of its activities; *details* are what an attempt last told."""
+    """Name a lease on an instance, or with *ref* on one of its activities.
+
+    *details* and *heartbeat_at* are those of the attempt's last heartbeat; None if there was none to report.
+    """
 
     execution_id: str
     epoch: int
     ref: int | None = None
     wake: int = 0
     details: Raw | None = None
+    heartbeat_at: int | None = None
 
 
 class Extended(Record, frozen=True):
@@ -256,6 +262,7 @@ class ActivityResult(Record, frozen=True):
     epoch: int
     event: events.ActivityCompleted | events.ActivityFailed | events.ActivityRetryScheduled
     details: Raw | None = None
+    heartbeat_at: int | None = None
 
 
 class Accepted(Record, frozen=True):
@@ -285,6 +292,28 @@ class Pending(Record, frozen=True, omit_defaults=True):
     deliveries: int = 0
     dead: str | None = None
     details: Raw | None = None
+    heartbeat_at: int | None = None
+
+
+class OpenActivity(Pending, frozen=True):
+    """An activity that is not answered yet, with the lease on it. *worker* holds it, until *leased_until* at least."""
+
+    worker: str | None = None
+    leased_until: int | None = None
+
+
+class OpenWork(Record, frozen=True):
+    """Work of one execution that the log does not show: its activities, its unread inbox, and who holds it.
+
+    *deliveries* counts how often the execution was handed out since its last commit. Inbox entries that this version
+    cannot decode are left out.
+    """
+
+    activities: tuple[OpenActivity, ...] = ()
+    inbox: tuple[events.Event, ...] = ()
+    worker: str | None = None
+    leased_until: int | None = None
+    deliveries: int = 0
 
 
 class Promise(Record, frozen=True):
@@ -419,24 +448,33 @@ class Messages(Record, frozen=True):
 
 
 class Query(Record, frozen=True):
-    """Which instances to list: newest first, those after *cursor*. *parent* is the entity that began them."""
+    """Which instances to list: newest first, those after *cursor*. *parent* is the entity that began them.
+
+    They were created at *since* or later, and before *until*. *newest_only*: of each entity only the newest execution,
+    and that one only if it fits the rest of the query.
+    """
 
     status: Status | None = None
     name: str | None = None
     tags: dict[str, str] = {}
     since: int | None = None
+    until: int | None = None
+    failure: str | None = None
+    newest_only: bool = False
     parent: str | None = None
     tree_id: str | None = None
     limit: int = 100
     cursor: str | None = None
 
     def fits(self, instance: Instance) -> bool:
-        """Whether an instance is one of those asked for."""
+        """Whether an instance is one of those asked for, if it is the newest of its entity or any may be listed."""
         return (
             self.status in (None, instance.status)
             and self.name in (None, instance.name)
             and self.tags.items() <= instance.tags.items()
             and (self.since is None or instance.created_at >= self.since)
+            and (self.until is None or instance.created_at < self.until)
+            and self.failure in (None, instance.failure)
             and (self.parent is None or (instance.parent is not None and instance.parent.entity_id == self.parent))
             and self.tree_id in (None, instance.tree_id)
             and (self.cursor is None or instance.cursor < self.cursor)

@@ -26,11 +26,26 @@ class ActivityRow:
     deliveries: int = 0
     dead: str | None = None
     details: Raw | None = None
+    heartbeat_at: int | None = None
+    worker: str = ""
 
     @property
     def begun(self) -> bool:
         """Whether somebody is, or was, at work on it."""
         return self.leased_until is not None or self.deliveries > 0 or self.attempt > 1
+
+    def pending(self) -> r.Pending:
+        """Return everything but the lease."""
+        return r.Pending(**{name: getattr(self, name) for name in r.Pending.__struct_fields__})
+
+    def opened(self) -> r.OpenActivity:
+        """Return the activity with its lease."""
+        held = self.leased_until is not None
+        return r.OpenActivity(
+            **msgspec.structs.asdict(self.pending()),
+            worker=self.worker if held else None,
+            leased_until=self.leased_until,
+        )
 
 
 @dataclass(slots=True)
@@ -50,6 +65,7 @@ class Row:
     leased_until: int | None = None
     deliveries: int = 0
     last_failure: str = ""
+    worker: str = ""
     reminded: int | None = None
     tried_by: set[str] = field(default_factory=set)
 
@@ -97,12 +113,19 @@ class Row:
             log=tuple(self.kept()),
             forgotten=tuple(Forgotten(seq, place) for seq, (place, _) in sorted(self.forgotten.items())),
             inbox=tuple(entry.event for _, entry in self.inbox.values()),
-            activities=tuple(
-                r.Pending(**{name: getattr(activity, name) for name in r.Pending.__struct_fields__})
-                for _, activity in sorted(self.activities.items())
-            ),
+            activities=tuple(activity.pending() for _, activity in sorted(self.activities.items())),
             promises=tuple(self.promises.values()),
             paused=self.paused,
+        )
+
+    def open_work(self) -> r.OpenWork:
+        """Return what is under way that the log does not show."""
+        return r.OpenWork(
+            activities=tuple(activity.opened() for _, activity in sorted(self.activities.items())),
+            inbox=tuple(entry.event for _, entry in self.inbox.values()),
+            worker=None if self.leased_until is None else self.worker,
+            leased_until=self.leased_until,
+            deliveries=self.deliveries,
         )
 
     def news(self, since: int) -> tuple[Entry, ...]:
@@ -122,6 +145,7 @@ class Row:
             wake_at=outcome.wake_at,
             parked=outcome.diagnosis,
             accepts=self.instance.accepts if outcome.accepts is None else outcome.accepts,
+            failure=outcome.failure or self.instance.failure,
         )
         if outcome.status.terminal:
             self.paused = None

@@ -132,9 +132,15 @@ class Hands:
         finally:
             pulse.over = True
         # None leaves the next attempt what an earlier one has told.
-        details = pulse.details if isinstance(event, events.ActivityRetryScheduled) else None
+        again = isinstance(event, events.ActivityRetryScheduled)
         # The lease is kept until the result is committed or handed in; a cancelled attempt keeps it too.
-        return ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=event, details=details)
+        return ActivityResult(
+            execution_id=task.execution_id,
+            epoch=task.epoch,
+            event=event,
+            details=pulse.details if again else None,
+            heartbeat_at=pulse.heartbeat_at if again else None,
+        )
 
     async def _attempt_and_tell(self, task: ActivityTask, pulse: Pulse) -> None:
         result = await self._attempt(task, pulse)

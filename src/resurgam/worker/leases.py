@@ -20,6 +20,7 @@ class Tells(Protocol):
     """Whoever has something to be kept with a lease."""
 
     details: Raw | None
+    heartbeat_at: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,10 @@ class Held:
 
     def now(self) -> Lease:
         """Return the lease with what there is to be told by now."""
-        details = None if self.teller is None else self.teller.details
-        return self.lease if details is None else msgspec.structs.replace(self.lease, details=details)
+        teller = self.teller
+        if teller is None or teller.heartbeat_at is None:
+            return self.lease
+        return msgspec.structs.replace(self.lease, details=teller.details, heartbeat_at=teller.heartbeat_at)
 
 
 class Leases:
@@ -75,7 +78,7 @@ class Leases:
 
     async def keep_details(self) -> None:
         """Have what was told since the last renewal kept now: what is given back is handed out with it."""
-        told = [lease for lease in self.all() if lease.details is not None]
+        told = [lease for lease in self.all() if lease.heartbeat_at is not None]
         if told:
             await self._store.extend(told)
 

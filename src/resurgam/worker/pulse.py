@@ -16,15 +16,18 @@ _LATE: Final = 1000
 class Pulse(Attempt):
     """An attempt in a worker's hands. *over*: nobody waits for it any more. *details* is what it has told last.
 
+    *heard_at* also moves when the worker could not listen; *heartbeat_at* is the last heartbeat itself.
+
     No lock is needed: each field is set whole, and by whom it is set last does not matter.
     """
 
-    __slots__ = ("_clock", "details", "heard_at", "over")
+    __slots__ = ("_clock", "details", "heard_at", "heartbeat_at", "over")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.details: Raw | None = None
         self.heard_at = 0
+        self.heartbeat_at: int | None = None
         self.over = False
 
     def cancelled(self) -> bool:
@@ -33,7 +36,7 @@ class Pulse(Attempt):
 
     def beat(self, details: Raw | None) -> None:
         """Hear that it is alive, and how far it has come."""
-        self.heard_at = self._clock.now()
+        self.heard_at = self.heartbeat_at = self._clock.now()
         if details is not None:
             self.details = details
 

@@ -67,7 +67,7 @@ async def begun(store, **fields):
 
 
 def plan(path, statement):
-    names = "status name since parent tree_id cursor tags limit execution_id queue now worker queues types topic after"
+    names = "status name since before before_id failure newest_only parent tree_id tags limit execution_id queue now worker queues types topic after"
     with closing(sqlite3.connect(path)) as connection:
         steps = connection.execute(
             f"EXPLAIN QUERY PLAN {queries()[statement]}", dict.fromkeys(names.split())
@@ -78,8 +78,10 @@ def plan(path, statement):
 @pytest.mark.parametrize(
     ("statement", "index"),
     [
-        ("listed_children", "instances_children (parent_id=?)"),
-        ("listed_tree", "instances_tree (tree_id=?)"),
+        ("listed_children", "instances_children (parent_id=? AND created_at>? AND (created_at,execution_id)<(?,?))"),
+        ("listed_instances", "instances_listed (created_at>? AND (created_at,execution_id)<(?,?))"),
+        ("listed_failed", "instances_failed (failure=? AND created_at>? AND (created_at,execution_id)<(?,?))"),
+        ("listed_tree", "instances_tree (tree_id=? AND created_at>? AND (created_at,execution_id)<(?,?))"),
         ("promises_named", "promises_instance (execution_id=? AND name=?)"),
         ("messages_after", "messages_topic (topic=? AND number>?)"),
     ],
@@ -90,6 +92,7 @@ async def test_what_is_asked_for_is_one_range_of_an_index_in_its_order(statement
     assert f"USING INDEX {index}" in steps[0]
     if statement.startswith("listed"):
         assert not any("TEMP B-TREE" in step for step in steps)
+        assert any("instances_entity (entity_id=? AND place>?)" in step for step in steps)
 
 
 async def test_claims_never_look_at_every_instance(tmp_path):

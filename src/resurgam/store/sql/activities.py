@@ -1,7 +1,7 @@
 """Activities: how they come into their queues, to workers, and out again."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
@@ -70,6 +70,10 @@ class Activities(Writing):
             }
             self.changes.due(part.event.next_at)
             self._session.do("schedule_activity", **again)
+            heartbeat_at = held["heartbeat_at"] if part.heartbeat_at is None else part.heartbeat_at
+            if heartbeat_at is not None:
+                lease_key = {"execution_id": part.execution_id, "ref": part.event.ref}
+                self._session.do("note_heartbeat", **lease_key, heartbeat_at=heartbeat_at)
         self._put(part.execution_id, part.event)
         return r.Accepted()
 
@@ -83,6 +87,7 @@ class Activities(Writing):
             ref=lease.ref,
             until=self._until,
             details=text_of(lease.details),
+            heartbeat_at=lease.heartbeat_at,
         )
         self.changes.due(self._until)
         return r.Extended()
@@ -171,14 +176,26 @@ def first_attempt(part: r.Commit, request: ActivityRequest) -> r.ActivityTask:
 
 def pending_of(row: Row) -> r.Pending:
     """Return the activity that a row holds, whoever may have it in hand."""
-    return r.Pending(
-        request=_requests.decode(row["request"]),
-        visible_at=row["visible_at"],
-        attempt=row["attempt"],
-        deliveries=row["deliveries"],
-        dead=row["dead"],
-        details=details_of(row),
-    )
+    return r.Pending(**_pending(row))
+
+
+def open_activity_of(row: Row) -> r.OpenActivity:
+    """Return the activity that a row holds, with its lease."""
+    held = row["lease_owner"] is not None
+    lease = {"worker": row["lease_owner"], "leased_until": row["available_at"]} if held else {}
+    return r.OpenActivity(**_pending(row), **lease)
+
+
+def _pending(row: Row) -> dict[str, Any]:
+    return {
+        "request": _requests.decode(row["request"]),
+        "visible_at": row["visible_at"],
+        "attempt": row["attempt"],
+        "deliveries": row["deliveries"],
+        "dead": row["dead"],
+        "details": details_of(row),
+        "heartbeat_at": row["heartbeat_at"],
+    }
 
 
 def adopt_activities(session: Session, execution_id: str, activities: Sequence[r.Pending]) -> None:
@@ -194,6 +211,7 @@ def adopt_activities(session: Session, execution_id: str, activities: Sequence[r
             "deliveries": pending.deliveries,
             "dead": pending.dead,
             "details": text_of(pending.details),
+            "heartbeat_at": pending.heartbeat_at,
         }
         for pending in activities
     ]

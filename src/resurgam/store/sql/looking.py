@@ -63,6 +63,10 @@ class SqliteInspector:
         wanted = {"execution_id": execution_id, "last": -1 if last is None else last, "forgotten": forgotten}
         return log_of(self._look(lambda session: session.all("last_events", **wanted)), execution_id)
 
+    async def open_work(self, execution_id: str) -> r.OpenWork | None:
+        """Return what an execution has under way that its log does not show."""
+        return self._look(lambda session: self._reading(session).open_work(execution_id))
+
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, oldest first."""
         return self._look(lambda session: Moving(session).copies(entity_id, run_id))

@@ -72,6 +72,7 @@ class Moving:
             parked=instance.parked,
             dead=instance.dead,
             accepts=encode(instance.accepts) if instance.accepts else None,
+            failure=instance.failure,
             ready=copy.ready and instance.status is not Status.SCHEDULED,
             wake=len(copy.inbox),
         )

@@ -171,6 +171,12 @@ RETURNING wake, paused;
 -- accept_signals: What the code of an instance takes for signals, from now on.
 UPDATE instances SET accepts = :accepts WHERE execution_id = :execution_id;
 
+-- note_failure: The type by which an instance failed.
+UPDATE instances SET failure = :failure WHERE execution_id = :execution_id;
+
+-- note_heartbeat: When an earlier attempt of an activity sent its last heartbeat.
+UPDATE activities SET heartbeat_at = :heartbeat_at WHERE execution_id = :execution_id AND ref = :ref;
+
 -- let_go: The end of a lease that a commit kept in vain.
 UPDATE instances SET leased_until = NULL, lease_owner = NULL, ready = wake <> :wake AND status <> 'scheduled'
 WHERE execution_id = :execution_id;
@@ -243,7 +249,8 @@ SELECT * FROM activities WHERE execution_id = :execution_id AND ref = :ref;
 DELETE FROM activities WHERE execution_id = :execution_id AND ref = :ref;
 
 -- extend_activity: A lease that runs on, with what the attempt has told.
-UPDATE activities SET available_at = :until, details = coalesce(:details, details)
+UPDATE activities
+SET available_at = :until, details = coalesce(:details, details), heartbeat_at = coalesce(:heartbeat_at, heartbeat_at)
 WHERE execution_id = :execution_id AND ref = :ref;
 
 -- release_activity: The end of a lease without an answer.
@@ -271,15 +278,16 @@ SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY ref;
 -- adopt_instance: An execution that comes from another store.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
                        closed_at, deactivated, last_seq, wake_at, tags, parked, dead, ready, wake, paused, parent,
-                       parent_id, parent_key, accepts, place)
+                       parent_id, parent_key, accepts, failure, place)
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :name, :queue, :status, :created_at,
         :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead, :ready, :wake, :paused, :parent,
-        :parent_id, :parent_key, :accepts, (SELECT coalesce(max(place), 0) + 1 FROM instances));
+        :parent_id, :parent_key, :accepts, :failure, (SELECT coalesce(max(place), 0) + 1 FROM instances));
 
 -- adopt_activity: An activity that comes with it; nobody holds it here.
-INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead, details)
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead, details,
+                        heartbeat_at)
 VALUES (:execution_id, :ref, :queue, :request, :visible_at, CASE WHEN :dead IS NULL THEN :visible_at END, :attempt,
-        :deliveries, :dead, :details);
+        :deliveries, :dead, :details, :heartbeat_at);
 
 -- move_to_end: An execution takes the place after all others.
 UPDATE instances SET place = (SELECT max(place) + 1 FROM instances) WHERE execution_id = :execution_id;
@@ -322,11 +330,29 @@ UPDATE instances SET leased_until = :now WHERE lease_owner = :owner AND leased_u
 -- end_activity_leases: The same for activities.
 UPDATE activities SET available_at = :now WHERE lease_owner = :owner AND available_at > :now;
 
--- listed_instances: A page of instances, newest first.
+-- listed_instances: A page of instances, newest first. :before and :before_id are where the page begins.
 SELECT * FROM instances
 WHERE (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:name IS NULL OR name = :name) AND (:since IS NULL OR created_at >= :since)
-  AND (:cursor IS NULL OR printf('%015d-%s', created_at, execution_id) < :cursor)
+  AND (:name IS NULL OR name = :name)
+  AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
+  AND (NOT :newest_only OR NOT EXISTS (
+      SELECT 1 FROM instances AS newer
+      WHERE newer.entity_id = instances.entity_id AND newer.place > instances.place))
+  AND NOT EXISTS (
+      SELECT 1 FROM json_each(:tags) AS wanted
+      WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had
+                        WHERE had.key = wanted.key AND had.value = wanted.value))
+ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
+
+-- listed_failed: The same of those that failed by one type.
+SELECT * FROM instances
+WHERE failure = :failure
+  AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
+  AND (:name IS NULL OR name = :name)
+  AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
+  AND (NOT :newest_only OR NOT EXISTS (
+      SELECT 1 FROM instances AS newer
+      WHERE newer.entity_id = instances.entity_id AND newer.place > instances.place))
   AND NOT EXISTS (
       SELECT 1 FROM json_each(:tags) AS wanted
       WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had
@@ -335,9 +361,13 @@ ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 
 -- listed_tree: The same of one tree.
 SELECT * FROM instances
-WHERE tree_id = :tree_id AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:name IS NULL OR name = :name) AND (:since IS NULL OR created_at >= :since)
-  AND (:cursor IS NULL OR printf('%015d-%s', created_at, execution_id) < :cursor)
+WHERE tree_id = :tree_id
+  AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
+  AND (:name IS NULL OR name = :name) AND (:failure IS NULL OR failure = :failure)
+  AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
+  AND (NOT :newest_only OR NOT EXISTS (
+      SELECT 1 FROM instances AS newer
+      WHERE newer.entity_id = instances.entity_id AND newer.place > instances.place))
   AND NOT EXISTS (
       SELECT 1 FROM json_each(:tags) AS wanted
       WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had
@@ -346,9 +376,13 @@ ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 
 -- listed_children: The same of those that one entity has begun, in one tree or in any.
 SELECT * FROM instances
-WHERE parent_id = :parent AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:name IS NULL OR name = :name) AND (:since IS NULL OR created_at >= :since)
-  AND (:tree_id IS NULL OR tree_id = :tree_id) AND (:cursor IS NULL OR printf('%015d-%s', created_at, execution_id) < :cursor)
+WHERE parent_id = :parent AND (:tree_id IS NULL OR tree_id = :tree_id)
+  AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
+  AND (:name IS NULL OR name = :name) AND (:failure IS NULL OR failure = :failure)
+  AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
+  AND (NOT :newest_only OR NOT EXISTS (
+      SELECT 1 FROM instances AS newer
+      WHERE newer.entity_id = instances.entity_id AND newer.place > instances.place))
   AND NOT EXISTS (
       SELECT 1 FROM json_each(:tags) AS wanted
       WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had

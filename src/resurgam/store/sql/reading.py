@@ -1,7 +1,8 @@
 """The read side: what is there, without touching it."""
 
 from collections.abc import Iterator, Sequence
-from typing import assert_never
+from contextlib import suppress
+from typing import Final, assert_never
 
 from msgspec import Raw
 
@@ -11,10 +12,13 @@ from resurgam.core.event import decode_event
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.coding import encode
+from resurgam.store.sql.activities import open_activity_of
 from resurgam.store.sql.asking import is_open, reply_of
 from resurgam.store.sql.rows import instance_of
 from resurgam.store.sql.session import Row, Session, claimable_activities, claimable_instances, open_questions
 
+_EVER: Final = -(2**63)
+_NEVER: Final = 2**63 - 1
 _OF_INSTANCES = (r.Closing, r.News, r.Growing)
 
 
@@ -36,21 +40,39 @@ class Reading:
 
     def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""
-        # Each of the three has an index of its own, which one statement for all could not use.
-        statement = "listed_tree" if query.tree_id is not None else "listed_instances"
+        before, before_id = _beginning(query)
         rows = self._session.all(
-            "listed_children" if query.parent is not None else statement,
+            _listing(query),
             status=None if query.status is None else query.status.value,
             name=query.name,
-            since=query.since,
+            since=_EVER if query.since is None else query.since,
+            before=before,
+            before_id=before_id,
+            failure=query.failure,
+            newest_only=query.newest_only,
             parent=query.parent,
             tree_id=query.tree_id,
-            cursor=query.cursor,
             tags=encode(query.tags),
             limit=query.limit + 1,
         )
         page = tuple(self._seen(row) for row in rows[: query.limit])
         return r.Page(instances=page, cursor=page[-1].cursor if len(rows) > len(page) > 0 else None)
+
+    def open_work(self, execution_id: str) -> r.OpenWork | None:
+        """Return what an execution has under way that its log does not show."""
+        rows = self._session.all("instance_by_execution", execution_id=execution_id)
+        if not rows:
+            return None
+        activities = self._session.all("activities_of", execution_id=execution_id)
+        inbox = self._session.all("inbox_since", execution_id=execution_id, wake=-1)
+        held = rows[0]["leased_until"] is not None
+        return r.OpenWork(
+            activities=tuple(open_activity_of(activity) for activity in activities),
+            inbox=tuple(_decodable(inbox)),
+            worker=rows[0]["lease_owner"] if held else None,
+            leased_until=rows[0]["leased_until"],
+            deliveries=rows[0]["deliveries"],
+        )
 
     def stats(self) -> r.Stats:
         """Return the counts."""
@@ -122,6 +144,31 @@ class Reading:
     def _seen(self, row: Row) -> r.Instance:
         dead = self._session.all("troubles", execution_id=row["execution_id"])
         return instance_of(row, tuple(trouble["dead"] for trouble in dead))
+
+
+def _listing(query: r.Query) -> str:
+    """Return the statement for a list: each has an index of its own, which one statement for all could not use."""
+    if query.parent is not None:
+        return "listed_children"
+    if query.tree_id is not None:
+        return "listed_tree"
+    return "listed_instances" if query.failure is None else "listed_failed"
+
+
+def _beginning(query: r.Query) -> tuple[int, str]:
+    """Return the place before which a page begins: the cursor or *until*, whichever is earlier."""
+    until = (_NEVER if query.until is None else query.until, "")
+    if query.cursor is None:
+        return until
+    moment, _, execution_id = query.cursor.partition("-")
+    return min(until, (int(moment), execution_id))
+
+
+def _decodable(rows: Sequence[Row]) -> Iterator[events.Event]:
+    """Yield the events of an inbox; one that this version cannot decode must not hide the others."""
+    for row in rows:
+        with suppress(ValueError):
+            yield decode_event(row["body"])
 
 
 def log_of(rows: Sequence[Row], execution_id: str) -> Sequence[events.Event]:

@@ -37,6 +37,7 @@ def instance_of(row: Row, troubles: tuple[str, ...] = (), *, beneath: bool = Fal
         troubles=troubles,
         parent=None if row["parent"] is None else decode(row["parent"], events.Parent),
         accepts={} if row["accepts"] is None else _accepts.decode(row["accepts"]),
+        failure=row["failure"],
     )
 
 

@@ -194,6 +194,10 @@ class SqliteStore:
         rows = self._database.glance("last_events", execution_id=execution_id, last=end, forgotten=forgotten)
         return log_of(rows, execution_id)
 
+    async def open_work(self, execution_id: str) -> r.OpenWork | None:
+        """Return what an execution has under way that its log does not show."""
+        return self._look(lambda reading: reading.open_work(execution_id))
+
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, oldest first."""
         self._check_open()

@@ -135,6 +135,8 @@ class Transactions(Outbox, Asking):
             self._session.many("remove_activity", answered)
         if outcome.accepts is not None:
             self._session.do("accept_signals", execution_id=execution_id, accepts=encode(outcome.accepts))
+        if outcome.failure is not None:
+            self._session.do("note_failure", execution_id=execution_id, failure=outcome.failure)
         if outcome.consumed:
             self._session.do("take_from_inbox", execution_id=execution_id, ids=encode(outcome.consumed))
         if outcome.activities:

@@ -3,6 +3,7 @@
 from msgspec.structs import replace
 
 from resurgam.core import event as events
+from resurgam.core.location import Location
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import QUEUE, Bench, OpensStores, ids, request
@@ -71,6 +72,9 @@ class ListingCases(OpensStores):
                 (r.Query(tags={"region": "big"}), ""),
                 (r.Query(since=since), "d"),
                 (r.Query(since=since + 1), ""),
+                (r.Query(until=since), "cba"),
+                (r.Query(until=since + 1), "dcba"),
+                (r.Query(since=since - 100, until=since, name="sell"), "ba"),
                 (r.Query(since=since - 100, name="sell", tags={"region": "eu"}, status=Status.RUNNING), "da"),
             ):
                 for limit in (1, 100):
@@ -85,6 +89,68 @@ class ListingCases(OpensStores):
             new = await b.create("order")
             page = await b.store.list(r.Query())
             assert [found.execution_id for found in page.instances] == [new.execution_id, old.execution_id]
+
+    async def test_a_list_can_show_the_newest_execution_of_each_entity(self) -> None:
+        """In pages of any size, whatever lies between; the other filters are asked of the newest execution alone."""
+        async with self.bench() as b:
+            for _ in range(3):
+                for name in "abc":
+                    await b.ended(name)
+                    await b.pass_time(1)
+            await b.create("b")
+            for query, expected in (
+                (r.Query(), "bca"),
+                (r.Query(status=Status.COMPLETED), "ca"),
+                (r.Query(until=b.clock.now()), "ca"),
+                (r.Query(until=b.clock.now() - 3), ""),
+                (r.Query(since=b.clock.now() - 1), "bc"),
+            ):
+                for limit in (1, 2, 100):
+                    pages = await self._pages(b, replace(query, newest_only=True, limit=limit))
+                    assert "".join(found.entity_id for page in pages for found in page.instances) == expected
+            newest = await b.get("b")
+            await b.end(await b.claim_one())
+            await b.store.purge([newest.execution_id])
+            [page] = await self._pages(b, r.Query(newest_only=True))
+            assert "".join(found.entity_id for found in page.instances) == "cba"
+
+    async def test_a_list_can_be_filtered_by_the_type_of_failure(self) -> None:
+        """The name is the one that the closing commit gave; later commits keep it, and it moves with the execution."""
+        async with self.bench() as b, self.bench(b.clock) as other:
+            for name, failure in (("a", "ValueError"), ("b", "KeyError"), ("c", "ValueError"), ("d", None)):
+                await b.create(name, tags={"shop": name})
+                claim = await b.claim_one()
+                failed = events.WorkflowFailed(seq=2, failure=events.Failure(type=f"builtins.{failure}", message="no"))
+                end = failed if failure else events.WorkflowCompleted(seq=2)
+                status = Status.FAILED if failure else Status.COMPLETED
+                await b.committed(claim, end, status=status, failure=failure, release=False)
+                late = replace(claim, instance=replace(claim.instance, last_seq=2))
+                await b.committed(late, events.WorkflowDeactivated(seq=3), status=status, deactivated=True)
+                await b.pass_time(1)
+            for query, expected in (
+                (r.Query(failure="ValueError"), "ca"),
+                (r.Query(failure="KeyError"), "b"),
+                (r.Query(failure="Error"), ""),
+                (r.Query(failure="ValueError", tags={"shop": "a"}), "a"),
+                (r.Query(failure="ValueError", until=b.clock.now() - 3), "a"),
+                (r.Query(failure="ValueError", newest_only=True), "ca"),
+            ):
+                for limit in (1, 100):
+                    pages = await self._pages(b, replace(query, limit=limit))
+                    assert "".join(found.entity_id for page in pages for found in page.instances) == expected
+            assert (await b.get("b")).failure == "KeyError"
+            await other.store.adopt([r.Adoption(copies=tuple(await b.store.copies("b")))])
+            assert [one.entity_id for one in (await other.store.list(r.Query(failure="KeyError"))).instances] == ["b"]
+
+    async def test_children_are_filtered_by_the_type_of_failure(self) -> None:
+        """Also those of one tree."""
+        async with self.bench() as b:
+            call = events.Parent(entity_id="p", run_id="r", execution_id="e", location=Location((1,)), key="k")
+            for name, failure in (("a", "ValueError"), ("b", "KeyError")):
+                await b.create(name, parent=call, tree_id="t")
+                await b.committed(await b.claim_one(), status=Status.FAILED, failure=failure)
+            for query in (r.Query(parent="p", failure="KeyError"), r.Query(tree_id="t", failure="KeyError")):
+                assert [found.entity_id for found in (await b.store.list(query)).instances] == ["b"]
 
     async def test_an_empty_store_lists_nothing(self) -> None:
         """There is one page, with nothing in it and nothing after it."""

@@ -15,6 +15,7 @@ from resurgam.testing.contract.identity import IdentityCases
 from resurgam.testing.contract.listing import ListingCases
 from resurgam.testing.contract.moving import MovingCases
 from resurgam.testing.contract.offering import OfferingCases
+from resurgam.testing.contract.open_work import OpenWorkCases
 from resurgam.testing.contract.pausing import PausingCases
 from resurgam.testing.contract.promising import PromisingCases
 from resurgam.testing.contract.recovery import RecoveryCases
@@ -38,6 +39,7 @@ class StoreContract(
     ListingCases,
     MovingCases,
     OfferingCases,
+    OpenWorkCases,
     PausingCases,
     PromisingCases,
     BirthCases,

@@ -34,7 +34,8 @@ CREATE TABLE instances (
     parent        TEXT,                         -- the call that began it, as one JSON object
     parent_id     TEXT,                         -- of it the entity, and the key that retries and continuations share
     parent_key    TEXT,
-    accepts       TEXT                          -- schemas of what its code takes, by the names of signals; NULL: anything
+    accepts       TEXT,                         -- schemas of what its code takes, by the names of signals; NULL: anything
+    failure       TEXT                          -- the type by which it failed
 ) STRICT;
 
 CREATE INDEX instances_entity ON instances (entity_id, place);
@@ -42,6 +43,7 @@ CREATE INDEX instances_listed ON instances (created_at DESC, execution_id DESC);
 CREATE INDEX instances_children ON instances (parent_id, created_at DESC, execution_id DESC)
     WHERE parent_id IS NOT NULL;
 CREATE INDEX instances_tree ON instances (tree_id, created_at DESC, execution_id DESC);
+CREATE INDEX instances_failed ON instances (failure, created_at DESC, execution_id DESC) WHERE failure IS NOT NULL;
 CREATE INDEX instances_ready ON instances (queue, place)
     WHERE ready AND leased_until IS NULL AND dead IS NULL AND paused IS NULL;
 CREATE INDEX instances_waking ON instances (queue, wake_at)
@@ -87,6 +89,7 @@ CREATE TABLE activities (
     deliveries   INTEGER NOT NULL DEFAULT 0,    -- of this attempt, without an answer
     dead         TEXT,
     details      TEXT,                          -- what an attempt last told, for the next one
+    heartbeat_at INTEGER,                       -- when an attempt last sent a heartbeat
     PRIMARY KEY (execution_id, ref)
 ) STRICT, WITHOUT ROWID;
 

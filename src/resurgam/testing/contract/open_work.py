@@ -1,0 +1,125 @@
+"""What an execution has under way: `Inspector.open_work`."""
+
+from msgspec import Raw
+
+from resurgam.store import records as r
+from resurgam.store.protocol import Store
+from resurgam.testing.contract.bench import LEASE, OpensStores, ids, lease_of, request, retried, signal
+
+
+class OpenWorkCases(OpensStores):
+    """The activities of an execution, its unread inbox, and the leases on all of it."""
+
+    async def test_an_activity_shows_who_holds_it_and_until_when(self) -> None:
+        """A lease names its worker; one that was given back is gone."""
+        async with self.bench() as b:
+            instance = await b.wanting(2, 3)
+            waiting = await self._activities(b.store, instance)
+            assert [(one.request.ref, one.worker, one.leased_until) for one in waiting] == [
+                (2, None, None),
+                (3, None, None),
+            ]
+            task, _ = await b.tasks()
+            held, other = await self._activities(b.store, instance)
+            assert held.worker
+            assert held.worker == other.worker
+            assert (held.leased_until, held.attempt, held.deliveries) == (b.clock.now() + LEASE, 1, 1)
+            await b.release(task)
+            [released, _] = await self._activities(b.store, instance)
+            assert (released.worker, released.leased_until, released.deliveries) == (None, None, 0)
+
+    async def test_an_activity_claimed_by_its_commit_shows_its_worker(self) -> None:
+        """The lease that a commit gives counts as any other."""
+        async with self.bench() as b:
+            instance = await b.create()
+            await b.want(await b.claim_one(), request(2), hands=1)
+            [held] = await self._activities(b.store, instance)
+            assert held.worker
+            assert (held.leased_until, held.deliveries) == (b.clock.now() + LEASE, 1)
+
+    async def test_redeliveries_and_attempts_are_counted(self) -> None:
+        """A lease that ran out is another delivery; a failed attempt begins the count again, and says when it goes on."""
+        async with self.bench() as b:
+            instance = await b.wanting(2)
+            await b.task()
+            await b.pass_time(LEASE)
+            task = await b.task("second")
+            [held] = await self._activities(b.store, instance)
+            assert (held.attempt, held.deliveries) == (1, 2)
+            await b.answer(task, retried(task, b.clock.now() + 500))
+            [later] = await self._activities(b.store, instance)
+            assert (later.attempt, later.deliveries, later.worker) == (2, 0, None)
+            assert later.visible_at == b.clock.now() + 500
+
+    async def test_the_last_heartbeat_is_kept_with_its_moment(self) -> None:
+        """Also without details, and from one attempt to the next; a renewal that reports none leaves it."""
+        async with self.bench() as b:
+            instance = await b.wanting(2)
+            task = await b.task()
+            lease = lease_of(task)
+            for details, moment, kept in ((b"1", 7, (b"1", 7)), (None, 9, (b"1", 9)), (None, None, (b"1", 9))):
+                raw = None if details is None else Raw(details)
+                [answer] = await b.store.extend(
+                    [
+                        r.Lease(
+                            execution_id=lease.execution_id, epoch=lease.epoch, ref=2, details=raw, heartbeat_at=moment
+                        )
+                    ]
+                )
+                assert isinstance(answer, r.Extended)
+                [held] = await self._activities(b.store, instance)
+                assert (bytes(held.details or b""), held.heartbeat_at) == kept
+            for moment, expected in ((None, 9), (11, 11)):
+                event = retried(task, b.clock.now())
+                failed = r.ActivityResult(
+                    execution_id=task.execution_id, epoch=task.epoch, event=event, heartbeat_at=moment
+                )
+                assert await b.store.complete_activities([failed]) == [r.Accepted()]
+                [again] = await self._activities(b.store, instance)
+                assert again.heartbeat_at == expected
+                task = await b.task()
+            copies = await b.store.copies("order")
+            assert copies[0].activities[0].heartbeat_at == 11
+
+    async def test_what_waits_in_the_inbox_is_shown_in_order(self) -> None:
+        """Looking takes nothing out of it."""
+        async with self.bench() as b:
+            instance = await b.create()
+            await b.told("order", "a", "b")
+            for _ in range(2):
+                work = await b.store.open_work(instance.execution_id)
+                assert work is not None
+                assert work.inbox == (signal("a"), signal("b"))
+            claim = await b.claim_one()
+            await b.committed(claim, consumed=ids(claim.inbox[:1]))
+            work = await b.store.open_work(instance.execution_id)
+            assert work is not None
+            assert work.inbox == (signal("b"),)
+
+    async def test_an_execution_shows_who_holds_it(self) -> None:
+        """From its claim to its commit; each delivery without a commit is counted."""
+        async with self.bench() as b:
+            instance = await b.create()
+            await b.claim_one()
+            await b.pass_time(LEASE)
+            claim = await b.claim_one("second")
+            work = await b.store.open_work(instance.execution_id)
+            assert work is not None
+            assert work.worker
+            assert (work.leased_until, work.deliveries) == (b.clock.now() + LEASE, 2)
+            await b.committed(claim)
+            assert await b.store.open_work(instance.execution_id) == r.OpenWork()
+
+    async def test_an_execution_that_is_not_there_has_no_open_work(self) -> None:
+        """Neither one that never was, nor one that was purged."""
+        async with self.bench() as b:
+            assert await b.store.open_work("nobody") is None
+            gone = await b.ended()
+            assert await b.store.open_work(gone.execution_id) == r.OpenWork()
+            await b.store.purge([gone.execution_id])
+            assert await b.store.open_work(gone.execution_id) is None
+
+    async def _activities(self, store: Store, instance: r.Instance) -> tuple[r.OpenActivity, ...]:
+        work = await store.open_work(instance.execution_id)
+        assert work is not None
+        return tuple(work.activities)
