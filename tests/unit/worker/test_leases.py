@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.core.errors import StoreError
 from resurgam.store.records import Extended, Lease, Refused
@@ -62,11 +63,12 @@ async def test_heartbeats_are_kept_with_the_next_renewal(world):
     assert len(world.store.asked) == 1
 
 
-async def test_nothing_told_is_nothing_kept(world):
+async def test_a_heartbeat_without_details_is_kept_with_its_moment(world):
     assert await world.renews() is None
+    beat_at = world.clock.now()
     world.pulse.beat(None)
     assert await world.renews() is None
-    assert world.store.asked == [[LEASE], [LEASE]]
+    assert world.store.asked == [[LEASE], [replace(LEASE, heartbeat_at=beat_at)]]
 
 
 async def test_what_the_store_did_not_hear_is_told_again(world):
@@ -81,7 +83,7 @@ async def test_what_the_store_did_not_hear_is_told_again(world):
 async def test_what_is_given_back_has_its_details(world):
     """And what the watchdog renews, which asks in the same way."""
     world.pulse.beat(Raw(b"1"))
-    assert world.leases.all() == [Lease(execution_id="x", epoch=1, ref=2, details=Raw(b"1"))]
+    assert world.leases.all() == [replace(LEASE, details=Raw(b"1"), heartbeat_at=world.clock.now())]
 
 
 async def test_details_are_kept_once_more_before_all_is_given_back(world):
@@ -90,7 +92,7 @@ async def test_details_are_kept_once_more_before_all_is_given_back(world):
     world.leases.keep(Lease(execution_id="y", epoch=1), lambda: None)
     world.pulse.beat(Raw(b"1"))
     await world.leases.keep_details()
-    assert world.store.asked == [[Lease(execution_id="x", epoch=1, ref=2, details=Raw(b"1"))]]
+    assert world.store.asked == [[replace(LEASE, details=Raw(b"1"), heartbeat_at=world.clock.now())]]
 
 
 async def test_a_lease_with_details_is_dropped_as_any_other(world):
