@@ -513,7 +513,9 @@ class DoesNotSayWhichPromise(MemoryStore):
 @breaks("test_a_retry_takes_the_promises_along")
 class LeavesPromisesBehind(MemoryStore):
     def _succeed(self, row, succession, paused):
-        self._give_up_promises(row)
+        for promise_id in row.promises:
+            del self._promises[promise_id]
+        row.promises.clear()
         super()._succeed(row, succession, paused)
 
 
@@ -546,10 +548,42 @@ class ForgetsClosedPromises(MemoryStore):
             del self._promises[promise_id]
 
 
-@breaks("test_terminating_gives_up_the_promises", "test_a_promise_that_nobody_made_is_missing")
-class KeepsPromisesOfTheDead(MemoryStore):
-    def _give_up_promises(self, row):
-        return
+@breaks(
+    "test_a_promise_of_an_ended_execution_counts_as_settled_until_the_purge",
+    "test_a_promise_of_a_terminated_execution_counts_as_settled",
+)
+class SettlesPromisesOfEndedExecutions(MemoryStore):
+    def _settle(self, promise_id, event):
+        row = self._rows.get(self._promises.get(promise_id, ""))
+        answer = super()._settle(promise_id, event)
+        if row is not None and row.instance.status.terminal:
+            self._put(row, event)
+            return row
+        return answer
+
+
+@breaks("test_a_promise_of_an_ended_execution_counts_as_settled_until_the_purge")
+class KeepsPromisesAfterThePurge(MemoryStore):
+    def _purge(self, execution_id):
+        row = self._rows.get(execution_id)
+        promises = dict.fromkeys(row.promises, execution_id) if row else {}
+        answer = super()._purge(execution_id)
+        if row is not None and isinstance(answer, r.Purged):
+            self._rows[execution_id] = row
+            self._promises.update(promises)
+        return answer
+
+
+@breaks("test_a_retry_by_hand_takes_the_promises_along")
+class LeavesPromisesToTheFailedAttempt(MemoryStore):
+    def _create(self, part):
+        return super()._create(msgspec.structs.replace(part, follows=None))
+
+
+@breaks("test_an_adoption_cannot_redirect_a_promise")
+class RedirectsPromises(MemoryStore):
+    def _holder_of(self, promise_id):
+        return None
 
 
 @breaks("test_a_refused_commit_begins_no_child")

@@ -241,6 +241,26 @@ async def test_an_open_workflow_of_the_same_id_is_in_the_way(clock):
         assert [arrival.new for arrival in await new.import_(await old.export("o-1"))] == [True]
 
 
+async def test_an_import_cannot_redirect_a_promise_of_another_workflow(clock):
+    promised = Registry()
+
+    @promised.workflow
+    async def paying(ctx: Context) -> str:
+        return await ctx.promise("pay", type=str)
+
+    async with opened("sqlite", clock) as client:
+        async with Environment(store=client.store, registry=promised, clock=clock) as env:
+            handle = await env.start(paying, id="o-1")
+            lines = "\n".join(await client.export("o-1")).replace('"o-1"', '"o-2"')
+            forged = lines.replace(handle.run_id, "forged").replace(handle.execution_id, "forged")
+            with pytest.raises(AlreadyExists, match=r"a promise of the import belongs to workflow 'o-1'"):
+                await client.import_(forged)
+            with pytest.raises(NotFound):
+                await client.handle("o-2").describe()
+            await handle.resolve("pay", "paid")
+            assert await env.finish(handle.result()) == "paid"
+
+
 async def test_what_is_not_there_cannot_be_exported(clock):
     async with half_way("memory", clock) as old:
         with pytest.raises(NotFound, match=r"no workflow with id 'o-2'$"):

@@ -1,7 +1,7 @@
 """Start, signal, settle, list: what a program may ask of workflows without running any."""
 
 import builtins
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
 from msgspec import Raw
@@ -17,7 +17,7 @@ from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.system import new_id, python
 from resurgam.store import lines
-from resurgam.store.records import Adoption, Arrival, Creation, Exists, Instance, Page, Query
+from resurgam.store.records import Adoption, Arrival, Copy, Creation, Exists, Instance, Page, Query
 
 IfExists = Literal["error", "attach", "replace"]
 
@@ -123,13 +123,10 @@ class Client:
 
     async def import_(self, exported: str | Iterable[str]) -> builtins.list[Arrival]:
         """Take in what was exported, all of it or nothing."""
-        [answer] = await self._store.adopt([Adoption(copies=lines.read(exported))])
+        copies = lines.read(exported)
+        [answer] = await self._store.adopt([Adoption(copies=copies)])
         if isinstance(answer, Exists):
-            found = answer.instance
-            raise AlreadyExists(
-                f"workflow id {found.entity_id!r} is in use by an open execution of {found.name!r} ({found.status}, "
-                f"run {found.run_id}), and another open one was to come in; nothing was imported: end one of them first"
-            )
+            raise _in_the_way(answer.instance, copies)
         return list(answer.arrivals)
 
     def _handle(self, instance: Instance, result: Codec[Any]) -> Handle[Any]:
@@ -192,6 +189,19 @@ def _milliseconds(delay: Duration | None) -> int | None:
 def _replaced(started: events.WorkflowStarted) -> events.WorkflowTerminated:
     return events.WorkflowTerminated(
         at=started.at, reason=f"replaced by another start of this id, run {started.run_id}"
+    )
+
+
+def _in_the_way(found: Instance, copies: Sequence[Copy]) -> AlreadyExists:
+    """Return the error for an import that an execution of this store forbids."""
+    if found.entity_id in {copy.instance.entity_id for copy in copies} and not found.status.terminal:
+        return AlreadyExists(
+            f"workflow id {found.entity_id!r} is in use by an open execution of {found.name!r} ({found.status}, "
+            f"run {found.run_id}), and another open one was to come in; nothing was imported: end one of them first"
+        )
+    return AlreadyExists(
+        f"a promise of the import belongs to workflow {found.entity_id!r} (run {found.run_id}, {found.status}) here; "
+        "nothing was imported: give an export as it was written, or purge that run first"
     )
 
 

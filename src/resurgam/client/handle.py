@@ -306,7 +306,7 @@ class Handle(Generic[R]):
     async def _settle(self, name: str, settlement: settling.Settlement) -> bool:
         pinned = None if self._run_id is None else await self._instance()
         answer = await self._deliver(settlement, pinned, promise=name)
-        log = await self.history(forgotten=True) if isinstance(answer, Missing) else []
+        log = await self.history(forgotten=True) if isinstance(answer, Missing | Ended) else []
         return settling.was_first(answer, log, self.entity_id, name)
 
     async def _next_attempt(self, failed: Instance) -> None:

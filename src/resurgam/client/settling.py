@@ -1,4 +1,4 @@
-"""Settles promises from outside: the first settlement counts, and whoever comes later is told so."""
+"""Settle promises from outside: the first settlement counts, later ones answer False while the run is kept."""
 
 from collections.abc import Sequence
 
@@ -35,25 +35,16 @@ async def settle_by_id(access: Access, promise_id: str, settlement: Settlement) 
     """Settle a promise by its id; whether this was the first to do so."""
     [answer] = await access.store.deliver([Delivery(event=settlement, promise_id=promise_id)])
     if isinstance(answer, Missing):
-        raise NotFound(f"there is no promise with id {promise_id!r}, or its workflow has ended and takes nothing more")
-    if isinstance(answer, Ended):
-        raise NotFound(
-            f"promise {promise_id!r} cannot be settled: its workflow has ended ({answer.status}) and takes nothing more"
-        )
+        raise NotFound(f"there is no promise with id {promise_id!r}; its run may have been purged")
     return isinstance(answer, Delivered)
 
 
 def was_first(
     answer: Delivered | Missing | Ended | Settled, log: Sequence[events.Event], entity_id: str, name: str
 ) -> bool:
-    """Return whether a settlement by name was the first; *log* tells of promises that the store keeps no longer."""
+    """Return whether a settlement by name was the first; *log* names the promises that the store has dropped."""
     if isinstance(answer, Delivered | Settled):
         return isinstance(answer, Delivered)
-    if isinstance(answer, Ended):
-        raise NotFound(
-            f"promise {name!r} of workflow {entity_id!r} cannot be settled: the workflow has ended ({answer.status}) "
-            "and takes nothing more"
-        )
     known = sorted({entry.name for entry in log if isinstance(entry, events.PromiseCreated)})
     if name in known:
         return False

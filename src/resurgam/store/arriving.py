@@ -2,6 +2,8 @@
 
 - An execution that is here already is left alone, whatever has become of it.
 - An entity has one open execution at most: a second one, here or in the same part, refuses the whole part.
+- A promise that an execution of another run holds here refuses the whole part, so that no import can redirect it. Within
+  one run the newest attempt holds it.
 - The order of an entity's executions is kept on both sides; between the sides the moment of creation decides, and an
   open one is always the newest.
 """
@@ -9,6 +11,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import merge
+
+import msgspec
 
 from resurgam.store import records as r
 
@@ -26,10 +30,12 @@ def sort_out(
     part: r.Adoption,
     find: Callable[[str], r.Instance | None],
     executions_of: Callable[[str], Sequence[r.Instance]],
+    holder_of: Callable[[str], r.Instance | None],
 ) -> Arriving | r.Exists:
-    """Say what of a part is new here, or which open execution stands in its way.
+    """Return the copies of a part that are new here, or the execution that stands in the way of all of them.
 
-    *find* returns an execution by its id, *executions_of* those of an entity, oldest first.
+    *find* returns an execution by its id, *executions_of* those of an entity, oldest first, *holder_of* the execution
+    that a promise belongs to.
     """
     here = {copy.instance.execution_id: find(copy.instance.execution_id) for copy in part.copies}
     new = {copy.instance.execution_id: copy for copy in part.copies if here[copy.instance.execution_id] is None}
@@ -41,7 +47,21 @@ def sort_out(
         if len(open_ones) > 1:
             return r.Exists(instance=open_ones[0])
         orders[entity_id] = [instance.execution_id for instance in merge(known, coming, key=_age)]
-    return Arriving(list(new.values()), r.Adopted(arrivals=_arrivals(part.copies, here)), orders)
+    copies = []
+    for copy in new.values():
+        holders = {promise.promise_id: holder_of(promise.promise_id) for promise in copy.promises}
+        for holder in holders.values():
+            if holder is not None and holder.run_id != copy.instance.run_id:
+                return r.Exists(instance=holder)
+        copies.append(_without(copy, holders))
+    return Arriving(copies, r.Adopted(arrivals=_arrivals(part.copies, here)), orders)
+
+
+def _without(copy: r.Copy, holders: dict[str, r.Instance | None]) -> r.Copy:
+    """Return a copy without the promises that a later attempt of its run holds here."""
+    attempt = copy.instance.attempt
+    kept = tuple(p for p in copy.promises if (holder := holders[p.promise_id]) is None or holder.attempt < attempt)
+    return msgspec.structs.replace(copy, promises=kept)
 
 
 def _arrivals(copies: Iterable[r.Copy], here: dict[str, r.Instance | None]) -> tuple[r.Arrival, ...]:

@@ -283,6 +283,8 @@ class _Reader:
             wrong.append("status")
         if head.paused is not None and instance.status.terminal:
             wrong.append("paused")
+        if instance.status.terminal != (instance.closed_at is not None):
+            wrong.append("closed_at")
         if instance.last_seq != last_seq:
             wrong.append("last_seq")
         if wrong:
@@ -310,8 +312,8 @@ class _Reader:
         for n in range(1, head.promises + 1):
             line, _ = self._take(("promise",), f"promise {n} of {head.promises} {of}")
             promise = self._decode(line, Promised).promise
-            if promise.promise_id in found or head.instance.status.terminal:
-                self.refuse(f"promise {promise.promise_id} is here already, or nobody waits for it; {_AGAIN}")
+            if promise.promise_id in found:
+                self.refuse(f"promise {promise.promise_id} occurs twice; {_AGAIN}")
             found[promise.promise_id] = promise
         return tuple(found.values())
 

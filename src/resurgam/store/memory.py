@@ -114,13 +114,16 @@ class MemoryStore(MemoryOutbox):
         return self._each(self._adopt, parts)
 
     def _adopt(self, part: r.Adoption) -> r.Adopted | r.Exists:
-        arriving = sort_out(part, self._reading.find, self._reading.executions_of)
+        arriving = sort_out(part, self._reading.find, self._reading.executions_of, self._holder_of)
         if isinstance(arriving, r.Exists):
             return arriving
         for copy in arriving.copies:
             self._take_in(copy)
         self._current.update(arriving.orders)
         return arriving.answer
+
+    def _holder_of(self, promise_id: str) -> r.Instance | None:
+        return self._reading.find(self._promises.get(promise_id, ""))
 
     def _take_in(self, copy: r.Copy) -> None:
         execution_id = copy.instance.execution_id
@@ -274,6 +277,8 @@ class MemoryStore(MemoryOutbox):
             return r.Unfinished(status=row.shown().status)
         for ref in list(row.activities):
             self._drop(row, ref)
+        for promise_id in row.promises:
+            del self._promises[promise_id]
         self._ready.pop(execution_id, None)
         self._current[row.instance.entity_id].remove(execution_id)
         if not self._current[row.instance.entity_id]:

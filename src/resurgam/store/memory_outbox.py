@@ -35,8 +35,6 @@ class MemoryOutbox(MemoryTelling):
             self._touched.add(topic_of(publication.topic))
         if outcome.successor is not None:
             self._succeed(row, outcome.successor, paused)
-        if outcome.status.terminal:
-            self._give_up_promises(row)
 
     def _bear(self, birth: Birth, paused: r.Pause | None) -> events.Event:
         """Begin a child, unless its id is taken; return what its parent is told."""
@@ -74,6 +72,4 @@ class MemoryOutbox(MemoryTelling):
         unread = [key for key, (_, entry) in row.inbox.items() if entry.event.type in succession.moves]
         for key in unread:
             self._hand_on(successor, row.inbox.pop(key)[1].event)
-        if successor.instance.run_id == row.instance.run_id:
-            successor.promises, row.promises = row.promises, {}
-            self._promises.update(dict.fromkeys(successor.promises, successor.instance.execution_id))
+        self._move_promises(row, successor)

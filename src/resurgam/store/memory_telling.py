@@ -25,6 +25,8 @@ class MemoryTelling(MemoryActivities):
         if newest is not None and not self._makes_way(newest, part):
             return r.Exists(instance=newest.shown())
         row = self._begin(started)
+        if newest is not None and part.follows is not None:
+            self._move_promises(newest, row)
         for event in part.inbox:
             self._tell(row, event)
         claim = self._claim_at_once(row, part.offer)
@@ -63,7 +65,8 @@ class MemoryTelling(MemoryActivities):
         if row is None:
             return r.Missing()
         if row.instance.status.terminal:
-            return r.Ended(status=row.instance.status)
+            known = any(promise.name == part.promise for promise in row.promises.values())
+            return r.Settled() if known else r.Ended(status=row.instance.status)
         if part.promise is not None:
             settled = self._settle_by_name(row, part.promise, part.event)
             return self._delivered(settled, part.offer) if isinstance(settled, Row) else settled
@@ -123,7 +126,6 @@ class MemoryTelling(MemoryActivities):
         row.paused = None
         row.deliveries = 0
         row.tried_by.clear()
-        self._give_up_promises(row)
         self._parked.pop(row.instance.execution_id, None)
         self._grown(row)
         self._let_go(row, ready=True)
@@ -162,7 +164,7 @@ class MemoryTelling(MemoryActivities):
         row = self._rows.get(self._promises.get(promise_id, ""))
         if row is None:
             return r.Missing()
-        if row.promises[promise_id].settled:
+        if row.promises[promise_id].settled or row.instance.status.terminal:
             return r.Settled()
         self._count_as_settled(row, row.promises[promise_id])
         self._put(row, settlement(event, promise_id))
@@ -172,7 +174,8 @@ class MemoryTelling(MemoryActivities):
         found = sorted((promise for promise in row.promises.values() if promise.name == name), key=lambda p: p.settled)
         return self._settle(found[0].promise_id, event) if found else r.Missing()
 
-    def _give_up_promises(self, row: Row) -> None:
-        for promise_id in row.promises:
-            del self._promises[promise_id]
-        row.promises.clear()
+    def _move_promises(self, row: Row, successor: Row) -> None:
+        """Hand the promises of an ended execution to the next attempt of its run."""
+        if successor.instance.run_id == row.instance.run_id:
+            successor.promises, row.promises = row.promises, {}
+            self._promises.update(dict.fromkeys(successor.promises, successor.instance.execution_id))

@@ -147,7 +147,8 @@ class Store(Inspector, Protocol):
         Then the rest of the outcome, in the order that `Outcome` names. What births and messages put into the own inbox
         counts like anything else that enters it. A child of an instance that is paused with its tree is born paused, and
         a successor is paused as the one before it was. A promise that is opened again, by a later attempt, is open
-        unless its settlement waits in the inbox; one that is closed counts as settled until the execution ends.
+        unless its settlement waits in the inbox; one that is closed counts as settled. An execution that ends keeps its
+        promises, which can no longer be settled, unless the next attempt of its run takes them over.
 
         Refused if the lease was lost, or if the outcome is *strict* and news overtakes it. Ready again after
         release exactly if the wake counter has moved.

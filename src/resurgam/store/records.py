@@ -137,7 +137,7 @@ class Delivered(Record, frozen=True):
 
 
 class Missing(Record, frozen=True):
-    """There is no such instance."""
+    """There is no such instance or promise: it never existed, or its execution was purged."""
 
 
 class Ended(Record, frozen=True):
@@ -147,9 +147,9 @@ class Ended(Record, frozen=True):
 
 
 class Settled(Record, frozen=True):
-    """The promise is settled already, or not waited for any more; nothing was changed.
+    """The promise is settled already, or its execution no longer waits for it; nothing was changed.
 
-    Of an execution that has ended nothing is known any more: then it is `Missing`.
+    An ended execution keeps its promises until it is purged; settling an open one of them is too late as well.
     """
 
 

@@ -134,7 +134,6 @@ class World:
             at = max(self.clock, life.ever[-1].at)
             life.append([msgspec.structs.replace(event, seq=life.ever[-1].seq + 1, at=at)])
             life.status, life.wake_at = Status.TERMINATED, None
-            life.promises.clear()
         elif not isinstance(event, events.WorkflowPaused | events.WorkflowResumed):
             self.put(life, event)
         elif life.paused != isinstance(event, events.WorkflowPaused):
@@ -146,8 +145,8 @@ class World:
         for life in self.lives.values():
             promise = life.promises.get(promise_id)
             if promise is not None:
-                before = replace(promise)
-                if not promise.settled:
+                before = replace(promise, settled=promise.settled or life.status.terminal)
+                if not before.settled:
                     promise.settled = True
                     self.put(life, msgspec.structs.replace(event, promise_id=promise_id))
                 return before
@@ -186,8 +185,6 @@ class World:
         self.published += outcome.publications
         if outcome.successor is not None:
             self._succeed(life, outcome.successor)
-        if life.status.terminal:
-            life.promises.clear()
 
     def bear(self, birth: Birth) -> events.Event:
         """Begin a child, unless its id is in use; return what its parent is told."""

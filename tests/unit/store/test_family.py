@@ -232,7 +232,7 @@ async def test_an_export_without_them_does_not_mention_them(tmp_path):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda copy: replace(copy, promises=copy.promises * 2), "promise p-1 is here already"),
+        (lambda copy: replace(copy, promises=copy.promises * 2), "promise p-1 occurs twice"),
         (lambda copy: replace(copy, instance=replace(copy.instance, status=Status.PAUSED)), "about status"),
         (lambda copy: replace(copy, instance=replace(copy.instance, status=Status.SCHEDULED)), "about status"),
         (lambda copy: replace(copy, instance=replace(copy.instance, parent=None)), "about parent"),

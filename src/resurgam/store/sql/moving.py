@@ -43,7 +43,7 @@ class Moving:
 
     def adopt(self, part: r.Adoption) -> r.Adopted | r.Exists:
         """Take in executions that belong together: all of them, or none."""
-        arriving = sort_out(part, self._find, self._executions_of)
+        arriving = sort_out(part, self._find, self._executions_of, self._holder_of)
         if isinstance(arriving, r.Exists):
             return arriving
         for copy in arriving.copies:
@@ -56,6 +56,10 @@ class Moving:
 
     def _find(self, execution_id: str) -> r.Instance | None:
         rows = self._session.all("instance_by_execution", execution_id=execution_id)
+        return instance_of(rows[0]) if rows else None
+
+    def _holder_of(self, promise_id: str) -> r.Instance | None:
+        rows = self._session.all("holder_of_promise", promise_id=promise_id)
         return instance_of(rows[0]) if rows else None
 
     def _executions_of(self, entity_id: str) -> Sequence[r.Instance]:

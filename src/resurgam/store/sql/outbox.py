@@ -34,8 +34,6 @@ class Outbox(Telling):
         if outcome.successor is not None:
             assert before is not None
             self._succeed(before, outcome.successor)
-        if outcome.status.terminal:
-            self._session.do("give_up_promises", execution_id=execution_id)
 
     def _promise(self, execution_id: str, opened: Sequence[OpenPromise], closed: Sequence[str]) -> None:
         if opened:
@@ -86,8 +84,7 @@ class Outbox(Telling):
         for event in succession.inbox:
             self._hand_on(successor.execution_id, event)
         self._move_inbox(before["execution_id"], successor.execution_id, succession.moves)
-        if successor.run_id == before["run_id"]:
-            self._session.do("move_promises", execution_id=before["execution_id"], successor=successor.execution_id)
+        self._move_promises(before, successor)
 
     def _move_inbox(self, execution_id: str, successor: str, types: Sequence[str]) -> None:
         """Hand on what is unread of some types, as if it came now, in its order."""

@@ -269,6 +269,9 @@ DELETE FROM inbox WHERE execution_id = :execution_id;
 -- purge_activities: The same for its activities.
 DELETE FROM activities WHERE execution_id = :execution_id;
 
+-- purge_promises: The same for its promises.
+DELETE FROM promises WHERE execution_id = :execution_id;
+
 -- purge_questions: The same for what was asked of it.
 DELETE FROM questions WHERE execution_id = :execution_id RETURNING question_id;
 
@@ -410,15 +413,20 @@ SELECT count(*) AS number FROM instances WHERE dead IS NOT NULL;
 -- open_promise: A promise that can be settled from now on. One that is here already, of an earlier attempt, is open again
 -- unless its settlement waits to be read.
 INSERT INTO promises (promise_id, execution_id, name, settled) VALUES (:promise_id, :execution_id, :name, 0)
-ON CONFLICT (promise_id) DO UPDATE SET execution_id = :execution_id, name = :name, settled = EXISTS (
-    SELECT 1 FROM inbox WHERE execution_id = :execution_id AND json_extract(body, '$.promise_id') = :promise_id);
+ON CONFLICT (promise_id) DO UPDATE SET execution_id = :execution_id, name = :name,
+    place = CASE WHEN execution_id = :execution_id THEN place ELSE (SELECT max(place) + 1 FROM promises) END,
+    settled = EXISTS (SELECT 1 FROM inbox
+                      WHERE execution_id = :execution_id AND json_extract(body, '$.promise_id') = :promise_id);
 
 -- adopt_promise: A promise that comes from another store.
 INSERT OR REPLACE INTO promises (promise_id, execution_id, name, settled)
 VALUES (:promise_id, :execution_id, :name, :settled);
 
--- settle_promise: A promise is settled; no row if it was already, or is not there.
-UPDATE promises SET settled = 1 WHERE promise_id = :promise_id AND NOT settled RETURNING execution_id;
+-- settle_promise: Settle a promise; no row if it was settled before, its execution has ended, or it is unknown.
+UPDATE promises SET settled = 1
+WHERE promise_id = :promise_id AND NOT settled
+  AND EXISTS (SELECT 1 FROM instances AS i WHERE i.execution_id = promises.execution_id AND i.closed_at IS NULL)
+RETURNING execution_id;
 
 -- close_promise: The same by its own execution, which waits for it no longer.
 UPDATE promises SET settled = 1 WHERE promise_id = :promise_id AND execution_id = :execution_id;
@@ -440,8 +448,8 @@ SELECT * FROM promises WHERE execution_id = :execution_id ORDER BY place;
 -- move_promises: They are another execution's from now on.
 UPDATE promises SET execution_id = :successor WHERE execution_id = :execution_id;
 
--- give_up_promises: Nobody waits for them any more.
-DELETE FROM promises WHERE execution_id = :execution_id;
+-- holder_of_promise: The execution that a promise belongs to.
+SELECT i.* FROM promises AS p JOIN instances AS i USING (execution_id) WHERE p.promise_id = :promise_id;
 
 -- ask_question: A question for whoever has the code.
 INSERT OR IGNORE INTO questions (question_id, execution_id, queue, name, input, until)

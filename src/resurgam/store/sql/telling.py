@@ -29,6 +29,8 @@ class Telling(Claiming):
         if known and not self._makes_way(rows[-1], known[-1], part):
             return r.Exists(instance=self._as_told(known[-1], part))
         instance = self._begin(started)
+        if part.follows is not None and known:
+            self._move_promises(rows[-1], instance)
         for event in part.inbox:
             self._tell(instance.execution_id, event)
         claim = self._claim_at_once(instance.execution_id, instance.queue, part.offer)
@@ -86,7 +88,8 @@ class Telling(Claiming):
             return r.Missing()
         status = Status(row["status"])
         if status.terminal:
-            return r.Ended(status=status)
+            known = part.promise is not None and self._promises_named(row["execution_id"], part.promise)
+            return r.Settled() if known else r.Ended(status=status)
         if part.promise is not None:
             answer = self._settle_by_name(row["execution_id"], part.promise, part.event)
             return self._delivered(row, part.offer) if isinstance(answer, str) else answer
@@ -136,7 +139,6 @@ class Telling(Claiming):
             "terminate_instance", execution_id=execution_id, status=Status.TERMINATED.value, seq=seq, now=self._now
         )
         self._session.do("forget_tries", execution_id=execution_id)
-        self._session.do("give_up_promises", execution_id=execution_id)
         self.changes.touched |= {execution_id, growth_of(execution_id)}
         self.changes.work = True
 
@@ -159,8 +161,16 @@ class Telling(Claiming):
         return execution_id
 
     def _settle_by_name(self, execution_id: str, name: str, event: events.Event) -> str | r.Missing | r.Settled:
-        rows = self._session.all("promises_named", execution_id=execution_id, name=name)
+        rows = self._promises_named(execution_id, name)
         return self._settle(rows[0]["promise_id"], event) if rows else r.Missing()
+
+    def _promises_named(self, execution_id: str, name: str) -> Sequence[Row]:
+        return self._session.all("promises_named", execution_id=execution_id, name=name)
+
+    def _move_promises(self, before: Row, successor: r.Instance) -> None:
+        """Hand the promises of an ended execution to the next attempt of its run."""
+        if successor.run_id == before["run_id"]:
+            self._session.do("move_promises", execution_id=before["execution_id"], successor=successor.execution_id)
 
 
 class _Moment(msgspec.Struct):

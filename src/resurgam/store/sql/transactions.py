@@ -151,7 +151,14 @@ class Transactions(Outbox, Asking):
         status = Status(rows[0]["status"])
         if not status.terminal:
             return r.Unfinished(status=instance_of(rows[0]).status)
-        for statement in ("purge_instance", "purge_events", "purge_inbox", "purge_activities", "forget_tries"):
+        for statement in (
+            "purge_instance",
+            "purge_events",
+            "purge_inbox",
+            "purge_activities",
+            "purge_promises",
+            "forget_tries",
+        ):
             self._session.do(statement, execution_id=execution_id)
         gone = self._session.all("purge_questions", execution_id=execution_id)
         self.changes.touched |= {execution_id, growth_of(execution_id)}
@@ -173,6 +180,4 @@ class Transactions(Outbox, Asking):
 
 def _goes_out(outcome: Outcome) -> bool:
     """Whether an outcome has something beyond its own log, inbox and activities."""
-    return bool(
-        outcome.messages or outcome.promises or outcome.closed or outcome.publications or outcome.status.terminal
-    )
+    return bool(outcome.messages or outcome.promises or outcome.closed or outcome.publications)

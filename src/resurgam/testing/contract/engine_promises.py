@@ -91,9 +91,16 @@ class EnginePromiseCases(OpensEngines):
             await handle.signal("close")
             await env.finish(handle.result())
             for promise_id in ids:
-                with raises(errors.NotFound):
-                    await env.engine.resolve(promise_id, 1)
-            with raises(errors.NotFound, "ended"):
+                assert await env.engine.resolve(promise_id, 1) is False
+                assert await env.engine.reject(promise_id, "no") is False
+            for name in ("timed out", "cancelled", "settled", "late"):
+                assert await handle.resolve(name, 1) is False
+            with raises(errors.NotFound, "'nonsense'"):
+                await handle.resolve("nonsense", 1)
+            await env.engine.store.purge([handle.execution_id])
+            with raises(errors.NotFound, "purged"):
+                await env.engine.resolve(ids[0], 1)
+            with raises(errors.NotFound, "no workflow"):
                 await handle.resolve("settled", 1)
 
     async def test_a_second_open_promise_of_a_name_is_refused(self, cache: int) -> None:

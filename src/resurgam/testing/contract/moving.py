@@ -254,6 +254,41 @@ class MovingCases(OpensStores):
             told = [entry.event for entry in claim.inbox]
             assert told == [replace(resolved, promise_id=promise_id) for promise_id in ("p-2", "p-1")]
 
+    async def test_an_adoption_cannot_redirect_a_promise(self) -> None:
+        """One that an execution of another run holds, open or ended, refuses the whole part and stays where it is."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _promising(a)
+            [sent] = await a.store.copies("order")
+            await b.create("holder", execution_id="held", run_id="held")
+            await b.committed(await b.claim_one(), promises=(OpenPromise("p-1", "pay"),))
+            await self._refused(b, sent)
+            assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id="p-1") == r.Delivered()
+            claim = await b.claim_one()
+            assert claim.instance.execution_id == "held"
+            await b.end(claim, consumed=ids(claim.inbox))
+            await self._refused(b, sent)
+            assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id="p-1") == r.Settled()
+
+    async def _refused(self, b: Bench, copy: r.Copy) -> None:
+        [answer] = await b.store.adopt([r.Adoption(copies=(copy,))])
+        assert isinstance(answer, r.Exists)
+        assert answer.instance.execution_id == "held"
+        assert await b.store.get("order") is None
+
+    async def test_an_adopted_attempt_takes_the_promises_of_the_one_before(self) -> None:
+        """The attempt before has ended here; an older attempt that arrives later takes nothing back."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await _promising(a)
+            [sent] = await a.store.copies("order")
+            ended = replace(sent, instance=replace(sent.instance, status=Status.FAILED, closed_at=1, deactivated=True))
+            second = replace(sent.instance, execution_id="second", attempt=2)
+            for copy in (ended, replace(sent, instance=second), _renamed(ended, "older")):
+                [answer] = await b.store.adopt([r.Adoption(copies=(copy,))])
+                assert isinstance(answer, r.Adopted)
+            assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id="p-1") == r.Delivered()
+            [_, newest] = await b.store.copies("order")
+            assert [getattr(event, "promise_id", None) for event in newest.inbox] == ["p-2", "p-1"]
+
     # Its activities.
 
     async def test_an_adopted_retry_keeps_its_moment_and_its_attempt(self) -> None:

@@ -47,7 +47,7 @@ class PromisingCases(OpensStores):
             assert [entry.event for entry in claim.inbox] == [resolved("0", "b"), resolved("1", "a")]
 
     async def test_a_promise_that_nobody_made_is_missing(self) -> None:
-        """By id or by name; that of an ended execution is gone with it."""
+        """By id or by name, while its execution is open and after its end."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)
             assert await b.deliver(resolved("1"), "", promise_id="no") == r.Missing()
@@ -56,17 +56,32 @@ class PromisingCases(OpensStores):
             await b.told("order", "x")
             claim = await b.claim_one()
             await b.end(claim, consumed=ids(claim.inbox))
-            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Missing()
-            assert await b.deliver(resolved("1"), promise="approval") == r.Ended(status=Status.COMPLETED)
+            assert await b.deliver(resolved("1"), "", promise_id="no") == r.Missing()
+            assert await b.deliver(resolved("1"), promise="no") == r.Ended(status=Status.COMPLETED)
 
-    async def test_terminating_gives_up_the_promises(self) -> None:
-        """Nothing waits for them any more."""
+    async def test_a_promise_of_an_ended_execution_counts_as_settled_until_the_purge(self) -> None:
+        """By id and by name, settled before or not; its inbox gets nothing. After the purge the promise is missing."""
+        async with self.bench() as b:
+            instance = await self._promising(b, APPROVAL, OpenPromise("p-2", "settled"))
+            await b.deliver(resolved("0"), "", promise_id="p-2")
+            claim = await b.claim_one()
+            await b.end(claim, consumed=ids(claim.inbox))
+            for late in ({"promise_id": "p-1"}, {"promise_id": "p-2"}, {"promise": "approval"}, {"promise": "settled"}):
+                assert await b.deliver(resolved("1"), **late) == r.Settled(), late
+            [copy] = await b.store.copies("order")
+            assert copy.inbox == ()
+            assert [promise.settled for promise in copy.promises] == [False, True]
+            assert await b.store.purge([instance.execution_id]) == [r.Purged()]
+            for promise_id in ("p-1", "p-2"):
+                assert await b.deliver(resolved("1"), "", promise_id=promise_id) == r.Missing()
+
+    async def test_a_promise_of_a_terminated_execution_counts_as_settled(self) -> None:
+        """Termination ends the wait for it as any other end does."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)
             await b.deliver(events.WorkflowTerminated())
-            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Missing()
-            [copy] = await b.store.copies("order")
-            assert copy.promises == ()
+            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Settled()
+            assert await b.deliver(resolved("1"), promise="approval") == r.Settled()
 
     async def test_a_promise_that_is_closed_counts_as_settled(self) -> None:
         """Its execution heard of it, or waits for it no longer: whoever comes then is late."""
@@ -152,15 +167,32 @@ class PromisingCases(OpensStores):
             for promise in ("p-1", "p-2"):
                 assert await b.deliver(resolved("1"), "", promise_id=promise) == r.Delivered()
 
+    async def test_a_retry_by_hand_takes_the_promises_along(self) -> None:
+        """A promise that was open when the attempt before failed can be settled before the new attempt's code has run."""
+        async with self.bench() as b:
+            instance = await self._promising(b, APPROVAL, OpenPromise("p-2", "settled"))
+            await b.deliver(resolved("0"), "", promise_id="p-2")
+            claim = await b.claim_one()
+            await b.committed(claim, consumed=ids(claim.inbox), status=Status.FAILED)
+            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Settled()
+            started = b.started(run_id=instance.run_id, attempt=2)
+            [created] = await b.store.create([r.Creation(started=started, follows=instance.execution_id)])
+            assert isinstance(created, r.Created)
+            assert await b.deliver(resolved("2"), "", promise_id="p-2") == r.Settled()
+            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Delivered()
+            old, new = await b.store.copies("order")
+            assert (old.promises, old.inbox) == ((), ())
+            assert new.inbox == (resolved("1", "p-1"),)
+
     async def test_a_continuation_leaves_the_promises_behind(self) -> None:
-        """It is another run: nothing of it waits for them."""
+        """It is another run, and does not wait for them."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)
             await b.told("order", "x")
             claim = await b.claim_one()
             successor = Succession(started=b.started(generation=2))
             await b.committed(claim, status=Status.CONTINUED, successor=successor)
-            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Missing()
+            assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Settled()
             assert await b.deliver(resolved("1"), promise="approval") == r.Missing()
 
     async def _promising(self, b: Bench, *promises: OpenPromise) -> r.Instance:
