@@ -32,6 +32,7 @@ from resurgam.store.records import Arrival, Page, Query
 from resurgam.worker.at_once import AtOnce
 from resurgam.worker.loop import Worker, WorkerOptions
 from resurgam.worker.processes import check_not_imported
+from resurgam.worker.tasks import complete
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -42,8 +43,9 @@ _NOT_OPEN = "the engine is not open; use it inside `async with Engine(...) as en
 class Engine:
     """Opens a store, and serves its queues unless ``worker=False``.
 
-    Leaving the ``async with`` drains: nothing more is claimed, what runs may finish within *grace*, the rest is
-    released for others. A value of more than *max_payload* bytes, as JSON, is refused where it is passed.
+    Leaving the ``async with`` drains: nothing more is claimed, running work may finish within *grace*, the rest is
+    released for other workers. If the task that leaves it is cancelled meanwhile, the rest of the grace is skipped; the
+    store is closed all the same. A value of more than *max_payload* bytes, as JSON, is refused where it is passed.
     """
 
     def __init__(  # noqa: PLR0913 -- each is an option of its own with a default, and only given by name
@@ -86,46 +88,64 @@ class Engine:
         self._store: Store | None = None
         self._front: Store | None = None
         self._worker: Worker | None = None
+        self._pid = os.getpid()
 
     async def __aenter__(self) -> Self:
         if self._store is not None:
             raise StoreError("this engine is open already; make another one")
         check_not_imported()
+        self._pid = os.getpid()
         if isinstance(self._url, str):
             self._store = open_store(self._url, self._clock, name=self._options.name, lease=self._options.lease)
         else:
             self._store = self._url
-        if self._serves:
-            if dev.ON:
-                from resurgam.lint.registered import warn  # noqa: PLC0415 -- only who develops pays for the import
-
-                warn(self._registry.workflows)
-            self._worker = Worker(self._store, self._registry, self._clock, self._options, await self._settings())
-            self._worker.start()
-            self._front = cast("Store", AtOnce(self._store, self._worker))
-        else:
-            self._front = self._store
+        try:
+            await self._open()
+        except BaseException:
+            await self._close()
+            raise
         return self
 
-    async def _settings(self) -> Settings:
-        """Return what every execution must know; a store that cannot even say its secret is closed again."""
+    async def _open(self) -> None:
         assert self._store is not None
-        try:
-            return Settings(secret=await self._store.secret(), max_payload=self._max_payload)
-        except BaseException:
-            store, self._store = self._store, None
-            if isinstance(self._url, str):
-                await store.close()
-            raise
+        if not self._serves:
+            self._front = self._store
+            return
+        if dev.ON:
+            from resurgam.lint.registered import warn  # noqa: PLC0415 -- only who develops pays for the import
+
+            warn(self._registry.workflows)
+        settings = Settings(secret=await self._store.secret(), max_payload=self._max_payload)
+        self._worker = Worker(self._store, self._registry, self._clock, self._options, settings)
+        self._worker.start()
+        self._front = cast("Store", AtOnce(self._store, self._worker))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._worker is not None:
-            await self._worker.stop()
-        if self._store is not None and isinstance(self._url, str):
-            await self._store.close()
-        self._worker = self._store = self._front = None
+        if self._pid == os.getpid():
+            await self._close()
+
+    async def _close(self) -> None:
+        """Drain and close, whatever is cancelled meanwhile: a cancellation skips the grace and is raised afterwards."""
+        worker, store = self._worker, self._store
+
+        async def close() -> None:
+            failed: Exception | None = None
+            try:
+                if worker is not None:
+                    await worker.stop()
+            except Exception as error:  # noqa: BLE001 -- raised below, once the store is closed
+                failed = error
+            if store is not None and isinstance(self._url, str):
+                await store.close()
+            if failed is not None:
+                raise failed
+
+        try:
+            await complete(close, worker.skip_grace if worker is not None else lambda: None)
+        finally:
+            self._worker = self._store = self._front = None
 
     async def run(self) -> None:
         """Serve until the process is asked to stop (SIGTERM or SIGINT), then drain and return.
@@ -402,6 +422,11 @@ class Engine:
     def _client(self) -> Client:
         if self._front is None:
             raise StoreError(_NOT_OPEN)
+        if self._pid != os.getpid():
+            raise StoreError(
+                f"this engine was opened by process {self._pid} and cannot be used in a fork of it; "
+                "open one in each process, after the fork"
+            )
         return Client(Access(self._front, self._registry, self._clock, self._max_payload))
 
     def _check_known(self, workflow: Any, queue: str | None) -> None:

@@ -14,7 +14,7 @@ from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Commi
 from resurgam.worker.activities import ActivityRunner
 from resurgam.worker.leases import Leases
 from resurgam.worker.pulse import Pulse
-from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, complain, pause
+from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Grace, Tasks, complain, pause
 
 logger = logging.getLogger("resurgam.worker")
 
@@ -36,6 +36,7 @@ class Hands:
         self._tells: dict[asyncio.Task[Any], tuple[Pulse, Tell]] = {}
         self._reserved = 0
         self.closed = False
+        self._over = False
         self.on_free: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -97,9 +98,14 @@ class Hands:
             self._tasks.spawn(self._store.release(parts), "what a commit claimed")
 
     async def hand_in(self, result: ActivityResult) -> None:
-        """Tell the store what became of an attempt; while it is out of reach the result is kept here."""
+        """Tell the store what became of an attempt; while it is out of reach the result is kept here.
+
+        A result that comes after `close` is dropped: its lease was given back, so another worker repeats the attempt.
+        """
         answer: Accepted | Refused | None = None
         while answer is None:
+            if self._over:
+                return
             try:
                 [answer] = await self._store.complete_activities([result])
             except StoreError as error:
@@ -113,14 +119,18 @@ class Hands:
         """The result is committed: its lease needs no keeping any more."""
         self._leases.drop(lease_of(result))
 
-    async def finish(self, deadline: float) -> None:
-        """Wait for all to end until *deadline*, then cancel the rest; their leases stay listed, to be given back."""
-        await self._tasks.wait(deadline)
+    async def finish(self, grace: Grace) -> None:
+        """Wait for all to end within *grace*, then cancel the rest; their leases stay listed, to be given back."""
+        await self._tasks.wait(grace)
         for pulse, _ in self._tells.values():
             pulse.over = True
-        await self._tasks.finish(0)
+        await self._tasks.finish()
         await self._runner.close()
         await self._leases.keep_details()
+
+    def close(self) -> None:
+        """Hand in no more results: the leases of all attempts are given back, and the store may be closed."""
+        self._over = True
 
     async def _attempt(self, task: ActivityTask, pulse: Pulse) -> ActivityResult:
         try:

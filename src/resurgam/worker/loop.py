@@ -17,7 +17,7 @@ from resurgam.worker.hands import Hands
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
 from resurgam.worker.questions import Questions
-from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, complain, pause
+from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Grace, Tasks, complain, pause
 from resurgam.worker.turn import Committer, Turn
 from resurgam.worker.watchdog import Watchdog
 
@@ -89,6 +89,8 @@ class Worker:
         self._reserved = 0
         self._offers: set[asyncio.Task[Any]] = set()
         self._stopping = False
+        self._grace = Grace(options.grace)
+        self._drained: asyncio.Task[None] | None = None
         self._resting = False
         self._short = False
         self._main: asyncio.Task[None] | None = None
@@ -109,23 +111,34 @@ class Worker:
         self._main = asyncio.get_running_loop().create_task(self._serve(), name=f"worker {self._options.name}")
 
     async def stop(self) -> None:
-        """Claim nothing more, let what runs come to its end within the grace, and give the rest back."""
-        if self._stopping:
-            return
+        """Claim nothing more, let running work finish within the grace, and give the rest back.
+
+        Any number of callers may wait for it. A caller that is cancelled does not stop it.
+        """
+        if self._drained is None or self._drained.cancelled():
+            self._drained = asyncio.get_running_loop().create_task(self._drain(), name="drain")
+        await asyncio.shield(self._drained)
+
+    def skip_grace(self) -> None:
+        """Cancel running work as soon as the worker stops, or now if it is stopping."""
+        self._grace.skip()
+
+    async def _drain(self) -> None:
+        """Stop; may be repeated from the beginning if it is cancelled on its way."""
         self._stopping = True
         self._hands.closed = True
         self._freed.set()
         if self._main is not None:
-            await self._main
+            await asyncio.wait({self._main})
         if self._offers:
             # A store waits for its file no longer than some seconds; what it claims meanwhile is to be given back.
             await asyncio.wait(self._offers)
-        deadline = asyncio.get_running_loop().time() + self._options.grace
+        self._grace.begin()
         try:
-            await self._answering.finish(deadline)
-            await self._turns.finish(deadline)
-            await self._hands.finish(deadline)
-            await self._tasks.finish(0)
+            await self._answering.finish(self._grace)
+            await self._turns.finish(self._grace)
+            await self._hands.finish(self._grace)
+            await self._tasks.finish()
             await self._store.release([Release(lease=lease) for lease in self._leases.all()])
         except StoreError as error:
             complain("the store failed; what this worker held is free when its leases run out", error)
@@ -133,6 +146,7 @@ class Worker:
             self._leases.stop()
             await self._instances.forget_all()
             self._watchdog.stop()
+            self._hands.close()
 
     async def _serve(self) -> None:
         while not self._stopping:

@@ -25,7 +25,7 @@ from resurgam.core.errors import DefinitionError, ProcessDied
 from resurgam.core.event import NULL
 from resurgam.runtime.definition import Activity
 from resurgam.worker.child import HEAD, Answer, Beat, Call, importing_main, message
-from resurgam.worker.tasks import Tasks
+from resurgam.worker.tasks import Grace, Tasks
 
 _GRACE: Final = 1.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -172,7 +172,9 @@ class Processes:
             process.hang_up()
             self._ending.spawn(process.end(group=False), f"the end of process {process.pid}")
         # Longer than it takes to kill them, should one be slow to go.
-        await self._ending.finish(asyncio.get_running_loop().time() + 5 * _GRACE)
+        grace = Grace(5 * _GRACE)
+        grace.begin()
+        await self._ending.finish(grace)
         if self._lifeline is not None:
             for file in self._lifeline:
                 os.close(file)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final
 
 from resurgam.core.clock import Clock
@@ -39,6 +39,59 @@ _STUBBORN: Final = 1.0
 """Seconds that cancelled tasks are waited for; user code that swallows cancellation must not hold the engine."""
 
 
+class Grace:
+    """The time that running work has to finish once the worker stops. It runs from `begin`; `skip` ends it early."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: float | None = None
+        self._skipped = asyncio.Event()
+
+    def begin(self) -> None:
+        """Let the time run, unless it does already."""
+        if self._until is None:
+            self._until = asyncio.get_running_loop().time() + self._seconds
+
+    def skip(self) -> None:
+        """End the time now."""
+        self._skipped.set()
+
+    async def wait(self, running: Collection[asyncio.Task[Any]]) -> None:
+        """Wait until all of *running* have ended, or the time is over."""
+        if self._until is None or self._skipped.is_set():
+            return
+        left = max(0.0, self._until - asyncio.get_running_loop().time())
+        ended = asyncio.ensure_future(asyncio.wait(set(running)))
+        skipped = asyncio.ensure_future(self._skipped.wait())
+        try:
+            await asyncio.wait({ended, skipped}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+            skipped.cancel()
+
+
+async def complete(begin: Callable[[], Coroutine[Any, Any, None]], hurry: Callable[[], object]) -> None:
+    """Run what *begin* returns to its end, in a task of its own, even if the caller is cancelled any number of times.
+
+    Each cancellation calls *hurry*, and the caller is cancelled afterwards. If the task itself is cancelled, as by a
+    program that cancels every task of its loop, *begin* is called again.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    task = asyncio.get_running_loop().create_task(begin())
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+            hurry()
+        if task.cancelled():
+            hurry()
+            task = asyncio.get_running_loop().create_task(begin())
+    if cancelled is not None:
+        raise cancelled from task.exception()
+    task.result()
+
+
 class Tasks:
     """Tasks that run until they are done, or are cancelled together."""
 
@@ -56,15 +109,15 @@ class Tasks:
         task.add_done_callback(self._ended)
         return task
 
-    async def wait(self, deadline: float) -> None:
-        """Wait for all to end until the loop's time is *deadline*."""
-        left = deadline - asyncio.get_running_loop().time()
+    async def wait(self, grace: Grace) -> None:
+        """Wait for all to end within *grace*."""
         if self._running:
-            await asyncio.wait(self._running, timeout=max(0.0, left))
+            await grace.wait(self._running)
 
-    async def finish(self, deadline: float) -> None:
-        """Wait for all to end until *deadline*, then cancel the rest."""
-        await self.wait(deadline)
+    async def finish(self, grace: Grace | None = None) -> None:
+        """Wait for all to end within *grace*, then cancel the rest."""
+        if grace is not None:
+            await self.wait(grace)
         for task in list(self._running):
             task.cancel()
         if self._running:

@@ -53,6 +53,7 @@ class SqliteStore:
         self._version: int | None = self._database.version()
         self._poll: asyncio.Task[None] | None = None
         self._closed = False
+        self._released = False
 
     # Store.
 
@@ -157,8 +158,8 @@ class SqliteStore:
         return SqliteStore(path, self._clock, name=name, lease=self._lease, synchronous=synchronous)
 
     async def close(self) -> None:
-        """Close the file; whoever still waits is told."""
-        if self._closed:
+        """Close the file, and tell those who still wait. If it is cancelled on its way, call it again."""
+        if self._released:
             return
         self._closed = True
         self._waiting.close()
@@ -166,6 +167,7 @@ class SqliteStore:
             self._poll.cancel()
             await asyncio.gather(self._poll, return_exceptions=True)
         await self._writer.close()
+        self._released = True
         self._owner.close()
         self._database.close()
         if self._temporary is not None:
