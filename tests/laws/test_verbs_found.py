@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from resurgam import Context, Registry, RetryPolicy
 from resurgam.core import event as events
 from resurgam.core.outcome import Entry
@@ -127,7 +129,8 @@ async def test_an_update_that_waits_for_its_handler_is_in_the_way_of_no_deadline
     await whole.run()
     log = next(point.log for point in whole.points if isinstance(point.entry, events.TimerFired))
     execution = Execution(workflow, log)
-    outcome = await outside_tasks(lambda: execution.advance([Entry(1, update)], log[-1].at))
+    sent = msgspec.structs.replace(update, at=log[-1].at)
+    outcome = await outside_tasks(lambda: execution.advance([Entry(1, sent)], log[-1].at))
     execution.close()
 
     assert types(outcome.events) == ["timer_started", "timer_fired", "activity_scheduled"]

@@ -119,7 +119,11 @@ async def _waiting_for(store: Store, instance: Instance, state: InstanceState) -
         if isinstance(command, events.ChildScheduled) and command.deferred and await _is_put_off(store, command)
     }
     waits += [text for command in state.open.values() if (text := _wants(command, state, unbegun))]
-    return tuple(waits) or (f"a worker that serves queue {instance.queue!r}",)
+    work = await store.open_work(instance.execution_id)
+    unread = () if work is None else work.inbox
+    sent = (event for event in unread if isinstance(event, events.UpdateAccepted))
+    updates = [f"a handler for update {event.name!r} ({event.id})" for event in sent]
+    return (*(tuple(waits) or (f"a worker that serves queue {instance.queue!r}",)), *updates)
 
 
 def _beginning(started: events.WorkflowStarted) -> str:

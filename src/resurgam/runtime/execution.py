@@ -125,7 +125,14 @@ class Execution(Sources):
                 if self._log is not None:
                     new = self._recorder.log.new
                     self._look_ahead(new[self._mark :], self._so_far(new[: self._mark]))
+        if self._updates.waiting and ticks < TICKS_PER_ADVANCE and self._takes_updates:
+            self._refuse_updates(clock)
         return ticks
+
+    @property
+    def _takes_updates(self) -> bool:
+        """Whether the code has begun, goes on and may register handlers."""
+        return self._root is not None and self.goes_on and not self.paused
 
     def _keep_history(self, history: list[events.Event]) -> None:
         """Take in what the last advance brought, which is committed now, and let go of what it has forgotten."""
@@ -362,6 +369,9 @@ class Execution(Sources):
     def _wakes_at(self) -> int | None:
         """Return the next moment at which there is something to be done."""
         deadline = self._next_deadline() if self._recorder.deadlines or self._has_deadlines else None
+        if self._updates.waiting and self._takes_updates:
+            refusal = self._updates.deadline(self._put_off_until)
+            deadline = min((moment for moment in (deadline, refusal) if moment is not None), default=None)
         if not self._recorder.start_deadlines:
             return deadline
         start_by, _ = self._recorder.start_deadlines[0]

@@ -242,6 +242,10 @@ class Handlers:
             Location(HANDLERS), "the handler", field, code_value=code, history_value=history, event_seq=entry.seq
         )
 
+    def unknown_update(self, name: str) -> NotFound:
+        """Return what the sender of an update without a handler is told."""
+        return self._unknown("update", name, self.updates)
+
     def _unknown(self, kind: str, name: str, known: Iterable[str]) -> NotFound:
         others = ", ".join(map(repr, sorted(known))) or "none"
         workflow = f"workflow {self._recorder.started.entity_id!r} ({self._recorder.started.name})"

@@ -17,13 +17,14 @@ from resurgam.core.errors import NotFound
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Entry, Forgotten, Span, Withdrawal
 from resurgam.core.retry import milliseconds
+from resurgam.core.state import put_off
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.driver import Driver
 from resurgam.runtime.forgetting import SignalIds, dropped
 from resurgam.runtime.looping import Looping
 from resurgam.runtime.operation import Operation
 from resurgam.runtime.settings import Settings
-from resurgam.runtime.updates import Updates
+from resurgam.runtime.updates import Updates, goes_on
 
 
 class Sources(Driver):
@@ -65,7 +66,7 @@ class Sources(Driver):
 
     def _held(self) -> list[Entry]:
         """Return the entries of the inbox that wait for the code to come to them."""
-        return [*self._recorder.carrying.held, *self._updates.waiting]
+        return [*self._recorder.carrying.held, *self._updates.waiting.values()]
 
     def is_held(self, entry: Entry) -> bool:
         """Whether an entry that is not consumed waits for the code to come to it: there is no use in telling it again."""
@@ -124,6 +125,21 @@ class Sources(Driver):
             if accepted is not None:
                 return accepted
         return None
+
+    def _refuse_updates(self, clock: int) -> None:
+        """Refuse the updates that wait in vain for a handler: the code is at rest, and they would wait for too long."""
+        until = clock if goes_on(self._recorder.log.state.open) else None
+        for entry in self._updates.refuse(until, self._put_off_until):
+            update = entry.event
+            assert isinstance(update, events.UpdateAccepted)
+            self._consume(entry)
+            unknown = self._recorder.handlers.unknown_update(update.name)
+            self._append(events.UpdateRejected, name=update.name, id=update.id, failure=capture(unknown))
+
+    @property
+    def _put_off_until(self) -> int:
+        """When the code began, if that was put off: what had come before could not meet a handler."""
+        return (self._began_at or 0) if put_off(self.started) else 0
 
     def _meet_handler(self) -> events.Event | None:
         """Hand the oldest signal that has a handler to it."""

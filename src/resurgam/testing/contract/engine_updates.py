@@ -128,6 +128,73 @@ class EngineUpdateCases(OpensEngines):
             assert await env.finish(asyncio.gather(*waiting)) == ["a", "b"]
             assert await env.finish(handle.result()) == ["first", "a", "b", "c"]
 
+    async def test_an_update_without_a_handler_is_refused_once_the_workflow_waits_for_messages_only(
+        self, cache: int
+    ) -> None:
+        """While an activity, a timer or a timeout is under way it waits, and is shown; then its sender is told."""
+        registry = Registry()
+
+        @registry.workflow
+        async def basket(ctx: Context) -> None:
+            @ctx.on_update("put")
+            def put() -> int:
+                return 1
+
+            await ctx.sleep(10)
+            await ctx.listen("go", timeout=10)
+            await ctx.promise("go", timeout=10)
+            await ctx.listen("end")
+
+            @ctx.on_update("late")
+            def late() -> str:
+                return "here"
+
+            await ctx.promise("end")
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(basket)
+            sent = asyncio.ensure_future(handle.update("putt", id="u"))
+            for go_on in (lambda: env.advance(11), lambda: handle.signal("go"), lambda: handle.resolve("go")):
+                await env.settle()
+                assert not sent.done()
+                assert any("update 'putt'" in text for text in (await handle.describe()).waiting_for)
+                await go_on()
+            with raises(errors.UpdateRejected, "has no handler for update 'putt'; it has 'put'"):
+                await env.finish(sent)
+            assert not any("update" in text for text in (await handle.describe()).waiting_for)
+            for _ in range(2):
+                with raises(errors.UpdateRejected, "it has 'put'"):
+                    await env.finish(handle.update("late", id="too early"))
+            assert (await types_of(handle)).count("update_rejected") == 2
+            await handle.signal("end")
+            assert await env.finish(handle.update("late")) == "here"
+            with raises(errors.UpdateRejected, "it has 'late', 'put'"):
+                await env.finish(handle.update("putt"))
+
+    async def test_an_update_waits_a_minute_for_its_handler_at_most(self, cache: int) -> None:
+        """Counted from when it was sent, or from a start that was put off; the next generation does not count anew."""
+        registry = Registry()
+
+        @registry.workflow
+        async def sleeper(ctx: Context, nights: list[int]) -> None:
+            await ctx.sleep(nights[0])
+            if nights[1:]:
+                ctx.continue_as_new(nights[1:])
+
+        async with self.world(cache, registry) as env:
+            for nights, delay, expected in (
+                ([3600], 0, 60),
+                ([3600], 100, 160),
+                ([40, 3600], 0, 60),
+                ([70, 70], 90, 150),
+            ):
+                begun = env.clock.now()
+                handle = await env.start(sleeper, nights, delay=delay)
+                with raises(errors.UpdateRejected, "it has none"):
+                    await env.finish(handle.update("wake"))
+                assert env.clock.now() - begun == expected * 1000
+                await handle.terminate()
+
     async def test_an_update_in_the_tick_that_ends_the_workflow_is_answered(self, cache: int) -> None:
         """What the workflow waited for was the update itself; its sender gets the result all the same."""
         registry = Registry()
