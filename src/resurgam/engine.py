@@ -3,7 +3,6 @@
 import asyncio
 import builtins
 import os
-import re
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -11,9 +10,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 
-from resurgam.client.access import Access, check_text
+from resurgam.client.access import Access
 from resurgam.client.client import Client, IfExists, StartOptions
 from resurgam.client.handle import Handle
+from resurgam.client.listing import query_of
 from resurgam.client.subscribing import Subscription
 from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD
@@ -28,7 +28,7 @@ from resurgam.runtime.settings import Settings
 from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store
 from resurgam.store.protocol import Store
-from resurgam.store.records import Arrival, Page, Query
+from resurgam.store.records import Arrival, Page
 from resurgam.worker.at_once import AtOnce
 from resurgam.worker.loop import Worker, WorkerOptions
 from resurgam.worker.processes import check_not_imported
@@ -366,39 +366,35 @@ class Engine:
         """Return an async iterator of what is published on *topic* from the moment it is entered."""
         return self._client().subscribe(topic)
 
-    async def list(
+    async def list(  # noqa: PLR0913 -- each is a filter of its own with a default, and only given by name
         self,
         *,
         status: Status | str | None = None,
         name: str | None = None,
         tags: Mapping[str, str] | None = None,
         parent: str | None = None,
+        failure: str | None = None,
         since: datetime | None = None,
+        until: datetime | None = None,
+        newest_only: bool = False,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """Return a page of instances, newest first; its ``cursor`` leads to the next.
+        """Return a page of executions, newest first; its ``cursor`` leads to the next page.
 
-        *parent* is the id of the workflow whose children are asked for.
+        *parent* is the id of the workflow whose children are listed. *failure* is the type name of the exception that a
+        run failed by, as in ``"ValueError"``; a failed activity or child counts by its own cause. Executions were created
+        at *since* or later and before *until*. With *newest_only* each id is listed once, with its newest execution.
         """
-        if parent is not None:
-            check_text(parent, "parent")
-        if not isinstance(limit, int) or limit < 1:
-            raise ValueError(f"limit is {limit}; it is at least 1")
-        if status is not None and status not in tuple(Status):
-            raise ValueError(f"status is {status!r}; it is one of {', '.join(Status)}")
-        if tags is not None and not isinstance(tags, Mapping):
-            raise TypeError(f"tags is {tags!r}; it is a mapping of strings to strings")
-        if cursor is not None and not re.fullmatch(r"\d{15}-.+", cursor):
-            raise ValueError(f"cursor is {cursor!r}; it is what the page before gave as its cursor")
-        if since is not None and since.tzinfo is None:
-            raise ValueError(f"since={since.isoformat()}: no time zone; use an aware datetime")
-        query = Query(
-            status=None if status is None else Status(status),
+        query = query_of(
+            status=status,
             name=name,
-            tags=dict(tags or {}),
+            tags=tags,
             parent=parent,
-            since=None if since is None else round(since.timestamp() * 1000),
+            failure=failure,
+            since=since,
+            until=until,
+            newest_only=newest_only,
             limit=limit,
             cursor=cursor,
         )

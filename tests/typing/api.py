@@ -26,7 +26,7 @@ from resurgam import (
     activity,
     workflow,
 )
-from resurgam.store.records import Arrival
+from resurgam.store.records import Arrival, Page
 from resurgam.testing import Environment, crash_everywhere, replay
 
 
@@ -182,6 +182,8 @@ async def running() -> None:
         async for message in engine.subscribe("news"):
             assert_type(message, Any)
         assert_type((await engine.list(parent="o-1")).cursor, str | None)
+        assert_type(await engine.list(failure="ValueError", newest_only=True), Page)
+        await engine.list(since="2h")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         await handle.signal("approve", True)
         assert_type(await handle.query("total", 1, timeout=5), Any)
         assert_type(await handle.update("add", Order("o-1", 1), id="once", timeout=timedelta(minutes=1)), Any)

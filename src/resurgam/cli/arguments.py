@@ -1,7 +1,9 @@
 """What command lines are made of: arguments that are checked, and a store that is opened without serving it."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -11,12 +13,15 @@ import msgspec
 
 from resurgam import Engine
 from resurgam.cli import output
+from resurgam.runtime.system import SystemClock
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LONGEST = 1e9
 """Seconds, thirty years: nobody waits longer for a result."""
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 _LONGEST_ECHO = 200
 """Characters of a wrong argument that an error repeats."""
@@ -62,6 +67,32 @@ def read_seconds(context: click.Context, parameter: click.Parameter, value: floa
     """Refuse what is no length of time."""
     if value is not None and not 0 <= value <= _LONGEST:  # NaN is neither
         raise click.BadParameter(f"{value} is not a number of seconds from 0 to {_LONGEST:g}", context, parameter)
+    return value
+
+
+def read_moment(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
+    """Return the moment that an argument names: an age such as 90s, 2h or 7d, or a date or time in ISO form."""
+    if value is None:
+        return None
+    _encode(context, parameter, value)
+    try:
+        if age := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", value):
+            now = datetime.fromtimestamp(SystemClock().now() / 1000, UTC)
+            return now - timedelta(seconds=float(age[1]) * _UNITS[age[2]])
+        moment = datetime.fromisoformat(value)
+    except (ValueError, OverflowError) as error:
+        message = f"{_cut(value)} must be an age such as 90s, 15m, 2h, 7d or 4w, or a time such as 2026-01-31T14:00Z"
+        raise click.BadParameter(message, context, parameter) from error
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def read_failure(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is not the bare name of a type."""
+    text(context, parameter, value)
+    if value is not None and "." in value:
+        short = value.rpartition(".")[2]
+        message = f"{_cut(value)} must be the name of a type without its module; use {_cut(short)}"
+        raise click.BadParameter(message, context, parameter)
     return value
 
 

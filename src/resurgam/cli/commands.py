@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Awaitable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,6 +15,8 @@ from resurgam.cli.arguments import (
     ask,
     example,
     read_arguments,
+    read_failure,
+    read_moment,
     read_patience,
     read_seconds,
     tags_option,
@@ -93,12 +96,26 @@ async def _result(handle: Handle[Any], timeout: float | None) -> msgspec.Raw:
     return codec_for(Any).encode(await handle.result(timeout))
 
 
-@click.command("list", epilog=example("resurgam list --status failed --tag shop=berlin --store sqlite:///shop.db"))
-@click.option("--status", type=click.Choice([status.value for status in Status]), help="Only those that stand so.")
-@click.option("--name", callback=text, help="Only those of this workflow.")
+@click.command(
+    "list",
+    short_help="List workflows, newest first.",
+    epilog=example("resurgam list --status failed --failure ValueError --since 2h --store sqlite:///shop.db"),
+)
+@click.option("--status", type=click.Choice([status.value for status in Status]), help="Only workflows in this status.")
+@click.option("--name", callback=text, help="Only runs of this workflow.")
 @tags_option
 @click.option("--parent", metavar="ID", callback=text, help="Only the children of this workflow.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many at most.")
+@click.option(
+    "--failure", metavar="TYPE", callback=read_failure, help="Only those that failed by this type, as ValueError."
+)
+@click.option(
+    "--since", metavar="TIME", callback=read_moment, help="Created then or later: an age (90s, 2h, 7d) or ISO."
+)
+@click.option(
+    "--until", metavar="TIME", callback=read_moment, help="Created before then; ISO times are UTC by default."
+)
+@click.option("--all", "every", is_flag=True, help="Every execution, not only the newest of each id.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many rows at most.")
 @click.option("--cursor", callback=text, help="Go on where the page before ended.")
 @with_store
 def list_(  # noqa: PLR0913 -- as above
@@ -109,13 +126,32 @@ def list_(  # noqa: PLR0913 -- as above
     name: str | None,
     tags: dict[str, str],
     parent: str | None,
+    failure: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    every: bool,
     limit: int,
     cursor: str | None,
 ) -> None:
-    """List workflows, newest first."""
+    """List workflows, newest first: one row per id, with its newest execution.
+
+    A workflow that was retried, continued or started again under its id is shown as it is now; --all lists each
+    execution. --failure takes the name of the exception's type; a failed activity or child counts by its own cause.
+    """
 
     def page(engine: Engine) -> Awaitable[Page]:
-        return engine.list(status=status, name=name, tags=tags, parent=parent, limit=limit, cursor=cursor)
+        return engine.list(
+            status=status,
+            name=name,
+            tags=tags,
+            parent=parent,
+            failure=failure,
+            since=since,
+            until=until,
+            newest_only=not every,
+            limit=limit,
+            cursor=cursor,
+        )
 
     output.page(ask(store, page), as_json=as_json)
 

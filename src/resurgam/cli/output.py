@@ -1,6 +1,7 @@
 """What commands print: tables for people, JSON for programs."""
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -46,6 +47,9 @@ _IDS = {
 """What matters most of these events, instead of their values: who is meant, or what became of it."""
 
 _MOMENTS = ("deadline", "next_at")
+_SHORTEST_ID = 20
+"""Characters of an id that a narrow terminal still shows."""
+
 _WIDEST = 60
 """Characters shown of a value in a table; ``--json`` has all of it."""
 
@@ -101,13 +105,52 @@ def page(found: Page, *, as_json: bool) -> None:
     if as_json:
         document({"instances": [_instance(i) for i in found.instances], "cursor": found.cursor})
         return
-    rows = [
-        (i.entity_id, i.name, i.status, i.queue, _time(i.created_at), _time(i.closed_at), _tags(i.tags))
-        for i in found.instances
-    ]
-    table(_LIST, rows)
+    rows = [[cut_middle(one_line(cell), width) for cell, width in _cells(i)] for i in found.instances]
+    if sys.stdout.isatty():
+        table(*_fitted(rows, shutil.get_terminal_size().columns))
+    else:
+        table(_LIST, rows)
     if found.cursor is not None:
         click.echo(f"there are more: --cursor {found.cursor}")
+
+
+def _cells(instance: Instance) -> list[tuple[str, int]]:
+    """Return the cells of a row, and how wide each may be at most: one long id must not widen every row."""
+    status = f"{instance.status} ({instance.failure})" if instance.failure else str(instance.status)
+    times = [(_time(instance.created_at), 20), (_time(instance.closed_at), 20)]
+    return [
+        (instance.entity_id, 40),
+        (instance.name, 30),
+        (status, 40),
+        (instance.queue, 20),
+        *times,
+        (_tags(instance.tags), 40),
+    ]
+
+
+def _fitted(rows: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows that fit a terminal: without what is least missed, and with shorter ids."""
+    columns = [[heading, *(row[number] for row in rows)] for number, heading in enumerate(_LIST)]
+    shown = [column for column in columns if rows and any(column[1:])] or columns
+    for heading in ("CLOSED", "QUEUE", "TAGS"):
+        if _room(shown, width) < 0:
+            shown = [column for column in shown if column[0] != heading]
+    widest = max(map(len, shown[0]))
+    shown[0] = [cut_middle(cell, max(_SHORTEST_ID, widest + min(0, _room(shown, width, widest)))) for cell in shown[0]]
+    return [column[0] for column in shown], [list(row) for row in zip(*(column[1:] for column in shown), strict=True)]
+
+
+def _room(columns: list[list[str]], width: int, id_width: int = _SHORTEST_ID) -> int:
+    """Return how many characters of a line are left if the ids take so many; negative if it does not fit."""
+    return width - id_width - sum(max(map(len, column)) + 2 for column in columns[1:])
+
+
+def cut_middle(text: str, width: int) -> str:
+    """Return a text that is no longer than *width*: what is too much goes from the middle."""
+    if len(text) <= width:
+        return text
+    head = width // 2
+    return f"{text[:head]}…{text[len(text) - (width - head - 1) :]}"
 
 
 def description(found: Description, *, as_json: bool) -> None:

@@ -1,0 +1,67 @@
+"""Check the filters of a list and turn them into a query of the store."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TypedDict, Unpack
+
+from resurgam.client.access import check_text
+from resurgam.core.state import Status
+from resurgam.store.records import Query
+
+
+class Filters(TypedDict, total=False):
+    """The options of `Engine.list`."""
+
+    status: Status | str | None
+    name: str | None
+    tags: Mapping[str, str] | None
+    parent: str | None
+    failure: str | None
+    since: datetime | None
+    until: datetime | None
+    newest_only: bool
+    limit: int
+    cursor: str | None
+
+
+def query_of(**filters: Unpack[Filters]) -> Query:
+    """Return the query that the filters describe; a filter that cannot match anything is an error."""
+    status, tags, cursor = filters.get("status"), filters.get("tags"), filters.get("cursor")
+    limit, failure = filters.get("limit", 100), filters.get("failure")
+    for what in ("name", "parent", "failure"):
+        if (given := filters.get(what)) is not None:
+            check_text(given, what)
+    if failure is not None and "." in failure:
+        short = failure.rpartition(".")[2]
+        raise ValueError(f"failure must be the name of a type without its module, got {failure!r}; use {short!r}")
+    if not isinstance(limit, int) or limit < 1:
+        raise ValueError(f"limit is {limit}; it is at least 1")
+    if status is not None and status not in tuple(Status):
+        raise ValueError(f"status is {status!r}; it is one of {', '.join(Status)}")
+    if tags is not None and not isinstance(tags, Mapping):
+        raise TypeError(f"tags is {tags!r}; it is a mapping of strings to strings")
+    if cursor is not None and not re.fullmatch(r"\d{15}-.+", cursor):
+        raise ValueError(f"cursor is {cursor!r}; it is what the page before gave as its cursor")
+    return Query(
+        status=None if status is None else Status(status),
+        name=filters.get("name"),
+        tags=dict(tags or {}),
+        parent=filters.get("parent"),
+        failure=failure,
+        since=_milliseconds("since", filters.get("since")),
+        until=_milliseconds("until", filters.get("until")),
+        newest_only=bool(filters.get("newest_only")),
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+def _milliseconds(what: str, moment: datetime | None) -> int | None:
+    if moment is None:
+        return None
+    if not isinstance(moment, datetime):
+        raise TypeError(f"{what} must be a datetime with a time zone, got {moment!r}")
+    if moment.tzinfo is None:
+        raise ValueError(f"{what}={moment.isoformat()}: no time zone; use an aware datetime")
+    return round(moment.timestamp() * 1000)
