@@ -82,13 +82,16 @@ async def checkout(ctx: Context, order: Order) -> str:
     assert_type(await ctx.activity(render, order), bytes)
     assert_type(await ctx.activity(total.options(queue="slow", timeout=timedelta(minutes=1)), [order]), int)
     assert_type(await ctx.activity(activity.ref("charge", returns=str), order), str)
+    assert_type(await ctx.activity("charge", order, 1), Any)
+    assert_type(await ctx.v(2).activity(order.id), Any)
+    ctx.activity("charge", note="x")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     assert_type(await ctx.activity(crunch, order), float)
     assert_type(await ctx.activity(total.options(executor="process"), [order]), int)
     assert_type(await ctx.activity(copy.options(start_timeout=1, heartbeat_timeout=timedelta(hours=1)), 3), int)
     total.options(executor="fiber")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
-    ctx.activity(charge, 1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    ctx.activity(charge)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    ctx.activity(charge, 1)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    ctx.activity(charge)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     ctx.activity(charge, order, timeout=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
     both = await asyncio.gather(ctx.activity(charge, order), ctx.activity(total, [order]))

@@ -55,7 +55,11 @@ class Context(Talking):
         super().__init__(recorder)
         self.logger: logging.LoggerAdapter[logging.Logger] = _ReplaySilent(recorder)
 
-    def activity(self, activity: Activity[P, R] | str, /, *args: P.args, **kwargs: P.kwargs) -> Durable[R]:
+    @overload
+    def activity(self, activity: Activity[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Durable[R]: ...
+    @overload
+    def activity(self, activity: str, /, *args: Any) -> Durable[Any]: ...
+    def activity(self, activity: Any, /, *args: Any, **kwargs: Any) -> Durable[Any]:
         """Run an activity and return the future of its result; if it fails for good, `ActivityFailed`."""
         return self._schedule(_activity(activity, kwargs), args, kwargs)
 
