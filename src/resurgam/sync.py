@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent import futures
 from types import TracebackType
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     Generic,
@@ -32,13 +33,18 @@ from resurgam.client.handle import Handle
 from resurgam.client.subscribing import Subscription
 from resurgam.core.errors import StoreError
 from resurgam.core.location import Location
+from resurgam.core.retry import Duration
 from resurgam.engine import Engine
 from resurgam.runtime.context import Context
 from resurgam.runtime.definition import Workflow, WorkflowRef
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm as Form
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+D = TypeVar("D")
 Ts = TypeVarTuple("Ts")
 
 
@@ -197,8 +203,6 @@ class SyncHandle(Generic[R]):
 
     result = _of_handle(Handle[R].result)
     signal = _of_handle(Handle[R].signal)
-    query = _of_handle(Handle[R].query)
-    update = _of_handle(Handle[R].update)
     resolve = _of_handle(Handle[R].resolve)
     reject = _of_handle(Handle[R].reject)
     cancel = _of_handle(Handle[R].cancel)
@@ -207,10 +211,43 @@ class SyncHandle(Generic[R]):
     resume = _of_handle(Handle[R].resume)
     begin = _of_handle(Handle[R].begin)
     retry = _of_handle(Handle[R].retry)
-    state = _of_handle(Handle[R].state)
     history = _of_handle(Handle[R].history)
     describe = _of_handle(Handle[R].describe)
     tree = _of_handle(Handle[R].tree)
+
+    # A verb with overloads would lose all but the first by `_of_handle`.
+
+    @overload
+    def query(self, name: str, *args: object, type: "Form[T]", timeout: Duration = 30) -> T: ...
+    @overload
+    def query(self, name: str, *args: object, type: None = None, timeout: Duration = 30) -> Any: ...
+    def query(self, name: str, *args: object, type: Any = None, timeout: Duration = 30) -> Any:
+        """Return what the handler of query *name* answers, as `Handle.query` does."""
+        return self._thread.call(lambda: self._handle.query(name, *args, type=type, timeout=timeout))
+
+    @overload
+    def update(
+        self, name: str, *args: object, type: "Form[T]", id: str | None = None, timeout: Duration | None = None
+    ) -> T: ...
+    @overload
+    def update(
+        self, name: str, *args: object, type: None = None, id: str | None = None, timeout: Duration | None = None
+    ) -> Any: ...
+    def update(
+        self, name: str, *args: object, type: Any = None, id: str | None = None, timeout: Duration | None = None
+    ) -> Any:
+        """Have the handler of update *name* called and return what it returns, as `Handle.update` does."""
+        return self._thread.call(lambda: self._handle.update(name, *args, type=type, id=id, timeout=timeout))
+
+    @overload
+    def state(self, key: str, default: None = None, *, type: "Form[T]") -> T | None: ...
+    @overload
+    def state(self, key: str, default: D, *, type: "Form[T]") -> T | D: ...
+    @overload
+    def state(self, key: str, default: Any = None, *, type: None = None) -> Any: ...
+    def state(self, key: str, default: Any = None, *, type: Any = None) -> Any:
+        """Return what the workflow keeps under *key*, as `Handle.state` does."""
+        return self._thread.call(lambda: self._handle.state(key, default, type=type))
 
     def compensate(self, location: Location | str) -> "SyncHandle[None]":
         """Take back the step of a saga at this place by hand, and return the handle of the workflow that does it."""

@@ -11,6 +11,7 @@ from msgspec import Raw
 from by_hand import FAILURE, Hands, at
 from resurgam import Context, Engine, Registry, Status
 from resurgam.cli.main import main
+from resurgam.client.access import ANY
 from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.runtime import asking
@@ -175,7 +176,7 @@ def test_a_query_is_answered_by_a_worker(url, monkeypatch):
     def answer(workflow, log, query, written, settings):
         if query == "broken":
             raise ValueError("no total\nat all")
-        return Raw(b'{"of":%s}' % bytes(written))
+        return Raw(b'{"of":%s}' % bytes(written)), ANY
 
     monkeypatch.setattr(asking, "ask", answer)
     ok("start", "sell", "--id", "o-1")

@@ -190,7 +190,7 @@ async def running() -> None:
         await handle.signal("approve", True)
         assert_type(await handle.query("total", 1, timeout=5), Any)
         assert_type(await handle.update("add", Order("o-1", 1), id="once", timeout=timedelta(minutes=1)), Any)
-        await handle.update("add", id=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await handle.update("add", id=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
         assert_type(await handle.resolve("pay", 1), bool)
         assert_type(await handle.reject("pay", "no"), bool)
         assert_type(await handle.pause(tree=True, reason="lunch"), None)

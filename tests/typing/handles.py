@@ -1,7 +1,7 @@
 """The types of handles and of what they answer, pinned as in `api.py`."""
 
 from dataclasses import dataclass
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 from resurgam import Context, Engine, Handle, SyncEngine, SyncHandle, workflow
 from resurgam.client.structure import Tree
@@ -45,3 +45,33 @@ def typed_without_a_loop() -> None:
         assert_type(engine.handle("o-1", execution_id="x-1").result(), Any)
         assert_type(engine.handle("o-1").tree(), Tree)
         engine.handle("o-1", workflow=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+async def typed_answers(handle: Handle[Receipt]) -> None:
+    assert_type(await handle.query("orders"), Any)
+    assert_type(await handle.query("orders", 1, type=list[Order], timeout=5), list[Order])
+    assert_type(await handle.query("last", type=Order | None), Order | None)
+    assert_type(await handle.update("add", Order("o-1")), Any)
+    assert_type(await handle.update("add", Order("o-1"), type=Order, id="once"), Order)
+    assert_type(await handle.state("last"), Any)
+    assert_type(await handle.state("last", Order("none")), Any)
+    assert_type(await handle.state("last", type=Order), Order | None)
+    assert_type(await handle.state("last", Order("none"), type=Order), Order)
+    assert_type(await handle.state("count", 0, type=int), int)
+    assert_type(await handle.state("last", 0, type=Literal["a", "b"]), Literal["a", "b"] | int)
+    count: str = await handle.query("count", type=int)  # type: ignore[arg-type]  # pyright: ignore[reportAssignmentType]
+    total: int = await handle.state("total", type=int)  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    await handle.query("count", count, total, timeout="5")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+    await handle.query("count", type=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    await handle.query(5, type=int)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def typed_answers_without_a_loop(handle: SyncHandle[Receipt]) -> None:
+    assert_type(handle.query("orders"), Any)
+    assert_type(handle.query("orders", 1, type=list[Order], timeout=5), list[Order])
+    assert_type(handle.update("add", Order("o-1")), Any)
+    assert_type(handle.update("add", Order("o-1"), type=Order, id="once"), Order)
+    assert_type(handle.state("last"), Any)
+    assert_type(handle.state("last", type=Order), Order | None)
+    assert_type(handle.state("count", 0, type=int), int)
+    handle.update("add", id=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]

@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 from msgspec import Raw
 
 from resurgam.client.access import ANY, Access
+from resurgam.core.codec import Codec
 from resurgam.core.errors import NotFound, ResultTimeout, StoreError
 from resurgam.core.event import Failure
 from resurgam.core.failure import rebuild
@@ -16,20 +17,30 @@ from resurgam.runtime.system import new_id
 from resurgam.store.records import Instance, Missing, Question, Replying
 
 
-async def query(access: Access, instance: Instance, name: str, args: tuple[object, ...], timeout: Duration) -> Any:
-    """Return what the handler of query *name* answers; what it raises is raised."""
+async def query(
+    access: Access,
+    instance: Instance,
+    name: str,
+    args: tuple[object, ...],
+    timeout: Duration,
+    codec: Codec[Any] | None,
+) -> Any:
+    """Return what the handler of query *name* answers, read by *codec* or the handler's annotation, if it is known here.
+
+    What the handler raises is raised.
+    """
     written = access.write_all(args, f"arguments of query {name!r}")
     within = milliseconds(timeout)
     if within < 0:
         raise ValueError(f"timeout is {timeout!r}; it is 0 or more")
     if instance.name in access.registry.workflows:
-        answer = await _here(access, instance, name, written)
+        answer, annotated = await _here(access, instance, name, written)
     else:
-        answer = await _elsewhere(access, instance, name, written, access.clock.now() + within)
-    return ANY.decode(answer, f"answer to query {name!r}")
+        answer, annotated = await _elsewhere(access, instance, name, written, access.clock.now() + within), ANY
+    return (codec or annotated).decode(answer, f"answer to query {name!r}")
 
 
-async def _here(access: Access, instance: Instance, name: str, written: Raw) -> Raw:
+async def _here(access: Access, instance: Instance, name: str, written: Raw) -> tuple[Raw, Codec[Any]]:
     """Replay what is committed; nobody need be at work on it, and nothing of it changes."""
     workflow = access.registry.workflows.find(instance.name)
     log = await access.store.history(instance.execution_id)

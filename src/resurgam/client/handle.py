@@ -1,9 +1,10 @@
 """What a program holds of a workflow: its ids, and the ways to talk to it."""
 
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from resurgam.client import accepting, describing, line, settling
 from resurgam.client.access import ANY, Access, check_reason, check_text, moment_after
+from resurgam.client.answers import codec_of
 from resurgam.client.asking import query as ask
 from resurgam.client.compensating import compensate, taken_back_by_hand
 from resurgam.client.describing import Description
@@ -29,7 +30,13 @@ from resurgam.core.succession import next_attempt
 from resurgam.runtime.system import new_id, python
 from resurgam.store.records import Creation, Delivered, Delivery, Ended, Exists, Instance, Missing, Settled
 
+if TYPE_CHECKING:
+    # Known to every type checker, though the package itself need not be installed.
+    from typing_extensions import TypeForm as Form
+
 R = TypeVar("R")
+T = TypeVar("T")
+D = TypeVar("D")
 
 
 class Handle(Generic[R]):
@@ -106,36 +113,56 @@ class Handle(Generic[R]):
         await accepting.check(self._access, await self._instance(), sent)
         await self._tell(sent)
 
-    async def query(self, name: str, *args: object, timeout: Duration = 30) -> Any:
+    @overload
+    async def query(self, name: str, *args: object, type: "Form[T]", timeout: Duration = 30) -> T: ...
+    @overload
+    async def query(self, name: str, *args: object, type: None = None, timeout: Duration = 30) -> Any: ...
+    async def query(self, name: str, *args: object, type: Any = None, timeout: Duration = 30) -> Any:
         """Return what the handler of query *name* answers, whatever state the workflow is in; nothing of it changes.
 
         It is answered here if the workflow's code is registered here, otherwise by a worker that serves its queue; if
-        none answers within *timeout*, it is a `TimeoutError`.
+        none answers within *timeout*, it is a `TimeoutError`. The answer is read as *type* says, else as the handler's
+        annotation says if it is answered here, else as plain JSON types; if it does not fit, `SerializationError`.
         """
         check_text(name, "the name of a query")
-        return await ask(self._access, await self._instance(), name, args, timeout)
+        codec = codec_of(type, f"query {name!r}")
+        return await ask(self._access, await self._instance(), name, args, timeout, codec)
 
-    async def update(self, name: str, *args: object, id: str | None = None, timeout: Duration | None = None) -> Any:
+    @overload
+    async def update(
+        self, name: str, *args: object, type: "Form[T]", id: str | None = None, timeout: Duration | None = None
+    ) -> T: ...
+    @overload
+    async def update(
+        self, name: str, *args: object, type: None = None, id: str | None = None, timeout: Duration | None = None
+    ) -> Any: ...
+    async def update(
+        self, name: str, *args: object, type: Any = None, id: str | None = None, timeout: Duration | None = None
+    ) -> Any:
         """Have the handler of update *name* called, wait for it, and return what it returns.
 
         If it is refused, or the handler raises, `UpdateRejected`. The same *id* again is not run again: it returns what
-        was recorded. After *timeout* it is a `TimeoutError`; the update itself goes on.
+        was recorded. After *timeout* it is a `TimeoutError`; the update itself goes on. The value is read as *type* says,
+        else as the handler's annotation says if the workflow's code is registered here, else as plain JSON types.
         """
         self._check_follows("update")
         check_text(name, "the name of an update")
         if id is not None:
             check_text(id, "the id of an update")
-        now = self._clock.now()
+        codec = codec_of(type, f"update {name!r}")
+        written = self._access.write_all(args, f"arguments of update {name!r}")
         until = moment_after(self._clock, timeout)
+        instance = await self._instance()
         sent = Update(
             access=self._access,
             entity_id=self.entity_id,
+            workflow=instance.name,
             name=name,
-            id=id or new_id(now),
-            written=self._access.write_all(args, f"arguments of update {name!r}"),
+            id=id or new_id(self._clock.now()),
+            written=written,
             pinned=self._run_id is not None,
+            codec=codec,
         )
-        instance = await self._instance()
         return await sent.result(await (sent.send(instance) if id is None else sent.repeat(instance)), until)
 
     async def resolve(self, name: str, value: object = None) -> bool:
@@ -206,12 +233,22 @@ class Handle(Generic[R]):
 
     # What is known of it.
 
-    async def state(self, key: str, default: Any = None) -> Any:
-        """Return what the workflow keeps under *key*, without asking its code."""
+    @overload
+    async def state(self, key: str, default: None = None, *, type: "Form[T]") -> T | None: ...
+    @overload
+    async def state(self, key: str, default: D, *, type: "Form[T]") -> T | D: ...
+    @overload
+    async def state(self, key: str, default: Any = None, *, type: None = None) -> Any: ...
+    async def state(self, key: str, default: Any = None, *, type: Any = None) -> Any:
+        """Return what the workflow keeps under *key*, without asking its code; *default* if there is nothing.
+
+        The value is read as *type* says, else as plain JSON types; if it does not fit, `SerializationError`.
+        """
         check_text(key, "the key of a state")
+        codec = codec_of(type, f"state {key!r}") or ANY
         state = InstanceState(await self.history())
         written = state.variables.get(key)
-        return default if written is None else ANY.decode(written, f"state {key!r}")
+        return default if written is None else codec.decode(written, f"state {key!r}")
 
     async def tree(self) -> Tree:
         """Return all that became of the workflow: its runs, executions, steps and children, with their ids."""

@@ -7,8 +7,10 @@ from typing import Any, Final
 from msgspec import Raw
 
 from resurgam.client import line
-from resurgam.client.access import ANY, Access
+from resurgam.client.access import Access
+from resurgam.client.answers import read_update
 from resurgam.core import event as events
+from resurgam.core.codec import Codec
 from resurgam.core.errors import AlreadyExists, NotFound, ResultTimeout, UpdateRejected
 from resurgam.core.failure import rebuild
 from resurgam.core.state import ENDS
@@ -32,14 +34,16 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """One update, on its way. *pinned*: it is for one run only."""
+    """One update of *workflow*, on its way. *pinned*: it is for one run only. *codec* is that of the caller's ``type=``."""
 
     access: Access
     entity_id: str
+    workflow: str
     name: str
     id: str
     written: Raw
     pinned: bool
+    codec: Codec[Any] | None = None
 
     async def repeat(self, instance: Instance) -> Position:
         """Return where to read what became of the update of this id, if it was sent before; else send it."""
@@ -63,7 +67,7 @@ class Update:
             entries = await self._read_on(position)
             outcome = self._outcome(entries)
             if outcome is not None:
-                return self._read(outcome)
+                return await self._read(outcome, position.execution_id)
             position.begun = position.begun or self._accepted(entries) is not None
             await self._go_on(position, entries, until)
 
@@ -159,7 +163,9 @@ class Update:
     def _outcome(self, log: Sequence[events.Event]) -> Outcome | None:
         return next((entry for entry in log if isinstance(entry, Outcome) and entry.id == self.id), None)
 
-    def _read(self, outcome: Outcome) -> Any:
+    async def _read(self, outcome: Outcome, execution_id: str) -> Any:
         if isinstance(outcome, events.UpdateRejected):
             raise UpdateRejected(outcome.name or self.name) from rebuild(outcome.failure)
-        return ANY.decode(outcome.result, f"result of update {self.name!r}")
+        if self.codec is not None:
+            return self.codec.decode(outcome.result, f"result of update {self.name!r}")
+        return await read_update(self.access, self.workflow, execution_id, self.name, outcome.result)

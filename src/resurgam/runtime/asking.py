@@ -6,14 +6,17 @@ from typing import Any
 from msgspec import Raw
 
 from resurgam.core import event as events
+from resurgam.core.codec import Codec
 from resurgam.core.errors import HistoryDiverged, StoreError
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.driver import Driver
 from resurgam.runtime.settings import Settings
 
 
-def ask(workflow: Workflow[..., Any], log: Sequence[events.Event], query: str, written: Raw, settings: Settings) -> Raw:
-    """Replay *log* and return what the handler of *query* answers to the arguments that *written* holds.
+def ask(
+    workflow: Workflow[..., Any], log: Sequence[events.Event], query: str, written: Raw, settings: Settings
+) -> tuple[Raw, Codec[Any]]:
+    """Replay *log* and return what the handler of *query* answers to the arguments that *written* holds, and its codec.
 
     What the handler raises is raised. `NotFound` if it registers no such handler, `StoreError` if the code does not fit.
     """
@@ -27,6 +30,20 @@ def ask(workflow: Workflow[..., Any], log: Sequence[events.Event], query: str, w
                 f"({driver.verdict}); ask where code runs that does"
             )
         return driver.recorder.handlers.query(query, written)
+    finally:
+        driver.close()
+
+
+def update_result(workflow: Workflow[..., Any], log: Sequence[events.Event], update: str) -> Codec[Any] | None:
+    """Replay *log* and return the codec of what the handler of *update* returns.
+
+    None if this code registers no such handler, or does not fit the history.
+    """
+    driver = Driver(workflow, log)
+    try:
+        driver.replay()
+        handler = driver.recorder.handlers.updates.get(update)
+        return None if handler is None or isinstance(driver.verdict, HistoryDiverged) else handler.signature.result
     finally:
         driver.close()
 

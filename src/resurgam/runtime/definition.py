@@ -231,6 +231,8 @@ class Workflow(Generic[P, R_co]):
         self.options = options
         self.signature = None if function is None else Signature(function, f"workflow {name!r}", skip=1)
         self._returns = returns
+        # What the handlers of updates return, as far as a run in this process has registered them.
+        self.update_results: dict[str, Codec[Any]] = {}
 
     def write(self, args: tuple[object, ...]) -> Raw:
         """Return the JSON of its arguments, checked if its function is known here."""

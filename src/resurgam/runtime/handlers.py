@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.codec import within
+from resurgam.core.codec import Codec, within
 from resurgam.core.errors import DefinitionError, HistoryDiverged, NotDeterministic, NotFound, SerializationError
 from resurgam.core.failure import capture, in_user_code
 from resurgam.core.location import Location
@@ -86,6 +86,7 @@ class Handlers:
         handler = self._check(_handler(function, "update", name))
         self.any = True
         self.updates[name] = Handler(handler.function, handler.signature, validator)
+        self._recorder.workflow.update_results[name] = handler.signature.result
         self._come_to("update", name)
 
     def on_signal(self, name: str, function: Callable[..., Any]) -> None:
@@ -124,8 +125,8 @@ class Handlers:
 
     # Answering.
 
-    def query(self, name: str, written: Raw) -> Raw:
-        """Return what the handler of a query answers; what it raises is raised."""
+    def query(self, name: str, written: Raw) -> tuple[Raw, Codec[Any]]:
+        """Return what the handler of a query answers, and the codec of its annotation; what it raises is raised."""
         handler = self._queries.get(name)
         if handler is None:
             raise self._unknown("query", name, self._queries)
@@ -141,7 +142,8 @@ class Handlers:
                 answer.close()  # else Python complains that it was never awaited
             raise DefinitionError(f"the handler of query {name!r} is async; write def: a query waits for nothing")
         what = f"answer to query {name!r}"
-        return within(self._recorder.settings.max_payload, handler.signature.result.encode(answer, what), what)
+        codec = handler.signature.result
+        return within(self._recorder.settings.max_payload, codec.check(answer, what), what), codec
 
     def refuses(self, update: events.UpdateAccepted) -> events.Failure | None:
         """Ask the validator of an update, and try its arguments: what speaks against it, if anything does."""

@@ -51,7 +51,7 @@ class Questions:
             if not isinstance(started, events.WorkflowStarted):
                 raise NotFound(f"execution {question.execution_id} is not here any more")
             workflow = self._registry.workflows.find(started.name)
-            result = self._watchdog.run(
+            result, _ = self._watchdog.run(
                 _Replay(started), asking.ask, workflow, log, question.name, question.input, self._settings
             )
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 -- what a handler raises is its answer

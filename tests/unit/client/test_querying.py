@@ -7,6 +7,7 @@ from msgspec import Raw, json
 
 from by_hand import FAILURE, by_hand
 from resurgam import Context, Engine, Registry, errors
+from resurgam.client.access import ANY
 from resurgam.runtime import asking
 from resurgam.store import records as r
 from resurgam.store.memory import MemoryStore
@@ -23,7 +24,7 @@ async def sell(ctx: Context) -> None:
 def stub(workflow, log, query, written, settings):
     """Stand in for a replay: the handler of `total` adds, that of `broken` raises."""
     if query == "total":
-        return Raw(json.encode([workflow.name, len(log), sum(json.decode(written))]))
+        return Raw(json.encode([workflow.name, len(log), sum(json.decode(written))])), ANY
     if query == "broken":
         raise ValueError("no total")
     if query == "stopped":
