@@ -102,7 +102,8 @@ def play(history: str, code: str, matching: str = "location") -> str:
         else:
             said.append(f"{type(verdict).__name__[0].lower()}{'.'.join(map(str, verdict.coordinate))}")
             cursor.take(verdict)
-    return " ".join([*said, *(f"left{str(left.location)[1:-1]}" for left in cursor.rest)])
+    left = (command for command in cursor.rest if not isinstance(command, events.StepRemoved))
+    return " ".join([*said, *(f"left{str(command.location)[1:-1]}" for command in left)])
 
 
 @pytest.mark.parametrize(
@@ -137,7 +138,7 @@ def play(history: str, code: str, matching: str = "location") -> str:
         ("1:a 2:~", "a b", "=1 x2:type"),
         ("1:a 2:b 3:c", "a c", "=1 x2:name"),
         ("1:a 2:b 3:c", "a b", "=1 =2 left3"),
-        ("1:a 2:-b", "a b", "=1 x2:type"),
+        ("1:a 2:-b 3:c", "a b", "=1 x3:name"),
         # names of branches and listeners
         ("1:%one", "%one", "=1"),
         ("1:%one", "%two", "x1:name"),
@@ -150,7 +151,17 @@ def play(history: str, code: str, matching: str = "location") -> str:
         ("1:a 2:-b 3:c", "a -b c d", "=1 =2 =3 n4"),
         ("1:a 2:c", "a -b c", "=1 ignored2 =2"),
         ("1:a 2:~", "a -b ~", "=1 ignored2 =2"),
-        ("1:a 2:-c 3:d", "a -b -c d", "=1 ignored2 =2 =3"),
+        ("1:a 2:-c 3:d", "a -b -c d", "=1 ignored3 =2 =3"),
+        # a mark whose note is gone is passed over
+        ("1:a 2:-b 3:c", "a c", "=1 =3"),
+        ("1:a 2:-b", "a b", "=1 n3"),
+        ("1:a 2:-b", "a", "=1"),
+        ("1:a 2:-b 3:-c 4:d", "a d e", "=1 =4 n5"),
+        ("1:a 2:-b 3:-c 4:d", "a -c d", "=1 =3 =4"),
+        ("1:a 2:-b 3:c 4:d", "a -c d", "=1 =3 =4"),
+        ("1:a 2:-b 3:c@2 4:d", "a c@2 d", "=1 =3 =4"),
+        ("1:a 2:-b 3:c", "a x@2 c", "=1 i1.1 =3"),
+        ("1:a 2:-b 3:c", "a x@2 -b c", "=1 i1.1 =2 =3"),
         ("1:a 2:b 3:c", "a -b n@2 c", "=1 =2 i2.1 =3"),
         ("", "a -b n@2 c", "n1 n2 n3 n4"),
         ("1:a", "a -b c", "=1 n2 n3"),
@@ -193,6 +204,8 @@ def test_by_location(history, code, expected):
         ("1:a 2:~ 3:b", "-a b", "=1 =3 left2"),
         ("1:~ 2:-a 3:b", "-a b", "=2 =3 left1"),
         ("1:~ 2:b", "-a b", "n3 =2 left1"),
+        ("1:a 2:-b 3:-c 4:d", "a -c d", "=1 =3 =4"),
+        ("1:a 2:-b 3:c", "a c", "=1 =3"),
         ("", "-a", "n1"),
         # checks
         ("1:a 2:?2@2", "?2 a", "=2 =1"),

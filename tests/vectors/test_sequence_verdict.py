@@ -317,7 +317,7 @@ GOES_ON = 'task A | done 0 "a" | task B | done 1 "b"'
     [
         (with_a_typo, "NameError: name 'recipt' is not defined"),
         (asks_for_a_list, "a type that does not fit"),
-        (takes_arguments, "DefinitionError"),
+        (takes_arguments, "missing a required argument: 'number'"),
     ],
 )
 async def test_a_change_that_raises_during_replay_parks_the_run(code, said, matching, caplog):

@@ -22,6 +22,10 @@ def document(report: Report, python: str) -> dict[str, object]:
         "python": python,
         "other_pythons": {name: count for name, count in sorted(report.pythons.items()) if name != python},
         "limited": report.limited,
+        "notes": [
+            {"workflow": workflow, "note": str(note), "held_by": held}
+            for workflow, note, held in report.settled_notes()
+        ],
         "findings": [_group(group) for group in report.of(*Outcome)],
         "summary": summary(report),
     }

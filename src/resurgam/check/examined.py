@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from resurgam.core.edit import Edit
+from resurgam.core.edit import Edit, Note
 
 Edits: TypeAlias = tuple[Edit, ...]
 
@@ -73,7 +73,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """One run. *key* is the same for runs with the same finding, *shape* for histories with the same commands.
 
-    *remedy* is None where none was looked for. *detail* is there for the first run of a key that a process has seen.
+    *notes* are the removals that its code came to. *remedy* is None where none was looked for. *detail* is there for the first run of a key that a process has seen.
     """
 
     run: Run
@@ -83,3 +83,4 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
     key: tuple[str, ...] = ()
     remedy: Edits | None = None
     detail: Detail | None = None
+    notes: tuple[Note, ...] = ()

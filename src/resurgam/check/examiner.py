@@ -39,8 +39,6 @@ class Examiner:
         if workflow is None:
             return Examined(run=run, outcome=Outcome.UNKNOWN)
         python = getattr(log[0], "python", "")
-        if len(log) == 1:  # it has not begun: there is nothing that it could differ from
-            return Examined(run=run, outcome=Outcome.FITS, python=python, shape=shape_of(log))
         try:
             finding = verify(workflow, log, remedy=False)
         except (ResurgamError, ValueError) as error:
@@ -82,7 +80,16 @@ class Examiner:
             outcome, key = Outcome.FAILS, (run.workflow, "fails", place, what.partition(":")[0])
             source = source_of(place) or definition_of(workflow)
             detail = Detail(message=f"the code raises {what}", source=source) if self._is_first(key) else None
-        return Examined(run=run, outcome=outcome, python=python, shape=shape, key=key, remedy=remedy, detail=detail)
+        return Examined(
+            run=run,
+            outcome=outcome,
+            python=python,
+            shape=shape,
+            key=key,
+            remedy=remedy,
+            detail=detail,
+            notes=finding.notes,
+        )
 
     def _is_first(self, key: tuple[str, ...]) -> bool:
         first = key not in self._told

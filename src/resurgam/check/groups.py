@@ -5,8 +5,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import msgspec
+
 from resurgam.check.examined import Detail, Edits, Examined, Outcome, Run
-from resurgam.core.edit import merged
+from resurgam.core.edit import Note, merged
 
 TRIED: Final = 1000
 """Histories of different shape that a remedy is tried on, for each workflow."""
@@ -46,6 +48,8 @@ class Report:
     pythons: Counter[str] = field(default_factory=Counter)
     groups: dict[Key, Group] = field(default_factory=dict)
     limited: bool = False
+    # Runs that hold a removed call, by the workflow and the note of the removal.
+    notes: Counter[tuple[str, Note]] = field(default_factory=Counter)
     # One run of each shape, and all that have it: they need not be tried one by one.
     shapes: dict[tuple[str, Key, str], list[Run]] = field(default_factory=lambda: defaultdict(list))
 
@@ -57,6 +61,8 @@ class Report:
             self.unknown[run.workflow] += 1
         if examined.python:
             self.pythons[examined.python] += 1
+        for note in {msgspec.structs.replace(note, holds=True) for note in examined.notes}:
+            self.notes[run.workflow, note] += note in examined.notes
         if examined.shape:
             self.shapes[run.workflow, examined.key, examined.shape].append(run)
         if not examined.key:
@@ -85,6 +91,15 @@ class Report:
         """Return the groups of some outcomes, the largest first."""
         found = [group for group in self.groups.values() if group.outcome in outcomes]
         return sorted(found, key=lambda group: (-len(group.runs), group.workflow, group.detail.message))
+
+    def settled_notes(self) -> list[tuple[str, Note, int]]:
+        """Return the notes of removals, each with the number of open runs that hold the removed call.
+
+        Only of workflows all of whose runs fit: a run that does not may hold the call where its replay did not come to.
+        """
+        doubtful = {*(group.workflow for group in self.groups.values()), *self.unknown}
+        found = [(workflow, note, held) for (workflow, note), held in self.notes.items() if workflow not in doubtful]
+        return [] if self.limited else sorted(found, key=lambda item: (item[0], item[1].source, str(item[1])))
 
     # The remedy.
 

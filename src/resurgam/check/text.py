@@ -26,6 +26,7 @@ def lines(report: Report, python: str) -> Iterator[str]:
         yield from _group(group)
         yield ""
     yield from warnings(report, python)
+    yield from notes(report)
     yield summary(report)
 
 
@@ -39,6 +40,15 @@ def warnings(report: Report, python: str) -> Iterator[str]:
                 f"{_runs(count)} begun on Python {other}, this is {python}: exact replay is promised on one minor "
                 f"only; check with {other} too"
             )
+
+
+def notes(report: Report) -> Iterator[str]:
+    """Say of each ``ctx.removed`` whether it is still needed."""
+    for workflow, note, held in report.settled_notes():
+        if held:
+            yield f"{workflow}: keep {note}: {_runs(held)} hold{'s' * (held == 1)} that call"
+        else:
+            yield f"{workflow}: {note} may be taken out: no open run holds that call"
 
 
 def summary(report: Report) -> str:

@@ -60,6 +60,19 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 Edit: TypeAlias = Insert | Remove | Check
 
 
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A ``ctx.removed`` in the code, and whether a history *holds* the call that was removed, not only the note's mark."""
+
+    source: str
+    verb: str
+    name: str | None
+    holds: bool = False
+
+    def __str__(self) -> str:
+        given = "" if self.name is None else repr(self.name)
+        return f"ctx.removed.{self.verb}({given}){_at(self.source)}"
+
+
 def merged(edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """Return edits with one for each line of code: of several versions the highest, which out-ranks what the others do."""
     found: dict[object, Edit] = {}

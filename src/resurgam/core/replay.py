@@ -13,6 +13,9 @@ By *location*, the command at the cursor is looked at::
     same version, kind, name     that                       Replayed
     another kind or name         any                        Diverged
 
+The mark that a removed call left (`step_removed`) stands for nothing: once its note is gone from the code, the mark is
+passed over, and the command behind it is looked at. So a note can be taken out again.
+
 By *sequence*, the next command of the wish's type (``Task``, ``Timer``, ...), wherever it stands; what is left over at
 the end is an orphan, not an error. *Keyed*, the command with the wish's key. Neither looks at versions.
 
@@ -22,7 +25,8 @@ it to be told (`differs`).
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from itertools import takewhile
+from typing import Final, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -33,9 +37,10 @@ from resurgam.core.location import BEFORE_FIRST, Coordinate, Location, between
 
 
 class Replayed(msgspec.Struct, gc=False, frozen=True):
-    """The history holds this command; nothing is written."""
+    """The history holds this command, behind *marks* whose notes are gone from the code; nothing is written."""
 
     event: events.Command
+    marks: int = 0
 
 
 class New(msgspec.Struct, gc=False, frozen=True):
@@ -97,6 +102,16 @@ class Cursor:
         return self._commands[self._index] if self._index < len(self._commands) else None
 
     @property
+    def step(self) -> events.Command | None:
+        """The first recorded command that the code has not asked for yet and that is not the mark of a removal."""
+        return next((left for left in self.rest if type(left) is not events.StepRemoved), None)
+
+    @property
+    def marks(self) -> Sequence[events.StepRemoved]:
+        """The marks of removals that come before any other recorded command."""
+        return list(filter(_is_mark, takewhile(_is_mark, self._commands[self._index :])))
+
+    @property
     def rest(self) -> Sequence[events.Command]:
         """The recorded commands that the code has not asked for yet."""
         return [command for command in self._commands[self._index :] if command.seq not in self._ahead]
@@ -132,6 +147,7 @@ class Cursor:
     def take(self, verdict: Taken) -> None:
         """Move past the place that the verdict gave."""
         if isinstance(verdict, Replayed):
+            self._index += verdict.marks
             self._last = verdict.event.location.last
             if verdict.event is not self.next:
                 self._ahead.add(verdict.event.seq)
@@ -150,15 +166,17 @@ class Cursor:
 
 
 def by_location(cursor: Cursor, wish: Wish) -> Verdict:
-    """Decide by the command at the cursor."""
-    found = cursor.next
+    """Decide by the command at the cursor, past marks whose notes are gone."""
+    found, marks = cursor.next, 0
+    if type(found) is events.StepRemoved:
+        found, marks = cursor.step, len(cursor.marks)
     if found is None:
         return New(cursor.appended)
     if wish.version > found.version:
         return Inserted(cursor.inserted)
     if type(found) is wish.kind and wish.version < found.version:
         return Diverged(found, "version", str(wish.version), str(found.version))
-    return _compared(found, wish)
+    return _compared(found, wish, marks)
 
 
 def by_sequence(cursor: Cursor, wish: Wish) -> Verdict:
@@ -173,12 +191,12 @@ def by_key(cursor: Cursor, wish: Wish) -> Verdict:
     return New(cursor.appended) if found is None else _compared(found, wish)
 
 
-def _compared(found: events.Command, wish: Wish) -> Verdict:
+def _compared(found: events.Command, wish: Wish, marks: int = 0) -> Verdict:
     if type(found) is not wish.kind:
         return Diverged(found, "type", str(wish.kind.__struct_config__.tag), found.type)
     if not _same_name(found, wish):
         return Diverged(found, "name", str(wish.name), str(found.name))
-    return Replayed(found)
+    return Replayed(found, marks)
 
 
 MATCHERS: Final[dict[str, Matcher]] = {"location": by_location, "sequence": by_sequence, "keyed": by_key}
@@ -195,14 +213,17 @@ def matcher(name: str) -> Matcher:
 def removal(cursor: Cursor, removed: Wish, *, by_type: bool) -> Replayed | New | Ignored:
     """Decide what a removed call is: skipped where it is recorded, marked where nothing is, else of no effect."""
     if by_type:
-        candidates = (cursor.next_of(removed.type), cursor.next_of(TYPES[events.StepRemoved]))
+        marks = [left for left in cursor.rest if type(left) is events.StepRemoved]
+        candidates: list[events.Command | None] = [cursor.next_of(removed.type), *marks]
     else:
-        candidates = (cursor.next, None)
+        marks = list(cursor.marks)
+        candidates = [*marks, cursor.step]
     fitting = [found for found in candidates if found is not None and _is_removed(found, removed)]
     if fitting:
         # The mark of this removal stands before a call of that name which was made after it.
-        return Replayed(min(fitting, key=_place))
-    left = cursor.next
+        first = min(fitting, key=_place)
+        return Replayed(first, 0 if by_type else sum(mark.location < first.location for mark in marks))
+    left = cursor.step
     return New(cursor.appended) if left is None or by_type else Ignored(left)
 
 
@@ -234,6 +255,10 @@ def differs(found: events.Command, wish: Wish, digest: str | None) -> Diverged |
         field = "duration" if wish.kind is events.TimerStarted else "input"
         return Diverged(found, field, str(digest), str(found.digest))
     return None
+
+
+def _is_mark(command: events.Command) -> TypeGuard[events.StepRemoved]:
+    return type(command) is events.StepRemoved
 
 
 def _place(command: events.Command) -> Location:

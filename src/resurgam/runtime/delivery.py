@@ -13,7 +13,7 @@ from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.failure import rebuild
 from resurgam.runtime.children import Child
-from resurgam.runtime.divergence import unasked, unfit
+from resurgam.runtime.divergence import cancelled_another, unasked, unfit
 from resurgam.runtime.futures import Batch, Durable
 from resurgam.runtime.recorder import Recorder
 
@@ -87,6 +87,36 @@ def checkpoint(recorder: Recorder, entry: events.LoopCheckpointed) -> None:
         looping.checkpointed(entry)
     elif not recorder.past.was_asked_for(entry.ref):
         _not_asked_for(recorder, entry)
+
+
+def is_still_awaited(recorder: Recorder, entry: events.Event) -> bool:
+    """Whether changed code still waits for a command that the recorded code cancelled.
+
+    The cancellation of a call that the code has not made yet is kept, as other answers are, until the call is made.
+    """
+    assert entry.ref is not None
+    if entry.ref in recorder.pending:
+        return True
+    past = recorder.past
+    if not past.was_asked_for(entry.ref) and not past.is_skipped(entry.ref):
+        recorder.early.answers[entry.ref] = cast("events.Answer", entry)
+    return False
+
+
+def call_off(recorder: Recorder, entry: events.Event) -> None:
+    """Settle a future as the history says: cancelled, whether or not the code of today cancels it.
+
+    Nothing else will ever settle it: the log has its answer, so no timer fires and no result is delivered for it.
+    """
+    assert entry.ref is not None
+    future = recorder.pending.get(entry.ref)
+    if future is None:
+        return
+    other = next((cancelled for cancelled in recorder.called_off if type(cancelled) is type(future.command)), None)
+    if other is not None and recorder.matching != "location":
+        recorder.verdict = cancelled_another(other, future.command, entry)
+    else:
+        future.cancel()
 
 
 def _not_asked_for(recorder: Recorder, answer: events.Answer) -> None:

@@ -1,19 +1,24 @@
 """Says where code and history part: each way to diverge as the error that tells of it."""
 
 import asyncio
+import inspect
 import sys
 import traceback
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from resurgam.core import event as events
 from resurgam.core.command import TYPES, Wish
-from resurgam.core.errors import DeterminismViolation, HistoryDiverged, LatentHistory
-from resurgam.core.location import Location
+from resurgam.core.errors import DeterminismViolation, HistoryDiverged, LatentHistory, ResurgamError
+from resurgam.core.location import ROOT, Location
 from resurgam.core.replay import Diverged
+from resurgam.runtime.definition import Workflow
 from resurgam.runtime.scope import Scope
 
 _OWN_FILES = (*map(str, (Path(__file__).parent, Path(__file__).parents[1] / "core", Path(asyncio.__file__).parent)),)
+
+_SHOWN: Final = 200
+"""Characters of recorded arguments that a divergence shows."""
 
 KINDS: Final = {str(kind.__struct_config__.tag): kind for kind in TYPES}
 """Kinds of command by the name that stands in a history."""
@@ -116,6 +121,36 @@ def unasked(command: events.Command, answer: events.Answer) -> HistoryDiverged:
     return error
 
 
+def cancelled_another(
+    cancelled: events.Command, recorded: events.Command, answer: events.Event
+) -> DeterminismViolation:
+    """The code cancels another command than the history does."""
+    return DeterminismViolation(
+        recorded.location,
+        recorded.command,
+        "cancellation",
+        code_value=cancelled.command,
+        history_value=recorded.command,
+        event_seq=answer.seq,
+    )
+
+
+def unfit_arguments(
+    workflow: Workflow[..., Any], started: events.WorkflowStarted, error: ResurgamError
+) -> HistoryDiverged:
+    """The code does not take the arguments that the run was started with."""
+    given = bytes(started.input).decode()
+    return HistoryDiverged(
+        ROOT,
+        f"workflow {workflow.name!r}",
+        "parameters",
+        code_value=str(error),
+        history_value=given if len(given) <= _SHOWN else f"{given[:_SHOWN]}...",
+        event_seq=started.seq,
+        source=_defined_at(workflow),
+    )
+
+
 def unfit(
     command: events.Command, answer: events.Event, field: str, code_value: str, history_value: str
 ) -> HistoryDiverged:
@@ -136,6 +171,12 @@ def source() -> str:
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
         frame = frame.f_back  # type: ignore[assignment]
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
+
+
+def _defined_at(workflow: Workflow[..., Any]) -> str:
+    """Return file and line of a workflow's function."""
+    code = getattr(inspect.unwrap(workflow.function), "__code__", None) if workflow.function is not None else None
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
 def raised_at(error: BaseException) -> str:

@@ -21,8 +21,17 @@ from resurgam.core.errors import ContinueAsNew, CorruptHistory, Evicted, History
 from resurgam.core.state import ENDS, put_off
 from resurgam.runtime.context import Context
 from resurgam.runtime.definition import Workflow, WorkflowOptions
-from resurgam.runtime.delivery import begun, checkpoint, handled, is_answer, is_unborn, settle
-from resurgam.runtime.divergence import raised_at
+from resurgam.runtime.delivery import (
+    begun,
+    call_off,
+    checkpoint,
+    handled,
+    is_answer,
+    is_still_awaited,
+    is_unborn,
+    settle,
+)
+from resurgam.runtime.divergence import raised_at, unfit_arguments
 from resurgam.runtime.recorder import Recorder
 from resurgam.runtime.settings import Settings
 
@@ -106,6 +115,13 @@ class Driver:
         """The workflow's own timeout in milliseconds, if it was that which asked the code to stop."""
         return self._timed_out
 
+    @property
+    def is_put_off(self) -> bool:
+        """Whether the recorded run is scheduled for later, and neither its code has begun nor its end has come."""
+        recorded = self._recorder.log.state
+        begun = any(type(entry) is events.WorkflowBegun for entry in self._undelivered)
+        return put_off(self.started) and not begun and recorded.ended is None
+
     def replay(self) -> None:
         """Deliver every recorded entry that has not been delivered yet."""
         if self._undelivered:
@@ -146,10 +162,12 @@ class Driver:
         """Tell the code one entry and let it run until nothing is ready."""
         deliver = self._DELIVERED.get(type(entry)) or (Driver._settle if is_answer(entry) else None)
         own = deliver is None and (type(entry) in _OWN_CANCELLATIONS or is_unborn(entry))
-        if own and self._is_waited_for(entry):
+        if own and is_still_awaited(self._recorder, entry):
             deliver = Driver._call_off
         if deliver is None:
             return
+        if not own:
+            self._recorder.called_off.clear()
         # Not the commands of this tick: those that are forgotten would be missing when it is replayed.
         self._recorder.position = entry.seq
         self._recorder.now = entry.at
@@ -173,7 +191,9 @@ class Driver:
         while recorder.early.overdue and recorder.verdict is None:
             _, entry = heappop(recorder.early.overdue)
             recorder.now = entry.at
-            if isinstance(entry, events.Answer):
+            if type(entry) in _OWN_CANCELLATIONS or is_unborn(entry):
+                call_off(recorder, entry)
+            elif isinstance(entry, events.Answer):
                 settle(recorder, entry)
             else:
                 recorder.handlers.begin_early(entry)
@@ -186,14 +206,13 @@ class Driver:
 
     def _begin(self, entry: events.Event) -> None:
         self._began_at = entry.at
-        coroutine = self._call(Context(self._recorder), self.started)
-        root = self._recorder.root
-        self._root = self._recorder.loop.strand(coroutine, root, "root", Variables())
+        args, self._recorder.verdict = decode_arguments(self._workflow, self.started)
+        if self._recorder.verdict is None:
+            coroutine = self._call(Context(self._recorder), args)
+            self._root = self._recorder.loop.strand(coroutine, self._recorder.root, "root", Variables())
 
-    async def _call(self, context: Context, entry: events.WorkflowStarted) -> Any:
-        # Decoding is inside the coroutine, so that arguments that no longer fit end the run like any other error.
-        assert self._workflow.signature is not None
-        args, _ = self._workflow.signature.decode(entry.input)
+    async def _call(self, context: Context, args: Sequence[object]) -> Any:
+        # A coroutine around the user's: closing it ends it, even if the user's own ignores being closed.
         return await self._workflow(context, *args)
 
     def _settle(self, entry: events.Event) -> None:
@@ -228,15 +247,8 @@ class Driver:
         if self._root is not None:
             self._root.cancel()
 
-    def _is_waited_for(self, entry: events.Event) -> bool:
-        """Whether the code waits for what the history called off, and for nothing later, after which it may do so too."""
-        pending = self._recorder.pending
-        return entry.ref in pending and not any(seq > entry.seq for seq in pending)
-
     def _call_off(self, entry: events.Event) -> None:
-        """The history says that the code called this off; code that was changed and waits for it hears of it."""
-        assert entry.ref is not None
-        self._recorder.pending[entry.ref].cancel()
+        call_off(self._recorder, entry)
 
     def _terminate(self, entry: events.Event) -> None:
         """Wherever the code stands, it is over."""
@@ -313,6 +325,22 @@ class Driver:
             if is_answer(entry) or type(entry) in self._DELIVERED:
                 return entry
         return None
+
+
+def decode_arguments(
+    workflow: Workflow[..., Any], started: events.WorkflowStarted
+) -> tuple[Sequence[object], HistoryDiverged | None]:
+    """Return the arguments that a run was started with, or the divergence if the code does not take them.
+
+    It is a change of the code, even if nothing but the arguments is recorded: a deployment with a mistake in it must not
+    fail every run that waits in a queue.
+    """
+    assert workflow.signature is not None
+    try:
+        args, _ = workflow.signature.decode(started.input)
+    except (errors.SerializationError, errors.DefinitionError) as error:
+        return (), unfit_arguments(workflow, started, error)
+    return args, None
 
 
 _ENDS: Final = tuple(ENDS)

@@ -20,6 +20,7 @@ Traps of asyncio that are dealt with here, each with a test:
 import asyncio
 import sys
 from asyncio import events as asyncio_events
+from asyncio import futures
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
@@ -33,6 +34,8 @@ from resurgam.runtime.scope import Scope, current
 
 if TYPE_CHECKING:
     from resurgam.runtime.recorder import Recorder
+
+_SLEEP_OVER = futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # what `asyncio.sleep` has called
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -334,8 +337,13 @@ class _DurableTimerHandle(asyncio.TimerHandle):
         timer.add_done_callback(self._fire)
 
     def _fire(self, timer: asyncio.Future[None]) -> None:
-        if not timer.cancelled() and not self.cancelled():
+        if self.cancelled():
+            return
+        if not timer.cancelled():
             self._run()
+        elif self._callback is _SLEEP_OVER:  # type: ignore[attr-defined]  # asyncio's own handles have it
+            # Recorded code cancelled this `asyncio.sleep`; code that awaits it now would otherwise wait for ever.
+            self._args[0].cancel()
 
     def cancel(self) -> None:
         """Call the timer off."""

@@ -86,9 +86,13 @@ class Past:
         return [self._commands[seq] for seq in sorted(self._asked) if seq not in self._skipped]
 
     def orphans(self) -> list[events.Command]:
-        """Return the commands that the code has not come to, and that were not removed either."""
-        left = sorted(self._commands.keys() - self._asked)
-        return [self._commands[seq] for seq in left if not (self._skipped and self.is_skipped(seq))]
+        """Return the commands that the code has not come to, and that were not removed either.
+
+        The mark of a removal is none of them: it had no effect, so the code need not keep the note that left it.
+        """
+        left = (self._commands[seq] for seq in sorted(self._commands.keys() - self._asked))
+        wanted = (command for command in left if type(command) is not events.StepRemoved)
+        return [command for command in wanted if not (self._skipped and self.is_skipped(command.seq))]
 
     def last_iteration(self, loop: Location) -> int:
         """Return the last iteration of a loop that the history holds a command of."""

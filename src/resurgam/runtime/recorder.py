@@ -16,6 +16,7 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, codec_for, within
 from resurgam.core.command import CANCELLATIONS, TYPES, Wish
+from resurgam.core.edit import Note
 from resurgam.core.errors import NotDeterministic
 from resurgam.core.location import ROOT, Location
 from resurgam.core.replay import (
@@ -32,7 +33,7 @@ from resurgam.core.replay import (
 from resurgam.core.retry import milliseconds
 from resurgam.runtime.carrying import Carrying
 from resurgam.runtime.definition import Workflow, WorkflowOptions
-from resurgam.runtime.divergence import VERBS, diverged, gone_on, latent, orphaned
+from resurgam.runtime.divergence import VERBS, diverged, gone_on, latent, orphaned, source
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.handlers import Handlers
 from resurgam.runtime.log import Log, outstanding
@@ -92,6 +93,8 @@ class Recorder:
         self.mailbox = Mailbox()
         self.listeners: dict[int, tuple[str, ...]] = {}
         self.early = Early()
+        # Recorded commands that the code has cancelled since the last delivered entry, and the history has not.
+        self.called_off: list[events.Command] = []
         self.variables: dict[str, Any] = {}
         self._changed: dict[str, int] = {}
         self.loops: dict[int, Looping] = {}
@@ -101,6 +104,7 @@ class Recorder:
         self.verdict: BaseException | None = None
         self.now = self.position = 0
         self.ignored: list[events.StepRemoved] = []
+        self.notes: list[Note] = []
         self.trial = Trial()
         self._ended: list[Scope] = []
         self._cut: list[Location] = []
@@ -162,7 +166,7 @@ class Recorder:
             fields |= complete(scope.location.child(verdict.coordinate))
         if isinstance(verdict, Inserted):
             fields["gate"] = gate
-        elif scope.cursor.next is not None and scope.by_type:
+        elif scope.by_type and scope.cursor.step is not None:
             self._late(scope, wish, command_id)
         return self._record(
             scope, verdict, kind, command=command_id, name=name, version=wish.version, key=key, digest=digest, **fields
@@ -215,7 +219,10 @@ class Recorder:
         self.refuse_if_over(TYPES[kind])
         scope = self.scope()
         self._counted(scope, step)
-        self.skip(scope, Wish(kind, name, scope.absolute(step)))
+        skipped = self.skip(scope, Wish(kind, name, scope.absolute(step)))
+        if self.replaying:
+            holds = skipped is not None and not isinstance(skipped, events.StepRemoved)
+            self.notes.append(Note(source=source(), verb=VERBS[kind], name=name, holds=holds))
 
     def skip(self, scope: Scope, removed: Wish) -> events.Command | None:
         """Return the recorded command that is skipped, if there is one."""
@@ -377,7 +384,7 @@ class Recorder:
         """A strand has ended by returning; the history may not go on where its code does not."""
         if self.trial.edits:
             edited(self, scope, None, None)
-        if scope.matching == "location" and scope.cursor.next is not None:
+        if scope.matching == "location" and scope.cursor.step is not None:
             # Not a verdict yet: a callback that the strand left behind may still ask for what is recorded.
             self._ended.append(scope)
 
@@ -395,7 +402,7 @@ class Recorder:
         if not self._ended or self.verdict is not None:
             return
         for scope in self._ended:
-            left = scope.cursor.next
+            left = scope.cursor.step
             if left is not None:
                 self.verdict = latent(left, scope)
                 return
@@ -411,6 +418,8 @@ class Recorder:
             return
         if command.seq in self.log.state.open:
             entry = self.log.append(lambda seq, at: kind(seq=seq, at=at, ref=command.seq))
+            if not self.is_new(command):
+                self.called_off.append(command)
             if isinstance(command, events.PromiseCreated):
                 self.outbox.add(entry.seq, "closed", command.promise_id)
 
@@ -469,7 +478,7 @@ class Recorder:
         """A new command comes where the history of its strand has not been matched to the end."""
         if self.options.late_new == "allow":
             return
-        left = scope.cursor.next
+        left = scope.cursor.step
         assert left is not None
         asked = wish.name or str(wish.kind.__struct_config__.tag)
         error = diverged(Diverged(left, "order", asked, left.name or left.type), scope, command_id)

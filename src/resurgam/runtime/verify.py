@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from resurgam.core import event as events
+from resurgam.core.edit import Note
 from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime import rehearsal
 from resurgam.runtime.definition import Workflow
-from resurgam.runtime.driver import Driver
+from resurgam.runtime.driver import Driver, decode_arguments
 from resurgam.runtime.rehearsal import Undecided
 
 
@@ -21,7 +22,7 @@ class Finding:
     """What became of code on a history: it fits, unless it *diverged* or it is *undecided*.
 
     *new* are the commands that the history does not hold, *orphans* those that the code has not come to, *ignored* the
-    removals that have no effect on it. *error* is what the code raised at a point where the history has not ended.
+    removals that have no effect on it, *notes* all removals that it came to. *error* is what the code raised at a point where the history has not ended.
     """
 
     diverged: HistoryDiverged | None = None
@@ -30,6 +31,7 @@ class Finding:
     new: tuple[events.Command, ...] = ()
     orphans: tuple[events.Command, ...] = ()
     ignored: tuple[events.StepRemoved, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -41,6 +43,9 @@ def verify(workflow: Workflow[..., Any], log: Sequence[events.Event], *, remedy:
     """Say whether the code of *workflow* fits *log*. Nothing is written, and nothing is started."""
     driver = Driver(workflow, log)
     try:
+        if len(log) == 1 or driver.is_put_off:
+            # There is nothing to replay, but the code must take the arguments.
+            return Finding(diverged=decode_arguments(workflow, driver.started)[1])
         driver.replay()
         found = foresee(driver, log, driver.recorder.log.new, remedy=remedy)
         return _finding(driver, found if isinstance(found, Undecided) else None)
@@ -86,4 +91,5 @@ def _finding(driver: Driver, undecided: Undecided | None) -> Finding:
         new=tuple(entry for entry in recorder.log.new if isinstance(entry, events.Command)),
         orphans=tuple(recorder.past.orphans()),
         ignored=tuple(recorder.ignored),
+        notes=tuple(dict.fromkeys(recorder.notes)),
     )
