@@ -11,6 +11,7 @@ from resurgam import Break, Context, Continue, Registry, RetryPolicy
 from resurgam.core import event as events
 from resurgam.errors import ChildWorkflowFailed, PromiseRejected, PromiseTimeout, SignalFailed
 from resurgam.runtime.definition import Workflow
+from resurgam.testing.clock import START
 
 registry = Registry()
 FAILS = object()
@@ -322,6 +323,32 @@ async def updates_handled(ctx: Context) -> int:
     return total
 
 
+@case(
+    [1, 1, 2, 2, 3, "n", 3],
+    *("update_accepted", "update_completed", "signal_handled"),
+    messages=[update("add", 1), signal("go", 0), update("add", 2), update("add", 3), signal("note", 0)],
+)
+async def handlers_one_at_a_time(ctx: Context) -> list[Any]:
+    got: list[Any] = []
+
+    @ctx.on_update("add", one_at_a_time=True)
+    async def add(value: int) -> int:
+        got.append(value)
+        await ctx.activity(echo, value)
+        await ctx.sleep(3)
+        got.append(value)
+        return value
+
+    @ctx.on_signal("note")
+    async def note(_: int) -> None:
+        await ctx.sleep(8)
+        got.append("n")
+
+    await ctx.listen("go")
+    await ctx.handlers_finished()
+    return got
+
+
 @case(3, "update_accepted", "update_completed", messages=[update("late", 3)])
 async def update_that_waits_for_its_handler(ctx: Context) -> int:
     given: list[int] = []
@@ -481,3 +508,25 @@ async def loop_that_forgets_beside_handlers(ctx: Context) -> list[Any]:
         return Continue(done + 1) if done < 2 else Break(done + 1)
 
     return [await ctx.loop(body, 0, forget_every=1), ctx.get("total")]
+
+
+@case(
+    [6, [0, 2, 4]],
+    *("loop_checkpointed", "update_completed"),
+    messages=[update("add", n) for n in (1, 2, 3)],
+)
+async def loop_that_forgets_beside_updates_one_at_a_time(ctx: Context) -> list[Any]:
+    @ctx.on_update("add", one_at_a_time=True)
+    async def add(value: int) -> int:
+        begun = round(ctx.now().timestamp()) - START // 1000
+        await ctx.sleep(2)
+        ctx.set("begun", [*ctx.get("begun", []), begun])
+        return await ctx.activity(echo, value)
+
+    async def body(ctx: Context, done: int) -> Continue[int] | Break[int]:
+        await ctx.sleep(1)
+        return Continue(done + 1) if done < 5 else Break(done + 1)
+
+    done = await ctx.loop(body, 0, forget_every=1)
+    await ctx.handlers_finished()
+    return [done, ctx.get("begun")]

@@ -68,7 +68,9 @@ async def talking(ctx: Context) -> None:
     ctx.listen_many("a")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     ctx.promise(name=1)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
 
-    @ctx.on_update("add", validator=lambda n: None)
+    assert_type(await ctx.handlers_finished(), None)
+
+    @ctx.on_update("add", validator=lambda n: None, one_at_a_time=True)
     async def add(n: int) -> int:
         return n
 

@@ -11,7 +11,7 @@ _SAGA: Final = f"{CONTEXT}.saga()"
 DURABLE: Final = frozenset(
     {
         *("activity", "run", "sleep", "sleep_until", "workflow", "flow", "promise", "resolve", "listen", "listen_many"),
-        *("signal", "loop", "branch", "map", "race", "until", "check_version"),
+        *("signal", "loop", "branch", "map", "race", "until", "handlers_finished", "check_version"),
     }
 )
 """Verbs that return a future. `publish` does too, but promises nothing that one could miss."""

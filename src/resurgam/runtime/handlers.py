@@ -7,11 +7,11 @@ below ``{0, k}`` for the k-th of them.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
 from dataclasses import dataclass
 from heapq import heappush
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Raw
 
@@ -29,6 +29,8 @@ from resurgam.runtime.signature import Signature, place
 if TYPE_CHECKING:
     from resurgam.runtime.recorder import Recorder
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Handler:
@@ -37,6 +39,38 @@ class Handler:
     function: Callable[..., Any]
     signature: Signature
     validator: Callable[..., object] | None = None
+    turns: "Turns | None" = None
+
+
+class Turns:
+    """Lets the handlers of one update run one after the other, in the order in which they were begun."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._last: int | None = None
+        # Which handler each one had to wait for.
+        self._behind: dict[int, int] = {}
+
+    async def run(self, number: int, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Call a handler when those that were begun before have ended."""
+        if self._last is not None:
+            self._behind[number] = self._last
+        self._last = number
+        try:
+            async with self._lock:
+                return await call()
+        finally:
+            self._last = None if self._last == number else self._last
+
+    def needed_by(self, at_work: set[int]) -> set[int]:
+        """Return the handlers without which those at work would be replayed before their turn."""
+        needed = set(at_work)
+        # The later of two numbers is behind the earlier one.
+        for number in sorted(self._behind, reverse=True):
+            if number in needed:
+                needed.add(self._behind[number])
+        self._behind = {number: before for number, before in self._behind.items() if number in needed}
+        return needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +92,9 @@ class Handlers:
         self.signals: dict[str, Handler] = {}
         self.accepting = Accepting(recorder.settings.accepts)
         self.finished: list[Finished] = []
+        self._turns: dict[str, Turns] = {}
+        # The numbers of the handlers whose functions have not returned.
+        self._running: set[int] = set()
         # What left the handler of a signal: it ends the workflow, as if its own function had raised it.
         self.failure: BaseException | None = None
         # Whether anything begins a strand when it comes; a plain attribute, since every step asks.
@@ -73,7 +110,14 @@ class Handlers:
         self._place("query", name)
         self._queries[name] = _handler(function, "query", name)
 
-    def on_update(self, name: str, function: Callable[..., Any], validator: Callable[..., object] | None) -> None:
+    def on_update(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        validator: Callable[..., object] | None,
+        *,
+        one_at_a_time: bool = False,
+    ) -> None:
         """Begin with updates of this name, unless the validator raises."""
         self._place("update", name)
         if validator is not None and not callable(validator):
@@ -85,7 +129,8 @@ class Handlers:
             )
         handler = self._check(_handler(function, "update", name))
         self.any = True
-        self.updates[name] = Handler(handler.function, handler.signature, validator)
+        turns = self._turns.setdefault(name, Turns()) if one_at_a_time else None
+        self.updates[name] = Handler(handler.function, handler.signature, validator, turns)
         self._recorder.workflow.update_results[name] = handler.signature.result
         self._come_to("update", name)
 
@@ -122,6 +167,24 @@ class Handlers:
         places = (place.coordinates for place in self._recorder.places_at_work() if place.coordinates)
         at_work = {parts[1][0] for parts in places if parts[0] == HANDLERS}
         return at_work | {update.scope for update in self._recorder.log.state.updates.values()}
+
+    def unforgettable(self) -> set[int]:
+        """Return the numbers of the handlers at work, and of those that they had to wait for."""
+        at_work = self.at_work()
+        return at_work.union(*(turns.needed_by(at_work) for turns in self._turns.values()))
+
+    def all_finished(self) -> "asyncio.Future[None]":
+        """Return a future that is settled once no handler is at work and no signal waits for one."""
+        place = self._recorder.scope().location
+        if place.coordinates and place.coordinates[0] == HANDLERS:
+            raise DefinitionError(
+                f"ctx.handlers_finished() is called by the handler at {place}, which would wait for itself; call it in the "
+                "workflow's own function"
+            )
+        return self._recorder.loop.add_condition(self._is_idle)
+
+    def _is_idle(self) -> bool:
+        return not (self._running or self._early or self._recorder.mailbox.oldest(tuple(self.signals)))
 
     # Answering.
 
@@ -174,7 +237,10 @@ class Handlers:
     async def _update(self, handler: Handler, entry: events.UpdateAccepted, args: Any, kwargs: Any) -> None:
         what = f"result of update {entry.name!r}"
         try:
-            value = await _called(handler.function, args, kwargs)
+            if handler.turns is None:
+                value = await _called(handler.function, args, kwargs)
+            else:
+                value = await handler.turns.run(entry.scope, lambda: _called(handler.function, args, kwargs))
             written = within(self._recorder.settings.max_payload, handler.signature.result.check(value, what), what)
         except _WHATEVER as error:
             self.finished.append(Finished(entry, failure=capture(in_user_code(error))))
@@ -230,7 +296,9 @@ class Handlers:
 
     def _strand(self, number: int, coroutine: Any) -> None:
         scope = self._recorder.scope_at(Location(HANDLERS, (number,)))
-        self._recorder.loop.strand(coroutine, scope, str(scope.location))
+        self._running.add(number)
+        strand = self._recorder.loop.strand(coroutine, scope, str(scope.location))
+        strand.add_done_callback(lambda _: self._running.discard(number))
 
     def _quietly(self, what: str, function: Callable[[], Any]) -> Any:
         """Call a function that may look, but ask for nothing."""

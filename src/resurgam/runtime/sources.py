@@ -237,7 +237,7 @@ class Sources(Driver):
         log, loop = self._recorder.log, looping.command
         kind, looping.wants = looping.wants, None
         assert kind is not None
-        gone = log.footprint.through(loop, looping.done, self._recorder.handlers.at_work())
+        gone = log.footprint.through(loop, looping.done, self._recorder.handlers.unforgettable())
         entry = self._append(
             kind,
             ref=loop.seq,

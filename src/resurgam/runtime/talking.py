@@ -161,16 +161,21 @@ class Talking:
 
         return register
 
-    def on_update(self, name: str, validator: Callable[..., object] | None = None) -> Callable[[F], F]:
+    def on_update(
+        self, name: str, validator: Callable[..., object] | None = None, *, one_at_a_time: bool = False
+    ) -> Callable[[F], F]:
         """Answer updates of this name by a function, async or plain, that may make durable calls.
 
-        What it returns or raises is for whoever sent the update. The *validator* is given the same arguments before;
-        if it raises, the update is refused and nothing is begun.
+        The sender of the update is given what it returns or raises. The *validator* is called with the same arguments
+        before; if it raises, the update is refused and nothing is begun. With *one_at_a_time* a call of the function
+        begins when the one before it has ended, in the order in which the updates were accepted.
         """
         _check_named(name, "update")
+        if not isinstance(one_at_a_time, bool):
+            raise DefinitionError(f"update {name!r}: one_at_a_time must be True or False, got {one_at_a_time!r}")
 
         def register(function: F) -> F:
-            self._recorder.handlers.on_update(name, function, validator)
+            self._recorder.handlers.on_update(name, function, validator, one_at_a_time=one_at_a_time)
             return function
 
         return register
@@ -184,6 +189,13 @@ class Talking:
             return function
 
         return register
+
+    def handlers_finished(self) -> "asyncio.Future[None]":
+        """Wait until no handler of a signal or an update is at work, and no signal that was received waits for one.
+
+        It takes no place in the history. Await it before the workflow returns or continues as new.
+        """
+        return self._recorder.handlers.all_finished()
 
 
 def _check_promise(recorder: Recorder, name: str) -> None:

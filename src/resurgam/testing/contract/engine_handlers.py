@@ -145,6 +145,135 @@ class EngineHandlerCases(OpensEngines):
                     with raises(errors.NotFound):
                         await env.finish(update)
 
+    async def test_a_workflow_may_wait_until_its_handlers_are_finished(self, cache: int) -> None:
+        """Of signals and updates, those begun meanwhile and signals that came before their handler included."""
+        registry = Registry()
+
+        @registry.workflow
+        async def tidy(ctx: Context) -> list[str]:
+            got: list[str] = []
+            await ctx.handlers_finished()
+            await ctx.sleep(1)
+
+            @ctx.on_signal("note")
+            async def note(text: str) -> None:
+                await ctx.sleep(10)
+                got.append(text)
+
+            @ctx.on_update("ask")
+            async def ask(text: str) -> str:
+                await ctx.sleep(20)
+                got.append(text)
+                return text
+
+            await ctx.handlers_finished()
+            got.append("first time")
+            await ctx.listen("close")
+            await ctx.handlers_finished()
+            await ctx.handlers_finished()
+            return got
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(tidy)
+            for text in ("a", "b"):
+                await handle.signal("note", text)
+            await env.advance(12)
+            asked = asyncio.ensure_future(handle.update("ask", "c"))
+            await env.settle()
+            await handle.signal("close")
+            await env.advance(15)
+            await handle.signal("note", "d")
+            assert await env.finish(handle.result()) == ["a", "b", "first time", "c", "d"]
+            assert await env.finish(asked) == "c"
+
+    async def test_a_handler_may_not_wait_for_itself(self, cache: int) -> None:
+        """`handlers_finished` in a handler, or in what it begins, is refused."""
+        registry = Registry()
+
+        @registry.workflow
+        async def knot(ctx: Context) -> None:
+            @ctx.on_update("directly")
+            async def directly() -> None:
+                await ctx.handlers_finished()
+
+            @ctx.on_update("below")
+            async def below() -> None:
+                await asyncio.gather(asyncio.create_task(directly()))
+
+            await ctx.listen("close")
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(knot)
+            for name in ("directly", "below"):
+                with raises(errors.UpdateRejected, "would wait for itself"):
+                    await env.finish(handle.update(name))
+
+    async def test_updates_may_be_handled_one_at_a_time(self, cache: int) -> None:
+        """In the order of acceptance, each after the one before has ended, also by failing; other handlers do not wait."""
+        registry = Registry()
+
+        @registry.workflow
+        async def serial(ctx: Context) -> list[str]:
+            got: list[str] = []
+
+            @ctx.on_update("move", one_at_a_time=True)
+            async def move(name: str, seconds: int) -> str:
+                got.append(f"+{name}")
+                await ctx.sleep(seconds)
+                got.append(f"-{name}")
+                if name == "b":
+                    raise ValueError("b fails")
+                return name
+
+            @ctx.on_update("look")
+            def look() -> list[str]:
+                return got
+
+            await ctx.listen("close")
+            await ctx.handlers_finished()
+            return got
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(serial)
+            moves = (("a", 30), ("b", 1), ("c", 20), ("d", 1))
+            sent = [asyncio.ensure_future(handle.update("move", *move)) for move in moves]
+            await env.settle()
+            assert await env.finish(handle.update("look")) == ["+a"]
+            assert (await types_of(handle)).count("update_accepted") == 5
+            await handle.signal("close")
+            assert await env.finish(handle.result()) == ["+a", "-a", "+b", "-b", "+c", "-c", "+d", "-d"]
+            answers = await env.finish(asyncio.gather(*sent, return_exceptions=True))
+            assert [answers[0], *answers[2:]] == ["a", "c", "d"]
+            assert isinstance(answers[1], errors.UpdateRejected)
+
+    async def test_no_update_is_lost_by_continuing_as_new_after_the_handlers_have_finished(self, cache: int) -> None:
+        """What was accepted is answered in its generation, what was not in the next one."""
+        registry = Registry()
+
+        @registry.workflow
+        async def counter(ctx: Context, count: int) -> None:
+            @ctx.on_update("add", one_at_a_time=True)
+            async def add() -> int:
+                nonlocal count
+                before = count
+                await ctx.sleep(1)
+                count = before + 1
+                return count
+
+            begun = count
+            await ctx.until(lambda: count > begun)
+            await ctx.handlers_finished()
+            ctx.continue_as_new(count)
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(counter, 0)
+            answers: list[int] = []
+            for _ in range(3):
+                sent = [handle.update("add") for _ in range(5)]
+                answers += await env.finish(asyncio.gather(*sent))
+            assert answers == list(range(1, 16))
+            assert (await handle.describe()).generation > 2
+
     async def test_a_handler_that_fails_fails_the_workflow(self, cache: int) -> None:
         """What leaves the handler of a signal, at once or after a durable call, is how the workflow ends."""
         registry = Registry()
