@@ -34,6 +34,7 @@ from resurgam.core.errors import (
     WorkflowFailed,
     WorkflowTerminated,
     WorkflowTimeout,
+    WriteRejected,
 )
 
 __all__ = [
@@ -70,4 +71,5 @@ __all__ = [
     "WorkflowFailed",
     "WorkflowTerminated",
     "WorkflowTimeout",
+    "WriteRejected",
 ]

@@ -151,8 +151,9 @@ class Story:
         if self.sides[0].holds:
             index = self.random.randrange(len(self.sides[0].holds))
             failed = "no" if self.chance(0.3) else None
+            final = failed is not None and self.chance(0.3)
             answers = [
-                await side.store.release([r.Release(lease=lease(side.holds[index]), failed=failed)])
+                await side.store.release([r.Release(lease=lease(side.holds[index]), failed=failed, final=final)])
                 for side in self.sides
             ]
             assert normal(answers[0][0]) == normal(answers[1][0])

@@ -40,6 +40,15 @@ class NoEpochForActivities(MemoryStore):
         return super()._holder(lease) if activity is None else activity
 
 
+@breaks(
+    "test_a_final_release_puts_an_instance_aside_until_it_is_revived",
+    "test_a_final_release_puts_an_activity_aside_until_it_is_revived",
+)
+class NoFinalRelease(MemoryStore):
+    def _release(self, part):
+        return super()._release(msgspec.structs.replace(part, final=False))
+
+
 @breaks("test_a_commit_from_another_state_is_refused")
 class NoBaseSeq(MemoryStore):
     def _commit(self, part):

@@ -30,6 +30,7 @@
     ├── RetryAfter              raise it in an activity: try again after this long
     ├── CorruptHistory          the entries of a history do not fit together
     └── StoreError              the store refused or cannot do it
+        └── WriteRejected       the store can never take this write, however often it is tried
 
     BaseException               control flow: not to be caught by workflow code
     ├── Evicted                 this coroutine is being put away; nothing it does counts any more
@@ -315,6 +316,14 @@ class CorruptHistory(ResurgamError):
 
 class StoreError(ResurgamError):
     """The store refused, or cannot do it."""
+
+
+class WriteRejected(StoreError):
+    """The store can never take this write: a row would be too large, or break a rule of the database.
+
+    Trying again does not help. A workflow whose commit is rejected is put aside, and ``handle.retry()`` hands it out
+    again.
+    """
 
 
 class Evicted(BaseException):

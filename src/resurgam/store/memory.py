@@ -234,10 +234,16 @@ class MemoryStore(MemoryOutbox):
             held.deliveries = max(0, held.deliveries - 1)
         if isinstance(held, ActivityRow):
             held.leased_until = None
-            self._queued[part.lease.execution_id, held.request.ref] = None
+            if part.final:
+                held.dead = part.failed
+            else:
+                self._queued[part.lease.execution_id, held.request.ref] = None
         else:
             held.last_failure = f"; the last error: {part.failed}" if part.failed else ""
-            self._let_go(held, ready=True)
+            if part.final:
+                held.instance = msgspec.structs.replace(held.instance, dead=part.failed)
+                self._parked.pop(part.lease.execution_id, None)
+            self._let_go(held, ready=not part.final)
         return r.Released()
 
     async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:

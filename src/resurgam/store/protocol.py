@@ -160,7 +160,7 @@ class Store(Inspector, Protocol):
         ...
 
     async def release(self, parts: Sequence[r.Release]) -> Sequence[r.Released | r.Refused]:
-        """Give leases back so that others may go on at once."""
+        """Give leases back so that others may go on at once; a *final* release puts the work aside instead."""
         ...
 
     async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:

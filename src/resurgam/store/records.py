@@ -230,10 +230,15 @@ class Extended(Record, frozen=True):
 
 
 class Release(Record, frozen=True):
-    """Give a lease back. *failed* counts as a failed delivery, which is limited."""
+    """Give a lease back. *failed* counts as a failed delivery, which is limited.
+
+    With *final* the work is put aside at once, as a dead letter whose reason is *failed*; `Store.revive` hands it out
+    again.
+    """
 
     lease: Lease
     failed: str | None = None
+    final: bool = False
 
 
 class Released(Record, frozen=True):

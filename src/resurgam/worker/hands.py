@@ -6,9 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
 
+import msgspec
+
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
-from resurgam.core.errors import StoreError
+from resurgam.core.errors import StoreError, WriteRejected
+from resurgam.core.failure import capture, name_of
 from resurgam.store.protocol import Store
 from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Commit, Lease, Refused, Release
 from resurgam.worker.activities import ActivityRunner
@@ -108,12 +111,43 @@ class Hands:
                 return
             try:
                 [answer] = await self._store.complete_activities([result])
+            except WriteRejected as error:
+                smaller = self._without_what_is_rejected(result, error)
+                if smaller is None:
+                    await self._put_aside(result, error)
+                    return
+                result = smaller
             except StoreError as error:
                 complain(f"the store failed; handing a result in again in {PAUSE_AFTER_ERROR:g} s", error)
                 await pause(self._clock, PAUSE_AFTER_ERROR)
         self._leases.drop(lease_of(result))
         if isinstance(answer, Refused):
             logger.warning("result of activity %s is not heard: %s", result.event.ref, answer.reason)
+
+    def _without_what_is_rejected(self, result: ActivityResult, error: WriteRejected) -> ActivityResult | None:
+        """Return what to hand in instead of a result that the store can never take; None if nothing is left.
+
+        Details are given up first. A result that cannot be written is then a failure for good, as one that cannot be
+        encoded is.
+        """
+        if result.details is not None:
+            return msgspec.structs.replace(result, details=None)
+        event = result.event
+        if isinstance(event, events.ActivityFailed) and event.failure.type == name_of(WriteRejected):
+            return None
+        logger.error("the store cannot take the result of activity %s, which fails by it: %s", event.ref, error)
+        failed = events.ActivityFailed(
+            ref=event.ref, at=self._clock.now(), attempt=event.attempt, failure=capture(error)
+        )
+        return msgspec.structs.replace(result, event=failed)
+
+    async def _put_aside(self, result: ActivityResult, error: WriteRejected) -> None:
+        """Give an activity up of which not even a failure can be written."""
+        lease = lease_of(result)
+        self._leases.drop(lease)
+        reason = f"the store cannot take any answer of the activity (entry {result.event.ref}): {error}"
+        logger.error("an activity is put aside: %s", reason)
+        await self._store.release([Release(lease=lease, failed=reason, final=True)])
 
     def put_down(self, result: ActivityResult) -> None:
         """The result is committed: its lease needs no keeping any more."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from resurgam.core import event as events
-from resurgam.core.errors import NotFound, StoreError
+from resurgam.core.errors import NotFound, StoreError, WriteRejected
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
 from resurgam.runtime.callback import outside_tasks
@@ -76,6 +76,8 @@ class InstanceRunner:
             times = self._interruptions[instance.execution_id]
             await pause(self._clock, min(_LONGEST_PAUSE, error.seconds * times))
             await self._give_back(turn, error)
+        except WriteRejected as error:
+            await self._reject(turn, error)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is this instance's
             complain(f"advancing workflow {instance.name!r} ({instance.entity_id}) failed", error)
             await self._give_back(turn, error)
@@ -201,12 +203,30 @@ class InstanceRunner:
         except TickTooLong as error:
             logger.error("putting workflow %s away: %s", execution.started.entity_id, error)  # noqa: TRY400 -- reported
 
+    async def _reject(self, turn: Turn, error: WriteRejected) -> None:
+        """Put an instance aside whose commit the store can never take.
+
+        If the commit carried results of activities, these may be the reason: they are handed in by themselves, each
+        accepted or rejected alone, and the instance is advanced once more without them in its commit.
+        """
+        if turn.results:
+            await self._release(turn, Release(lease=turn.lease))
+            return
+        instance = turn.claim.instance
+        reason = f"the store cannot take its commit: {error}"
+        logger.error("workflow %r (%s) is put aside: %s", instance.name, instance.entity_id, reason)
+        await self._release(turn, Release(lease=turn.lease, failed=reason, final=True))
+
     async def _give_back(self, turn: Turn, error: Exception) -> None:
-        """Release the lease of a turn that failed; should the store fail too, it runs out by itself."""
+        """Release the lease of a turn that failed."""
+        await self._release(turn, Release(lease=turn.lease, failed=repr(error)))
+
+    async def _release(self, turn: Turn, release: Release) -> None:
+        """Release the lease of a turn that came to nothing; if the store fails too, it runs out by itself."""
         await self._put_away(turn)
         self._leases.drop(turn.lease)
         try:
-            await self._store.release([Release(lease=turn.lease, failed=repr(error))])
+            await self._store.release([release])
         except Exception as failed:  # noqa: BLE001 -- as above
             complain(f"the store failed; the lease of {turn.claim.instance.entity_id} will run out", failed)
 

@@ -1,7 +1,7 @@
 """Keeps what this worker holds: leases are renewed at a third of their length, and whoever lost one is told."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Raw
 
 from resurgam.core.clock import Clock
+from resurgam.core.errors import WriteRejected
 from resurgam.store.protocol import Store
-from resurgam.store.records import Lease, Refused
+from resurgam.store.records import Extended, Lease, Refused
 from resurgam.worker.tasks import Tasks, complain
 
 logger = logging.getLogger("resurgam.worker")
@@ -78,9 +79,9 @@ class Leases:
 
     async def keep_details(self) -> None:
         """Have what was told since the last renewal kept now: what is given back is handed out with it."""
-        told = [lease for lease in self.all() if lease.heartbeat_at is not None]
+        told = [held for held in self._held.values() if held.now().heartbeat_at is not None]
         if told:
-            await self._store.extend(told)
+            await self._extend(told)
 
     def stop(self) -> None:
         """Renew nothing any more."""
@@ -96,10 +97,18 @@ class Leases:
         if self._held:
             self._tasks.spawn(self._renew(), "leases")
 
+    async def _extend(self, held: Sequence[Held]) -> Sequence[Extended | Refused]:
+        """Renew leases; details that the store can never take must not cost the leases of others."""
+        try:
+            return await self._store.extend([one.now() for one in held])
+        except WriteRejected as error:
+            complain("the store cannot take the details of a heartbeat; leases are renewed without any", error)
+            return await self._store.extend([one.lease for one in held])
+
     async def _renew(self) -> None:
         held = list(self._held.values())
         try:
-            answers = await self._store.extend([h.now() for h in held])
+            answers = await self._extend(held)
         except Exception as error:  # noqa: BLE001 -- whatever it is: to stop renewing would be to lose all that is held
             complain("the store failed at renewing leases; they may still hold, so it is tried again", error)
             answers = ()

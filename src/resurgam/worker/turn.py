@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
-from resurgam.core.errors import StoreError
+from resurgam.core.errors import StoreError, WriteRejected
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
 from resurgam.runtime.execution import Execution
@@ -206,13 +206,18 @@ class Committer:
             self.hands.hand_in_soon(result)
 
     async def _surely(self, commit: Commit) -> Committed | Refused:
-        """Commit until the store answers. After a failure nobody knows whether it was applied: look, never guess."""
+        """Commit until the store answers, or rejects it for good.
+
+        After any other failure it is not known whether the commit was applied: the store is asked, never guessed.
+        """
         doubtful = False
         while True:
             try:
                 [answer] = await self.store.commit([commit])
                 if doubtful and isinstance(answer, Refused):
                     return await self._look(commit, answer)
+            except WriteRejected:
+                raise
             except StoreError as error:
                 complain(f"the store failed at a commit; trying again in {PAUSE_AFTER_ERROR:g} s", error)
                 doubtful = True

@@ -92,11 +92,14 @@ class Activities(Writing):
         self.changes.due(self._until)
         return r.Extended()
 
-    def _release_activity(self, lease: r.Lease, undelivered: int) -> r.Released | r.Refused:
+    def _release_activity(self, part: r.Release, undelivered: int) -> r.Released | r.Refused:
+        lease = part.lease
         held = self._held_activity(lease)
         if isinstance(held, r.Refused):
             return held
         self._session.do("release_activity", execution_id=lease.execution_id, ref=lease.ref, undelivered=undelivered)
+        if part.final:
+            self._session.do("bury_activity", execution_id=lease.execution_id, ref=lease.ref, dead=part.failed)
         return r.Released()
 
     def _held_activity(self, lease: r.Lease) -> Row | r.Refused:

@@ -76,7 +76,7 @@ class Claiming(Activities):
         lease, undelivered = part.lease, int(part.failed is None)
         self.changes.work = True
         if lease.ref is not None:
-            return self._release_activity(lease, undelivered)
+            return self._release_activity(part, undelivered)
         failure = f"; the last error: {part.failed}" if part.failed else ""
         released = self._session.do(
             "release_instance",
@@ -85,6 +85,8 @@ class Claiming(Activities):
             undelivered=undelivered,
             last_failure=failure,
         )
+        if released and part.final:
+            self._session.do("bury_instance", execution_id=lease.execution_id, dead=part.failed)
         return r.Released() if released else r.Refused(reason="the lease is lost")
 
     def end_leases_of(self, owner: str) -> None:

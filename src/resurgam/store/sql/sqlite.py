@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from resurgam.core.errors import StoreError
+from resurgam.core.errors import StoreError, WriteRejected
 from resurgam.store.sql.queries import migrations, queries
 from resurgam.store.sql.session import Row
 
@@ -44,7 +44,13 @@ _REMEDIES: Final = (
     ("database is locked", "another program holds the database; end its transaction"),
     ("disk is full", "the disk is full; make room, the work goes on by itself"),
     ("disk i/o error", "the disk does not answer as it should"),
+    ("too big", "a row would be larger than SQLite takes; keep large values elsewhere and pass where they are"),
 )
+
+_PERMANENT: Final = frozenset(
+    {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE}
+)
+"""Primary codes of errors that lie in what was to be written, so that writing it again fails again."""
 
 
 class Locked(StoreError):
@@ -114,6 +120,9 @@ class Database:
                     raise
             except sqlite3.Error as error:
                 raise self.explain(error) from error
+            except (OverflowError, UnicodeEncodeError) as error:
+                # Raised by Python's own binding: an integer beyond 64 bits, a string beyond 2 GB, a lone surrogate.
+                raise WriteRejected(f"{self.path}: {error}") from error
         return result
 
     def _begin(self) -> None:
@@ -176,7 +185,9 @@ def explain(path: Path, error: sqlite3.Error) -> StoreError:
     """Return the error of ours for one of SQLite's about this file, with what to do about it."""
     text = str(error)
     remedy = next((remedy for sign, remedy in _REMEDIES if sign in text.lower()), "")
-    return StoreError(f"{path}: {text}" + (f": {remedy}" if remedy else ""))
+    # The low byte is the primary code; errors that SQLite itself did not raise have none.
+    permanent = getattr(error, "sqlite_errorcode", 0) & 0xFF in _PERMANENT
+    return (WriteRejected if permanent else StoreError)(f"{path}: {text}" + (f": {remedy}" if remedy else ""))
 
 
 def _check_writable(path: Path) -> None:

@@ -247,6 +247,37 @@ class ActivityCases(OpensStores):
             assert (await b.store.stats()).dead_instances == 1
             assert not await b.is_there(r.Work(worker="new", queues=(QUEUE,)))
 
+    async def test_a_final_release_puts_an_instance_aside_until_it_is_revived(self) -> None:
+        """It is a dead letter with the reason that was given, at once, and its inbox is kept; a stale one is refused."""
+        async with self.bench() as b:
+            await b.create("poison")
+            claim = await b.claim_one()
+            assert await b.release(claim, "too large", final=True) == r.Released()
+            assert await b.release(claim, "too late", final=True) == r.Refused(reason="the lease is lost")
+            await b.told("poison", "x")
+            assert (await b.get("poison")).dead == "too large"
+            assert (await b.store.stats()).dead_instances == 1
+            assert not await b.claim()
+            await b.pass_time(LEASE)
+            assert not await b.claim()
+            [revived] = await b.store.revive([claim.instance.execution_id])
+            assert revived == r.Revived(count=1)
+            assert len((await b.claim_one()).inbox) == 1
+
+    async def test_a_final_release_puts_an_activity_aside_until_it_is_revived(self) -> None:
+        """Its reason is among the troubles of its instance, which is not put aside itself."""
+        async with self.bench() as b:
+            await b.wanting(2)
+            task = await b.task()
+            assert await b.release(task, "too large", final=True) == r.Released()
+            await b.pass_time(LEASE)
+            assert await b.tasks() == []
+            stats = await b.store.stats()
+            assert (stats.dead_activities, stats.dead_instances) == (1, 0)
+            [revived] = await b.store.revive([task.execution_id])
+            assert revived == r.Revived(count=1)
+            assert (await b.task()).request.ref == task.request.ref
+
     async def test_a_graceful_release_is_no_failed_delivery(self) -> None:
         """Instances and activities that are given back may be handed out any number of times."""
         async with self.bench() as b:

@@ -235,9 +235,11 @@ class Bench:
         [answer] = await self.store.extend([lease_of(holder, wake)])
         return answer
 
-    async def release(self, holder: r.Claim | r.ActivityTask, failed: str | None = None) -> r.Released | r.Refused:
+    async def release(
+        self, holder: r.Claim | r.ActivityTask, failed: str | None = None, *, final: bool = False
+    ) -> r.Released | r.Refused:
         """Give a lease back."""
-        [answer] = await self.store.release([r.Release(lease=lease_of(holder), failed=failed)])
+        [answer] = await self.store.release([r.Release(lease=lease_of(holder), failed=failed, final=final)])
         return answer
 
     # Looking.
