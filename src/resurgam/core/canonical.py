@@ -41,23 +41,20 @@ class Survey:
             raise SerializationError(where + error.path, error.reason) from None
 
     def _look(self, value: object) -> None:
+        # One frame for each level: a value may be nested as deeply as Python lets it.
         if type(value) in _ATOMS:
             return
         if isinstance(value, float):
             if not math.isfinite(value):
                 raise SerializationError("", f"{value} has no JSON form; use None, a string or Decimal")
-        elif isinstance(value, datetime):
+            return
+        if isinstance(value, datetime | time):
             self._moment(value)
-        elif isinstance(value, time):
-            _check_time(value)
-        else:
-            if isinstance(value, Mapping):
-                _check_keys(value)
-            elif isinstance(value, set | frozenset):
-                self.unordered = self.unordered or len(value) > 1
-            self._parts(value)
-
-    def _parts(self, value: object) -> None:
+            return
+        if isinstance(value, Mapping):
+            _check_keys(value)
+        elif isinstance(value, set | frozenset):
+            self.unordered = self.unordered or len(value) > 1
         step = ""
         try:
             for step, item in children(value):  # noqa: B007 -- the step is told if its item is refused
@@ -65,7 +62,10 @@ class Survey:
         except SerializationError as error:
             raise SerializationError(step + error.path, error.reason) from None
 
-    def _moment(self, value: datetime) -> None:
+    def _moment(self, value: datetime | time) -> None:
+        if isinstance(value, time):
+            _check_time(value)
+            return
         if value.tzinfo is None:
             raise SerializationError("", f"{value.isoformat()} has no time zone; use aware datetimes")
         zoned = isinstance(value.tzinfo, ZoneInfo)

@@ -5,7 +5,7 @@ its type lives in a module that is already imported: reading a history must not 
 faithfully (its text would differ) comes back as a `RemoteError`.
 """
 
-import sys
+import re
 import traceback
 from concurrent import futures
 from pathlib import Path
@@ -25,38 +25,103 @@ from resurgam.core.errors import (
     WorkflowFailed,
 )
 from resurgam.core.event import NULL, Failure
+from resurgam.core.typename import find_type, type_name
 
 _NOT_THE_USERS = (str(Path(__file__).parents[1]), str(Path(futures.__file__).parent))
-_TEXT_LIMIT = 20_000
-"""Characters kept of one traceback: a runaway recursion prints thousands of lines that say the same."""
+_MOST: Final = 256 * 1024
+"""Bytes of one failure with all that led to it: it is read as often as the history is."""
+_LEAST: Final = 2 * 1024
+_TEXT_LIMIT: Final = 20_000
+"""Characters kept of one text: a runaway recursion prints thousands of lines that say the same."""
+_SHORTEST: Final = 100
+"""Characters that are kept of each text even where there is no room."""
+_MOST_NOTES: Final = 50
+_CUT: Final = re.compile(r"\.\.\. \(\d+ characters were cut\)\Z")
 
 
-def capture(error: BaseException, *, depth: int = 20, seen: frozenset[int] = frozenset()) -> Failure:
+def capture(error: BaseException, *, limit: int = _MOST) -> Failure:
     """Return what is recorded of an exception: type, message, notes, fields, traceback and cause chain.
 
-    *depth* and *seen* end chains that are very long, or that lead back to where they came from.
+    All of it together has about *limit* bytes at most; what is cut is said in its place.
     """
+    return _captured(error, _Room(max(_LEAST, min(limit, _MOST))), depth=20, seen=frozenset())
+
+
+class _Room:
+    """The bytes that a failure may still have."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def text(self, text: str, *, from_the_end: bool = False) -> str:
+        """Return text that JSON can hold, cut to what there is room for, at the beginning or at the end."""
+        most = max(min(_TEXT_LIMIT, self.left // 2), _SHORTEST)
+        kept = text[-most:] if from_the_end else text[:most]
+        # Half a surrogate pair, as in the name of a file, is written out.
+        kept = kept.encode("utf-8", "backslashreplace").decode()
+        if len(text) > most:
+            cut = f"({len(text) - most} characters were cut)"
+            kept = f"{cut}\n{kept}" if from_the_end else f"{kept}... {cut}"
+        self.left -= len(msgspec.json.encode(kept))
+        return kept
+
+    def value(self, value: object) -> Raw | None:
+        """Return the JSON of a value; None if it has none, or one for which there is no room."""
+        if isinstance(value, str | bytes) and len(value) > self.left:
+            return None  # it is not written only to be dropped
+        written = _write(value)
+        if written is None or len(bytes(written)) > self.left // 2:
+            return None
+        self.left -= len(bytes(written))
+        return written
+
+
+def _captured(error: BaseException, room: _Room, depth: int, seen: frozenset[int]) -> Failure:
+    """Capture one exception of a chain; *depth* and *seen* end those that are very long, or come back to themselves."""
     try:
-        return _capture(error, depth, seen | {id(error)})
+        return _capture(error, room, depth, seen | {id(error)})
     except Exception as odd:  # noqa: BLE001 -- an exception of the user may refuse anything; its failure must not be lost
-        return Failure(type=name_of(type(error)), message=f"<an exception that cannot be read: {type(odd).__name__}>")
+        return Failure(type=type_name(type(error)), message=f"<an exception that cannot be read: {type(odd).__name__}>")
 
 
-def _capture(error: BaseException, depth: int, seen: frozenset[int]) -> Failure:
+def _capture(error: BaseException, room: _Room, depth: int, seen: frozenset[int]) -> Failure:
+    message = room.text(_message(error))
+    args = _written_args(error, room)
+    fields, lost = _fields(error, room)
+    traceback_ = room.text(_traceback(error), from_the_end=True)
+    # What led to it comes before its notes, of which there may be many.
     cause = _leading_to(error, seen)
-    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
-    fields, lost = _fields(error)
+    behind = None
+    if cause is not None and depth and room.left > 0:
+        behind = _captured(cause, room, depth - 1, seen)
+    elif cause is not None and depth:
+        lost.append(f"(its cause, {type(cause).__name__}, was cut)")
+    members, without = _members(error, room, depth, seen)
     return Failure(
-        type=name_of(type(error)),
-        message=_text(_message(error)),
-        bases=tuple(name_of(base) for base in type(error).__mro__[1:-2]),
-        traceback=_text(_traceback(error)),
-        notes=tuple(_text(note) for note in (*_notes(error), *lost)),
-        args=_write(_args(error)) or NULL,
+        type=type_name(type(error)),
+        message=message,
+        bases=tuple(type_name(base) for base in type(error).__mro__[1:-2]),
+        traceback=traceback_,
+        notes=(*_kept_notes(error, room), *lost, *without),
+        args=args,
         fields=fields,
-        cause=capture(cause, depth=depth - 1, seen=seen) if cause is not None and depth else None,
-        members=tuple(capture(member, depth=depth - 1, seen=seen) for member in members) if depth else (),
+        cause=behind,
+        members=members,
     )
+
+
+def _members(
+    error: BaseException, room: _Room, depth: int, seen: frozenset[int]
+) -> tuple[tuple[Failure, ...], list[str]]:
+    """Return what is recorded of the exceptions of a group, at least of the first, and a note if some were cut."""
+    if not isinstance(error, BaseExceptionGroup) or not depth:
+        return (), []
+    members: list[Failure] = []
+    for member in error.exceptions:
+        if members and room.left <= 0:
+            return tuple(members), [f"({len(error.exceptions) - len(members)} exceptions of the group were cut)"]
+        members.append(_captured(member, room, depth - 1, seen))
+    return tuple(members), []
 
 
 def rebuild(failure: Failure) -> BaseException:
@@ -97,14 +162,9 @@ def in_user_code(error: BaseException) -> BaseException:
     return error if frames is None else error.with_traceback(frames)
 
 
-def name_of(kind: type[BaseException]) -> str:
-    """Return the full name under which a type of exception is recorded."""
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
 _REPORTS: Final = frozenset(
     map(
-        name_of,
+        type_name,
         (
             *(ActivityFailed, ChildWorkflowFailed, OperationFailed, PromiseRejected),
             *(SignalFailed, UpdateRejected, WorkflowFailed),
@@ -112,7 +172,7 @@ _REPORTS: Final = frozenset(
     )
 )
 """Errors that report another one, their cause."""
-_REMOTE: Final = name_of(RemoteError)
+_REMOTE: Final = type_name(RemoteError)
 
 
 def _leading_to(error: BaseException, seen: frozenset[int]) -> BaseException | None:
@@ -120,11 +180,6 @@ def _leading_to(error: BaseException, seen: frozenset[int]) -> BaseException | N
     if cause is None and not error.__suppress_context__:
         cause = error.__context__
     return None if id(cause) in seen else cause
-
-
-def _text(text: str) -> str:
-    """Return text that JSON can hold: half a surrogate pair, as in the name of a file, is written out."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _message(error: BaseException) -> str:
@@ -149,7 +204,7 @@ def _remote(error: BaseException) -> str:
 def _traceback(error: BaseException) -> str:
     lines = traceback.format_tb(error.__traceback__)
     local = f"Traceback (most recent call last):\n{''.join(lines)}" if lines else ""
-    return (_remote(error) or local)[-_TEXT_LIMIT:].rstrip()
+    return (_remote(error) or local).rstrip()
 
 
 def _notes(error: BaseException) -> list[str]:
@@ -158,13 +213,30 @@ def _notes(error: BaseException) -> list[str]:
     return [str(note) for note in notes if note != _remote(error)] if isinstance(notes, list) else []
 
 
-def _fields(error: BaseException) -> tuple[dict[str, Raw], list[str]]:
+def _written_args(error: BaseException, room: _Room) -> Raw:
+    args = _args(error)
+    if any(isinstance(arg, str | bytes) and len(arg) > _TEXT_LIMIT for arg in args):
+        return NULL  # the text was cut; it is made anew of what was kept
+    return room.value(args) or NULL
+
+
+def _kept_notes(error: BaseException, room: _Room) -> list[str]:
+    notes = _notes(error)
+    kept: list[str] = []
+    for note in notes[:_MOST_NOTES]:
+        if room.left <= 0:
+            break
+        kept.append(room.text(note))
+    return kept if len(kept) == len(notes) else [*kept, f"({len(notes) - len(kept)} notes were cut)"]
+
+
+def _fields(error: BaseException, room: _Room) -> tuple[dict[str, Raw], list[str]]:
     """Return the fields of an exception that have a JSON form, and a note for each that has none."""
     fields, lost = {}, []
     for name, value in vars(error).items():
         if name.startswith("__"):
             continue
-        written = _write(value)
+        written = room.value(value)
         if written is None:
             lost.append(f"(field {name!r} of type {type(value).__name__} could not be recorded)")
         else:
@@ -182,27 +254,28 @@ def _write(value: object) -> Raw | None:
 
 
 def _find(name: str) -> type[BaseException] | None:
-    parts = name.split(".")
-    for split in range(len(parts) - 1, 0, -1):
-        module = sys.modules.get(".".join(parts[:split]))
-        if module is not None:
-            found: object = module
-            for part in parts[split:]:
-                # Not getattr: a module may import things when it is asked for a name.
-                found = getattr(found, "__dict__", {}).get(part)
-            return found if isinstance(found, type) and issubclass(found, BaseException) else None
-    return None
+    found = find_type(name)
+    return found if found is not None and issubclass(found, BaseException) else None
 
 
 def _read_fields(failure: Failure) -> dict[str, object]:
     return {name: msgspec.json.decode(value) for name, value in failure.fields.items()}
 
 
+def _says(error: BaseException, message: str) -> bool:
+    """Whether the text of an error is what was recorded, as far as it was."""
+    cut = _CUT.search(message)
+    return str(error) == message or (cut is not None and str(error).startswith(message[: cut.start()]))
+
+
 def _revive(kind: type[BaseException], failure: Failure) -> BaseException | None:
     """Make the exception anew; None where the result would not say what the original said."""
     try:
         if issubclass(kind, BaseExceptionGroup):
-            group: BaseException = kind(failure.message, [rebuild(member) for member in failure.members])
+            members = [rebuild(member) for member in failure.members]
+            # As below: only Python's own part of it is made.
+            group: BaseException = BaseExceptionGroup.__new__(kind, failure.message, members)
+            BaseException.__init__(group, failure.message, members)
             group.__dict__.update(_read_fields(failure))
             group.__cause__ = _cause(failure)
             return group
@@ -214,6 +287,6 @@ def _revive(kind: type[BaseException], failure: Failure) -> BaseException | None
         type.__getattribute__(own, "__init__")(error, *args)
         error.__dict__.update(_read_fields(failure))
         error.__cause__ = _cause(failure)
-        return error if str(error) == failure.message else None
+        return error if _says(error, failure.message) else None
     except BaseException:  # noqa: BLE001 -- any class of the user may refuse; the caller then falls back to RemoteError
         return None

@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from resurgam.core.typename import type_name
+
 Duration: TypeAlias = float | int | timedelta
 """Seconds or a timedelta, wherever a length of time is asked for."""
 
@@ -62,7 +64,7 @@ class RetryPolicy:
 
     def non_retryable_names(self) -> tuple[str, ...]:
         """Return *non_retryable* as names, which is how they travel."""
-        return tuple(t if isinstance(t, str) else f"{t.__module__}.{t.__qualname__}" for t in self.non_retryable)
+        return tuple(t if isinstance(t, str) else type_name(t) for t in self.non_retryable)
 
     def rule(self) -> "RetryRule":
         """Return the policy in the form in which it travels with an activity."""

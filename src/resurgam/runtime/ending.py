@@ -64,7 +64,7 @@ def end_of(
 def _failed(
     driver: Driver, error: BaseException, log: Sequence[events.Event] | None, at: int
 ) -> tuple[events.Event, Succession | None]:
-    failure = capture(in_user_code(error))
+    failure = capture(in_user_code(error), limit=driver.recorder.settings.max_payload)
     started = driver.started
     pause = None if driver.cancel_requested or log is None else _pause(driver, error, failure)
     if pause is None or log is None:

@@ -217,7 +217,7 @@ class Handlers:
                 validator = handler.validator
                 self._quietly(f"the validator of update {update.name!r}", lambda: validator(*args, **kwargs))
         except _WHATEVER as error:
-            return capture(in_user_code(error))
+            return capture(in_user_code(error), limit=self._recorder.settings.max_payload)
         return None
 
     def begin_update(self, entry: events.UpdateAccepted) -> None:
@@ -243,7 +243,8 @@ class Handlers:
                 value = await handler.turns.run(entry.scope, lambda: _called(handler.function, args, kwargs))
             written = within(self._recorder.settings.max_payload, handler.signature.result.check(value, what), what)
         except _WHATEVER as error:
-            self.finished.append(Finished(entry, failure=capture(in_user_code(error))))
+            failure = capture(in_user_code(error), limit=self._recorder.settings.max_payload)
+            self.finished.append(Finished(entry, failure=failure))
         else:
             self.finished.append(Finished(entry, written))
 

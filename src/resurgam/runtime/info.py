@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from resurgam.core.codec import codec_for
+from resurgam.core.codec import codec_for, within
 from resurgam.core.event import Parent
 
 
@@ -57,9 +57,10 @@ _DETAILS: Final = codec_for(Any)
 class Attempt:
     """A running attempt, as its own code sees it: who it is, and its line to the worker. Any thread may use it."""
 
-    __slots__ = ("info",)
+    __slots__ = ("info", "max_payload")
 
     info: ActivityInfo
+    max_payload: int
 
     def cancelled(self) -> bool:
         """Whether nobody waits for it any more."""
@@ -92,10 +93,15 @@ def heartbeat(details: object = None) -> None:
     """Tell the worker that the running attempt is alive, and how far it has come."""
     attempt = _current("heartbeat")
     # First, so that details which cannot be written are an error whenever they are told.
-    written = None if details is None else _DETAILS.encode(details, f"heartbeat of activity {attempt.info.name!r}")
+    written = None if details is None else _written(details, attempt)
     if attempt.cancelled():
         raise asyncio.CancelledError(f"activity {attempt.info.name!r} is not waited for any more")
     attempt.beat(written)
+
+
+def _written(details: object, attempt: Attempt) -> Raw:
+    where = f"heartbeat of activity {attempt.info.name!r}"
+    return within(attempt.max_payload, _DETAILS.encode(details, where), where)
 
 
 def read_details(written: Raw | None) -> Any:

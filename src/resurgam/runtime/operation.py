@@ -31,4 +31,4 @@ class Operation:
 
     def failed(self, error: BaseException, at: int) -> events.Event:
         """Return the answer for an exception that the function raised."""
-        return events.OperationFailed(ref=self.ref, at=at, failure=capture(in_user_code(error)))
+        return events.OperationFailed(ref=self.ref, at=at, failure=capture(in_user_code(error), limit=self.max_payload))

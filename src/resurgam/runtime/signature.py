@@ -4,7 +4,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_type_hints
+from typing import Any, Final, Never, NoReturn, get_type_hints
 
 import msgspec
 from msgspec import Raw
@@ -17,6 +17,9 @@ _ARGUMENT = re.compile(
     r"(?:(?:\.args|\['args'\])?\[(?P<index>\d+)\]|(?:\.kwargs|\['kwargs'\])(?:\.|\[')(?P<name>\w+)(?:'\])?)(?P<rest>.*)",
     re.DOTALL,
 )
+
+_CODECS: Final = 64
+"""Codecs of calls that one function keeps; one with ``*args`` or ``**kwargs`` may be called in any number of ways."""
 
 Arguments = tuple[Sequence[object], Mapping[str, object]]
 
@@ -70,7 +73,7 @@ class Signature:
     @functools.cached_property
     def result(self) -> Codec[object]:
         """The codec of what the function returns."""
-        return self._codec(self._hint("return"), "the result")
+        return self._codec(_returned(self._hint("return")), "the result")
 
     def encode(self, args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> Raw:
         """Return the JSON of a call's arguments, after checking them against the signature."""
@@ -135,7 +138,10 @@ class Signature:
             if named:
                 kwargs = msgspec.defstruct("kwargs", [(name, self._keyword(name)) for name in named])
                 hint = msgspec.defstruct("Call", [("args", hint), ("kwargs", kwargs)])
-            found = self._arguments[count, named] = codec_for(hint)
+            # Not by `codec_for`, which would keep types that are made anew for each set of names.
+            found = self._arguments[count, named] = Codec(hint)
+            if len(self._arguments) > _CODECS:
+                del self._arguments[next(iter(self._arguments))]
         return found
 
     def _at(self, index: int) -> inspect.Parameter:
@@ -160,6 +166,11 @@ class Signature:
         return f"({', '.join(map(str, self._parameters))})"
 
 
+def _returned(hint: TypeForm) -> TypeForm:
+    """Return the type of a result; a function that never returns has None, should it return after all."""
+    return None if hint in (NoReturn, Never) else hint
+
+
 def place(function: Any) -> str:
     """Return where a function is defined, for errors about it."""
     code = function.__code__
@@ -169,6 +180,6 @@ def place(function: Any) -> str:
 def result_codec(function: Callable[..., object]) -> Codec[object]:
     """Return the codec of what any callable says it returns; one that says nothing returns plain JSON types."""
     try:
-        return codec_for(get_type_hints(function, include_extras=True).get("return", Any))
+        return codec_for(_returned(get_type_hints(function, include_extras=True).get("return", Any)))
     except (TypeError, NameError):
         return codec_for(Any)

@@ -23,10 +23,11 @@ from resurgam.core.errors import (
     SerializationError,
 )
 from resurgam.core.event import NULL
-from resurgam.core.failure import capture, in_user_code, name_of, rebuild
+from resurgam.core.failure import capture, in_user_code, rebuild
 from resurgam.core.identity import execution_of
 from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import RetryRule
+from resurgam.core.typename import type_name
 from resurgam.runtime.definition import Activity
 from resurgam.runtime.info import ActivityInfo, enter_activity, read_details
 from resurgam.runtime.registry import Registry
@@ -43,7 +44,7 @@ Result = events.ActivityCompleted | events.ActivityFailed | events.ActivityRetry
 
 # A result that cannot be written will not be writable next time; arguments that do not fit, neither.
 _FINAL = (NonRetryable, SerializationError, DefinitionError)
-_FINAL_NAMES = frozenset(name_of(kind) for kind in _FINAL)
+_FINAL_NAMES = frozenset(type_name(kind) for kind in _FINAL)
 
 
 class LeaseLost(ResurgamError):
@@ -103,6 +104,7 @@ class ActivityRunner:
         assert activity.function is not None
         args, kwargs = activity.signature.decode(request.input)
         pulse.info = _info(task)
+        pulse.max_payload = self._max_payload
         enter_activity(pulse)
         call: Callable[[], Any] = partial(activity.function, *args, **kwargs)
         if not activity.is_async:
@@ -122,7 +124,13 @@ class ActivityRunner:
 
         Whatever ends the wait for it, a timeout, a cancellation or a lost lease, ends that process.
         """
-        call = Call(**place_of(activity), info=_identity(task), details=task.details or NULL, input=task.request.input)
+        call = Call(
+            **place_of(activity),
+            info=_identity(task),
+            details=task.details or NULL,
+            input=task.request.input,
+            max_payload=self._max_payload,
+        )
         async with self._processes.borrow(activity.name) as process:
             asking = asyncio.ensure_future(_asked(process, call, pulse))
             answer: Answer = await self._within(task.request, pulse, asking, asking.cancel)
@@ -166,7 +174,7 @@ class ActivityRunner:
 
     def _failed(self, task: ActivityTask, error: BaseException, recorded: events.Failure | None = None) -> Result:
         request, now = task.request, self._clock.now()
-        failure = recorded or capture(in_user_code(error))
+        failure = recorded or capture(in_user_code(error), limit=self._max_payload)
         pause = _pause(self._rule(request), task.attempt, error, (failure.type, *failure.bases), self._chance())
         when = "no further attempt" if pause is None else f"next at {_show(now + pause)}"
         logger.warning(

@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from resurgam.core.codec import MAX_PAYLOAD
 from resurgam.core.errors import DefinitionError
 from resurgam.core.event import NULL, Failure
 from resurgam.core.failure import capture, in_user_code
@@ -33,10 +34,6 @@ HEAD: Final = 8
 _PIECE: Final = 1 << 20
 """Bytes that are read at once, at most."""
 
-_STAND_IN = "__mp_main__"
-"""The name under which multiprocessing imports the main script, so that its ``if __name__ == "__main__"`` is not run."""
-
-
 importing_main = threading.Event()
 """Set while the main script is imported: it must not start processes then, which would import it in their turn."""
 
@@ -44,7 +41,8 @@ importing_main = threading.Event()
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt to be made. *main* says how the main script is imported, where the function stands in it.
 
-    *details* are what an earlier attempt told, which *info* does not hold yet: they are read on the other side.
+    *details* are what an earlier attempt told, which *info* does not hold yet: they are read on the other side. Values
+    of more than *max_payload* bytes are refused.
     """
 
     module: str
@@ -53,6 +51,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     info: ActivityInfo
     input: Raw
     details: Raw = NULL
+    max_payload: int = MAX_PAYLOAD
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -169,13 +168,14 @@ def perform(call: Call, line: Attempt) -> Answer:
         assert activity.signature is not None
         assert activity.function is not None
         args, kwargs = activity.signature.decode(call.input)
+        line.max_payload = call.max_payload
         line.info = replace(call.info, details=read_details(call.details))
         context = contextvars.copy_context()
         context.run(enter_activity, line)
         value = context.run(activity.function, *args, **kwargs)
         return Answer(result=activity.signature.result.check(value, f"result of activity {call.info.name!r}"))
     except BaseException as error:  # noqa: BLE001 -- even sys.exit() is only a failure of the activity
-        return Answer(failure=_as_in_main(capture(in_user_code(error))))
+        return Answer(failure=capture(in_user_code(error), limit=call.max_payload))
 
 
 @functools.cache
@@ -200,21 +200,6 @@ def _import_main(main: dict[str, str]) -> None:
         spawn.prepare(main)
     finally:
         importing_main.clear()
-
-
-def _as_in_main(failure: Failure) -> Failure:
-    """Name exceptions of the main script as the worker knows them."""
-    return msgspec.structs.replace(
-        failure,
-        type=_in_main(failure.type),
-        bases=tuple(_in_main(base) for base in failure.bases),
-        cause=None if failure.cause is None else _as_in_main(failure.cause),
-        members=tuple(_as_in_main(member) for member in failure.members),
-    )
-
-
-def _in_main(name: str) -> str:
-    return f"__main__{name.removeprefix(_STAND_IN)}" if name.startswith(f"{_STAND_IN}.") else name
 
 
 def _die_with_the_worker(lifeline: int) -> None:

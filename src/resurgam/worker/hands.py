@@ -11,7 +11,8 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError, WriteRejected
-from resurgam.core.failure import capture, name_of
+from resurgam.core.failure import capture
+from resurgam.core.typename import type_name
 from resurgam.store.protocol import Store
 from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Commit, Lease, Refused, Release
 from resurgam.worker.activities import ActivityRunner
@@ -133,7 +134,7 @@ class Hands:
         if result.details is not None:
             return msgspec.structs.replace(result, details=None)
         event = result.event
-        if isinstance(event, events.ActivityFailed) and event.failure.type == name_of(WriteRejected):
+        if isinstance(event, events.ActivityFailed) and event.failure.type == type_name(WriteRejected):
             return None
         logger.error("the store cannot take the result of activity %s, which fails by it: %s", event.ref, error)
         failed = events.ActivityFailed(

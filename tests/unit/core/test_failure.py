@@ -5,8 +5,10 @@ import os
 import sys
 import threading
 import traceback
+import tracemalloc
 import types
 from pathlib import Path
+from typing import ClassVar, Self
 
 import msgspec
 import pytest
@@ -32,7 +34,7 @@ from resurgam.core.errors import (
     WorkflowTimeout,
 )
 from resurgam.core.event import Failure, decode_event, encode_event
-from resurgam.core.failure import capture, name_of, rebuild
+from resurgam.core.failure import capture, rebuild
 
 HERE = __name__
 
@@ -108,11 +110,6 @@ def test_what_is_recorded_of_a_plain_error():
         bases=("builtins.Exception",),
         args=Raw(b'["bad",5]'),
     )
-
-
-def test_names_of_types():
-    assert name_of(KeyError) == "builtins.KeyError"
-    assert name_of(Holder.Inner) == f"{HERE}.Holder.Inner"
 
 
 def test_bases_are_recorded_up_to_exception():
@@ -256,8 +253,74 @@ def test_a_runaway_traceback_is_cut_to_its_end():
         down(depth)
 
     text = capture(failing(down, 200)).traceback
-    assert len(text) <= 20_000
+    assert len(text) <= 20_100
+    assert text.startswith("(")
+    assert "characters were cut)" in text
     assert "1 / 0" in text
+
+
+class Verbose(Exception):
+    """An error with much to say of itself."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        self.payload = "p" * 3_000_000
+        self.code = 7
+        for number in range(100):
+            self.add_note(f"note {number} {'n' * 100_000}")
+
+
+def everything_large(depth: int = 30) -> BaseException:
+    members = [ValueError("m" * 50_000) for _ in range(100)]
+    error: BaseException = ExceptionGroup("g" * 100_000, members)
+    for _ in range(depth):
+        outer = Verbose("é" * 1_000_000)
+        outer.__cause__ = error
+        error = outer
+    return error
+
+
+@pytest.mark.parametrize("limit", [1_000_000, 50_000, 1])
+def test_all_parts_of_a_failure_together_are_bounded(limit):
+    failure = capture(everything_large(), limit=limit)
+    assert len(msgspec.json.encode(failure)) <= max(1.2 * min(limit, 256 * 1024), 10_000)
+    assert type(rebuild(failure)) is Verbose
+    group = capture(everything_large(depth=0), limit=limit)
+    assert len(msgspec.json.encode(group)) <= max(1.2 * min(limit, 256 * 1024), 10_000)
+    assert isinstance(rebuild(group), ExceptionGroup)
+
+
+def test_every_part_that_is_cut_is_said_to_be_cut():
+    failure = capture(everything_large(depth=1))
+    assert failure.cause is not None
+    assert "exceptions of the group were cut)" in failure.cause.notes[-1]
+    assert failure.message == "é" * 20_000 + "... (980000 characters were cut)"
+    assert "(100 notes were cut)" in failure.notes
+    assert "(field 'payload' of type str could not be recorded)" in failure.notes
+    assert failure.fields == {"code": Raw(b"7")}
+    alone = Verbose("alone")
+    notes = capture(alone).notes
+    assert notes[0].endswith("characters were cut)")
+    assert any(note.endswith("notes were cut)") for note in notes)
+
+
+def test_an_error_whose_text_was_cut_keeps_its_type_and_its_fields():
+    error = ActivityFailed("charge", 2)
+    error.__cause__ = ValueError("x" * 100_000)
+    back = rebuild(capture(error))
+    assert isinstance(back, ActivityFailed)
+    assert type(back.__cause__) is ValueError
+
+
+def test_a_message_of_many_megabytes_costs_no_copy_of_it():
+    error = ValueError("y" * 50_000_000)
+    tracemalloc.start()
+    try:
+        capture(error)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_000_000
 
 
 def test_the_cause_is_kept():
@@ -431,6 +494,26 @@ def test_a_group_keeps_its_members_its_notes_and_its_cause():
     assert str(back.exceptions[1].exceptions[0]) == "'k'"
     assert back.__notes__ == ["note"]
     assert back.__cause__.errno == 2
+
+
+class Careful(ExceptionGroup):
+    """A group with an initialiser that takes something else."""
+
+    made: ClassVar[list[str] | None] = []
+
+    def __new__(cls, first: str, second: str) -> Self:
+        return super().__new__(cls, first, [ValueError(second)])
+
+    def __init__(self, first: str, second: str) -> None:
+        self.made.append(first)  # fails once there is nothing to append to
+
+
+def test_neither_new_nor_init_is_called_when_a_group_is_rebuilt(monkeypatch):
+    failure = capture(Careful("first", "second"))
+    monkeypatch.setattr(Careful, "made", None)
+    back = rebuild(failure)
+    assert type(back) is Careful
+    assert (back.message, [str(one) for one in back.exceptions]) == ("first", ["second"])
 
 
 def test_a_group_keeps_its_fields():

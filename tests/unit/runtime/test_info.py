@@ -17,6 +17,7 @@ INFO = ActivityInfo(name="pay", entity_id="e", execution_id="e#2", workflow_id="
 class Told(Attempt):
     def __init__(self) -> None:
         self.info = INFO
+        self.max_payload = 100
         self.beats: list[Raw | None] = []
         self.over = False
 
@@ -79,3 +80,11 @@ def test_an_attempt_that_nobody_waits_for_hears_of_it(attempt):
         with pytest.raises(asyncio.CancelledError, match="activity 'pay' is not waited for any more"):
             inside(attempt, activity.heartbeat, 1)
     assert attempt.beats == []
+
+
+def test_details_that_are_larger_than_max_payload_are_refused_where_they_are_told(attempt):
+    with pytest.raises(errors.PayloadTooLarge, match=r"heartbeat of activity 'pay': 102 bytes, and at most 100"):
+        inside(attempt, activity.heartbeat, "x" * 100)
+    assert attempt.beats == []
+    inside(attempt, activity.heartbeat, "x" * 98)
+    assert len(attempt.beats) == 1

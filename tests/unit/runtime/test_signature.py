@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Never, NoReturn
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -271,3 +271,29 @@ def returns_unknown() -> "DefinedNowhere": ...  # noqa: F821
 )
 def test_result_codec(function: Any, data, expected):
     assert result_codec(function).decode(data) == expected
+
+
+async def test_a_function_may_say_that_it_never_returns():
+    async def ends() -> NoReturn:
+        raise ValueError
+
+    async def ends_too() -> Never:
+        raise ValueError
+
+    for function in (ends, ends_too):
+        signature = signature_of(function)
+        signature.check()
+        assert signature.result.decode(b"null") is None
+        with pytest.raises(SerializationError, match="Expected null, got int"):
+            signature.result.check(5)
+        assert result_codec(function).decode(b"null") is None
+
+
+def test_the_codecs_of_a_function_with_any_keywords_are_bounded():
+    signature = signature_of(mixed)
+    for number in range(300):
+        written = signature.encode((1,), {f"user_{number}": number})
+        assert signature.decode(written) == ((1,), {f"user_{number}": number})
+    for number in range(300):
+        signature.encode((1, *["x"] * number))
+    assert len(signature._arguments) <= 64

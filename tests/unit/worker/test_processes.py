@@ -14,7 +14,6 @@ import pytest
 from msgspec import Raw
 
 from resurgam import Engine, Registry, errors
-from resurgam.core import event as events
 from resurgam.core.failure import rebuild
 from resurgam.runtime.definition import ActivityOptions
 from resurgam.runtime.info import ActivityInfo, Attempt
@@ -149,17 +148,6 @@ def test_a_function_that_cannot_be_imported_is_a_clear_failure():
 
     assert failure.type == "resurgam.core.errors.DefinitionError"
     assert "no.such.module.double cannot be imported" in failure.message
-
-
-def test_errors_of_the_main_program_keep_their_names():
-    inner = events.Failure(type="__mp_main__.Inner", message="", bases=("__mp_main__.Base", "builtins.Exception"))
-    outer = events.Failure(type="builtins.ValueError", message="__mp_main__.x", cause=inner, members=(inner,))
-
-    named = child._as_in_main(outer)
-
-    assert (named.type, named.message) == (outer.type, outer.message)
-    assert named.cause.type == named.members[0].type == "__main__.Inner"
-    assert named.cause.bases == ("__main__.Base", "builtins.Exception")
 
 
 def test_a_main_program_that_is_being_imported_opens_no_engine():
