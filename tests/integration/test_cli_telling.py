@@ -83,7 +83,7 @@ def test_an_id_in_use_is_taken_or_replaced(url):
     other = json.loads(ok("start", "sell", "--id", "o-1", "--if-exists", "replace", "--json"))
 
     assert again["run_id"] == first["run_id"] != other["run_id"]
-    assert len(json.loads(ok("list", "--status", "terminated", "--json"))["instances"]) == 1
+    assert len(json.loads(ok("list", "--all", "--status", "terminated", "--json"))["instances"]) == 1
 
 
 def test_a_tree_is_paused_and_resumed(url):

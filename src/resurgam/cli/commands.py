@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from resurgam import Engine, Handle, Status
-from resurgam.cli import output, tree
+from resurgam.cli import description, output, tree
 from resurgam.cli.arguments import (
     ask,
     example,
@@ -165,7 +165,7 @@ def show(*, store: str, as_json: bool, id: str, whole: bool) -> None:
     if whole:
         tree.show(ask(store, lambda engine: _tree(engine, id)), as_json=as_json)
     else:
-        output.description(ask(store, lambda engine: engine.handle(id).describe()), as_json=as_json)
+        description.show(ask(store, lambda engine: engine.handle(id).describe()), as_json=as_json)
 
 
 async def _tree(engine: Engine, id: str) -> Tree:

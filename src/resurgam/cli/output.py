@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -12,8 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from resurgam.client.describing import Description, ParentCall
-from resurgam.core.errors import describe
+from resurgam.client.describing import ParentCall
 from resurgam.core.event import Event, Failure, Parent
 from resurgam.store.records import Arrival, Instance, Page
 
@@ -124,7 +123,7 @@ def _cells(instance: Instance) -> list[tuple[str, int]]:
         (status, 40),
         (instance.queue, 20),
         *times,
-        (_tags(instance.tags), 40),
+        (tags_text(instance.tags), 40),
     ]
 
 
@@ -153,44 +152,7 @@ def cut_middle(text: str, width: int) -> str:
     return f"{text[:head]}…{text[len(text) - (width - head - 1) :]}"
 
 
-def description(found: Description, *, as_json: bool) -> None:
-    """Print where a workflow stands."""
-    if as_json:
-        fields = {name: getattr(found, name) for name in Description.__dataclass_fields__}
-        document(fields | {"error": _error(found.error), "parent": _call(found.parent)})
-        return
-    rows: list[tuple[str, str]] = [
-        ("id", found.entity_id),
-        ("name", found.name),
-        ("status", found.status),
-        ("queue", found.queue),
-        ("created", _instant(found.created_at)),
-        ("begins", _instant(found.begins_at)),
-        ("closed", _instant(found.closed_at)),
-        ("parent", _parent(found)),
-        ("execution", found.execution_id),
-        ("previous", found.previous or ""),
-        ("run", found.run_id),
-        ("tree", found.tree_id),
-        ("attempt", f"{found.attempt} of generation {found.generation}"),
-        ("history", f"{found.history_length} entries"),
-        ("tags", _tags(found.tags)),
-        *(("waits for", what) for what in found.waiting_for),
-        *_links(found.error, "error"),
-    ]
-    table(None, [row for row in rows if row[1]])
-
-
-def _instant(moment: datetime | None) -> str:
-    return "" if moment is None else moment.isoformat(sep=" ", timespec="milliseconds")
-
-
-def _parent(found: Description) -> str:
-    call = found.parent
-    return "" if call is None else f"{call.entity_id} at {call.location} (run {call.run_id}, {call.execution_id})"
-
-
-def _call(parent: ParentCall | Parent | None) -> object:
+def call(parent: ParentCall | Parent | None) -> object:
     """Return the call that began a workflow as JSON can hold it."""
     if parent is None:
         return None
@@ -243,7 +205,7 @@ def _instance(instance: Instance) -> dict[str, object]:
     """Return what is known of an instance with its times as `description` has them."""
     fields = msgspec.structs.asdict(instance)
     moments = {name: _moment(fields[name]) for name in ("created_at", "closed_at", "wake_at")}
-    return fields | moments | {"parent": _call(instance.parent)}
+    return fields | moments | {"parent": call(instance.parent)}
 
 
 def _moment(at: int | None) -> datetime | None:
@@ -255,7 +217,8 @@ def _time(at: int | None, precision: str = "seconds") -> str:
     return "" if moment is None else moment.replace(tzinfo=None).isoformat(sep=" ", timespec=precision) + "Z"
 
 
-def _tags(tags: dict[str, str]) -> str:
+def tags_text(tags: dict[str, str]) -> str:
+    """Return tags as one line."""
     return " ".join(f"{key}={value}" for key, value in sorted(tags.items()))
 
 
@@ -283,29 +246,9 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _error(error: BaseException | str | None) -> object:
-    """Return an error with its cause chain, and the members of a group, as JSON can hold it."""
-    if not isinstance(error, BaseException):
-        return error
-    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
-    text = describe(error)
-    return {"error": text, "cause": _error(error.__cause__), "members": [_error(member) for member in members]}
-
-
-def _links(error: BaseException | str | None, label: str) -> Iterator[tuple[str, str]]:
-    """Yield a line for an error and for each of those that led to it."""
-    if not isinstance(error, BaseException):
-        yield label, error or ""
-        return
-    yield label, describe(error)
-    for member in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        yield from _links(member, "member")
-    yield from _links(error.__cause__, "caused by")
-
-
 def table(headings: Sequence[str] | None, rows: Iterable[Sequence[str]]) -> None:
     """Print rows in columns: with rich on a terminal, elsewhere as plain text."""
-    cells = [[one_line(cell) for cell in row] for row in rows]
+    cells = [[_cell(text) for text in row] for row in rows]
     if sys.stdout.isatty():
         _rich(headings, cells)
         return
@@ -313,6 +256,11 @@ def table(headings: Sequence[str] | None, rows: Iterable[Sequence[str]]) -> None
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for row in lines:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _cell(text: str) -> str:
+    """Return a text as one line that keeps its indentation."""
+    return " " * (len(text) - len(text.lstrip(" "))) + one_line(text)
 
 
 def _rich(headings: Sequence[str] | None, cells: Iterable[Sequence[str]]) -> None:

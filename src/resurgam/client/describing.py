@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import Any, Final
 
+from resurgam.client.access import ANY
 from resurgam.client.compensating import compensation_id, uncompensated
+from resurgam.client.pending import PendingWork, Survey, failure_of, moment
 from resurgam.core import event as events
 from resurgam.core.failure import rebuild
 from resurgam.core.location import Location
@@ -12,7 +15,10 @@ from resurgam.core.state import InstanceState, Status
 from resurgam.store.protocol import Store
 from resurgam.store.records import Instance
 
-_LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+_AS_STORED: Final = (
+    *("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "name", "queue", "status"),
+    *("deactivated", "tags"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +34,11 @@ class ParentCall:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """Where a workflow stands. *previous* is the execution that this one retries or continues.
+
+    *input* are its arguments, *result* what it returned, if it has, and *state* what it keeps by ``ctx.set``, all as plain
+    values. *pending* is its open work, *waiting_for* the same in words. *worker* holds the execution at this moment;
+    *redeliveries* counts how often it was handed out again without a commit. *previous_error* is what the attempt before
+    failed by.
 
     *uncompensated* are steps of its sagas that could not be taken back, and that somebody has to see to.
     """
@@ -50,36 +61,43 @@ class Description:
     tags: dict[str, str]
     parent: ParentCall | None
     previous: str | None
+    previous_error: BaseException | None
+    input: Any
+    result: Any
+    state: dict[str, Any]
     waiting_for: tuple[str, ...]
+    pending: tuple[PendingWork, ...]
+    worker: str | None
+    redeliveries: int
     uncompensated: tuple[str, ...]
     error: BaseException | str | None
 
 
-async def describe(store: Store, instance: Instance) -> Description:
+async def describe(store: Store, instance: Instance, now: int) -> Description:
     """Return where an execution stands."""
     log = await store.history(instance.execution_id)
-    state = InstanceState(log)
-    started = state.started
+    survey = await Survey.of(store, instance, log, now)
+    state, started = survey.state, survey.state.started
+    pending = await survey.pending()
+    if instance.status.terminal:
+        pending = tuple(work for work in pending if work.kind == "activity")  # which may still be at work
     return Description(
-        entity_id=instance.entity_id,
-        execution_id=instance.execution_id,
-        run_id=instance.run_id,
-        tree_id=instance.tree_id,
-        generation=instance.generation,
-        attempt=instance.attempt,
-        name=instance.name,
-        queue=instance.queue,
-        status=instance.status,
+        **{name: getattr(instance, name) for name in _AS_STORED},
         paused=instance.status is Status.PAUSED,
-        created_at=_moment(instance.created_at),
-        begins_at=None if started is None or started.begins_at is None else _moment(started.begins_at),
-        closed_at=None if instance.closed_at is None else _moment(instance.closed_at),
-        deactivated=instance.deactivated,
+        created_at=moment(instance.created_at),
+        begins_at=None if started is None or started.begins_at is None else moment(started.begins_at),
+        closed_at=None if instance.closed_at is None else moment(instance.closed_at),
         history_length=instance.last_seq,
-        tags=instance.tags,
         parent=_parent(instance),
         previous=None if started is None else started.previous,
-        waiting_for=() if instance.status.terminal else await _waiting_for(store, instance, state),
+        previous_error=await _previous_error(store, instance, started),
+        input=None if started is None else ANY.decode(started.input, "input"),
+        result=_result(state),
+        state={key: ANY.decode(value, f"state {key!r}") for key, value in state.variables.items()},
+        waiting_for=() if instance.status.terminal else _waiting_for(instance, state, pending),
+        pending=pending,
+        worker=survey.worker,
+        redeliveries=max(0, survey.work.deliveries - 1),
         uncompensated=await _uncompensated(store, instance, log),
         error=_error(state, instance),
     )
@@ -95,6 +113,19 @@ async def _uncompensated(store: Store, instance: Instance, log: Sequence[events.
     return tuple(left)
 
 
+async def _previous_error(
+    store: Store, instance: Instance, started: events.WorkflowStarted | None
+) -> BaseException | None:
+    if started is None or started.previous is None or instance.attempt == 1:
+        return None
+    return await failure_of(store, started.previous)
+
+
+def _result(state: InstanceState) -> Any:
+    ended = state.ended
+    return ANY.decode(ended.result, "result") if isinstance(ended, events.WorkflowCompleted) else None
+
+
 def _parent(instance: Instance) -> ParentCall | None:
     call = instance.parent
     if call is None:
@@ -104,25 +135,13 @@ def _parent(instance: Instance) -> ParentCall | None:
     )
 
 
-def _moment(milliseconds_since: int) -> datetime:
-    return datetime.fromtimestamp(min(milliseconds_since / 1000, _LAST), UTC)
-
-
-async def _waiting_for(store: Store, instance: Instance, state: InstanceState) -> tuple[str, ...]:
+def _waiting_for(instance: Instance, state: InstanceState, pending: Sequence[PendingWork]) -> tuple[str, ...]:
     waits = ["somebody to resume it: handle.resume()"] if instance.status is Status.PAUSED else []
     begun = instance.status is Status.RUNNING and state.started is not None and state.started.attempt == 1
     if not state.begun and state.started is not None and not begun:
         return (*waits, _beginning(state.started))
-    unbegun = {
-        command.seq
-        for command in state.open.values()
-        if isinstance(command, events.ChildScheduled) and command.deferred and await _is_put_off(store, command)
-    }
-    waits += [text for command in state.open.values() if (text := _wants(command, state, unbegun))]
-    work = await store.open_work(instance.execution_id)
-    unread = () if work is None else work.inbox
-    sent = (event for event in unread if isinstance(event, events.UpdateAccepted))
-    updates = [f"a handler for update {event.name!r} ({event.id})" for event in sent]
+    waits += [work.text for work in pending if work.kind != "update"]
+    updates = [work.text for work in pending if work.kind == "update" and work.status == "queued"]
     return (*(tuple(waits) or (f"a worker that serves queue {instance.queue!r}",)), *updates)
 
 
@@ -130,50 +149,7 @@ def _beginning(started: events.WorkflowStarted) -> str:
     if started.begins_at is None:
         return "somebody to begin it: handle.begin()"
     what = "its start" if started.attempt == 1 else f"its next attempt, number {started.attempt},"
-    return f"{what} at {_moment(started.begins_at).isoformat()}"
-
-
-async def _is_put_off(store: Store, command: events.ChildScheduled) -> bool:
-    """Whether a deferred child has not been begun; its parent's history does not tell."""
-    child = await store.get(command.entity_id, command.run_id)
-    return child is not None and child.status is Status.SCHEDULED
-
-
-def _wants(command: events.Command, state: InstanceState, unbegun: set[int]) -> str | None:
-    """Return what an open command waits for; None for those whose own steps say it: loops, and sagas going forward."""
-    match command:
-        case events.LoopStarted():
-            return None
-        case events.SagaStepRegistered() if command.seq not in state.compensating:
-            return None
-        case events.ChildScheduled():
-            what = f"child workflow {command.name!r} ({command.entity_id}) on queue {command.queue!r}"
-            what += ", which nobody has begun: handle.begin()," if command.seq in unbegun else ""
-        case events.PromiseCreated():
-            until = "" if command.deadline is None else f" until {_moment(command.deadline).isoformat()}"
-            what = f"promise {command.name!r}{until}"
-        case _:
-            what = _simply(command)
-    return f"{what} at {command.location}"
-
-
-def _simply(command: events.Command) -> str:
-    match command:
-        case events.ActivityScheduled():
-            what = f"activity {command.name!r} on queue {command.queue!r}"
-        case events.TimerStarted():
-            what = f"timer until {_moment(command.deadline).isoformat()}"
-        case events.ListenStarted():
-            what = f"signal {' or '.join(map(repr, command.names))}"
-        case events.SignalSent():
-            what = f"signal {command.name!r} to reach workflow {command.entity_id!r}"
-        case events.PromiseSettled():
-            what = f"the settlement of promise {command.name!r}"
-        case events.SagaStepRegistered():
-            what = f"compensation {command.undo!r} of saga step {command.name!r}"
-        case _:
-            what = command.command
-    return what
+    return f"{what} at {moment(started.begins_at).isoformat()}"
 
 
 def _error(state: InstanceState, instance: Instance) -> BaseException | str | None:

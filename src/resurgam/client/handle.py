@@ -273,7 +273,7 @@ class Handle(Generic[R]):
 
     async def describe(self) -> Description:
         """Return where the workflow stands, and what it waits for."""
-        return await describing.describe(self._store, await self._instance())
+        return await describing.describe(self._store, await self._instance(), self._clock.now())
 
     # How it is reached.
 

@@ -21,7 +21,7 @@ WAITS = [
     ),
     (events.SignalSent(name="go", entity_id="o-2", id="s", **at(1)), "signal 'go' to reach workflow 'o-2' at {1}"),
     (events.PromiseSettled(name="pay", **at(1)), "the settlement of promise 'pay' at {1}"),
-    (events.OperationStarted(name="read", **at(1)), "Some(1) at {1}"),
+    (events.OperationStarted(name="read", **at(1)), "operation 'read' at {1}"),
     (events.SagaStepRegistered(name="charge", undo="refund", **at(1)), "a worker that serves queue 'default'"),
     (events.LoopStarted(**at(1)), "a worker that serves queue 'default'"),
 ]

@@ -1,0 +1,240 @@
+"""The open work of an execution: what its code waits for, and how far each piece has come.
+
+The log says which commands are open; the store adds what the log does not show: attempts, leases, heartbeats, and the
+unread inbox.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from resurgam.client.access import ANY
+from resurgam.core import event as events
+from resurgam.core.failure import rebuild
+from resurgam.core.location import Location
+from resurgam.core.state import InstanceState, Status
+from resurgam.store.protocol import Store
+from resurgam.store.records import Instance, OpenActivity, OpenWork
+
+_LAST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+_LATEST: Final = 20
+"""Entries at the end of a log among which its last failure is looked for."""
+
+_KINDS: Final[dict[type[events.Command], str]] = {
+    events.ActivityScheduled: "activity",
+    events.TimerStarted: "timer",
+    events.ListenStarted: "listener",
+    events.PromiseCreated: "promise",
+    events.ChildScheduled: "child",
+    events.OperationStarted: "operation",
+    events.RaceStarted: "race",
+    events.SignalSent: "signal",
+    events.PromiseSettled: "settlement",
+    events.SagaStepRegistered: "compensation",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingWork:
+    """One piece of open work. *text* says in words what is waited for; *since* is when the code asked for it.
+
+    *kind* is ``activity``, ``timer``, ``listener``, ``promise``, ``child``, ``update``, ``operation``, ``race``,
+    ``signal``, ``settlement`` or ``compensation``. *status* of an activity: ``running`` in the hands of *worker*,
+    ``queued`` until a worker takes it, ``retrying`` until *next_try*, ``lost`` if the lease of *worker* ran out, ``dead``
+    if the store no longer hands it out, ``answered`` if the workflow has yet to read the answer. A child has its own
+    status, everything else is ``open``.
+
+    *attempt* is the one under way or the next, of *max_attempts* (None: no limit, or it is not known here).
+    *redeliveries* counts how often this attempt was handed out again without an answer. *error* is what the attempt
+    before failed by. *entity_id* is the child, the target of a signal, or the id of a promise or an update. *details*
+    and *heartbeat_at* are of the last heartbeat that the store has; workers report it when they renew a lease.
+    """
+
+    kind: str
+    text: str
+    name: str | None
+    location: Location | None
+    since: datetime
+    status: str = "open"
+    until: datetime | None = None
+    queue: str | None = None
+    entity_id: str | None = None
+    attempt: int | None = None
+    max_attempts: int | None = None
+    redeliveries: int = 0
+    error: BaseException | str | None = None
+    next_try: datetime | None = None
+    heartbeat_at: datetime | None = None
+    details: Any = None
+    worker: str | None = None
+
+
+def moment(milliseconds_since: int) -> datetime:
+    """Return a moment of the store as a datetime, the last one that there is at most."""
+    return datetime.fromtimestamp(min(milliseconds_since / 1000, _LAST), UTC)
+
+
+async def failure_of(store: Store, execution_id: str) -> BaseException | None:
+    """Return what an execution failed by, if it did."""
+    for entry in reversed(await store.history(execution_id, _LATEST)):
+        if isinstance(entry, events.WorkflowFailed | events.WorkflowRetried):
+            return rebuild(entry.failure)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Looks at the open work of one execution at the moment *now*."""
+
+    store: Store
+    state: InstanceState
+    work: OpenWork
+    failures: dict[int, events.ActivityRetryScheduled]
+    now: int
+
+    @classmethod
+    async def of(cls, store: Store, instance: Instance, log: Sequence[events.Event], now: int) -> "Survey":
+        """Return the survey of an execution whose log was read just before."""
+        work = await store.open_work(instance.execution_id) or OpenWork()
+        retried = (entry for entry in (*log, *work.inbox) if isinstance(entry, events.ActivityRetryScheduled))
+        return cls(store, InstanceState(log), work, {entry.ref: entry for entry in retried}, now)
+
+    @property
+    def worker(self) -> str | None:
+        """The worker whose lease on the execution has not run out."""
+        until = self.work.leased_until
+        return self.work.worker if until is not None and until > self.now else None
+
+    async def pending(self) -> tuple[PendingWork, ...]:
+        """Return the open work in the order in which it was asked for, then updates that wait for their handlers."""
+        found = [await self._look(command) for command in self.state.open.values()]
+        return (*(one for one in found if one is not None), *self._updates())
+
+    async def _look(self, command: events.Command) -> PendingWork | None:
+        text = _wants(command, self.state)
+        if text is None:
+            return None
+        deadline = getattr(command, "deadline", None)
+        work = PendingWork(
+            kind=_KINDS.get(type(command), command.command),
+            text=f"{text} at {command.location}",
+            name=command.name,
+            location=command.location,
+            since=moment(command.at),
+            until=None if deadline is None else moment(deadline),
+            queue=getattr(command, "queue", None),
+            entity_id=getattr(command, "promise_id", None) or getattr(command, "entity_id", None),
+        )
+        match command:
+            case events.ActivityScheduled():
+                return self._activity(work, command.seq)
+            case events.ChildScheduled():
+                return await self._child(work, command, text)
+            case _:
+                return work
+
+    def _activity(self, work: PendingWork, ref: int) -> PendingWork:
+        failed = self.failures.get(ref)
+        work = replace(work, error=None if failed is None else rebuild(failed.failure))
+        row = next((one for one in self.work.activities if one.request.ref == ref), None)
+        if row is None:
+            return replace(work, status="answered")
+        status = self._status(row)
+        retry = row.request.retry
+        return replace(
+            work,
+            status=status,
+            attempt=row.attempt,
+            max_attempts=None if retry is None else retry.max_attempts,
+            redeliveries=max(0, row.deliveries - 1),
+            error=row.dead or work.error,
+            next_try=moment(row.visible_at) if status == "retrying" else None,
+            heartbeat_at=None if row.heartbeat_at is None else moment(row.heartbeat_at),
+            details=None if row.details is None else ANY.decode(row.details, "details of a heartbeat"),
+            worker=row.worker,
+        )
+
+    def _status(self, row: OpenActivity) -> str:
+        if row.dead is not None:
+            return "dead"
+        if row.leased_until is not None:
+            return "running" if row.leased_until > self.now else "lost"
+        return "retrying" if row.visible_at > self.now else "queued"
+
+    async def _child(self, work: PendingWork, command: events.ChildScheduled, text: str) -> PendingWork:
+        child = await self.store.get(command.entity_id, command.run_id)
+        if child is None:
+            return work
+        unbegun = command.deferred and child.status is Status.SCHEDULED
+        again = child.wake_at if child.attempt > 1 and child.last_seq == 1 else None
+        error = child.dead or child.parked or "; ".join(child.troubles) or None
+        return replace(
+            work,
+            text=f"{text}, which nobody has begun: handle.begin(), at {command.location}" if unbegun else work.text,
+            status=str(child.status),
+            attempt=child.attempt,
+            error=error or await self._earlier_failure(child),
+            next_try=moment(again) if again is not None and again > self.now else None,
+        )
+
+    async def _earlier_failure(self, child: Instance) -> BaseException | None:
+        """Return what the attempt before this one of a child failed by."""
+        if child.attempt == 1:
+            return None
+        first = next(iter(await self.store.history(child.execution_id)), None)
+        previous = first.previous if isinstance(first, events.WorkflowStarted) else None
+        return None if previous is None else await failure_of(self.store, previous)
+
+    def _updates(self) -> Iterable[PendingWork]:
+        accepted = self.state.updates.values()
+        unread = [entry for entry in self.work.inbox if isinstance(entry, events.UpdateAccepted)]
+        for entry in (*accepted, *unread):
+            begun = entry.seq in self.state.updates
+            what = f"the handler of update {entry.name!r}" if begun else f"a handler for update {entry.name!r}"
+            yield PendingWork(
+                kind="update",
+                text=f"{what} ({entry.id})",
+                name=entry.name,
+                location=None,
+                since=moment(entry.at),
+                status="running" if begun else "queued",
+                entity_id=entry.id,
+            )
+
+
+def _wants(command: events.Command, state: InstanceState) -> str | None:
+    """Return what an open command waits for; None for those whose own steps say it: loops, and sagas going forward."""
+    match command:
+        case events.LoopStarted():
+            return None
+        case events.SagaStepRegistered() if command.seq not in state.compensating:
+            return None
+        case events.ChildScheduled():
+            return f"child workflow {command.name!r} ({command.entity_id}) on queue {command.queue!r}"
+        case events.PromiseCreated():
+            until = "" if command.deadline is None else f" until {moment(command.deadline).isoformat()}"
+            return f"promise {command.name!r}{until}"
+        case _:
+            return _simply(command)
+
+
+def _simply(command: events.Command) -> str:
+    match command:
+        case events.ActivityScheduled():
+            what = f"activity {command.name!r} on queue {command.queue!r}"
+        case events.TimerStarted():
+            what = f"timer until {moment(command.deadline).isoformat()}"
+        case events.ListenStarted():
+            what = f"signal {' or '.join(map(repr, command.names))}"
+        case events.SignalSent():
+            what = f"signal {command.name!r} to reach workflow {command.entity_id!r}"
+        case events.PromiseSettled():
+            what = f"the settlement of promise {command.name!r}"
+        case events.SagaStepRegistered():
+            what = f"compensation {command.undo!r} of saga step {command.name!r}"
+        case events.OperationStarted():
+            what = f"operation {command.name!r}"
+        case _:
+            what = command.command
+    return what

@@ -1,0 +1,149 @@
+"""The command `resurgam show`: a page for people, a document for programs."""
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner
+from msgspec import Raw
+
+from by_hand import FAILURE, Hands, at
+from resurgam import Engine, Registry
+from resurgam.cli.main import main
+from resurgam.core import event as events
+from resurgam.runtime.system import SystemClock
+from resurgam.store import records as r
+from resurgam.testing.contract.bench import lease_of, request, retried
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch) -> str:
+    monkeypatch.setenv("RESURGAM_STORE", f"sqlite:///{tmp_path}/shop.db")
+    (tmp_path / "shop.db").touch()
+    return f"sqlite:///{tmp_path}/shop.db"
+
+
+def ok(*arguments):
+    done = CliRunner().invoke(main, arguments, prog_name="resurgam")
+    assert (done.exit_code, done.stderr) == (0, "")
+    return done.stdout
+
+
+def rows(*arguments):
+    return [" ".join(line.split()) for line in ok("show", *arguments).splitlines()]
+
+
+def by_hand(url, act):
+    """Do what workers would, in the store that the commands talk to."""
+
+    async def work():
+        async with Engine(url, worker=False, registry=Registry(), name="hands") as engine:
+            return await act(engine, Hands(engine.store, SystemClock(), pause=0, limit=5))
+
+    return asyncio.run(work())
+
+
+async def _busy(engine, hands):
+    """Begin a workflow with open work of several kinds: one activity runs, one failed, one nobody serves."""
+    await engine.start("sell", {"id": 7}, 2, id="o-1", tags={"shop": "b"})
+    wishes = tuple(request(ref, "q" if ref < 4 else "nobody") for ref in (2, 3, 4))
+    activities = [events.ActivityScheduled(name="charge", queue=wish.queue, **at(wish.ref - 1)) for wish in wishes]
+    others = [
+        events.ListenStarted(name="go", names=("go", "no"), deadline=9000, **at(4)),
+        events.PromiseCreated(name="pay", promise_id="p-1", **at(5)),
+        events.StateSet(name="step", value=Raw(b'"charging"'), **at(6)),
+    ]
+    await hands.does("o-1", *activities, *others, activities=wishes)
+    first, second = await hands.tasks(queues=["q"])
+    held = lease_of(first)
+    await hands.store.extend(
+        [r.Lease(execution_id=held.execution_id, epoch=held.epoch, ref=held.ref, details=Raw(b'{"page":3}'), heartbeat_at=7000)]
+    )  # fmt: skip
+    await hands.answer(second, retried(second, 4102444800000))
+
+
+def test_open_work_is_shown_with_attempts_errors_heartbeats_and_workers(url):
+    by_hand(url, _busy)
+
+    page = rows("o-1")
+    assert 'input [{"id":7},2]' in page
+    assert 'state step = "charging"' in page
+    start = page.index("waits for activity 'charge' on queue 'q' at {1}")
+    assert page[start + 1].startswith("attempt 1 of 5, ")
+    assert "hands-" in page[start + 1]
+    assert page[start + 2 : start + 12] == [
+        'heartbeat 1970-01-01 00:00:07.000Z {"page":3}',
+        "waits for activity 'charge' on queue 'q' at {2}",
+        "attempt 2 of 5, next try at 2100-01-01 00:00:00.000Z",
+        "last error ValueError: no",
+        "waits for activity 'charge' on queue 'nobody' at {3}",
+        "attempt 1 of 5, waits for a worker that serves queue 'nobody'",
+        "waits for signal 'go' or 'no' at {4}",
+        "until 1970-01-01 00:00:09.000Z",
+        "waits for promise 'pay' at {5}",
+        "id p-1",
+    ]
+
+
+def test_open_work_is_a_document_for_programs(url):
+    by_hand(url, _busy)
+
+    found = json.loads(ok("show", "o-1", "--json"))
+    assert (found["input"], found["state"], found["result"]) == ([{"id": 7}, 2], {"step": "charging"}, None)
+    first, second, *_ = found["pending"]
+    assert (first["kind"], first["location"], first["attempt"], first["details"]) == ("activity", "{1}", 1, {"page": 3})
+    assert first["worker"].startswith("hands-")
+    assert first["heartbeat_at"] == "1970-01-01T00:00:07Z"
+    assert (second["status"], second["error"]["error"]) == ("retrying", "ValueError: no")
+    assert second["next_try"] == "2100-01-01T00:00:00Z"
+
+
+def test_the_result_and_the_failure_before_it_are_shown(url):
+    async def act(engine, hands):
+        await engine.start("sell", id="o-1")
+        await hands.retries("o-1", "second")
+        await hands.completes("o-1", b'{"total":3}')
+
+    by_hand(url, act)
+    page = rows("o-1")
+    assert 'result {"total":3}' in page
+    assert "failed before ValueError: no" in page
+    assert not [line for line in page if line.startswith("waits for")]
+    assert json.loads(ok("show", "o-1", "--json"))["previous_error"]["error"] == "ValueError: no"
+
+
+def test_redeliveries_are_shown(url):
+    async def act(engine, hands):
+        await engine.start("sell", id="o-1")
+        wish = request(2, "q")
+        await hands.does("o-1", events.ActivityScheduled(name="charge", queue="q", **at(1)), activities=(wish,))
+        for _ in range(3):
+            await hands.release(await hands.task(queues=["q"]), failed="out of memory")
+
+    by_hand(url, act)
+    assert "redelivered 2 times" in rows("o-1")
+    [work] = json.loads(ok("show", "o-1", "--json"))["pending"]
+    assert work["redeliveries"] == 2
+
+
+def test_a_long_list_of_open_work_and_a_long_value_are_cut(url):
+    async def act(engine, hands):
+        await engine.start("sell", "x" * 1000, id="o-1")
+        await hands.does("o-1", *(events.TimerStarted(deadline=9000, **at(n)) for n in range(1, 31)))
+
+    by_hand(url, act)
+    page = rows("o-1")
+    assert sum(line.startswith("waits for timer") for line in page) == 20
+    assert "waits for 10 more; --json shows all" in page
+    assert all(len(line) <= 420 for line in page)
+    assert len(json.loads(ok("show", "o-1", "--json"))["input"][0]) == 1000
+
+
+def test_an_error_is_shown_with_its_causes(url):
+    async def act(engine, hands):
+        await engine.start("sell", id="o-1")
+        cause = events.Failure(type="builtins.KeyError", message="'x'", args=Raw(b'["x"]'))
+        await hands.fails("o-1", events.Failure(type=FAILURE.type, message="no", args=Raw(b'["no"]'), cause=cause))
+
+    by_hand(url, act)
+    assert rows("o-1")[-2:] == ["error ValueError: no", "caused by KeyError: 'x'"]
