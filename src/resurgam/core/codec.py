@@ -23,7 +23,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from fractions import Fraction
-from typing import Final, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -31,6 +31,7 @@ from msgspec import Raw, inspect
 
 from resurgam.core.canonical import MARK_BYTES, Survey, canonical, marked, revived
 from resurgam.core.errors import PayloadTooLarge, SerializationError
+from resurgam.core.models import reason_of
 from resurgam.core.objects import children, is_pydantic
 
 T = TypeVar("T")
@@ -196,11 +197,19 @@ def _write_hook(value: object) -> object:
     raise NotImplementedError(f"values of type {type(value).__qualname__} cannot be written")
 
 
+def _validated(kind: Any, value: object) -> object:
+    try:
+        return kind.model_validate(value)
+    except ValueError as error:
+        path, reason = reason_of(error)
+        raise ValueError(f"{kind.__qualname__}{path}: {reason}") from error
+
+
 def _read_hook(kind: type, value: object) -> object:
     if kind is object:
         return value
     if is_pydantic(kind):
-        return kind.model_validate(value)  # type: ignore[attr-defined]  # checked in the line above
+        return _validated(kind, value)
     if isinstance(value, str):
         return kind(value)
     raise ValueError(f"expected the text of a {kind.__qualname__}, got {value!r}")

@@ -2,6 +2,7 @@
 
 The schema of a hint is JSON in the words of JSON Schema, as far as they go; it is made from what msgspec says of the hint,
 and what it says nothing of, or what only the type's own code can judge (hooks, enums with ``_missing_``), is left open.
+Pydantic models are judged by their own validation where the class is at hand (`models`).
 
 Rule: nothing is refused here that the codec of the hint would take. Values without parts are therefore tried by msgspec
 itself, and a schema that is not understood, of a later version or spoilt on its way, refuses nothing.
@@ -18,6 +19,8 @@ import msgspec
 from msgspec import Raw, inspect
 
 from resurgam.core.codec import TypeForm, tree_of
+from resurgam.core.models import model_mismatch, model_schema
+from resurgam.core.objects import is_pydantic
 
 Schema: TypeAlias = dict[str, Any]
 Mismatch: TypeAlias = tuple[str, str]
@@ -174,9 +177,13 @@ class _Writer:
             return {}
         return {"enum": [member.value for member in info.cls]}
 
+    def _custom(self, info: inspect.CustomType) -> Schema:
+        return model_schema(info.cls) if is_pydantic(info.cls) else {}
+
     _WRITTEN: ClassVar[dict[type[inspect.Type], Callable[["_Writer", Any], Schema]]] = {
         inspect.Metadata: _metadata,
         inspect.UnionType: _union,
+        inspect.CustomType: _custom,
         inspect.EnumType: _choice,
         inspect.LiteralType: _choice,
         **dict.fromkeys((inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType), _array),
@@ -216,6 +223,9 @@ class _Reader:
     def check(self, schema: Schema, value: object, path: str) -> Mismatch | None:
         """Return what does not fit, with the path to it."""
         schema = self._resolved(schema)
+        if "model" in schema:
+            found = model_mismatch(schema, value)
+            return None if found is None else (path + found[0], found[1])
         if "anyOf" in schema:
             return self._any_of(schema, value, path)
         if schema.get("type") == "object":
@@ -318,6 +328,8 @@ class _Reader:
             return " | ".join(map(repr, schema["enum"]))
         if "anyOf" in schema:
             return " | ".join(map(self._name, schema["anyOf"]))
+        if "model" in schema:
+            return str(schema["model"]).rpartition(".")[2]
         word = str(schema.get("format") or schema["type"])
         return _WORDS.get(word, word)
 
