@@ -10,7 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 
-from resurgam.client.access import Access
+from resurgam.client.access import Access, check_text
 from resurgam.client.client import Client, IfExists, StartOptions
 from resurgam.client.handle import Handle
 from resurgam.client.listing import query_of
@@ -28,7 +28,7 @@ from resurgam.runtime.settings import Settings
 from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store
 from resurgam.store.protocol import Store
-from resurgam.store.records import Arrival, Page
+from resurgam.store.records import Arrival, EndedQuery, Page
 from resurgam.worker.at_once import AtOnce
 from resurgam.worker.loop import Worker, WorkerOptions
 from resurgam.worker.processes import check_not_imported
@@ -46,6 +46,8 @@ class Engine:
     Leaving the ``async with`` drains: nothing more is claimed, running work may finish within *grace*, the rest is
     released for other workers. If the task that leaves it is cancelled meanwhile, the rest of the grace is skipped; the
     store is closed all the same. A value of more than *max_payload* bytes, as JSON, is refused where it is passed.
+
+    With *retain* the worker removes runs that ended longer ago than that, as `purge` does, in small batches.
     """
 
     def __init__(  # noqa: PLR0913 -- each is an option of its own with a default, and only given by name
@@ -63,6 +65,7 @@ class Engine:
         cache_size: int = 1000,
         tick_limit: Duration = 10,
         max_payload: int = MAX_PAYLOAD,
+        retain: Duration | None = None,
     ) -> None:
         if not isinstance(url, str) and not hasattr(url, "claim"):
             raise TypeError(f"{url!r} is neither the URL of a store nor a store")
@@ -84,6 +87,7 @@ class Engine:
             max_activities=max_activities,
             cache_size=cache_size,
             tick_limit=milliseconds(tick_limit) / 1000,
+            retain=None if retain is None else milliseconds(retain),
         )
         self._store: Store | None = None
         self._front: Store | None = None
@@ -399,6 +403,26 @@ class Engine:
             cursor=cursor,
         )
         return await self._client().list(query)
+
+    async def purge(self, *, before: datetime, status: Status | str | None = None, name: str | None = None) -> int:
+        """Remove runs that ended before a moment, and return how many; each attempt of a run counts.
+
+        *status* and *name* choose among them. A run is kept while an open one needs it: its parent waits for it, or it is
+        one of the last before an open run that continues it.
+        """
+        if not isinstance(before, datetime):
+            raise TypeError(f"before must be a datetime, got {before!r}")
+        if before.tzinfo is None:
+            raise ValueError(f"before must have a time zone, got {before.isoformat()}; use an aware datetime")
+        if name is not None:
+            check_text(name, "name")
+        ends = [one for one in Status if one.terminal]
+        if status is not None and status not in ends:
+            raise ValueError(f"status must be that of an ended run ({', '.join(ends)}), got {status!r}")
+        query = EndedQuery(
+            before=round(before.timestamp() * 1000), status=None if status is None else Status(status), name=name
+        )
+        return await self._client().purge(query)
 
     async def export(self, entity_id: str, run_id: str | None = None) -> builtins.list[str]:
         """Return all that the store keeps of a workflow, every execution or those of one run, as lines of JSON.

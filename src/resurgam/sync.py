@@ -413,6 +413,7 @@ class SyncEngine:
     resolve = _of_engine(Engine.resolve)
     reject = _of_engine(Engine.reject)
     list = _of_engine(Engine.list)
+    purge = _of_engine(Engine.purge)
     export = _of_engine(Engine.export)
     import_ = _of_engine(Engine.import_)
 

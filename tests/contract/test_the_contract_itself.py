@@ -157,6 +157,29 @@ class PurgesThePointer(MemoryStore):
         return answer
 
 
+@breaks(
+    "test_ended_executions_are_listed_in_the_order_in_which_they_ended",
+    "test_executions_that_ended_at_one_moment_are_listed_once_each",
+)
+class ListsEndedExecutionsAnyhow(MemoryStore):
+    async def ended(self, query):
+        return [row.instance for row in self._rows.values() if query.fits(row.instance)][::-1][: query.limit]
+
+
+@breaks("test_a_pass_removes_what_ended_before_the_moment")
+class ListsTheYoungToo(MemoryStore):
+    async def ended(self, query):
+        return await super().ended(msgspec.structs.replace(query, before=2**62))
+
+
+@breaks("test_ended_executions_are_listed_in_the_order_in_which_they_ended")
+class ListsWhatIsAtWork(MemoryStore):
+    async def ended(self, query):
+        for row in self._rows.values():
+            row.instance = msgspec.structs.replace(row.instance, deactivated=row.instance.status.terminal)
+        return await super().ended(query)
+
+
 @breaks("test_a_signal_to_nobody_is_missing")
 class DeliversToNobody(MemoryStore):
     def _deliver(self, part):

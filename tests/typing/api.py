@@ -215,10 +215,13 @@ async def running() -> None:
         assert_type(arrivals[0].new, bool)
         await engine.import_([1])  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
         await replay(checkout, lines)
+        assert_type(await engine.purge(before=found.created_at, status="failed", name="checkout"), int)
+        await engine.purge(before=30)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        await engine.purge()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
 def waiting() -> None:
-    with SyncEngine("memory://", queues=("default", "slow"), grace=timedelta(seconds=1)) as engine:
+    with SyncEngine("memory://", queues=("default", "slow"), grace=1, retain=timedelta(days=30)) as engine:
         handle = engine.start(checkout, Order("o-1", 1), id="o-1", tags={"shop": "a"})
         assert_type(handle, SyncHandle[str])
         assert_type(handle.result(), str)
@@ -257,6 +260,7 @@ def waiting() -> None:
         engine.list(limit="3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         assert_type(engine.export("o-1"), list[str])
         assert_type(engine.import_([""]), list[Arrival])
+        assert_type(engine.purge(before=handle.describe().created_at), int)
         assert_type(engine.run(), None)
     SyncEngine(queue="slow")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     SyncEngine(worker="no")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

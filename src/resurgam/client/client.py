@@ -17,7 +17,8 @@ from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.system import new_id, python
 from resurgam.store import lines
-from resurgam.store.records import Adoption, Arrival, Copy, Creation, Exists, Instance, Page, Query
+from resurgam.store.records import Adoption, Arrival, Copy, Creation, EndedQuery, Exists, Instance, Page, Query
+from resurgam.store.retention import Purge
 
 IfExists = Literal["error", "attach", "replace"]
 
@@ -111,6 +112,10 @@ class Client:
     async def list(self, query: Query) -> Page:
         """Return a page of instances."""
         return await self._store.list(query)
+
+    async def purge(self, query: EndedQuery) -> int:
+        """Remove ended executions that no other one needs; return how many."""
+        return (await Purge(self._store, query).total()).removed
 
     async def export(self, entity_id: str, run_id: str | None) -> builtins.list[str]:
         """Return everything that is kept of an entity's executions, or of one run's, as lines."""

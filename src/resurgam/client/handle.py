@@ -29,6 +29,7 @@ from resurgam.core.state import InstanceState, Status
 from resurgam.core.succession import next_attempt
 from resurgam.runtime.system import new_id, python
 from resurgam.store.records import Creation, Delivered, Delivery, Ended, Exists, Instance, Missing, Settled
+from resurgam.store.retention import same_line
 
 if TYPE_CHECKING:
     # Known to every type checker, though the package itself need not be installed.
@@ -303,10 +304,15 @@ class Handle(Generic[R]):
             )
 
     async def _still_there(self, began: Instance) -> Instance:
-        """Return the execution that this handle was made for, or one after it; what was purged has no result."""
-        if await self._store.get(began.entity_id, began.run_id) is None:
-            raise self._missing()
-        return began
+        """Return the execution that this handle was made for; if it was purged, the newest that continues it."""
+        if await self._store.get(began.entity_id, began.run_id) is not None:
+            return began
+        newest = await self._store.get(began.entity_id)
+        if newest is None or not same_line(newest, began):
+            raise NotFound(
+                f"run {began.run_id!r} of workflow {began.entity_id!r} has been removed from the store, with its result"
+            )
+        return newest
 
     def _missing(self) -> NotFound:
         of_run = f" and run {self._run_id!r}" if self._run_id else ""

@@ -11,18 +11,10 @@ from resurgam.core.errors import NotFound
 from resurgam.core.state import ENDS, Status
 from resurgam.store.protocol import Store
 from resurgam.store.records import Closing, Instance
+from resurgam.store.retention import same_line
 
 _TAIL: Final = 8
 """Entries at the end of a history among which its outcome is looked for first; late results may follow it."""
-
-
-def same_line(one: Instance, other: Instance) -> bool:
-    """Whether two executions of one entity belong together."""
-    return one.run_id == other.run_id or (one.tree_id == other.tree_id and _call(one) == _call(other))
-
-
-def _call(instance: Instance) -> str | None:
-    return None if instance.parent is None else instance.parent.key
 
 
 async def ended_by(store: Store, instance: Instance) -> events.Event | None:

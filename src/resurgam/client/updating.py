@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Raw
 
@@ -15,9 +15,7 @@ from resurgam.core.errors import AlreadyExists, NotFound, ResultTimeout, UpdateR
 from resurgam.core.failure import rebuild
 from resurgam.core.state import ENDS
 from resurgam.store.records import Delivery, Ended, Growing, Instance, Missing
-
-_EARLIER: Final = 4
-"""Executions of a chain in which an update of a given id is looked for: a sender repeats an update soon."""
+from resurgam.store.retention import LOOKED_UP
 
 Outcome = events.UpdateCompleted | events.UpdateRejected
 
@@ -74,7 +72,7 @@ class Update:
     async def _find(self, instance: Instance) -> Position | None:
         """Look for the update of this id in the newest executions of the chain."""
         execution_id: str | None = instance.execution_id
-        for _ in range(_EARLIER):
+        for _ in range(LOOKED_UP):
             log = await self.access.store.history(execution_id, forgotten=True) if execution_id else []
             self._check_name(log)
             found = execution_id == instance.execution_id and self._accepted(log) is not None

@@ -316,6 +316,11 @@ class MemoryStore(MemoryOutbox):
         self._bring_up()
         return self._reading.list(query)
 
+    async def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
+        """Return ended executions, those first that ended first."""
+        self._bring_up()
+        return self._reading.ended(query)
+
     async def history(
         self, execution_id: str, last: int | None = None, *, forgotten: bool = False
     ) -> Sequence[events.Event]:

@@ -62,6 +62,11 @@ class MemoryReading:
         page = tuple(found[: query.limit])
         return r.Page(instances=page, cursor=page[-1].cursor if len(found) > len(page) > 0 else None)
 
+    def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
+        """Return ended executions, those first that ended first."""
+        found = [row.instance for row in self._rows.values() if query.fits(row.instance)]
+        return sorted(found, key=lambda i: (i.closed_at or 0, i.execution_id))[: query.limit]
+
     def stats(self) -> r.Stats:
         """Return the counts."""
         rows = self._rows.values()

@@ -36,6 +36,10 @@ class Inspector(Protocol):
         """Return a page of instances, newest first."""
         ...
 
+    async def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
+        """Return ended executions that nothing is outstanding of, those first that ended first."""
+        ...
+
     async def history(
         self, execution_id: str, last: int | None = None, *, forgotten: bool = False
     ) -> Sequence[events.Event]:
@@ -180,7 +184,10 @@ class Store(Inspector, Protocol):
         ...
 
     async def purge(self, execution_ids: Sequence[str]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
-        """Remove ended executions without a trace."""
+        """Remove ended executions without a trace.
+
+        The caller decides whether another execution, or an activity that is under way, still needs one (`retention`).
+        """
         ...
 
     def twin(self) -> "Store | None":

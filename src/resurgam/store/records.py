@@ -486,6 +486,29 @@ class Query(Record, frozen=True):
         )
 
 
+class EndedQuery(Record, frozen=True):
+    """Which ended executions to list: complete ones that ended before a moment, in the order in which they ended.
+
+    *after* is the end and the id of the last one of the listing before.
+    """
+
+    before: int
+    status: Status | None = None
+    name: str | None = None
+    limit: int = 100
+    after: tuple[int, str] | None = None
+
+    def fits(self, instance: Instance) -> bool:
+        """Whether an instance is one of those asked for."""
+        at = instance.closed_at
+        return (
+            (at is not None and at < self.before and instance.deactivated)
+            and self.status in (None, instance.status)
+            and self.name in (None, instance.name)
+            and (self.after is None or (at, instance.execution_id) > self.after)
+        )
+
+
 class Page(Record, frozen=True):
     """Some instances, and where the next page begins; None if there is none."""
 

@@ -17,6 +17,7 @@ from resurgam.worker.hands import Hands
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
 from resurgam.worker.questions import Questions
+from resurgam.worker.retention import Retention
 from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Grace, Tasks, complain, pause
 from resurgam.worker.turn import Committer, Turn
 from resurgam.worker.watchdog import Watchdog
@@ -43,6 +44,7 @@ class WorkerOptions:
     max_instances: int = 100
     cache_size: int = 1000
     tick_limit: float = 10.0
+    retain: int | None = None
 
     def __post_init__(self) -> None:
         for option in ("max_activities", "cache_size"):
@@ -54,6 +56,10 @@ class WorkerOptions:
             raise ValueError(f"grace is {self.grace:g}; it is 0 or more")
         if self.tick_limit <= 0:
             raise ValueError(f"tick_limit is {self.tick_limit:g}; it is more than 0")
+        if self.retain is not None and self.retain < 1:
+            raise ValueError(
+                f"retain must be longer than 0, got {self.retain / 1000:g} s; leave it out to keep every run"
+            )
 
 
 class Worker:
@@ -109,6 +115,8 @@ class Worker:
         """Begin to serve."""
         self._watchdog.start()
         self._main = asyncio.get_running_loop().create_task(self._serve(), name=f"worker {self._options.name}")
+        if self._options.retain is not None:
+            self._tasks.spawn(Retention(self._store, self._clock, self._options.retain).run(), "retention")
 
     async def stop(self) -> None:
         """Claim nothing more, let running work finish within the grace, and give the rest back.

@@ -128,7 +128,7 @@ async def test_what_was_purged_has_no_result():
         await hands.completes("o-1")
         await engine.store.purge([handle.execution_id])
 
-        with pytest.raises(errors.NotFound, match="there is no workflow with id 'o-1'"):
+        with pytest.raises(errors.NotFound, match="of workflow 'o-1' has been removed from the store"):
             await handle.result(1)
 
 

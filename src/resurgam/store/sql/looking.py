@@ -56,6 +56,10 @@ class SqliteInspector:
         """Return a page of instances, newest first."""
         return self._look(lambda session: self._reading(session).list(query))
 
+    async def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
+        """Return ended executions, those first that ended first."""
+        return self._look(lambda session: self._reading(session).ended(query))
+
     async def history(
         self, execution_id: str, last: int | None = None, *, forgotten: bool = False
     ) -> Sequence[events.Event]:

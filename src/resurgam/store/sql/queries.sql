@@ -392,6 +392,12 @@ WHERE parent_id = :parent AND (:tree_id IS NULL OR tree_id = :tree_id)
                         WHERE had.key = wanted.key AND had.value = wanted.value))
 ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 
+-- ended_instances: Complete executions that ended before a moment, those first that ended first.
+SELECT * FROM instances
+WHERE deactivated AND closed_at < :before AND (closed_at, execution_id) > (:closed_at, :execution_id)
+  AND (:status IS NULL OR status = :status) AND (:name IS NULL OR name = :name)
+ORDER BY closed_at, execution_id LIMIT :limit;
+
 -- troubles: What is wrong with the activities of an instance.
 SELECT dead FROM activities WHERE execution_id = :execution_id AND dead IS NOT NULL ORDER BY ref;
 

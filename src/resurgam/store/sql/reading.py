@@ -74,6 +74,20 @@ class Reading:
             deliveries=rows[0]["deliveries"],
         )
 
+    def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
+        """Return ended executions, those first that ended first."""
+        closed_at, execution_id = query.after or (-1, "")
+        rows = self._session.all(
+            "ended_instances",
+            before=query.before,
+            status=None if query.status is None else query.status.value,
+            name=query.name,
+            closed_at=closed_at,
+            execution_id=execution_id,
+            limit=query.limit,
+        )
+        return [instance_of(row) for row in rows]
+
     def stats(self) -> r.Stats:
         """Return the counts."""
         statuses = {row["shown"]: row["number"] for row in self._session.all("count_statuses")}

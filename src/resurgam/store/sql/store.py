@@ -185,6 +185,10 @@ class SqliteStore:
         """Return a page of instances, newest first."""
         return self._look(lambda reading: reading.list(query))
 
+    async def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
+        """Return ended executions, those first that ended first."""
+        return self._look(lambda reading: reading.ended(query))
+
     async def history(
         self, execution_id: str, last: int | None = None, *, forgotten: bool = False
     ) -> Sequence[events.Event]:

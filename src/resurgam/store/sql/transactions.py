@@ -148,8 +148,7 @@ class Transactions(Outbox, Asking):
         rows = self._session.all("instance_by_execution", execution_id=execution_id)
         if not rows:
             return r.Missing()
-        status = Status(rows[0]["status"])
-        if not status.terminal:
+        if not Status(rows[0]["status"]).terminal:
             return r.Unfinished(status=instance_of(rows[0]).status)
         for statement in (
             "purge_instance",

@@ -85,7 +85,9 @@ class EngineContinuingCases(OpensEngines):
             for old in (await env.engine.list(status="continued")).instances:
                 await env.engine.store.purge([old.execution_id])
             assert await env.finish(env.engine.handle("steps").result()) == 3
-            with raises(errors.NotFound):
+            assert await handle.result() == 3
+            await env.engine.store.purge([(await env.engine.handle("steps").describe()).execution_id])
+            with raises(errors.NotFound, "has been removed"):
                 await handle.result()
 
     async def test_unread_signals_are_carried_over_in_order(self, cache: int) -> None:

@@ -19,6 +19,7 @@ from resurgam.testing.contract.open_work import OpenWorkCases
 from resurgam.testing.contract.pausing import PausingCases
 from resurgam.testing.contract.promising import PromisingCases
 from resurgam.testing.contract.recovery import RecoveryCases
+from resurgam.testing.contract.retention import RetentionCases
 from resurgam.testing.contract.sending import SendingCases
 from resurgam.testing.contract.succeeding import SucceedingCases
 from resurgam.testing.contract.waiting import WaitingCases
@@ -35,6 +36,7 @@ class StoreContract(
     WakeUpCases,
     ActivityCases,
     RecoveryCases,
+    RetentionCases,
     IdentityCases,
     ListingCases,
     MovingCases,

@@ -50,6 +50,7 @@ CREATE INDEX instances_waking ON instances (queue, wake_at)
     WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL AND paused IS NULL;
 CREATE INDEX instances_leased ON instances (leased_until) WHERE leased_until IS NOT NULL;
 CREATE INDEX instances_parked ON instances (queue) WHERE status = 'diverged' AND dead IS NULL;
+CREATE INDEX instances_ended ON instances (closed_at, execution_id) WHERE deactivated;
 
 CREATE TABLE tried (                            -- which starts of workers have tried a parked instance in vain
     execution_id TEXT NOT NULL,

@@ -1,0 +1,62 @@
+"""Remove ended runs of a certain age, in small batches beside the work."""
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from resurgam.core.clock import Clock
+from resurgam.core.errors import ResurgamError
+from resurgam.store.protocol import Store
+from resurgam.store.records import EndedQuery
+from resurgam.store.retention import Purge
+from resurgam.worker.tasks import complain, pause
+
+logger = logging.getLogger("resurgam.worker")
+
+BATCH: Final = 25
+"""Executions removed in one transaction: a few milliseconds for which other work waits."""
+
+PAUSE: Final = 0.05
+"""Seconds between two batches, so that most of the time is left to the work."""
+
+_SHARE: Final = 10
+_SHORTEST: Final = 1_000
+_LONGEST: Final = 3_600_000
+"""A pass begins after a tenth of the age that is kept, but after a second at least and after an hour at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Removes what ended more than *age* milliseconds ago, unless another execution needs it."""
+
+    store: Store
+    clock: Clock
+    age: int
+
+    async def run(self) -> None:
+        """Make a pass from time to time until cancelled; a store that fails is asked again at the next one."""
+        every = min(max(self.age // _SHARE, _SHORTEST), _LONGEST) / 1000
+        while True:
+            try:
+                await self._pass()
+            except ResurgamError as error:
+                complain(f"removing ended runs failed; trying again in {timedelta(seconds=every)}", error)
+            await pause(self.clock, every)
+
+    async def _pass(self) -> None:
+        removed = kept = 0
+        query = EndedQuery(before=self.clock.now() - self.age, limit=BATCH)
+        try:
+            async for batch in Purge(self.store, query).batches():
+                removed, kept = removed + batch.removed, kept + batch.kept
+                await pause(self.clock, PAUSE)
+        finally:
+            if removed:
+                age = timedelta(milliseconds=self.age)
+                logger.info(
+                    "removed %d ended executions older than %s; %d are kept for executions that need them",
+                    removed,
+                    age,
+                    kept,
+                )
