@@ -92,16 +92,38 @@ class EnginePromiseCases(OpensEngines):
             await env.finish(handle.result())
             for promise_id in ids:
                 assert await env.engine.resolve(promise_id, 1) is False
-                assert await env.engine.reject(promise_id, "no") is False
             for name in ("timed out", "cancelled", "settled", "late"):
                 assert await handle.resolve(name, 1) is False
-            with raises(errors.NotFound, "'nonsense'"):
+
+    async def test_a_promise_can_be_settled_again_until_its_run_is_removed(self, cache: int) -> None:
+        """The answer is False after the end of its workflow, and `NotFound` once the run is removed."""
+        registry = Registry()
+
+        @registry.workflow
+        async def paying(ctx: Context) -> Any:
+            payment = ctx.promise("pay")
+            ctx.set("id", payment.promise_id)
+            return await payment
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(paying)
+            promise_id = await handle.state("id")
+            assert await env.engine.resolve(promise_id, "paid") is True
+            assert await env.finish(handle.result()) == "paid"
+            for again in (
+                env.engine.resolve(promise_id, 1),
+                env.engine.reject(promise_id, "no"),
+                handle.resolve("pay"),
+            ):
+                assert await again is False
+            with raises(errors.NotFound, "has no promise 'nonsense'; it has 'pay'"):
                 await handle.resolve("nonsense", 1)
-            await env.engine.store.purge([handle.execution_id])
+            await env.advance(1)
+            assert await env.engine.purge(before=env.now()) == 1
             with raises(errors.NotFound, "purged"):
-                await env.engine.resolve(ids[0], 1)
+                await env.engine.resolve(promise_id, 1)
             with raises(errors.NotFound, "no workflow"):
-                await handle.resolve("settled", 1)
+                await handle.resolve("pay", 1)
 
     async def test_a_second_open_promise_of_a_name_is_refused(self, cache: int) -> None:
         """Whoever settles it by its name must know which is meant; once it is settled, the name is free."""

@@ -1,0 +1,66 @@
+"""An execution as a store knows it, and the base of all values that cross the seam (`records`)."""
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.state import Status, scheduled
+
+
+class Record(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+    """A value that crosses the seam."""
+
+
+class Instance(Record, frozen=True, omit_defaults=True):
+    """What a store knows of one execution without reading its log.
+
+    *parked* is the diagnosis of a divergence, *dead* the reason why the store no longer hands it out, *troubles* the
+    same for activities of it. *accepts* are the schemas of the values that its code takes, by the names of signals.
+    *failure* is the type name that the commit gave which closed it as failed.
+    """
+
+    entity_id: str
+    execution_id: str
+    run_id: str
+    tree_id: str
+    generation: int
+    attempt: int
+    name: str
+    queue: str
+    status: Status
+    created_at: int
+    closed_at: int | None = None
+    deactivated: bool = False
+    last_seq: int = 1
+    wake_at: int | None = None
+    tags: dict[str, str] = {}
+    parked: str | None = None
+    dead: str | None = None
+    troubles: tuple[str, ...] = ()
+    parent: events.Parent | None = None
+    accepts: dict[str, Raw] = {}
+    failure: str | None = None
+
+    @classmethod
+    def of(cls, started: events.WorkflowStarted) -> "Instance":
+        """Return the instance that a first entry begins."""
+        return cls(
+            entity_id=started.entity_id,
+            execution_id=started.execution_id,
+            run_id=started.run_id,
+            tree_id=started.tree_id,
+            generation=started.generation,
+            attempt=started.attempt,
+            name=started.name,
+            queue=started.queue,
+            status=Status.SCHEDULED if scheduled(started) else Status.RUNNING,
+            created_at=started.at,
+            wake_at=started.begins_at,
+            tags=started.tags,
+            parent=started.parent,
+        )
+
+    @property
+    def cursor(self) -> str:
+        """Its place in a listing: milliseconds with leading zeros, so that text sorts as time does, then the id."""
+        return f"{self.created_at:015d}-{self.execution_id}"
