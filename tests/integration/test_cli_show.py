@@ -10,6 +10,7 @@ from msgspec import Raw
 from by_hand import FAILURE, Hands, at
 from resurgam import Engine, Registry
 from resurgam.cli.main import main
+from resurgam.cli.tree import shortened
 from resurgam.core import event as events
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
@@ -147,3 +148,46 @@ def test_an_error_is_shown_with_its_causes(url):
 
     by_hand(url, act)
     assert rows("o-1")[-2:] == ["error ValueError: no", "caused by KeyError: 'x'"]
+
+
+def test_ids_in_a_tree_are_cut_to_what_tells_them_apart(url):
+    user = "order-01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    ids = json.loads(ok("start", "sell", "--id", user, "--json"))
+
+    cut, whole = ok("show", user, "--tree"), ok("show", user, "--tree", "--ids")
+    assert f"RunID: …{ids['run_id'][-6:]}  (generation 1" in cut
+    assert ids["run_id"] not in cut
+    assert ids["run_id"] in whole
+    assert f"WorkflowEntityID: {user}  (" in cut
+
+
+def test_ids_with_the_same_end_keep_what_tells_them_apart():
+    one, other = "01ARZ3NDEKTSV4RRFFQ69G5FAV", "01ARZ3NDEKTSV4RRFZQ69G5FAV"
+    assert shortened([f"RunID: {one}/1#1", f"in {other}, {one}"]) == [
+        "RunID: …FQ69G5FAV/1#1",
+        "in …ZQ69G5FAV, …FQ69G5FAV",
+    ]
+
+
+def test_a_tree_shows_redeliveries_and_who_holds_an_activity(url):
+    async def act(engine, hands):
+        await engine.start("sell", id="o-1")
+        wish = request(2, "q")
+        await hands.does("o-1", events.ActivityScheduled(name="charge", queue="q", **at(1)), activities=(wish,))
+        for _ in range(2):
+            await hands.release(await hands.task(queues=["q"]), failed="out of memory")
+        await hands.task(queues=["q"])
+
+    by_hand(url, act)
+    [line] = [line for line in ok("show", "o-1", "--tree").splitlines() if "ActivityExecutionID" in line]
+    assert ", held by hands-" in line
+    assert line.endswith(", redelivered 2 times)")
+    [run] = json.loads(ok("show", "o-1", "--tree", "--json"))["runs"]
+    [attempt] = run["steps"][0]["executions"]
+    assert (attempt["redeliveries"], attempt["worker"].startswith("hands-")) == (2, True)
+
+
+def test_whole_ids_are_asked_for_with_a_tree(url):
+    done = CliRunner().invoke(main, ["show", "o-1", "--ids"], prog_name="resurgam")
+    line = "Error: --ids is about the ids of --tree; give both (see resurgam show --help)\n"
+    assert (done.exit_code, done.stderr) == (2, line)

@@ -257,7 +257,7 @@ def test_all_that_became_of_a_workflow_is_drawn_with_every_id(url):
     run, first = started["run_id"], started["execution_id"]
     child = shown("c-1")
 
-    assert ok("show", "o-1", "--tree").splitlines() == [
+    assert ok("show", "o-1", "--tree", "--ids").splitlines() == [
         f"RunID: {run}  (generation 1 in tree {run})",
         "└── WorkflowEntityID: o-1  (sell on queue default)",
         f"    ├── WorkflowExecutionID: {first}  (attempt 1, failed)",
@@ -270,16 +270,17 @@ def test_all_that_became_of_a_workflow_is_drawn_with_every_id(url):
         f"    │   ├── SideEffectEntityID: {run}/2",
         f"    │   ├── SideEffectExecutionID: {run}/2#1  (attempt 1, completed, in {first})",
         f"    │   └── SideEffectExecutionID: {run}/2#2  (attempt 2, open, in second-try)",
-        "    ├── Saga book at {3}: compensated",
+        "    ├── Saga at {3}: compensated",
         f"    │   ├── SagaEntityID: {run}/3",
-        "    │   ├── SagaExecution (Transaction)",
-        "    │   │   └── Activity book at {3, 1, 1} on queue trips: completed",
-        f"    │   │       ├── ActivityEntityID: {run}/3/1/1",
-        f"    │   │       └── ActivityExecutionID: {run}/3/1/1#1  (attempt 1, completed, in {first})",
-        "    │   └── SagaExecution (Compensation)",
-        "    │       └── Activity unbook at {3, 2, 1} on queue trips: completed",
-        f"    │           ├── ActivityEntityID: {run}/3/2/1",
-        f"    │           └── ActivityExecutionID: {run}/3/2/1#1  (attempt 1, completed, in {first})",
+        "    │   └── Step book at {3}: compensated",
+        f"    │       ├── SagaExecutionID: {run}/3/1  (Transaction, completed)",
+        "    │       │   └── Activity book at {3, 1, 1} on queue trips: completed",
+        f"    │       │       ├── ActivityEntityID: {run}/3/1/1",
+        f"    │       │       └── ActivityExecutionID: {run}/3/1/1#1  (attempt 1, completed, in {first})",
+        f"    │       └── SagaExecutionID: {run}/3/2  (Compensation, completed)",
+        "    │           └── Activity unbook at {3, 2, 1} on queue trips: completed",
+        f"    │               ├── ActivityEntityID: {run}/3/2/1",
+        f"    │               └── ActivityExecutionID: {run}/3/2/1#1  (attempt 1, completed, in {first})",
         "    ├── Promise pay at {4}: open",
         "    │   └── PromiseEntityID: p-1",
         "    ├── Timer at {5}: open",
@@ -339,7 +340,7 @@ def test_a_detached_child_is_drawn_without_what_it_did(url):
     ok("start", "sell", "--id", "o-1")
     by_hand(url, detach)
 
-    drawn = ok("show", "o-1", "--tree")
+    drawn = ok("show", "o-1", "--tree", "--ids")
     assert f"Sub-workflow sell at {{1}}, detached, in tree {shown('d-1')['tree_id']}" in drawn
     assert "ship" not in drawn
     assert "WorkflowEntityID: gone" in drawn

@@ -253,7 +253,8 @@ async def test_the_drawn_ids_are_those_that_activities_are_given():
         [run] = (await structure(env.engine.store, instance)).runs
 
     [saga] = run.steps
-    steps = [*saga.transaction, *saga.compensation]
+    [only] = saga.steps
+    steps = [*only.transaction, *only.compensation]
     assert saga.status == "compensated"
     assert {(step.entity_id, one.execution_id) for step in steps for one in step.executions} == set(given)
     assert len(set(given)) == 4

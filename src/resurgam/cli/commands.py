@@ -24,10 +24,9 @@ from resurgam.cli.arguments import (
     with_store,
 )
 from resurgam.client.client import IfExists
-from resurgam.client.structure import Tree, structure
 from resurgam.core.codec import codec_for
 from resurgam.core.event import Event
-from resurgam.errors import AlreadyExists, NotFound, SerializationError
+from resurgam.errors import AlreadyExists, SerializationError
 from resurgam.store.records import Page
 
 
@@ -156,23 +155,26 @@ def list_(  # noqa: PLR0913 -- as above
     output.page(ask(store, page), as_json=as_json)
 
 
-@click.command(epilog=example("resurgam show o-1 --tree --store sqlite:///shop.db"))
+@click.command(
+    short_help="Show where the workflow ID stands.",
+    epilog=example("resurgam show o-1 --tree --store sqlite:///shop.db"),
+)
 @click.argument("id", callback=text)
-@click.option("--tree", "whole", is_flag=True, help="All its runs, executions, steps and children, with their ids.")
+@click.option("--tree", "whole", is_flag=True, help="All its runs, executions, steps and children.")
+@click.option("--ids", is_flag=True, help="With --tree: whole ids, not only their ends.")
 @with_store
-def show(*, store: str, as_json: bool, id: str, whole: bool) -> None:
-    """Show where the workflow ID stands, and what it waits for."""
+def show(*, store: str, as_json: bool, id: str, whole: bool, ids: bool) -> None:
+    """Show where the workflow ID stands: its input, result and state, and how far its open work has come.
+
+    For each activity that is not answered: its attempt, the last error, the next try, the last heartbeat and the worker
+    that holds it. A heartbeat is stored when the worker renews its lease, a few seconds after it was sent.
+    """
+    if ids and not whole:
+        raise click.UsageError("--ids is about the ids of --tree; give both")
     if whole:
-        tree.show(ask(store, lambda engine: _tree(engine, id)), as_json=as_json)
+        tree.show(ask(store, lambda engine: engine.handle(id).tree()), ids=ids, as_json=as_json)
     else:
         description.show(ask(store, lambda engine: engine.handle(id).describe()), as_json=as_json)
-
-
-async def _tree(engine: Engine, id: str) -> Tree:
-    found = await engine.store.get(id)
-    if found is None:
-        raise NotFound(f"there is no workflow with id {id!r}")
-    return await structure(engine.store, found)
 
 
 @click.command(epilog=example("resurgam history o-1 --store sqlite:///shop.db"))

@@ -1,6 +1,8 @@
 """Draws a workflow with all that hangs below it: runs, executions, steps and children, each with its ids."""
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import click
 
@@ -13,14 +15,30 @@ Branch = tuple[str, "list[Branch]"]
 """A line, and the lines below it."""
 
 
-def show(found: Tree, *, as_json: bool) -> None:
-    """Print a workflow and everything below it."""
+_MADE: Final = re.compile(r"(?<![\w-])(?:[0-9A-HJKMNP-TV-Z]{26}|[a-z2-7]{32})(?![\w-])")
+"""Ids that Resurgam makes: ULIDs, and the ids of promises. One inside a longer id that somebody chose stays whole."""
+
+_TAIL: Final = 6
+"""Characters of an id that are shown at least."""
+
+
+def show(found: Tree, *, ids: bool, as_json: bool) -> None:
+    """Print a workflow and everything below it; the *ids* that Resurgam made are whole, or only their ends."""
     if as_json:
         output.document(found)
         return
-    for run in found.runs:
-        for line in _drawn(_run(found, run)):
-            click.echo(output.visible(line))
+    lines = [output.visible(line) for run in found.runs for line in _drawn(_run(found, run))]
+    for line in lines if ids else shortened(lines):
+        click.echo(line)
+
+
+def shortened(lines: Sequence[str]) -> list[str]:
+    """Return the lines with each id cut to its end, as much of it as tells it from all others here."""
+    whole = {one for line in lines for one in _MADE.findall(line)}
+    length = _TAIL
+    while len({one[-length:] for one in whole}) < len(whole):
+        length += 1
+    return [_MADE.sub(lambda found: f"…{found[0][-length:]}", line) for line in lines]
 
 
 def _drawn(branch: Branch) -> Iterator[str]:
@@ -64,16 +82,27 @@ def _step(step: Step) -> Branch:
 
 
 def _saga(step: Step) -> Branch:
-    parts: list[Branch] = [(f"SagaEntityID: {step.entity_id}", [])]
-    for title, steps in (("Transaction", step.transaction), ("Compensation", step.compensation)):
-        parts += [(f"SagaExecution ({title})", [_step(one)]) for one in steps]
-    return f"Saga {step.name} at {step.location}: {step.status}", parts
+    parts: list[Branch] = [(f"SagaEntityID: {step.entity_id}", []), *map(_saga_step, step.steps)]
+    return f"Saga at {step.location}: {step.status}", parts
+
+
+def _saga_step(step: Step) -> Branch:
+    parts: list[Branch] = []
+    for number, title, activities in ((1, "Transaction", step.transaction), (2, "Compensation", step.compensation)):
+        for one in activities:
+            _, again, undone = one.entity_id.partition("~")  # done anew after its saga was taken back
+            execution_id = f"{step.entity_id}/{number}{again}{undone}"
+            parts.append((f"SagaExecutionID: {execution_id}  ({title}, {one.status})", [_step(one)]))
+    return f"Step {step.name} at {step.location}: {step.status}", parts
 
 
 def _attempts(label: str, attempts: Iterable[Attempt]) -> Iterator[Branch]:
     for one in attempts:
         within = f"in {one.workflow_execution_id}"
-        yield f"{label}: {one.execution_id}  (attempt {one.attempt}, {one.status}, {within})", []
+        times = "once" if one.redeliveries == 1 else f"{one.redeliveries} times"
+        redelivered = f", redelivered {times}" if one.redeliveries else ""
+        held = f", held by {one.worker}" if one.worker else ""
+        yield f"{label}: {one.execution_id}  (attempt {one.attempt}, {one.status}, {within}{held}{redelivered})", []
 
 
 def _child(child: Child) -> Branch:

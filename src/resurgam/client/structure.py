@@ -4,7 +4,7 @@ The ids of steps are derived from where they stand (`core.identity`), so they ar
 each attempt did is listed below them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,13 +14,13 @@ from resurgam.core import event as events
 from resurgam.core.identity import entity_of, execution_of
 from resurgam.core.location import Location
 from resurgam.store.protocol import Store
-from resurgam.store.records import Instance, Query
+from resurgam.store.records import Instance, OpenActivity, Query
 
 _PAGE: Final = 1000
 _KINDS: Final[dict[type[events.Command], str]] = {
     events.ActivityScheduled: "activity",
     events.OperationStarted: "side_effect",
-    events.SagaStepRegistered: "saga",
+    events.SagaStepRegistered: "saga_step",
     events.PromiseCreated: "promise",
     events.TimerStarted: "timer",
 }
@@ -30,16 +30,26 @@ _UNDONE: Final = (2,)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One try at a step, within one execution of its workflow."""
+    """One try at a step, within one execution of its workflow.
+
+    *redeliveries* and *worker* are of an attempt that is under way: how often it was handed out again without an answer,
+    and who holds it.
+    """
 
     execution_id: str
     attempt: int
     status: str
     workflow_execution_id: str
+    redeliveries: int = 0
+    worker: str | None = None
 
 
 class Step(msgspec.Struct, kw_only=True):
-    """Something that the code asked for at one place of a run. *transaction* and *compensation* are those of a saga."""
+    """Something that the code asked for at one place of a run.
+
+    A ``saga`` has *steps*, each a ``saga_step`` with its *transaction* and, if it was taken back, its *compensation*. A saga
+    has no place of its own in the history: it has the place and the id of its first step.
+    """
 
     kind: str
     entity_id: str
@@ -48,6 +58,7 @@ class Step(msgspec.Struct, kw_only=True):
     queue: str | None = None
     status: str = "open"
     executions: list[Attempt] = []
+    steps: list["Step"] = []
     transaction: list["Step"] = []
     compensation: list["Step"] = []
 
@@ -141,10 +152,15 @@ class _Drawing:
                 Execution(execution_id=one.execution_id, attempt=one.attempt, status=str(one.status), previous=previous)
             )
             if inside:
-                calls.read(one, log)
+                calls.read(one, log, await self._held(one))
         run.steps = calls.nested()
         run.children = [await self._child(first.run_id, command) for command in calls.children.values()]
         return run
+
+    async def _held(self, one: Instance) -> dict[int, OpenActivity]:
+        """Return the activities that are not answered, by the command that asked for each."""
+        work = None if one.deactivated else await self.store.open_work(one.execution_id)
+        return {} if work is None else {activity.request.ref: activity for activity in work.activities}
 
     async def _child(self, run_id: str, command: events.ChildScheduled) -> Child:
         line = [one for one in self.members if _is_called(one, run_id, command)]
@@ -169,11 +185,13 @@ class _Steps:
     run_id: str
     found: dict[tuple[Location, str, int], Step] = field(default_factory=dict)
     children: dict[tuple[Location, str, str], events.ChildScheduled] = field(default_factory=dict)
+    sagas: dict[Location, Location] = field(default_factory=dict)
 
-    def read(self, of: Instance, log: Iterable[events.Event]) -> None:
-        """Take in what one execution did."""
+    def read(self, of: Instance, log: Iterable[events.Event], held: Mapping[int, OpenActivity]) -> None:
+        """Take in what one execution did; *held* are the activities that it waits for."""
         by_seq: dict[int, tuple[events.Command, Step]] = {}
         undone: dict[Location, int] = {}
+        blocks = _Blocks(self.sagas)
         for entry in log:
             if isinstance(entry, events.WorkflowStarted):
                 undone = {one.location: one.times for one in entry.carried if one.times}
@@ -182,10 +200,14 @@ class _Steps:
                 self.children[entry.location, entry.entity_id, entry.run_id if entry.detach else ""] = entry
             elif isinstance(entry, events.Command) and type(entry) in _KINDS:
                 by_seq[entry.seq] = (entry, self._step(entry, undone))
+                if isinstance(entry, events.SagaStepRegistered):
+                    blocks.open(entry)
             elif entry.ref in by_seq:
                 _answer(*by_seq[entry.ref], entry, of)
+                if isinstance(entry, events.SagaClosed):
+                    blocks.close(entry.ref)
         for command, step in by_seq.values():
-            _leave_open(command, step, of)
+            _leave_open(command, step, of, held.get(command.seq))
 
     def _step(self, command: events.Command, undone: dict[Location, int]) -> Step:
         kind, place = _KINDS[type(command)], command.location
@@ -206,18 +228,58 @@ class _Steps:
         return step
 
     def nested(self) -> list[Step]:
-        """Return the steps in the order of their places, those of a saga's step below it."""
-        top = []
-        sagas = {place: step for (place, kind, _), step in self.found.items() if kind == "saga"}
+        """Return the steps in the order of their places, those of a saga below it."""
+        top: list[Step] = []
+        blocks: dict[Location, Step] = {}
+        sagas = {place: step for (place, kind, _), step in self.found.items() if kind == "saga_step"}
         for (place, *_), step in sorted(self.found.items(), key=lambda item: item[0]):
             above = next((saga for saga in sagas if saga != place and _below(saga, place) is not None), None)
-            if above is None:
+            if step.kind == "saga_step" and above is None:
+                first = self.sagas.get(place, place)
+                if first not in blocks:
+                    top.append(blocks.setdefault(first, _saga(step)))
+                blocks[first].steps.append(step)
+            elif above is None:
                 top.append(step)
             elif _below(above, place) == _UNDONE:
                 sagas[above].compensation.append(step)
             else:
                 sagas[above].transaction.append(step)
+        for block in blocks.values():
+            block.status = _outcome({step.status for step in block.steps})
         return top
+
+
+class _Blocks:
+    """Finds which steps belong to one saga, though the history has no entry for it.
+
+    A saga closes all its steps when it ends, so a step that is registered while another one of its scope is open belongs
+    to the same saga. *known* maps the place of each step to that of the first step of its saga, for all attempts.
+    """
+
+    def __init__(self, known: dict[Location, Location]) -> None:
+        self._known = known
+        self._open: dict[tuple[tuple[int, ...], ...], dict[int, Location]] = {}
+
+    def open(self, step: events.SagaStepRegistered) -> None:
+        """Take in a step that was registered."""
+        others = self._open.setdefault(step.location.coordinates[:-1], {})
+        first = next(iter(others.values()), step.location)
+        others[step.seq] = self._known.setdefault(step.location, first)
+
+    def close(self, ref: int | None) -> None:
+        """Take in that the step of this entry has come to its end."""
+        for others in self._open.values():
+            others.pop(ref or 0, None)
+
+
+def _saga(first: Step) -> Step:
+    return Step(kind="saga", entity_id=first.entity_id, location=first.location)
+
+
+def _outcome(statuses: set[str]) -> str:
+    """Return what became of a saga whose steps came to these ends."""
+    return next((one for one in ("open", "compensating", "completed", "failed") if one in statuses), "compensated")
 
 
 def _below(saga: Location, place: Location) -> tuple[int, ...] | None:
@@ -247,18 +309,20 @@ def _answer(command: events.Command, step: Step, entry: events.Event, of: Instan
         _add(step, of.attempt, outcome, of)
 
 
-def _leave_open(command: events.Command, step: Step, of: Instance) -> None:
+def _leave_open(command: events.Command, step: Step, of: Instance, held: OpenActivity | None) -> None:
     """Note the attempt that is under way, or waits to be."""
     if step.status != "open":
         return
     if isinstance(command, events.ActivityScheduled):
         begun = [one.attempt for one in step.executions if one.workflow_execution_id == of.execution_id]
-        _add(step, max(begun, default=0) + 1, "open", of)
+        _add(step, max(begun, default=0) + 1, "open", of, held=held)
     elif isinstance(command, events.OperationStarted):
         _add(step, of.attempt, "open", of)
 
 
-def _add(step: Step, attempt: int, status: str, of: Instance, known: str | None = None) -> None:
+def _add(
+    step: Step, attempt: int, status: str, of: Instance, known: str | None = None, held: OpenActivity | None = None
+) -> None:
     """Add an attempt: one that is *known* already, or one that this execution of the workflow made."""
     made_by = of.attempt if step.kind == "activity" else 1
     step.executions.append(
@@ -267,5 +331,7 @@ def _add(step: Step, attempt: int, status: str, of: Instance, known: str | None 
             attempt=attempt,
             status=status,
             workflow_execution_id=of.execution_id,
+            redeliveries=0 if held is None else max(0, held.deliveries - 1),
+            worker=None if held is None else held.worker,
         )
     )
