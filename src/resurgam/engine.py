@@ -8,10 +8,10 @@ import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from resurgam.client.access import Access, check_text
-from resurgam.client.client import Client, IfExists, StartOptions
+from resurgam.client.client import Client, IfExists, SignalOptions, StartOptions, UpdateOptions
 from resurgam.client.handle import Handle
 from resurgam.client.listing import query_of
 from resurgam.client.subscribing import Subscription
@@ -34,7 +34,11 @@ from resurgam.worker.loop import Worker, WorkerOptions
 from resurgam.worker.processes import check_not_imported
 from resurgam.worker.tasks import complete
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm as Form
+
 R = TypeVar("R")
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _NOT_OPEN = "the engine is not open; use it inside `async with Engine(...) as engine:`"
@@ -273,38 +277,15 @@ class Engine:
         workflow: Callable[[Context, *Ts], Coroutine[Any, Any, R]],
         /,
         *args: *Ts,
-        id: str,
-        signal: str,
-        value: object = None,
-        queue: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        signal_id: str | None = None,
+        **options: Unpack[SignalOptions],
     ) -> Handle[R]: ...
     @overload
     async def signal_with_start(
-        self,
-        workflow: WorkflowRef[R],
-        /,
-        *args: Any,
-        id: str,
-        signal: str,
-        value: object = None,
-        queue: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        signal_id: str | None = None,
+        self, workflow: WorkflowRef[R], /, *args: Any, **options: Unpack[SignalOptions]
     ) -> Handle[R]: ...
     @overload
     async def signal_with_start(
-        self,
-        workflow: str,
-        /,
-        *args: Any,
-        id: str,
-        signal: str,
-        value: object = None,
-        queue: str | None = None,
-        tags: Mapping[str, str] | None = None,
-        signal_id: str | None = None,
+        self, workflow: str, /, *args: Any, **options: Unpack[SignalOptions]
     ) -> Handle[Any]: ...
     async def signal_with_start(  # type: ignore[misc]  # as above
         self,
@@ -323,6 +304,43 @@ class Engine:
         self._check_known(workflow, queue)
         sent = client.signal(signal, value, signal_id)
         return await client.signal_with_start(workflow, args, sent, id=id, queue=queue, tags=tags)
+
+    @overload
+    async def update_with_start(
+        self,
+        workflow: Callable[[Context, *Ts], Coroutine[Any, Any, Any]],
+        /,
+        *args: *Ts,
+        type: "Form[T]",
+        **options: Unpack[UpdateOptions],
+    ) -> T: ...
+    @overload
+    async def update_with_start(
+        self,
+        workflow: Callable[[Context, *Ts], Coroutine[Any, Any, Any]],
+        /,
+        *args: *Ts,
+        type: None = None,
+        **options: Unpack[UpdateOptions],
+    ) -> Any: ...
+    @overload
+    async def update_with_start(
+        self, workflow: WorkflowRef[Any] | str, /, *args: Any, type: "Form[T]", **options: Unpack[UpdateOptions]
+    ) -> T: ...
+    @overload
+    async def update_with_start(
+        self, workflow: WorkflowRef[Any] | str, /, *args: Any, type: None = None, **options: Unpack[UpdateOptions]
+    ) -> Any: ...
+    async def update_with_start(  # type: ignore[misc]  # as above
+        self, workflow: Any, /, *args: Any, type: Any = None, **options: Unpack[UpdateOptions]
+    ) -> Any:
+        """Send an update to the open execution of *id*, or begin one that finds it, in one atomic step; return its result.
+
+        The update is called with *with_args*. With an *update_id* it is not run again, and nothing is begun, if an update of
+        this id was sent to the workflow before. Everything else is as for `Handle.update`.
+        """
+        self._check_known(workflow, options.get("queue"))
+        return await self._client().update_with_start(workflow, args, type, **options)
 
     @overload
     def handle(

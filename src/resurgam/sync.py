@@ -10,7 +10,7 @@ import inspect
 import os
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent import futures
 from types import TracebackType
 from typing import (
@@ -18,19 +18,18 @@ from typing import (
     Any,
     Concatenate,
     Generic,
-    NotRequired,
     ParamSpec,
     Self,
-    TypedDict,
     TypeVar,
     TypeVarTuple,
     Unpack,
     overload,
 )
 
-from resurgam.client.client import StartOptions
+from resurgam.client.client import SignalOptions, StartOptions, UpdateOptions
 from resurgam.client.handle import Handle
 from resurgam.client.subscribing import Subscription
+from resurgam.client.updating import Accepted, Completed, SendOptions, Stage, UpdateHandle
 from resurgam.core.errors import StoreError
 from resurgam.core.location import Location
 from resurgam.core.retry import Duration
@@ -46,17 +45,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 D = TypeVar("D")
 Ts = TypeVarTuple("Ts")
-
-
-class SignalOptions(TypedDict):
-    """The options of `SyncEngine.signal_with_start`."""
-
-    id: str
-    signal: str
-    value: NotRequired[object]
-    queue: NotRequired[str | None]
-    tags: NotRequired[Mapping[str, str] | None]
-    signal_id: NotRequired[str | None]
 
 
 class _LoopThread:
@@ -227,17 +215,33 @@ class SyncHandle(Generic[R]):
 
     @overload
     def update(
-        self, name: str, *args: object, type: "Form[T]", id: str | None = None, timeout: Duration | None = None
+        self, name: str, *args: object, type: "Form[T]", wait: Accepted, **options: Unpack[SendOptions]
+    ) -> "SyncUpdateHandle[T]": ...
+    @overload
+    def update(
+        self, name: str, *args: object, type: None = None, wait: Accepted, **options: Unpack[SendOptions]
+    ) -> "SyncUpdateHandle[Any]": ...
+    @overload
+    def update(
+        self, name: str, *args: object, type: "Form[T]", wait: Completed = "completed", **options: Unpack[SendOptions]
     ) -> T: ...
     @overload
     def update(
-        self, name: str, *args: object, type: None = None, id: str | None = None, timeout: Duration | None = None
+        self, name: str, *args: object, type: None = None, wait: Completed = "completed", **options: Unpack[SendOptions]
     ) -> Any: ...
     def update(
-        self, name: str, *args: object, type: Any = None, id: str | None = None, timeout: Duration | None = None
+        self,
+        name: str,
+        *args: object,
+        type: Any = None,
+        wait: Stage = "completed",
+        id: str | None = None,
+        timeout: Duration | None = None,
     ) -> Any:
         """Have the handler of update *name* called and return what it returns, as `Handle.update` does."""
-        return self._thread.call(lambda: self._handle.update(name, *args, type=type, id=id, timeout=timeout))
+        options: Any = {"type": type, "wait": wait, "id": id, "timeout": timeout}
+        answer: Any = self._thread.call(lambda: self._handle.update(name, *args, **options))
+        return answer if wait == "completed" else SyncUpdateHandle[Any](self._thread, answer)
 
     @overload
     def state(self, key: str, default: None = None, *, type: "Form[T]") -> T | None: ...
@@ -252,6 +256,26 @@ class SyncHandle(Generic[R]):
     def compensate(self, location: Location | str) -> "SyncHandle[None]":
         """Take back the step of a saga at this place by hand, and return the handle of the workflow that does it."""
         return SyncHandle(self._thread, self._thread.call(lambda: self._handle.compensate(location)))
+
+
+class SyncUpdateHandle(Generic[T]):
+    """An update that was accepted, as `UpdateHandle`; `result` waits."""
+
+    def __init__(self, thread: _LoopThread, handle: UpdateHandle[T]) -> None:
+        self._thread = thread
+        self._handle = handle
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
+
+    @property
+    def id(self) -> str:
+        """The id of the update: sent again with it, the update is not run again."""
+        return self._handle.id
+
+    def result(self, timeout: Duration | None = None) -> T:
+        """Wait for the handler and return what it returns, as `UpdateHandle.result` does."""
+        return self._thread.call(lambda: self._handle.result(timeout))
 
 
 class SyncSubscription:
@@ -374,6 +398,38 @@ class SyncEngine:
         """Send a signal to the open execution of *id*, or begin one that finds it, as `Engine.signal_with_start` does."""
         thread = self._open_thread()
         return SyncHandle(thread, thread.call(lambda: self._engine.signal_with_start(workflow, *args, **options)))
+
+    @overload
+    def update_with_start(
+        self,
+        workflow: Callable[[Context, *Ts], Coroutine[Any, Any, Any]],
+        /,
+        *args: *Ts,
+        type: "Form[T]",
+        **options: Unpack[UpdateOptions],
+    ) -> T: ...
+    @overload
+    def update_with_start(
+        self,
+        workflow: Callable[[Context, *Ts], Coroutine[Any, Any, Any]],
+        /,
+        *args: *Ts,
+        type: None = None,
+        **options: Unpack[UpdateOptions],
+    ) -> Any: ...
+    @overload
+    def update_with_start(
+        self, workflow: WorkflowRef[Any] | str, /, *args: Any, type: "Form[T]", **options: Unpack[UpdateOptions]
+    ) -> T: ...
+    @overload
+    def update_with_start(
+        self, workflow: WorkflowRef[Any] | str, /, *args: Any, type: None = None, **options: Unpack[UpdateOptions]
+    ) -> Any: ...
+    def update_with_start(  # type: ignore[misc]  # as above
+        self, workflow: Any, /, *args: Any, type: Any = None, **options: Unpack[UpdateOptions]
+    ) -> Any:
+        """Send an update to the open execution of *id*, or begin one that finds it, as `Engine.update_with_start` does."""
+        return self._open_thread().call(lambda: self._engine.update_with_start(workflow, *args, type=type, **options))
 
     @overload
     def handle(

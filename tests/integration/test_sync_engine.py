@@ -35,6 +35,18 @@ async def counting(ctx: Context, number: int) -> int:
 
 
 @registry.workflow
+async def adding(ctx: Context, number: int) -> int:
+    @ctx.on_update("add")
+    async def add(more: int) -> int:
+        nonlocal number
+        number += await ctx.activity(double, more) - more
+        return number
+
+    await ctx.listen("end")
+    return number
+
+
+@registry.workflow
 async def fails(ctx: Context) -> None:
     raise KeyError("nothing there")
 
@@ -78,6 +90,17 @@ def test_a_signal_begins_what_it_is_for(engine):
     handle = engine.signal_with_start(counting, 4, id="c-1", signal="more", value=1)
 
     assert handle.result(timeout=5) == 9
+
+
+def test_an_update_begins_what_it_is_for_and_may_be_left_once_it_is_accepted(engine):
+    assert engine.update_with_start(adding, 4, id="a-1", update="add", with_args=(1,), type=int) == 5
+
+    begun = engine.handle("a-1").update("add", 2, wait="accepted", id="u")
+    assert (begun.id, repr(begun)) == ("u", "<handle of update 'add' (u) of workflow 'a-1'>")
+    assert begun.result(timeout=5) == 7
+    assert engine.handle("a-1").update("add", 2, id="u") == 7
+    with pytest.raises(errors.UpdateRejected, match="it has 'add'"):
+        engine.handle("a-1").update("ad", 1)
 
 
 def test_workflows_are_halted_begun_and_told_without_a_worker():

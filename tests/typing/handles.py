@@ -5,6 +5,8 @@ from typing import Any, Literal, assert_type
 
 from resurgam import Context, Engine, Handle, SyncEngine, SyncHandle, workflow
 from resurgam.client.structure import Tree
+from resurgam.client.updating import UpdateHandle
+from resurgam.sync import SyncUpdateHandle
 from resurgam.testing import Environment
 
 
@@ -53,6 +55,12 @@ async def typed_answers(handle: Handle[Receipt]) -> None:
     assert_type(await handle.query("last", type=Order | None), Order | None)
     assert_type(await handle.update("add", Order("o-1")), Any)
     assert_type(await handle.update("add", Order("o-1"), type=Order, id="once"), Order)
+    assert_type(await handle.update("add", wait="completed", timeout=5), Any)
+    assert_type(await handle.update("add", wait="accepted"), UpdateHandle[Any])
+    begun = await handle.update("add", type=Order, wait="accepted", id="once")
+    assert_type(begun, UpdateHandle[Order])
+    assert_type(await begun.result(timeout=5), Order)
+    await handle.update("add", wait="begun")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
     assert_type(await handle.state("last"), Any)
     assert_type(await handle.state("last", Order("none")), Any)
     assert_type(await handle.state("last", type=Order), Order | None)
@@ -71,7 +79,22 @@ def typed_answers_without_a_loop(handle: SyncHandle[Receipt]) -> None:
     assert_type(handle.query("orders", 1, type=list[Order], timeout=5), list[Order])
     assert_type(handle.update("add", Order("o-1")), Any)
     assert_type(handle.update("add", Order("o-1"), type=Order, id="once"), Order)
+    assert_type(handle.update("add", type=Order, wait="accepted"), SyncUpdateHandle[Order])
+    assert_type(handle.update("add", wait="accepted").result(), Any)
     assert_type(handle.state("last"), Any)
     assert_type(handle.state("last", type=Order), Order | None)
     assert_type(handle.state("count", 0, type=int), int)
     handle.update("add", id=5)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
+
+
+async def typed_updates_with_start(engine: Engine, shop: SyncEngine) -> None:
+    assert_type(await engine.update_with_start(checkout, Order("o-1"), id="o-1", update="add"), Any)
+    sent = await engine.update_with_start(
+        checkout, Order("o-1"), id="o-1", update="add", with_args=[1, "x"], type=Order, update_id="once", timeout=5
+    )
+    assert_type(sent, Order)
+    assert_type(await engine.update_with_start("checkout", 1, id="o-1", update="add", type=int | None), int | None)
+    assert_type(shop.update_with_start(checkout, Order("o-1"), id="o-1", update="add"), Any)
+    assert_type(shop.update_with_start("checkout", 1, id="o-1", update="add", type=int), int)
+    await engine.update_with_start(checkout, 5, id="o-1", update="add")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    await engine.update_with_start("checkout", id="o-1")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]

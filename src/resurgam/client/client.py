@@ -2,14 +2,17 @@
 
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack
+from dataclasses import replace
+from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
 from msgspec import Raw
 
 from resurgam.client import accepting, settling
-from resurgam.client.access import ANY, Access, check_text
+from resurgam.client.access import ANY, Access, check_text, moment_after
+from resurgam.client.answers import codec_of
 from resurgam.client.handle import Handle, signal_received
 from resurgam.client.subscribing import Subscription
+from resurgam.client.updating import NotBegun, Position, Update, written_update
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, within
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
@@ -39,6 +42,29 @@ class StartOptions(TypedDict, total=False):
     tags: Mapping[str, str] | None
     delay: Duration | None
     if_exists: IfExists
+
+
+class SignalOptions(TypedDict):
+    """The options of `Engine.signal_with_start`."""
+
+    id: str
+    signal: str
+    value: NotRequired[object]
+    queue: NotRequired[str | None]
+    tags: NotRequired[Mapping[str, str] | None]
+    signal_id: NotRequired[str | None]
+
+
+class UpdateOptions(TypedDict):
+    """The options of `Engine.update_with_start`, beside ``type=``."""
+
+    id: str
+    update: str
+    with_args: NotRequired[Sequence[object]]
+    queue: NotRequired[str | None]
+    tags: NotRequired[Mapping[str, str] | None]
+    update_id: NotRequired[str | None]
+    timeout: NotRequired[Duration | None]
 
 
 class Client:
@@ -80,6 +106,52 @@ class Client:
             await accepting.check(self._access, found, signal)
         [answer] = await self._store.create([Creation(started=started, inbox=(signal,))])
         return self._handle(answer.instance, definition.result)
+
+    async def update_with_start(  # noqa: PLR0913 -- each is an option of its own, and only given by name
+        self,
+        workflow: Any,
+        args: tuple[object, ...],
+        type: Any,
+        *,
+        id: str,
+        update: str,
+        with_args: Sequence[object] = (),
+        queue: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Send an update to the open execution of an id, or begin one that finds it, in one step; return its result."""
+        check_text(id, "id")
+        if isinstance(with_args, str | bytes) or not isinstance(with_args, Sequence):
+            raise TypeError(f"with_args must be a list or tuple of the update's arguments, got {with_args!r}")
+        codec = codec_of(type, f"update {update!r}")
+        written = written_update(self._access, update, with_args, update_id)
+        until = moment_after(self._access.clock, timeout)
+        labels: Labels = {"id": id, "queue": queue, "tags": tags}
+        definition, started = self._prepare(workflow, args, labels)
+        sent = Update(
+            access=self._access,
+            entity_id=started.entity_id,
+            workflow=definition.name,
+            name=update,
+            id=update_id or new_id(started.at),
+            written=written,
+            pinned=False,
+            codec=codec,
+        )
+        before = await self._store.get(started.entity_id) if update_id is not None else None
+        position = await sent.find(before) if before is not None else None
+        while position is None:
+            [answer] = await self._store.create([Creation(started=started, inbox=(sent.event,))])
+            sent = replace(sent, workflow=answer.instance.name)
+            found = Position(answer.instance.execution_id, answer.instance.last_seq)
+            try:
+                return await sent.result(found, until)
+            except NotBegun:
+                # The run ended while the update was on its way to it: the next one is begun with it.
+                _, started = self._prepare(workflow, args, labels)
+        return await sent.result(position, until)
 
     def signal(self, name: str, value: object, id: str | None) -> events.SignalReceived:
         """Return a signal, checked and written."""

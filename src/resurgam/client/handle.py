@@ -1,6 +1,6 @@
 """What a program holds of a workflow: its ids, and the ways to talk to it."""
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from resurgam.client import accepting, describing, line, settling
 from resurgam.client.access import ANY, Access, check_reason, check_text, moment_after
@@ -10,7 +10,16 @@ from resurgam.client.compensating import compensate, taken_back_by_hand
 from resurgam.client.describing import Description
 from resurgam.client.halting import Halting
 from resurgam.client.structure import Tree, structure
-from resurgam.client.updating import Update
+from resurgam.client.updating import (
+    Accepted,
+    Completed,
+    SendOptions,
+    Stage,
+    Update,
+    UpdateHandle,
+    check_stage,
+    written_update,
+)
 from resurgam.core import event as events
 from resurgam.core.codec import Codec
 from resurgam.core.errors import (
@@ -131,27 +140,41 @@ class Handle(Generic[R]):
 
     @overload
     async def update(
-        self, name: str, *args: object, type: "Form[T]", id: str | None = None, timeout: Duration | None = None
+        self, name: str, *args: object, type: "Form[T]", wait: Accepted, **options: Unpack[SendOptions]
+    ) -> UpdateHandle[T]: ...
+    @overload
+    async def update(
+        self, name: str, *args: object, type: None = None, wait: Accepted, **options: Unpack[SendOptions]
+    ) -> UpdateHandle[Any]: ...
+    @overload
+    async def update(
+        self, name: str, *args: object, type: "Form[T]", wait: Completed = "completed", **options: Unpack[SendOptions]
     ) -> T: ...
     @overload
     async def update(
-        self, name: str, *args: object, type: None = None, id: str | None = None, timeout: Duration | None = None
+        self, name: str, *args: object, type: None = None, wait: Completed = "completed", **options: Unpack[SendOptions]
     ) -> Any: ...
     async def update(
-        self, name: str, *args: object, type: Any = None, id: str | None = None, timeout: Duration | None = None
+        self,
+        name: str,
+        *args: object,
+        type: Any = None,
+        wait: Stage = "completed",
+        id: str | None = None,
+        timeout: Duration | None = None,
     ) -> Any:
         """Have the handler of update *name* called, wait for it, and return what it returns.
 
         If it is refused, or the handler raises, `UpdateRejected`. The same *id* again is not run again: it returns what
         was recorded. After *timeout* it is a `TimeoutError`; the update itself goes on. The value is read as *type* says,
         else as the handler's annotation says if the workflow's code is registered here, else as plain JSON types.
+
+        With ``wait="accepted"`` return as soon as the handler has begun, with an `UpdateHandle`: await its ``result()``.
         """
         self._check_follows("update")
-        check_text(name, "the name of an update")
-        if id is not None:
-            check_text(id, "the id of an update")
+        check_stage(wait)
         codec = codec_of(type, f"update {name!r}")
-        written = self._access.write_all(args, f"arguments of update {name!r}")
+        written = written_update(self._access, name, args, id)
         until = moment_after(self._clock, timeout)
         instance = await self._instance()
         sent = Update(
@@ -164,7 +187,11 @@ class Handle(Generic[R]):
             pinned=self._run_id is not None,
             codec=codec,
         )
-        return await sent.result(await (sent.send(instance) if id is None else sent.repeat(instance)), until)
+        position = await (sent.send(instance) if id is None else sent.repeat(instance))
+        if wait == "completed":
+            return await sent.result(position, until)
+        await sent.accepted(position, until)
+        return UpdateHandle[Any](sent, position)
 
     async def resolve(self, name: str, value: object = None) -> bool:
         """Give the value of the open promise *name*; whether it was not settled before. The first settlement counts."""

@@ -1,23 +1,53 @@
 """Send an update and follow it to its outcome, one execution of the chain at a time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 from msgspec import Raw
 
 from resurgam.client import line
-from resurgam.client.access import Access
+from resurgam.client.access import Access, check_text, moment_after
 from resurgam.client.answers import read_update
 from resurgam.core import event as events
 from resurgam.core.codec import Codec
 from resurgam.core.errors import AlreadyExists, NotFound, ResultTimeout, UpdateRejected
 from resurgam.core.failure import rebuild
+from resurgam.core.retry import Duration
 from resurgam.core.state import ENDS
 from resurgam.store.records import Delivery, Ended, Growing, Instance, Missing
 from resurgam.store.retention import LOOKED_UP
 
 Outcome = events.UpdateCompleted | events.UpdateRejected
+Accepted = Literal["accepted"]
+Completed = Literal["completed"]
+Stage = Completed | Accepted
+T = TypeVar("T")
+
+
+class NotBegun(NotFound):
+    """The workflow ended before a handler had begun with the update, so that the update had no effect."""
+
+
+class SendOptions(TypedDict, total=False):
+    """The options of `Handle.update`, beside ``type=`` and ``wait=``."""
+
+    id: str | None
+    timeout: Duration | None
+
+
+def check_stage(wait: object) -> None:
+    """Refuse a stage of an update that does not exist."""
+    if wait not in ("completed", "accepted"):
+        raise ValueError(f"wait must be 'completed' or 'accepted', got {wait!r}")
+
+
+def written_update(access: Access, name: str, args: Sequence[object], id: str | None) -> Raw:
+    """Return the arguments of an update as they are recorded; refuse a name or an id that is none."""
+    check_text(name, "the name of an update")
+    if id is not None:
+        check_text(id, "the id of an update")
+    return access.write_all(args, f"arguments of update {name!r}")
 
 
 @dataclass(slots=True)
@@ -46,7 +76,7 @@ class Update:
     async def repeat(self, instance: Instance) -> Position:
         """Return where to read what became of the update of this id, if it was sent before; else send it."""
         while True:
-            found = await self._find(instance) or await self._deliver(instance)
+            found = await self.find(instance) or await self._deliver(instance)
             if found is not None:
                 return found
             instance = await self._successor(instance)
@@ -59,6 +89,24 @@ class Update:
                 return found
             instance = await self._successor(instance)
 
+    @property
+    def event(self) -> events.UpdateAccepted:
+        """The update as it is put into an inbox."""
+        return events.UpdateAccepted(at=self.access.clock.now(), name=self.name, id=self.id, input=self.written)
+
+    async def accepted(self, position: Position, until: int | None) -> None:
+        """Wait until a handler has begun with the update; if it is refused before, raise `UpdateRejected`."""
+        while True:
+            entries = await self._read_on(position)
+            accepted, outcome = self._accepted(entries), self._outcome(entries)
+            if accepted is not None:
+                position.seen, position.begun, position.grown = accepted.seq, True, False
+                return
+            if outcome is not None:
+                await self._read(outcome, position.execution_id)
+                return
+            await self._go_on(position, entries, until)
+
     async def result(self, position: Position, until: int | None) -> Any:
         """Wait for the outcome and return the handler's result, or raise `UpdateRejected`."""
         while True:
@@ -69,7 +117,7 @@ class Update:
             position.begun = position.begun or self._accepted(entries) is not None
             await self._go_on(position, entries, until)
 
-    async def _find(self, instance: Instance) -> Position | None:
+    async def find(self, instance: Instance) -> Position | None:
         """Look for the update of this id in the newest executions of the chain."""
         execution_id: str | None = instance.execution_id
         for _ in range(LOOKED_UP):
@@ -84,8 +132,7 @@ class Update:
 
     async def _deliver(self, instance: Instance) -> Position | None:
         """Put the update into the inbox of an execution; None if the execution has ended and another has followed it."""
-        event = events.UpdateAccepted(at=self.access.clock.now(), name=self.name, id=self.id, input=self.written)
-        to = Delivery(event=event, entity_id=self.entity_id, execution_id=instance.execution_id)
+        to = Delivery(event=self.event, entity_id=self.entity_id, execution_id=instance.execution_id)
         [answer] = await self.access.store.deliver([to])
         if isinstance(answer, Missing):
             raise NotFound(f"there is no workflow with id {self.entity_id!r} any more")
@@ -142,7 +189,7 @@ class Update:
         if not (position.begun and isinstance(ended, events.WorkflowContinued)):
             following = await line.following(self.access.store, position.execution_id, ended)
         if following is None:
-            raise NotFound(
+            raise (NotFound if position.begun else NotBegun)(
                 f"update {self.name!r} came to nothing: workflow {self.entity_id!r} ended ({ended.type}) before "
                 f"its handler {'returned' if position.begun else 'had begun'}"
             )
@@ -167,3 +214,37 @@ class Update:
         if self.codec is not None:
             return self.codec.decode(outcome.result, f"result of update {self.name!r}")
         return await read_update(self.access, self.workflow, execution_id, self.name, outcome.result)
+
+
+class UpdateHandle(Generic[T]):
+    """An update that was accepted, and whose handler may be at work."""
+
+    def __init__(self, update: Update, position: Position) -> None:
+        self._update = update
+        self._position = position
+
+    def __repr__(self) -> str:
+        return f"<handle of update {self.name!r} ({self.id}) of workflow {self.entity_id!r}>"
+
+    @property
+    def entity_id(self) -> str:
+        """The id of the workflow."""
+        return self._update.entity_id
+
+    @property
+    def name(self) -> str:
+        """The name of the update."""
+        return self._update.name
+
+    @property
+    def id(self) -> str:
+        """The id of the update: sent again with it, the update is not run again."""
+        return self._update.id
+
+    async def result(self, timeout: Duration | None = None) -> T:
+        """Wait for the handler and return what it returns; if it raises, `UpdateRejected`.
+
+        After *timeout* it is a `TimeoutError`; the update itself goes on.
+        """
+        until = moment_after(self._update.access.clock, timeout)
+        return await self._update.result(replace(self._position), until)  # type: ignore[no-any-return]  # codec of T

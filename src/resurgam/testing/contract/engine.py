@@ -35,6 +35,7 @@ from resurgam.testing.contract.engine_sagas import EngineSagaCases
 from resurgam.testing.contract.engine_signals import EngineSignalCases
 from resurgam.testing.contract.engine_timeouts import EngineTimeoutCases
 from resurgam.testing.contract.engine_timers import EngineTimerCases
+from resurgam.testing.contract.engine_update_stages import EngineUpdateStageCases
 from resurgam.testing.contract.engine_updates import EngineUpdateCases
 from resurgam.testing.contract.engine_workers import EngineWorkerCases
 
@@ -51,6 +52,7 @@ class EngineContract(
     EngineMailCases,
     EngineHandlerCases,
     EngineUpdateCases,
+    EngineUpdateStageCases,
     EnginePromiseCases,
     EngineQueryCases,
     EngineMessageCases,
