@@ -22,6 +22,7 @@ from resurgam.core.failure import capture, in_user_code
 from resurgam.core.location import Location
 from resurgam.runtime.accepting import Accepting
 from resurgam.runtime.forgetting import HANDLERS
+from resurgam.runtime.interrupts import pass_on
 from resurgam.runtime.looping import check_handler
 from resurgam.runtime.scope import current
 from resurgam.runtime.signature import Signature, place
@@ -197,7 +198,8 @@ class Handlers:
         try:
             with self._recorder.loop:
                 answer = self._quietly(f"the handler of query {name!r}", lambda: handler.function(*args, **kwargs))
-        except (SystemExit, asyncio.CancelledError) as error:
+        except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+            pass_on(error)
             # Whoever asks must not be ended by it, nor whoever answers.
             raise RuntimeError(f"the handler of query {name!r} raised {error!r}") from error
         if inspect.isawaitable(answer):
@@ -217,6 +219,7 @@ class Handlers:
                 validator = handler.validator
                 self._quietly(f"the validator of update {update.name!r}", lambda: validator(*args, **kwargs))
         except _WHATEVER as error:
+            pass_on(error)
             return capture(in_user_code(error), limit=self._recorder.settings.max_payload)
         return None
 
@@ -243,6 +246,7 @@ class Handlers:
                 value = await handler.turns.run(entry.scope, lambda: _called(handler.function, args, kwargs))
             written = within(self._recorder.settings.max_payload, handler.signature.result.check(value, what), what)
         except _WHATEVER as error:
+            pass_on(error)
             failure = capture(in_user_code(error), limit=self._recorder.settings.max_payload)
             self.finished.append(Finished(entry, failure=failure))
         else:
@@ -267,6 +271,7 @@ class Handlers:
         try:
             await _called(handler.function, args, kwargs)
         except _WHATEVER as error:  # nobody else would hear of it
+            pass_on(error)
             self.failure = self.failure or error
 
     # Entries whose handler the code comes to later than it did.
@@ -323,7 +328,7 @@ class Handlers:
         return NotFound(f"{workflow} has no handler for {kind} {name!r}; it has {others}")
 
 
-_WHATEVER: Final = (Exception, asyncio.CancelledError, SystemExit)
+_WHATEVER: Final = (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt)
 """What may leave a handler: it is for whoever sent the update or the signal, even ``sys.exit()``, and ends nobody else."""
 
 

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, cast
 from resurgam.core.errors import ContinueAsNew, Evicted, HistoryDiverged, NotDeterministic
 from resurgam.runtime.futures import BareFuture, Durable, WorkflowTask
 from resurgam.runtime.guard import ticks
+from resurgam.runtime.interrupts import pass_on
 from resurgam.runtime.scope import Scope, current
 
 if TYPE_CHECKING:
@@ -120,10 +121,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         while self._ready or self._wake_conditions():
             handle = self._ready.popleft()
             if not handle._cancelled:
-                try:  # noqa: SIM105 -- a context manager would cost more than the call
+                try:
                     handle._run()
-                except SystemExit:
-                    pass  # the task that raised it holds it, and the execution sees it there
+                except (SystemExit, KeyboardInterrupt) as error:
+                    pass_on(error)  # else the task that raised it holds it, and the execution sees it there
             if self._recorder.verdict is not None:
                 return
         if self._generators:
@@ -142,9 +143,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 holds = predicate()
             except asyncio.CancelledError:
                 waiter.cancel()
-            except KeyboardInterrupt:
-                raise
             except BaseException as error:  # noqa: BLE001 -- the user's predicate failed: whoever awaits it hears of it
+                pass_on(error)
                 waiter.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
             else:
                 if not holds:
@@ -371,7 +371,5 @@ def _close(coroutine: Any) -> None:
             coroutine.aclose().send(None)
         else:
             coroutine.close()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 -- see above
-        return
+    except BaseException as error:  # noqa: BLE001 -- see above
+        pass_on(error)

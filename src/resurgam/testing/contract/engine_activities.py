@@ -56,23 +56,27 @@ class EngineActivityCases(OpensEngines):
             assert await self.run(env, crash) == expected
 
     async def test_an_async_activity_that_leaves_is_a_failure(self, cache: int) -> None:
-        """E22: SystemExit in a coroutine counts as a failure of the activity, and does not end the worker's process."""
+        """E22: SystemExit in a coroutine counts as a failure of the activity, and does not end the worker's process.
+
+        KeyboardInterrupt that it raises by itself, neither.
+        """
         registry = Registry()
 
         @registry.activity(retry=ONCE)
-        async def leaves() -> None:
-            raise SystemExit("out")
+        async def leaves(kind: str) -> None:
+            raise (SystemExit if kind == "exit" else KeyboardInterrupt)("out")
 
         @registry.workflow
-        async def crash(ctx: Context) -> str:
+        async def crash(ctx: Context, kind: str) -> str:
             try:
-                await ctx.activity(leaves)
+                await ctx.activity(leaves, kind)
             except errors.ActivityFailed as failed:
                 return f"{type(failed.cause).__name__}: {failed.cause}"
             return "nothing happened"
 
         async with self.world(cache, registry) as env:
-            assert await self.run(env, crash) == "SystemExit: out"
+            assert await self.run(env, crash, "exit") == "SystemExit: out"
+            assert await self.run(env, crash, "interrupt") == "KeyboardInterrupt: out"
 
     async def test_an_error_keeps_its_type_its_message_and_its_fields(self, cache: int) -> None:
         """E23: the workflow catches what the activity raised."""

@@ -343,8 +343,16 @@ class EngineWorkerCases(OpensEngines):
 
         @registry.workflow
         async def poison(ctx: Context, how: str) -> None:
-            if how == "base":
+            if how == "exit":
                 raise SystemExit(1)
+            if how == "interrupt":
+                raise KeyboardInterrupt
+            if how == "interrupted strand":
+                await asyncio.gather(_interrupts(), ctx.sleep(1))
+            if how == "interrupted operation":
+                await ctx.run(_interrupts)
+            if how == "interrupted condition":
+                await ctx.until(_interrupt)
             if how == "asyncio":
                 await asyncio.get_running_loop().run_in_executor(None, int)
             ctx.set("unwritable", object())
@@ -356,7 +364,16 @@ class EngineWorkerCases(OpensEngines):
 
         async with self.world(cache, registry) as env:
             handle = await env.start(fine)
-            for how in ("base", "asyncio", "value"):
+            interrupts = ("interrupt", "interrupted strand", "interrupted operation", "interrupted condition")
+            for how in ("exit", *interrupts, "asyncio", "value"):
                 bad = await env.start(poison, how)
                 assert (await bad.describe()).status is Status.FAILED
             assert await env.finish(handle.result()) == "fine"
+
+
+def _interrupt() -> bool:
+    raise KeyboardInterrupt
+
+
+async def _interrupts() -> None:
+    _interrupt()
