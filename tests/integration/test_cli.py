@@ -284,6 +284,60 @@ def test_a_worker_serves_until_it_is_asked_to_stop(url, tmp_path, processes):
     assert (worker.returncode, errors) == (0, "")
 
 
+NOISY = """
+from resurgam import Context, RetryPolicy, activity, workflow
+
+@activity(retry=RetryPolicy(max_attempts=1))
+async def busy() -> int:
+    from resurgam.engine import Engine
+    import gc
+    return next(o for o in gc.get_objects() if isinstance(o, Engine))._options.max_activities
+
+@workflow
+async def slots(ctx: Context) -> int:
+    ctx.logger.info("asking")
+    return await ctx.activity(busy)
+
+@workflow
+async def breaks(ctx: Context) -> None:
+    raise LookupError("no such thing")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setup", "lines"),
+    [
+        (
+            [],
+            "",
+            [" INFO resurgam.workflow.slots: [s] asking", " ERROR resurgam.workflow: workflow 'breaks' (b), attempt 1"],
+        ),
+        (["--log-level", "error"], "", [" ERROR resurgam.workflow: workflow 'breaks' (b), attempt 1 failed"]),
+        ([], "logging.basicConfig(format='mine: %(message)s')", ["mine: workflow 'breaks' (b), attempt 1 failed"]),
+        (
+            ["--log-level", "INFO", "--processes", "2"],
+            "logging.basicConfig(format='mine: %(message)s')",
+            ["mine: [s] asking", "mine: workflow 'breaks' (b), attempt 1 failed"],
+        ),
+    ],
+    ids=["default", "level", "own", "own and level"],
+)
+def test_a_worker_logs_and_runs_as_many_activities_as_it_is_told(url, tmp_path, arguments, setup, lines):
+    (tmp_path / "noisy.py").write_text(f"import logging\n{setup}\n{NOISY}")
+    worker = spawn("worker", "noisy.py", "--max-activities", "7", *arguments)
+    try:
+        assert worker.stdout.readline().startswith("serving")
+        assert ok("start", "slots", "--id", "s", "--wait", "--timeout", "30").splitlines()[1] == "7"
+        assert resurgam("start", "breaks", "--id", "b", "--wait", "--timeout", "30").exit_code == 1
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        _, said = worker.communicate(timeout=30)
+    assert 'raise LookupError("no such thing")' in said
+    logged = [line for line in said.splitlines() if "resurgam." in line or "mine: " in line]
+    assert len(logged) == len(lines)
+    assert all(line in found for line, found in zip(lines, logged, strict=True)), said
+
+
 def test_on_a_terminal_the_table_is_rich(url):
     ok("start", "checkout", '"o"', "--id", "[red]o[/red]")
     ours, theirs = pty.openpty()

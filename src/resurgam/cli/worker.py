@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import importlib.util
+import logging
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from resurgam import Engine
 from resurgam.cli import output
 from resurgam.cli.arguments import example, text, with_store
 
+_LEVELS = ("debug", "info", "warning", "error", "critical")
+_LOG_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
 _OURS = str(Path(__file__).parents[1])
 _PAUSE = 1.0
 """Seconds until a process that has ended is replaced."""
@@ -39,17 +42,39 @@ _SOON = 10.0
     "--queue", "queues", callback=text, multiple=True, default=["default"], show_default=True, help="Repeatable."
 )
 @click.option("--processes", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many to run.")
+@click.option(
+    "--max-activities",
+    type=click.IntRange(1),
+    default=1000,
+    show_default=True,
+    help="How many activities each process runs at once.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(_LEVELS, case_sensitive=False),
+    help="What is logged to stderr.  [default: info, unless MODULE configures logging]",
+)
 @with_store
-def worker(*, store: str, as_json: bool, module: str, queues: tuple[str, ...], processes: int) -> None:
+def worker(
+    *,
+    store: str,
+    as_json: bool,
+    module: str,
+    queues: tuple[str, ...],
+    processes: int,
+    max_activities: int,
+    log_level: str | None,
+) -> None:
     """Serve queues with the workflows and activities of MODULE, a dotted name or the path of a .py file.
 
     SIGTERM or Ctrl-C ends it: what runs may finish, the rest is released for others.
     Of several processes, one that dies is replaced.
     """
     load(module)
+    _configure_logging(log_level)
     if processes == 1:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(store, queues, as_json=as_json))
+            runner.run(_serve(store, queues, max_activities, as_json=as_json))
         return
     command = [
         sys.executable,
@@ -58,6 +83,8 @@ def worker(*, store: str, as_json: bool, module: str, queues: tuple[str, ...], p
         "worker",
         f"--store={store}",
         *(f"--queue={queue}" for queue in queues),
+        f"--max-activities={max_activities}",
+        *([] if log_level is None else [f"--log-level={log_level}"]),
     ]
     worst = asyncio.run(Crew([*command, *["--json"] * as_json, "--", module], processes).run())
     click.get_current_context().exit(worst)
@@ -73,8 +100,17 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _serve(store: str, queues: tuple[str, ...], *, as_json: bool) -> None:
-    async with Engine(store, queues=queues) as engine:
+def _configure_logging(level: str | None) -> None:
+    """Log to stderr, unless the user's module has configured logging; a *level* that is given holds in any case."""
+    root = logging.getLogger()
+    if not root.handlers:
+        logging.basicConfig(format=_LOG_FORMAT, level=(level or "info").upper())
+    elif level is not None:
+        root.setLevel(level.upper())
+
+
+async def _serve(store: str, queues: tuple[str, ...], max_activities: int, *, as_json: bool) -> None:
+    async with Engine(store, queues=queues, max_activities=max_activities) as engine:
         ready = f"serving queue{'s' * (len(queues) > 1)} {', '.join(queues)} of {store}; stop with Ctrl-C"
         # Said a moment later: by then `run` hears signals, and whoever has read the line may send one.
         asyncio.get_running_loop().call_soon(lambda: _tell({"queues": queues, "store": store}, ready, as_json=as_json))

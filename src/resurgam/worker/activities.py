@@ -5,7 +5,6 @@ import contextvars
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -30,9 +29,11 @@ from resurgam.core.retry import RetryRule
 from resurgam.core.typename import type_name
 from resurgam.runtime.definition import Activity
 from resurgam.runtime.info import ActivityInfo, enter_activity, read_details
+from resurgam.runtime.interrupts import pass_on
 from resurgam.runtime.registry import Registry
 from resurgam.store.records import ActivityTask
 from resurgam.worker.child import Answer, Call
+from resurgam.worker.failures import moment
 from resurgam.worker.processes import Process, Processes, place_of, processors
 from resurgam.worker.pulse import Limits, Pulse
 from resurgam.worker.threads import Ended, ThreadCall
@@ -176,7 +177,7 @@ class ActivityRunner:
         request, now = task.request, self._clock.now()
         failure = recorded or capture(in_user_code(error), limit=self._max_payload)
         pause = _pause(self._rule(request), task.attempt, error, (failure.type, *failure.bases), self._chance())
-        when = "no further attempt" if pause is None else f"next at {_show(now + pause)}"
+        when = "no further attempt" if pause is None else f"next at {moment(now + pause)}"
         logger.warning(
             "activity %r of workflow %s, attempt %d failed; %s",
             request.name,
@@ -232,8 +233,5 @@ async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Ended:
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 -- see above
+        pass_on(error)
         return None, error
-
-
-def _show(moment: int) -> str:
-    return datetime.fromtimestamp(moment / 1000, UTC).isoformat(timespec="milliseconds")

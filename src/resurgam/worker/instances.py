@@ -15,11 +15,13 @@ from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
 from resurgam.runtime.callback import outside_tasks
 from resurgam.runtime.execution import Execution
+from resurgam.runtime.interrupts import pass_on
 from resurgam.runtime.log import conclude
 from resurgam.runtime.operation import Operation
 from resurgam.runtime.registry import Registry
 from resurgam.runtime.settings import Settings
 from resurgam.store.records import Extended, News, Release
+from resurgam.worker.failures import log_failed_run
 from resurgam.worker.tasks import Tasks, complain, pause
 from resurgam.worker.turn import Committer, Turn
 from resurgam.worker.watchdog import TickTooLong, Watchdog
@@ -156,6 +158,8 @@ class InstanceRunner:
             self._leases.keep(turn.lease, turn.call_off)
             going_on = True
         if not going_on:
+            if outcome.status is Status.FAILED:
+                log_failed_run(execution, outcome.events)
             await self._keep(turn, execution, outcome)
             return False
         await self._operate(turn, execution)
@@ -255,6 +259,7 @@ class InstanceRunner:
         try:
             value = operation.function(*operation.args)
         except BaseException as error:  # noqa: BLE001 -- whatever it raises, even SystemExit, is its answer
+            pass_on(error)
             return operation.failed(error, self._clock.now())
         return value if inspect.isawaitable(value) else operation.completed(value, self._clock.now())
 
@@ -265,6 +270,7 @@ class InstanceRunner:
         except BaseException as error:
             if this.cancelling():
                 raise  # called off by the workflow, or by the end of its turn
+            pass_on(error)
             return operation.failed(error, self._clock.now())
         return operation.completed(value, self._clock.now())
 

@@ -241,6 +241,7 @@ import asyncio, gc, logging, sys
 from resurgam import Context, Engine, activity, errors, workflow
 
 logging.basicConfig(format="%(name)s %(message)s", stream=sys.stdout)
+logging.getLogger("resurgam.workflow").setLevel("CRITICAL")
 
 @activity
 async def act(name: str) -> str:
@@ -287,10 +288,10 @@ def run(tmp_path, **environment: str) -> list[str]:
 def test_the_variable_switches_it_on(tmp_path):
     sets, unheard, result, failure = run(tmp_path, RESURGAM_DEV="1")
 
-    assert sets.startswith("resurgam.dev program.py:16:16: RS201 sets: the order of tags in workflow forgets: ")
-    assert unheard.startswith("resurgam.dev program.py:13: RS202 unawaited: Task(0) (act) was never awaited: ")
+    assert sets.startswith("resurgam.dev program.py:17:16: RS201 sets: the order of tags in workflow forgets: ")
+    assert unheard.startswith("resurgam.dev program.py:14: RS202 unawaited: Task(0) (act) was never awaited: ")
     assert result == "last"
-    assert "NotDeterministic: program.py:24: RS101 clock: time.time() in workflow code: " in failure
+    assert "NotDeterministic: program.py:25: RS101 clock: time.time() in workflow code: " in failure
 
 
 @pytest.mark.parametrize("value", ["0", ""])
