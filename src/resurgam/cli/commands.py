@@ -11,6 +11,7 @@ import msgspec
 
 from resurgam import Engine, Handle, Status
 from resurgam.cli import description, output, tree
+from resurgam.cli import history as histories
 from resurgam.cli.arguments import (
     ask,
     example,
@@ -177,24 +178,36 @@ def show(*, store: str, as_json: bool, id: str, whole: bool, ids: bool) -> None:
         description.show(ask(store, lambda engine: engine.handle(id).describe()), as_json=as_json)
 
 
-@click.command(epilog=example("resurgam history o-1 --store sqlite:///shop.db"))
+@click.command(
+    short_help="Print what was recorded of the workflow ID.",
+    epilog=example("resurgam history o-1 --by-location --store sqlite:///shop.db"),
+)
 @click.argument("id", callback=text)
+@click.option(
+    "--execution", metavar="ID", callback=text, help="That of an earlier attempt, as show --tree --ids names it."
+)
+@click.option("--by-location", is_flag=True, help="In the order of locations, each call with what became of it.")
 @click.option("--forgotten", is_flag=True, help="Also what its loops have forgotten, as far as it is kept.")
 @with_store
-def history(*, store: str, as_json: bool, id: str, forgotten: bool) -> None:
-    """Print what was recorded of the workflow ID."""
-    if forgotten:
-        kept, active = ask(store, lambda engine: _kept(engine, id))
-        output.kept_history(kept, {entry.seq for entry in active}, as_json=as_json)
-    else:
-        output.history(ask(store, lambda engine: engine.handle(id).history()), as_json=as_json)
+def history(*, store: str, as_json: bool, id: str, execution: str | None, by_location: bool, forgotten: bool) -> None:
+    """Print what was recorded of the workflow ID, of its newest execution unless another one is named.
+
+    LOCATION is the place of a call and its version, as in {2}v1; of an answer, the number of the call it belongs to.
+    """
+    entries, active = ask(store, lambda engine: _recorded(engine, id, execution, forgotten=forgotten))
+    ordered = histories.by_location(entries) if by_location else entries
+    histories.show(ordered, {entry.seq for entry in active} if forgotten else None, as_json=as_json)
 
 
-async def _kept(engine: Engine, id: str) -> tuple[list[Event], list[Event]]:
-    """Return all entries that are kept, and the active ones. In this order: what is forgotten meanwhile is marked so."""
-    newest = engine.handle(id)
-    kept = await newest.history(forgotten=True)
-    return kept, await engine.handle(id, newest.run_id).history()  # another run may have begun since
+async def _recorded(
+    engine: Engine, id: str, execution: str | None, *, forgotten: bool
+) -> tuple[list[Event], list[Event]]:
+    """Return the entries that are asked for, and the active ones. In this order: those forgotten meanwhile are so."""
+    newest = engine.handle(id, execution_id=execution)
+    entries = await newest.history(forgotten=forgotten)
+    if not forgotten:
+        return entries, entries
+    return entries, await engine.handle(id, execution_id=newest.execution_id).history()  # another may have begun since
 
 
 @click.command(

@@ -4,7 +4,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -13,44 +13,12 @@ import click
 import msgspec
 
 from resurgam.client.describing import ParentCall
-from resurgam.core.event import Event, Failure, Parent
+from resurgam.core.event import Parent
 from resurgam.store.records import Arrival, Instance, Page
 
 _LIST = ("ID", "NAME", "STATUS", "QUEUE", "CREATED", "CLOSED", "TAGS")
-_HISTORY = ("SEQ", "TIME", "TYPE", "LOCATION", "NAME", "VALUE")
-_VALUES = (
-    "input",
-    "result",
-    "value",
-    "failure",
-    "diagnosis",
-    "reason",
-    "names",
-    "signals",
-    "winner",
-    "size",
-    "answer",
-    "removed",
-    "state",
-    "iteration",
-)
-_IDS = {
-    "child_scheduled": "entity_id",
-    "child_started": "execution_id",
-    "promise_created": "promise_id",
-    "signal_sent": "entity_id",
-    "workflow_continued": "run_id",
-    "saga_step_registered": "undo",
-    "saga_closed": "outcome",
-}
-"""What matters most of these events, instead of their values: who is meant, or what became of it."""
-
-_MOMENTS = ("deadline", "next_at")
 _SHORTEST_ID = 20
 """Characters of an id that a narrow terminal still shows."""
-
-_WIDEST = 60
-"""Characters shown of a value in a table; ``--json`` has all of it."""
 
 
 def one_line(text: str) -> str:
@@ -116,7 +84,7 @@ def page(found: Page, *, as_json: bool) -> None:
 def _cells(instance: Instance) -> list[tuple[str, int]]:
     """Return the cells of a row, and how wide each may be at most: one long id must not widen every row."""
     status = f"{instance.status} ({instance.failure})" if instance.failure else str(instance.status)
-    times = [(_time(instance.created_at), 20), (_time(instance.closed_at), 20)]
+    times = [(time_text(instance.created_at), 20), (time_text(instance.closed_at), 20)]
     return [
         (instance.entity_id, 40),
         (instance.name, 30),
@@ -160,30 +128,6 @@ def call(parent: ParentCall | Parent | None) -> object:
     return ids | {"location": str(parent.location)}
 
 
-def history(events: Iterable[Event], *, as_json: bool) -> None:
-    """Print a history: a table, or each event as a line of JSON, the form it has on disk."""
-    if as_json:
-        for event in events:
-            click.echo(event.to_json())
-        return
-    table(_HISTORY, [_row(event) for event in events])
-
-
-def kept_history(events: Iterable[Event], active: Collection[int], *, as_json: bool) -> None:
-    """Print a history as `history` does, and whether each entry is one of the *active* ones or forgotten."""
-    if as_json:
-        for event in events:
-            fields = msgspec.json.decode(event.to_json(), type=dict[str, msgspec.Raw])
-            document(fields | {"active": event.seq in active})
-        return
-    table((*_HISTORY, "KEPT"), [(*_row(e), "active" if e.seq in active else "forgotten") for e in events])
-
-
-def _row(event: Event) -> tuple[str, ...]:
-    at = _time(event.at, "milliseconds")
-    return str(event.seq), at, event.type, _place(event), event.name or "", _value(event)
-
-
 def lines(found: Iterable[str]) -> None:
     """Print lines of JSON as they are, which is for people and for programs alike."""
     for line in found:
@@ -212,7 +156,8 @@ def _moment(at: int | None) -> datetime | None:
     return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
 
 
-def _time(at: int | None, precision: str = "seconds") -> str:
+def time_text(at: int | None, precision: str = "seconds") -> str:
+    """Return a moment of the store in UTC."""
     moment = _moment(at)
     return "" if moment is None else moment.replace(tzinfo=None).isoformat(sep=" ", timespec=precision) + "Z"
 
@@ -220,30 +165,6 @@ def _time(at: int | None, precision: str = "seconds") -> str:
 def tags_text(tags: dict[str, str]) -> str:
     """Return tags as one line."""
     return " ".join(f"{key}={value}" for key, value in sorted(tags.items()))
-
-
-def _place(event: Event) -> str:
-    """Return the place of a command, or which entry an answer belongs to."""
-    if event.location is not None:
-        return f"{event.location}" if event.version in (None, 1) else f"{event.location} v{event.version}"
-    return "" if event.ref is None else f"of {event.ref}"
-
-
-def _value(event: Event) -> str:
-    """Return the one value that matters most of an event, cut to fit."""
-    first = (_IDS[event.type],) if event.type in _IDS else ()
-    for name in (*first, *_VALUES, *_MOMENTS):
-        value = getattr(event, name, None)
-        if value not in (None, "", ()):
-            text = _time(value, "milliseconds") if name in _MOMENTS else _text(value)
-            return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
-    return ""
-
-
-def _text(value: object) -> str:
-    if isinstance(value, Failure):
-        return f"{value.type}: {value.message}"
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def table(headings: Sequence[str] | None, rows: Iterable[Sequence[str]]) -> None:
