@@ -1,12 +1,16 @@
 """`open_store(url)` and `open_inspector(url)`: the only module that knows which backends exist."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store.memory import MemoryStore
 from resurgam.store.protocol import Inspector, Store
+
+if TYPE_CHECKING:
+    from resurgam.store.sql.vacuum import Vacuumed
 
 _KNOWN = "memory:// (gone with the process), sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:// (temporary)"
 
@@ -33,6 +37,18 @@ def open_inspector(url: str, clock: Clock) -> Inspector:
         _synchronous(url, parts)
         return SqliteInspector(path, clock)
     raise StoreError(f"no store for {url!r} that can be looked at from here; this version knows sqlite:///file.db")
+
+
+def vacuum(url: str) -> "Vacuumed":
+    """Give the free pages of the file that *url* names back to the file system; engines may have it open."""
+    parts = _parts(url)
+    path = _path(parts)
+    if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc and path is not None:
+        from resurgam.store.sql import vacuum  # noqa: PLC0415 -- as above
+
+        _synchronous(url, parts)
+        return vacuum.vacuum(path)
+    raise StoreError(f"{url!r} has no file to be shortened; only sqlite:///file.db has one")
 
 
 def _parts(url: str) -> SplitResult:

@@ -7,6 +7,7 @@ for its turn.
 """
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import threading
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from resurgam.core.errors import StoreError, WriteRejected
+from resurgam.store.sql.log_size import LOG_LIMIT, LOOK_EVERY, cut_log, limit_log, log_of, log_size
 from resurgam.store.sql.queries import migrations, queries
 from resurgam.store.sql.session import Row
 
@@ -31,6 +33,9 @@ BUSY_TIMEOUT: Final = 5.0
 
 _MOMENT: Final = 0.02
 _PATIENT_MOMENT: Final = 0.001
+_RETRY_AFTER: Final = 2
+"""Commits after which a log that could not be cut is tried again."""
+
 _APPLICATION: Final = int.from_bytes(b"resu", "big")
 """What is written into the head of every file of ours, so that it is told from other programs' (`file` shows it too)."""
 
@@ -92,6 +97,8 @@ class Database:
             self._reading = _patiently(lambda: self._connect(synchronous))
         except sqlite3.Error as error:
             raise self.explain(error) from error
+        self._commits = 0
+        self._log_name = log_of(path)
         self._writing.execute("PRAGMA busy_timeout = 0")
         self.writer = Session(self._writing)
         self.reader = Session(self._reading)
@@ -104,6 +111,7 @@ class Database:
         check_ours(connection, self.path)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
+        limit_log(connection)
         return connection
 
     def transact(self, work: Callable[[Session], T]) -> T:
@@ -123,7 +131,18 @@ class Database:
             except (OverflowError, UnicodeEncodeError) as error:
                 # Raised by Python's own binding: an integer beyond 64 bits, a string beyond 2 GB, a lone surrogate.
                 raise WriteRejected(f"{self.path}: {error}") from error
+            self._commits += 1
+            if self._commits % LOOK_EVERY == 0:
+                self._bound_log()
         return result
+
+    def _bound_log(self) -> None:
+        """Cut the log if it is too long; while others are at it, try again after the next commits."""
+        if log_size(self._log_name) <= LOG_LIMIT:
+            return
+        with contextlib.suppress(sqlite3.Error):  # what was committed is durable; the log only stays longer
+            if not cut_log(self._writing):
+                self._commits = LOOK_EVERY - _RETRY_AFTER
 
     def _begin(self) -> None:
         """Take the right to write, or leave it: SQLite's own way of waiting would hold the loop."""
@@ -176,8 +195,10 @@ class Database:
         return explain(self.path, error)
 
     def close(self) -> None:
-        """Close both connections."""
+        """Close both connections, and leave as short a log as others allow."""
         self._reading.close()
+        with contextlib.suppress(sqlite3.Error):  # as above
+            cut_log(self._writing)
         self._writing.close()
 
 

@@ -1,0 +1,183 @@
+"""The size of a SQLite file: its log is bounded, freed pages are used again, and a vacuum gives them back."""
+
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from resurgam import Context, Engine, Registry
+from resurgam.errors import StoreError
+from resurgam.store.open import vacuum
+from resurgam.store.sql import log_size, sqlite
+from resurgam.store.sql.sqlite import Database
+from resurgam.testing import Environment
+
+registry = Registry()
+LIMIT = 200_000
+
+
+@registry.workflow
+async def heavy(ctx: Context, text: str) -> str:
+    return text
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "x.db"
+
+
+@pytest.fixture
+def small_limit(monkeypatch):
+    for module in (log_size, sqlite):
+        monkeypatch.setattr(module, "LOG_LIMIT", LIMIT)
+
+
+def write(database, times):
+    """Commit entries of ten kilobytes each, over and over the same ones."""
+    for number in range(times):
+        row = {"execution_id": "x", "seq": number % 10, "body": f"{number}" + "x" * 10_000}
+        database.transact(lambda session, row=row: session.do("purge_events", execution_id="x") + _append(session, row))
+
+
+def _append(session, row):
+    session.many("append_event", [row])
+    return 0
+
+
+def size_of_log(path):
+    return log_size.log_size(log_size.log_of(path))
+
+
+# The log.
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_the_log_is_cut_when_it_has_grown_past_its_limit(path):
+    database, other = Database(path, synchronous="OFF"), Database(path, synchronous="OFF")
+    sizes = []
+    for _ in range(20):
+        write(database, log_size.LOOK_EVERY)
+        sizes.append(size_of_log(path))
+    assert max(sizes) <= 2 * LIMIT
+    other.close()
+    database.close()
+
+
+@pytest.mark.usefixtures("small_limit")
+def test_a_log_that_a_reader_holds_is_cut_soon_after_the_reader_is_done(path):
+    database, other = Database(path, synchronous="OFF"), Database(path, synchronous="OFF")
+    write(database, 1)
+
+    def read(session):
+        session.all("last_events", execution_id="x", last=1, forgotten=True)
+        write(database, 10 * log_size.LOOK_EVERY)
+        return size_of_log(path)
+
+    assert other.read(read) > 5 * LIMIT
+    write(database, 2)
+    assert size_of_log(path) <= LIMIT
+    other.close()
+    database.close()
+
+
+def test_a_store_that_closes_leaves_no_log_to_those_that_have_the_file_open(path):
+    database, other = Database(path, synchronous="OFF"), Database(path, synchronous="OFF")
+    write(database, 10)
+    assert size_of_log(path) > 0
+    database.close()
+    assert size_of_log(path) == 0
+    assert len(other.glance("last_events", execution_id="x", last=-1, forgotten=True)) == 1
+    other.close()
+
+
+# The pages.
+
+
+async def fill_and_purge(env, runs=60):
+    for _ in range(runs):
+        await env.start(heavy, "x" * 5000)
+    await env.advance(1)
+    assert await env.engine.purge(before=env.now()) == runs
+
+
+def pages(path):
+    connection = sqlite3.connect(path)
+    try:
+        return [connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "freelist_count")]
+    finally:
+        connection.close()
+
+
+async def test_the_pages_of_purged_runs_are_used_again(path):
+    async with Environment(store=f"sqlite:///{path}?synchronous=off", registry=registry) as env:
+        await fill_and_purge(env)
+        first, free = pages(path)
+        assert free > first / 2
+        for _ in range(4):
+            await fill_and_purge(env)
+        assert pages(path)[0] <= first + 4
+        assert [name for name, rows in everything(path).items() if rows and name != "sqlite_sequence"] == ["secret"]
+
+
+def everything(path):
+    """Return how many rows each table has."""
+    connection = sqlite3.connect(path)
+    try:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in sorted(tables)}
+    finally:
+        connection.close()
+
+
+async def test_a_vacuum_gives_pages_back_while_an_engine_has_the_file_open(path):
+    url = f"sqlite:///{path}?synchronous=off"
+    async with Environment(store=url, registry=registry) as env:
+        await fill_and_purge(env)
+        before = path.stat().st_size + size_of_log(path)
+        done = vacuum(url)
+        assert (done.before, done.after) == (before, path.stat().st_size)
+        assert done.after < done.before / 2
+        assert pages(path)[1] == 0
+        handle = await env.start(heavy, "still here")
+        assert await env.finish(handle.result()) == "still here"
+
+
+@pytest.mark.parametrize(
+    ("hold", "text"),
+    [
+        ("BEGIN IMMEDIATE", "another process writes to it all the time; try again when the workers are idle"),
+        ("BEGIN; SELECT * FROM instances", "another process keeps reading it, so the file could not be shortened yet"),
+    ],
+)
+async def test_a_vacuum_that_another_process_holds_up_says_so(hold, text, path, monkeypatch):
+    monkeypatch.setattr("resurgam.store.sql.vacuum.BUSY_TIMEOUT", 0.01)
+    async with Engine(f"sqlite:///{path}", worker=False):
+        pass
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "[c.execute(part).fetchall() for part in sys.argv[2].split(';')]; print(flush=True); sys.stdin.read()"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(path), hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout.readline()
+        with pytest.raises(StoreError, match=text):
+            vacuum(f"sqlite:///{path}")
+    finally:
+        holder.communicate()
+    assert vacuum(f"sqlite:///{path}").after > 0
+
+
+def test_only_a_file_of_ours_can_be_vacuumed(path):
+    with pytest.raises(StoreError, match="the file cannot be opened"):
+        vacuum(f"sqlite:///{path}")
+    assert not path.exists()
+    with pytest.raises(StoreError, match="has no file to be shortened; only sqlite:///file"):
+        vacuum("memory://")
+    foreign = sqlite3.connect(path)
+    foreign.execute("CREATE TABLE mine (x)")
+    foreign.close()
+    with pytest.raises(StoreError, match="the database of another program"):
+        vacuum(f"sqlite:///{path}")
