@@ -106,6 +106,9 @@ class Story:
             part = msgspec.structs.replace(part, event=self.settlement(), promise_id=self.promise())
         elif kind < 0.45:
             part = msgspec.structs.replace(part, event=self.settlement(), promise=self.random.choice("mn"))
+        if part.promise_id is not None or part.promise is not None:
+            held = [await side.store.promise(part) for side in self.sides]
+            assert held[0] == held[1], part
         answers = await self.both("deliver", [part])
         self.note([getattr(answer[0], "claim", None) for answer in answers])
 
@@ -307,6 +310,9 @@ class Story:
     def promise(self):
         return f"{self.random.choice(ENTITIES)}-{self.random.randrange(3)}"
 
+    def schema(self):
+        return Raw(self.random.choice((b"null", b'{"type":"integer"}')))
+
     def settlement(self):
         return events.PromiseResolved(ref=0, value=Raw(b"%d" % self.next()))
 
@@ -335,7 +341,9 @@ class Story:
             ),
             withdrawals=tuple(self.withdrawal(hold) for _ in range(self.random.choice((0, 0, 1)))),
             promises=tuple(
-                OpenPromise(f"{instance.entity_id}-{n}", self.random.choice("mn")) for n in range(3) if self.chance(0.2)
+                OpenPromise(f"{instance.entity_id}-{n}", self.random.choice("mn"), self.schema())
+                for n in range(3)
+                if self.chance(0.2)
             ),
             closed=tuple(f"{instance.entity_id}-{n}" for n in range(3) if self.chance(0.1)),
             births=tuple(self.birth(instance) for _ in range(self.random.choice((0, 0, 0, 1, 2)))),

@@ -359,11 +359,9 @@ class Handle(Generic[R]):
             answer = await self._deliver(event, instance)
         await self._told(answer)
 
-    async def _deliver(
-        self, event: events.Event, instance: Instance | None, *, promise: str | None = None
-    ) -> Delivered | Missing | Ended | Settled:
+    async def _deliver(self, event: events.Event, instance: Instance | None) -> Delivered | Missing | Ended | Settled:
         execution_id = None if instance is None else instance.execution_id
-        to = Delivery(event=event, entity_id=self.entity_id, execution_id=execution_id, promise=promise)
+        to = Delivery(event=event, entity_id=self.entity_id, execution_id=execution_id)
         [answer] = await self._store.deliver([to])
         return answer
 
@@ -375,7 +373,9 @@ class Handle(Generic[R]):
 
     async def _settle(self, name: str, settlement: settling.Settlement) -> bool:
         pinned = None if self._run_id is None else await self._instance()
-        answer = await self._deliver(settlement, pinned, promise=name)
+        execution_id = None if pinned is None else pinned.execution_id
+        to = Delivery(event=settlement, entity_id=self.entity_id, execution_id=execution_id, promise=name)
+        answer = await settling.deliver(self._access, to)
         log = await self.history(forgotten=True) if isinstance(answer, Missing | Ended) else []
         return settling.was_first(answer, log, self.entity_id, name)
 

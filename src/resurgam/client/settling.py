@@ -7,9 +7,12 @@ from msgspec import Raw, json
 from resurgam.client.access import Access, check_text
 from resurgam.core import event as events
 from resurgam.core.codec import within
-from resurgam.core.errors import NotFound
+from resurgam.core.errors import NotFound, SerializationError
 from resurgam.core.failure import capture
-from resurgam.store.records import Delivered, Delivery, Ended, Missing, Settled
+from resurgam.core.schema import mismatch
+from resurgam.runtime import asking
+from resurgam.runtime.callback import outside_tasks
+from resurgam.store.records import Delivered, Delivery, Ended, HeldPromise, Missing, Settled
 
 Settlement = events.PromiseResolved | events.PromiseRejected
 
@@ -31,9 +34,37 @@ def rejected(access: Access, what: str, error: BaseException | str) -> Settlemen
     return events.PromiseRejected(ref=0, at=access.clock.now(), failure=failure)
 
 
+async def deliver(access: Access, to: Delivery) -> Delivered | Missing | Ended | Settled:
+    """Deliver a settlement; refuse a value that the open promise does not take: `SerializationError`."""
+    if isinstance(to.event, events.PromiseResolved):
+        held = await access.store.promise(to)
+        if held is not None and not held.promise.settled and not held.instance.status.terminal:
+            await _check(access, held, to.event.value)
+    [answer] = await access.store.deliver([to])
+    return answer
+
+
+async def _check(access: Access, held: HeldPromise, value: Raw) -> None:
+    """Hold a value against the schema of a promise, and if it does not fit, against the code that is registered here."""
+    promise, instance = held.promise, held.instance
+    wrong = None if promise.schema == events.NULL else mismatch(promise.schema, value)
+    if wrong is None:
+        return
+    if instance.name in access.registry.workflows:
+        # The code may have been changed since it made the promise, and take another type now.
+        workflow = access.registry.workflows.find(instance.name)
+        log = await access.store.history(instance.execution_id)
+        if await outside_tasks(lambda: asking.takes(workflow, log, promise.promise_id, value)):
+            return
+    path, reason = wrong
+    raise SerializationError(
+        f"promise {promise.name!r}{path}", f"{reason}; the promise of workflow {instance.entity_id!r} was not settled"
+    )
+
+
 async def settle_by_id(access: Access, promise_id: str, settlement: Settlement) -> bool:
     """Settle a promise by its id; whether this was the first to do so."""
-    [answer] = await access.store.deliver([Delivery(event=settlement, promise_id=promise_id)])
+    answer = await deliver(access, Delivery(event=settlement, promise_id=promise_id))
     if isinstance(answer, Missing):
         raise NotFound(f"there is no promise with id {promise_id!r}; its run may have been purged")
     return isinstance(answer, Delivered)

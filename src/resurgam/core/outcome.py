@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from resurgam.core.event import Event, WorkflowStarted
+from resurgam.core.event import NULL, Event, WorkflowStarted
 from resurgam.core.location import Location
 from resurgam.core.retry import RetryRule
 from resurgam.core.state import Status
@@ -99,10 +99,11 @@ class Publication(msgspec.Struct, gc=False, frozen=True):
 
 
 class OpenPromise(msgspec.Struct, gc=False, frozen=True):
-    """A promise that can be settled from now on, by its id or by the name."""
+    """A promise that can be settled from now on, by its id or by the name. *schema* is of the value that it takes."""
 
     promise_id: str
     name: str
+    schema: msgspec.Raw = NULL
 
 
 class Forgotten(msgspec.Struct, gc=False, frozen=True):

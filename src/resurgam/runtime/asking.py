@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.codec import Codec
-from resurgam.core.errors import HistoryDiverged, StoreError
+from resurgam.core.errors import HistoryDiverged, SerializationError, StoreError
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.driver import Driver
 from resurgam.runtime.settings import Settings
@@ -46,6 +46,22 @@ def update_result(workflow: Workflow[..., Any], log: Sequence[events.Event], upd
         return None if handler is None or isinstance(driver.verdict, HistoryDiverged) else handler.signature.result
     finally:
         driver.close()
+
+
+def takes(workflow: Workflow[..., Any], log: Sequence[events.Event], promise_id: str, written: Raw) -> bool:
+    """Replay *log* and return whether this code waits for the promise and reads *written* as its value."""
+    driver = Driver(workflow, log, Settings())
+    try:
+        driver.replay()
+        for future in () if isinstance(driver.verdict, HistoryDiverged) else driver.recorder.pending.values():
+            if isinstance(future.command, events.PromiseCreated) and future.command.promise_id == promise_id:
+                future.codec.decode(written, "value")
+                return True
+    except SerializationError:
+        return False
+    finally:
+        driver.close()
+    return False
 
 
 def accepts(workflow: Workflow[..., Any], log: Sequence[events.Event], known: Mapping[str, Raw]) -> Mapping[str, Raw]:

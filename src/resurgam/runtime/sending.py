@@ -52,6 +52,7 @@ def settle(recorder: "Recorder", promise_id: str, value: object, step: int | Non
     if not isinstance(promise_id, str) or not promise_id:
         raise ValueError(f"ctx.resolve: the id of a promise is a string that is not empty; got {promise_id!r}")
     written = recorder.write(_ANY, value, "value of a promise")
+    _check_own(recorder, promise_id, written)
     future = recorder.call(
         events.PromiseSettled, promise_id, step=step, digest=_digest(recorder, written), value=written
     )
@@ -61,6 +62,14 @@ def settle(recorder: "Recorder", promise_id: str, value: object, step: int | Non
         message = _message(command, resolved, f"there is no open promise {promise_id!r}", "")
         recorder.outbox.add(command.seq, "messages", _to(message, promise_id=promise_id))
     return future
+
+
+def _check_own(recorder: "Recorder", promise_id: str, written: Any) -> None:
+    """Refuse a value that a promise of this very run does not take; of others nothing is known here."""
+    for future in recorder.pending.values():
+        command = future.command
+        if isinstance(command, events.PromiseCreated) and command.promise_id == promise_id:
+            recorder.read(future.codec, written, f"value of promise {command.name!r}")
 
 
 def publish(recorder: "Recorder", topic: str, value: object, step: int | None = None) -> "asyncio.Future[None]":

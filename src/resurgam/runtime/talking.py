@@ -10,6 +10,7 @@ from resurgam.core.errors import AlreadyExists, DefinitionError
 from resurgam.core.location import Location
 from resurgam.core.outcome import OpenPromise
 from resurgam.core.retry import Duration, is_whole, milliseconds
+from resurgam.core.schema import schema_of
 from resurgam.runtime import sending
 from resurgam.runtime.futures import Batch, Durable
 from resurgam.runtime.ids import promise_id
@@ -122,7 +123,8 @@ class Talking:
     def promise(self, name: str, *, type: TypeForm = Any, timeout: Duration | None = None) -> Promise[Any]:
         """Wait for a value that somebody outside gives, by the ``promise_id`` of the future or by the name.
 
-        Should they reject it, it is `PromiseRejected`; after *timeout*, `PromiseTimeout`.
+        Should they reject it, it is `PromiseRejected`; after *timeout*, `PromiseTimeout`. A value that does not fit *type*
+        is refused where it is given, as far as it is given from outside of workflow code.
         """
         if not isinstance(name, str) or not name:
             raise ValueError(f"ctx.promise: the name of a promise is a string that is not empty; got {name!r}")
@@ -144,7 +146,8 @@ class Talking:
         )
         command = future.command
         if isinstance(command, events.PromiseCreated) and recorder.is_wanted(command):
-            recorder.outbox.add(command.seq, "promises", OpenPromise(command.promise_id, name))
+            schema = events.NULL if type is Any else schema_of(type) or events.NULL
+            recorder.outbox.add(command.seq, "promises", OpenPromise(command.promise_id, name, schema))
         return future  # type: ignore[return-value]  # made as one
 
     def resolve(self, promise_id: str, value: object = None) -> Durable[bool]:

@@ -10,7 +10,7 @@ are not answered, then its promises. An entry that is forgotten stands where it 
     {"type":"timer_started","seq":4, ...}
     {"type":"inbox","event":{"type":"signal_received", ...}}
     {"type":"activity","pending":{"request":{"ref":2, ...},"visible_at":1700000000000}}
-    {"type":"promise","promise":{"promise_id":"p-1","name":"approval","settled":false}}
+    {"type":"promise","promise":{"promise_id":"p-1","name":"approval","settled":false,"schema":null}}
 
 The head says how many lines of each kind follow (of promises, if there are any), so that a file that was cut off is found
 out, and whether the execution is paused. No event has one of the five types. Entries that are kept no longer leave gaps in the log; whether what is there can be replayed without them,

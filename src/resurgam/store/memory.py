@@ -332,6 +332,12 @@ class MemoryStore(MemoryOutbox):
         self._bring_up()
         return self._reading.open_work(execution_id)
 
+    async def promise(self, to: r.Delivery) -> r.HeldPromise | None:
+        """Return the promise that a delivery is addressed to."""
+        self._bring_up()
+        row, promise = self._meant(to)
+        return None if row is None or promise is None else r.HeldPromise(promise=promise, instance=row.seen())
+
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, oldest first."""
         self._bring_up()

@@ -137,7 +137,8 @@ class MemoryTelling(MemoryActivities):
         settled = promise.promise_id in row.promises and any(
             getattr(entry.event, "promise_id", None) == promise.promise_id for _, entry in row.inbox.values()
         )
-        self._keep(row, r.Promise(promise_id=promise.promise_id, name=promise.name, settled=settled))
+        kept = r.Promise(promise_id=promise.promise_id, name=promise.name, settled=settled, schema=promise.schema)
+        self._keep(row, kept)
 
     def _keep(self, row: Row, promise: r.Promise) -> None:
         """Have a promise be this execution's, and nobody else's."""
@@ -171,8 +172,21 @@ class MemoryTelling(MemoryActivities):
         return row
 
     def _settle_by_name(self, row: Row, name: str, event: events.Event) -> Row | r.Missing | r.Settled:
-        found = sorted((promise for promise in row.promises.values() if promise.name == name), key=lambda p: p.settled)
-        return self._settle(found[0].promise_id, event) if found else r.Missing()
+        found = self._promise_named(row, name)
+        return r.Missing() if found is None else self._settle(found.promise_id, event)
+
+    def _promise_named(self, row: Row, name: str) -> r.Promise | None:
+        """Return the oldest open promise of a name; if none is open, the oldest."""
+        named = (promise for promise in row.promises.values() if promise.name == name)
+        return min(named, key=lambda promise: promise.settled, default=None)
+
+    def _meant(self, to: r.Delivery) -> tuple[Row | None, r.Promise | None]:
+        """Return the promise that a delivery is addressed to, and its execution."""
+        if to.promise_id is not None:
+            row = self._rows.get(self._promises.get(to.promise_id, ""))
+            return row, None if row is None else row.promises[to.promise_id]
+        row = self._rows.get(to.execution_id) if to.execution_id else self._newest(to.entity_id)
+        return row, None if row is None or to.promise is None else self._promise_named(row, to.promise)
 
     def _move_promises(self, row: Row, successor: Row) -> None:
         """Hand the promises of an ended execution to the next attempt of its run."""

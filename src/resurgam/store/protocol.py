@@ -53,6 +53,10 @@ class Inspector(Protocol):
         """Return what an execution has under way that its log does not show, at one moment; None if there is none."""
         ...
 
+    async def promise(self, to: r.Delivery) -> r.HeldPromise | None:
+        """Return the promise that a delivery is addressed to, by its id or its name, open or not; None if there is none."""
+        ...
+
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, or of one run's, oldest first, at one moment."""
         ...

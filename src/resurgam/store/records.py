@@ -264,11 +264,22 @@ class OpenWork(Record, frozen=True):
 
 
 class Promise(Record, frozen=True):
-    """A promise that is open, or *settled*: then it is kept so that whoever comes too late is told."""
+    """A promise that is open, or *settled*: then it is kept so that later settlements are answered as late.
+
+    *schema* is of the value that it takes, ``null`` if it takes any.
+    """
 
     promise_id: str
     name: str
     settled: bool = False
+    schema: Raw = events.NULL
+
+
+class HeldPromise(Record, frozen=True):
+    """A promise and the execution that waits for it, or did."""
+
+    promise: Promise
+    instance: "Instance"
 
 
 class Pause(StrEnum):

@@ -216,7 +216,7 @@ async def test_an_export_holds_parents_pauses_promises_and_details(tmp_path):
     assert head["instance"]["status"] == "running"
     assert json.loads(written[-1]) == {
         "type": "promise",
-        "promise": {"promise_id": "p-2", "name": "other", "settled": True},
+        "promise": {"promise_id": "p-2", "name": "other", "settled": True, "schema": None},
     }
     assert [json.loads(line)["details"] for line in written if '"activity",' in line] == [{"page": None}]
 

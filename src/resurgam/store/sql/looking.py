@@ -71,6 +71,10 @@ class SqliteInspector:
         """Return what an execution has under way that its log does not show."""
         return self._look(lambda session: self._reading(session).open_work(execution_id))
 
+    async def promise(self, to: r.Delivery) -> r.HeldPromise | None:
+        """Return the promise that a delivery is addressed to."""
+        return self._look(lambda session: self._reading(session).promise(to))
+
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, oldest first."""
         return self._look(lambda session: Moving(session).copies(entity_id, run_id))

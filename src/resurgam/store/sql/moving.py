@@ -10,7 +10,7 @@ from resurgam.store.coding import encode
 from resurgam.store.sql.activities import adopt_activities, pending_of
 from resurgam.store.sql.forgetting import forget, forgotten_of
 from resurgam.store.sql.reading import log_of
-from resurgam.store.sql.rows import columns_of, instance_of, pause_of
+from resurgam.store.sql.rows import columns_of, columns_of_promise, instance_of, pause_of, promise_of
 from resurgam.store.sql.session import Row, Session
 
 
@@ -37,7 +37,7 @@ class Moving:
             forgotten=forgotten_of(log),
             inbox=tuple(decode_event(entry["body"]) for entry in inbox),
             activities=tuple(pending_of(activity) for activity in activities),
-            promises=tuple(_promise_of(promise) for promise in promises),
+            promises=tuple(promise_of(promise) for promise in promises),
             paused=pause_of(row),
         )
 
@@ -90,11 +90,6 @@ class Moving:
         self._session.many("put_into_inbox", inbox)
         adopt_activities(self._session, execution_id, copy.activities)
         promises = [
-            {"execution_id": execution_id, "promise_id": p.promise_id, "name": p.name, "settled": p.settled}
-            for p in copy.promises
+            columns_of_promise(execution_id, promise) | {"settled": promise.settled} for promise in copy.promises
         ]
         self._session.many("adopt_promise", promises)
-
-
-def _promise_of(row: Row) -> r.Promise:
-    return r.Promise(promise_id=row["promise_id"], name=row["name"], settled=bool(row["settled"]))

@@ -9,7 +9,7 @@ from resurgam.store import records as r
 from resurgam.store.coding import encode
 from resurgam.store.protocol import MESSAGES_KEPT
 from resurgam.store.sql.activities import text_of
-from resurgam.store.sql.rows import instance_of, pause_of
+from resurgam.store.sql.rows import columns_of_promise, instance_of, pause_of
 from resurgam.store.sql.session import Row
 from resurgam.store.sql.telling import Telling
 from resurgam.store.telling import is_child, is_meant, is_same, there
@@ -37,8 +37,7 @@ class Outbox(Telling):
 
     def _promise(self, execution_id: str, opened: Sequence[OpenPromise], closed: Sequence[str]) -> None:
         if opened:
-            rows = [{"execution_id": execution_id, "promise_id": p.promise_id, "name": p.name} for p in opened]
-            self._session.many("open_promise", rows)
+            self._session.many("open_promise", [columns_of_promise(execution_id, promise) for promise in opened])
         if closed:
             self._close(execution_id, closed)
 

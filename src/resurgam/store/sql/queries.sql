@@ -418,15 +418,16 @@ SELECT count(*) AS number FROM instances WHERE dead IS NOT NULL;
 
 -- open_promise: A promise that can be settled from now on. One that is here already, of an earlier attempt, is open again
 -- unless its settlement waits to be read.
-INSERT INTO promises (promise_id, execution_id, name, settled) VALUES (:promise_id, :execution_id, :name, 0)
-ON CONFLICT (promise_id) DO UPDATE SET execution_id = :execution_id, name = :name,
+INSERT INTO promises (promise_id, execution_id, name, settled, schema)
+VALUES (:promise_id, :execution_id, :name, 0, :schema)
+ON CONFLICT (promise_id) DO UPDATE SET execution_id = :execution_id, name = :name, schema = :schema,
     place = CASE WHEN execution_id = :execution_id THEN place ELSE (SELECT max(place) + 1 FROM promises) END,
     settled = EXISTS (SELECT 1 FROM inbox
                       WHERE execution_id = :execution_id AND json_extract(body, '$.promise_id') = :promise_id);
 
 -- adopt_promise: A promise that comes from another store.
-INSERT OR REPLACE INTO promises (promise_id, execution_id, name, settled)
-VALUES (:promise_id, :execution_id, :name, :settled);
+INSERT OR REPLACE INTO promises (promise_id, execution_id, name, settled, schema)
+VALUES (:promise_id, :execution_id, :name, :settled, :schema);
 
 -- settle_promise: Settle a promise; no row if it was settled before, its execution has ended, or it is unknown.
 UPDATE promises SET settled = 1

@@ -14,7 +14,7 @@ from resurgam.store import records as r
 from resurgam.store.coding import encode
 from resurgam.store.sql.activities import open_activity_of
 from resurgam.store.sql.asking import is_open, reply_of
-from resurgam.store.sql.rows import instance_of
+from resurgam.store.sql.rows import instance_of, promise_of
 from resurgam.store.sql.session import Row, Session, claimable_activities, claimable_instances, open_questions
 
 _EVER: Final = -(2**63)
@@ -87,6 +87,21 @@ class Reading:
             limit=query.limit,
         )
         return [instance_of(row) for row in rows]
+
+    def promise(self, to: r.Delivery) -> r.HeldPromise | None:
+        """Return the promise that a delivery is addressed to."""
+        if to.promise_id is not None:
+            rows = self._session.all("promise", promise_id=to.promise_id)
+        else:
+            execution_id = to.execution_id
+            if execution_id is None:
+                newest = self._session.all("instance_of_run", entity_id=to.entity_id, run_id=None)
+                execution_id = newest[0]["execution_id"] if newest else None
+            rows = self._session.all("promises_named", execution_id=execution_id, name=to.promise)
+        if not rows:
+            return None
+        [holder] = self._session.all("instance_by_execution", execution_id=rows[0]["execution_id"])
+        return r.HeldPromise(promise=promise_of(rows[0]), instance=self._seen(holder))
 
     def stats(self) -> r.Stats:
         """Return the counts."""

@@ -1,9 +1,12 @@
-"""How instances stand in their table."""
+"""How instances and promises stand in their tables."""
+
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from resurgam.core import event as events
+from resurgam.core.outcome import OpenPromise
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.coding import decode, encode
@@ -68,3 +71,15 @@ def columns_of(instance: r.Instance, paused: r.Pause | None) -> dict[str, object
 def pause_of(row: Row) -> r.Pause | None:
     """Return how the instance of a row is halted."""
     return None if row["paused"] is None else r.Pause(row["paused"])
+
+
+def columns_of_promise(execution_id: str, promise: OpenPromise | r.Promise) -> dict[str, Any]:
+    """Return a promise of an execution as it is written."""
+    schema = bytes(promise.schema).decode()
+    return {"execution_id": execution_id, "promise_id": promise.promise_id, "name": promise.name, "schema": schema}
+
+
+def promise_of(row: Row) -> r.Promise:
+    """Return the promise that a row holds."""
+    schema = Raw(row["schema"].encode())
+    return r.Promise(promise_id=row["promise_id"], name=row["name"], settled=bool(row["settled"]), schema=schema)

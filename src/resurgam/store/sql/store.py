@@ -204,6 +204,10 @@ class SqliteStore:
         """Return what an execution has under way that its log does not show."""
         return self._look(lambda reading: reading.open_work(execution_id))
 
+    async def promise(self, to: r.Delivery) -> r.HeldPromise | None:
+        """Return the promise that a delivery is addressed to."""
+        return self._look(lambda reading: reading.promise(to))
+
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, oldest first."""
         self._check_open()

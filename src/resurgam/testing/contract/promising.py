@@ -1,5 +1,7 @@
 """Promises: whoever comes first settles one, by its id or by its name, and everybody else is told so."""
 
+from typing import Any
+
 from msgspec import Raw
 
 from resurgam.core import event as events
@@ -36,6 +38,39 @@ class PromisingCases(OpensStores):
             assert await b.deliver(resolved("2"), "", **by_execution) == r.Delivered()
             claim = await b.claim_one()
             assert [entry.event for entry in claim.inbox] == [resolved("1", "p-2"), resolved("2", "p-1")]
+
+    async def test_a_promise_can_be_looked_up_as_it_is_settled(self) -> None:
+        """By id or by name, with its schema and its execution: the oldest open one of a name, else the oldest."""
+        async with self.bench() as b:
+            typed = OpenPromise("p-2", "same", Raw(b'{"type":"integer"}'))
+            instance = await self._promising(b, OpenPromise("p-1", "same"), typed, OpenPromise("p-3", "other"))
+            to = r.Delivery(event=resolved("1"), entity_id="order", promise="same")
+            by_id = r.Delivery(event=resolved("1"), promise_id="p-2")
+
+            async def found(to: r.Delivery) -> tuple[str, bool, bytes]:
+                held = await b.store.promise(to)
+                assert held is not None
+                assert held.instance == await b.get()
+                return held.promise.promise_id, held.promise.settled, bytes(held.promise.schema)
+
+            assert await found(to) == ("p-1", False, b"null")
+            assert await found(by_id) == ("p-2", False, b'{"type":"integer"}')
+            await b.store.deliver([to])
+            by_execution = r.Delivery(event=resolved("1"), execution_id=instance.execution_id, promise="same")
+            assert await found(by_execution) == ("p-2", False, b'{"type":"integer"}')
+            await b.store.deliver([to])
+            assert await found(to) == ("p-1", True, b"null")
+            assert await found(by_id) == ("p-2", True, b'{"type":"integer"}')
+            claim = await b.claim_one()
+            await b.end(claim, consumed=ids(claim.inbox))
+            assert await found(by_id) == ("p-2", True, b'{"type":"integer"}')
+            unknowns: tuple[dict[str, Any], ...] = (
+                {"promise_id": "p-4"},
+                {"entity_id": "order", "promise": "no"},
+                {"entity_id": "nobody", "promise": "same"},
+            )
+            for unknown in unknowns:
+                assert await b.store.promise(r.Delivery(event=resolved("1"), **unknown)) is None
 
     async def test_of_several_with_one_name_the_oldest_open_one_is_settled(self) -> None:
         """One after the other; then all are."""

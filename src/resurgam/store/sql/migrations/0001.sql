@@ -101,7 +101,8 @@ CREATE TABLE promises (
     promise_id   TEXT NOT NULL UNIQUE,
     execution_id TEXT NOT NULL,
     name         TEXT NOT NULL,
-    settled      INTEGER NOT NULL DEFAULT 0
+    settled      INTEGER NOT NULL DEFAULT 0,
+    schema       TEXT NOT NULL                  -- of the value that it takes
 ) STRICT;
 
 CREATE INDEX promises_instance ON promises (execution_id, name);
