@@ -1,7 +1,7 @@
 """The pages of docs/ tell what happens.
 
-docs/changing-code.md is a story: its files are written and its commands run, in their order, with what they print. Each
-block of docs/vocabulary.md is a program of its own.
+docs/changing-code.md and docs/inspecting.md are stories: their files are written and their commands run, in their order,
+with what they print. Each block of docs/vocabulary.md is a program of its own.
 """
 
 import os
@@ -21,6 +21,7 @@ PAGE = (ROOT / "docs/changing-code.md").read_text()
 FILE = r"```python\n# (\S+\.py)\n((?:.*\n)*?)```"
 COMMAND = r"^    \$ (.+)\n((?:(?:    .*)?\n)*)"
 STEPS = re.findall(f"{FILE}|{COMMAND}", PAGE, re.MULTILINE)
+INSPECTING = re.findall(f"{FILE}|{COMMAND}", (ROOT / "docs/inspecting.md").read_text(), re.MULTILINE)
 STARTS = {"python": [sys.executable], "resurgam": [sys.executable, "-m", "resurgam"]}
 
 
@@ -39,9 +40,10 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_the_page_tells_what_happens(tmp_path):
+@pytest.mark.parametrize("steps", [STEPS, INSPECTING], ids=["changing-code", "inspecting"])
+def test_the_page_tells_what_happens(steps, tmp_path):
     (tmp_path / "histories").mkdir()
-    for file, content, command, printed in STEPS:
+    for file, content, command, printed in steps:
         if file:
             (tmp_path / file).write_text(f"# {file}\n{content}")
             continue
@@ -55,6 +57,12 @@ def test_the_page_has_files_and_commands_and_nothing_else():
         *("shop.py", "check", "export", "test_histories.py", "-m"),
     ]
     assert PAGE.count("```python") == sum(bool(file) for file, *_ in STEPS)
+
+
+def test_each_command_of_inspecting_is_run():
+    assert [command.split()[1] for *_, command, _ in INSPECTING if command] == [
+        *("shop.py", "list", "list", "show", "show", "history"),
+    ]
 
 
 WORDS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/vocabulary.md").read_text(), re.DOTALL)
