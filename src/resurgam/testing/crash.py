@@ -27,6 +27,12 @@ class Crashes:
     history: tuple[events.Event, ...]
     histories: Mapping[str, tuple[events.Event, ...]]
 
+    def __repr__(self) -> str:
+        """Return the counts and how the workflow ended, in one line; the histories would fill pages."""
+        end, _ = outcome(self.history)
+        executions = "1 execution" if len(self.histories) == 1 else f"{len(self.histories)} executions"
+        return f"<Crashes: killed after each of {self.points} events in {executions}, always {end}>"
+
 
 async def crash_everywhere(
     workflow: Callable[[Context, *Ts], Coroutine[Any, Any, Any]],

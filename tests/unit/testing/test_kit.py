@@ -126,6 +126,16 @@ async def test_crash_everywhere_kills_after_every_event_and_finds_one_outcome():
     assert [event.type for event in crashes.history][-2:] == ["workflow_completed", "workflow_deactivated"]
 
 
+async def test_what_crash_everywhere_returns_prints_as_one_line():
+    crashes = await crash_everywhere(checkout, 100, mocks={charge: "r-1"}, registry=registry)
+    failing = await crash_everywhere(checkout, 1, mocks={"charge": ValueError("no")}, registry=registry)
+
+    events = len(crashes.history)
+    told = f"<Crashes: killed after each of {events - 1} events in 1 execution, always workflow_completed>"
+    assert str(crashes) == repr(crashes) == told
+    assert repr(failing).endswith("always workflow_failed>")
+
+
 async def test_crash_everywhere_sends_messages_and_takes_failures():
     approve = events.SignalReceived(name="approve", id="1", value=b"true")
     with_signal = await crash_everywhere(checkout, 1, mocks={charge: "r"}, messages=[approve], registry=registry)
