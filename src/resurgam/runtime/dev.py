@@ -5,7 +5,8 @@ also of functions written in C, which nothing else does; a forbidden one raises 
 That is far too slow for production, so it is decided once, when this module is imported, and costs nothing otherwise.
 
 A call counts as the workflow's own if no frame between it and the user's code says otherwise: importing a module,
-reading source for a traceback or a time zone, and finalizers that the garbage collector happens to run may do it.
+reading source for a traceback or a time zone, and finalizers that the garbage collector happens to run may do it. So may
+the packages that ``RESURGAM_DEV_ALLOW`` names, and what they call; user code that they call back may not.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any, Final, TypeAlias
@@ -30,6 +31,9 @@ from resurgam.runtime.forbidden import Rule
 logger = logging.getLogger("resurgam.dev")
 
 ON: Final = os.environ.get("RESURGAM_DEV", "0") not in ("", "0")
+
+ALLOWED: Final = "RESURGAM_DEV_ALLOW"
+"""The variable that names packages whose calls are not refused, separated by commas."""
 
 _OURS: Final = f"{Path(__file__).parents[1]}{os.sep}"
 _STDLIB: Final = f"{Path(os.__file__).parent}{os.sep}"
@@ -86,7 +90,7 @@ def _again() -> None:
 def _refuse(name: str, rule: Rule, caller: FrameType | None) -> None:
     """Raise `NotDeterministic`, if it is the user's code that has led to this call, and no comment allows it."""
     frames = list(_frames(caller))
-    if any(_is_harmless(frame.f_code) for frame in frames):
+    if any(_is_harmless(frame.f_code) for frame in frames) or (_packages and _is_allowed(frames)):
         return
     if rule is forbidden.IDENTITY and (not frames or not _is_users(frames[0])):
         return
@@ -97,6 +101,9 @@ def _refuse(name: str, rule: Rule, caller: FrameType | None) -> None:
         place = f"{frames[0].f_code.co_filename}:{frames[0].f_lineno}"
         what = "os.environ" if name == "os.environ" else f"{name.removeprefix('builtins.')}()"
         message = f"{place}: {rule.code} {rule.word}: {what} in workflow code: {rule.reason}; {rule.remedy}"
+        if not _is_users(frames[0]):
+            package = _module(frames[0]).partition(".")[0]
+            message += f"; if the outcome of the workflow does not depend on it, allow the package: {ALLOWED}={package}"
         raise NotDeterministic(message)
 
 
@@ -120,6 +127,21 @@ def _is_stdlib(frame: FrameType) -> bool:
 
 def _is_users(frame: FrameType) -> bool:
     return not _is_stdlib(frame) and _PACKAGES not in frame.f_code.co_filename
+
+
+def _is_allowed(frames: Iterable[FrameType]) -> bool:
+    """Whether an allowed package has led to a call, and no code of the user's after it."""
+    for frame in frames:
+        module = _module(frame)
+        if any(module == package or module.startswith(f"{package}.") for package in _packages):
+            return True
+        if _is_users(frame):
+            return False
+    return False
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _called_as(code: CodeType, inner: str) -> str:
@@ -192,8 +214,20 @@ _IN_C: Final[dict[object, _Named]] = {}
 _IN_PYTHON: Final[dict[CodeType, _Named]] = {}
 
 
+_packages: Final[set[str]] = set()
+
+
+def read_packages(text: str) -> set[str]:
+    """Return the packages that a text names, separated by commas."""
+    names = {name.strip() for name in text.split(",")} - {""}
+    if not all(part.isidentifier() for name in names for part in name.split(".")):
+        raise ValueError(f"{ALLOWED} must be names of packages, separated by commas, got {text!r}")
+    return names
+
+
 def switch_on() -> WatchedTicks:
     """Fill the tables, and return what watches."""
+    _packages.update(read_packages(os.environ.get(ALLOWED, "")))
     in_c, in_python = _tables()
     _IN_C.update(in_c)
     _IN_PYTHON.update(in_python)

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib
 import os
 import subprocess
 import sys
@@ -236,6 +237,51 @@ def test_every_name_of_the_table_is_one_that_python_has(watched):
     assert {name for name, found in dev._functions() if found is None} <= NEWER
 
 
+LIBRARY = """
+import time
+
+def reads():
+    return time.time()
+
+def calls(back):
+    return back()
+"""
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """Return a module of a package that is installed, not written by the user."""
+    folder = tmp_path / "site-packages" / "clockwork"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "hands.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(folder.parent)
+    yield importlib.import_module("clockwork.hands")
+    for name in ("clockwork.hands", "clockwork"):
+        del sys.modules[name]
+
+
+async def test_a_library_that_is_refused_can_be_allowed_by_its_package(watched, library, monkeypatch):
+    refused = await outcome_of(library.reads)
+    assert "clockwork/hands.py:5: RS101 clock: time.time() in workflow code: " in refused
+    assert refused.endswith("allow the package: RESURGAM_DEV_ALLOW=clockwork")
+
+    monkeypatch.setattr(dev, "_packages", dev.read_packages(" clockwork , other,"))
+    assert await outcome_of(library.reads) == "fine"
+    assert await outcome_of(lambda: library.calls(library.reads)) == "fine"
+    # The user's code is watched as before, also where the package calls it; other packages too.
+    for call in (time.monotonic, lambda: library.calls(lambda: time.monotonic())):  # noqa: PLW0108 -- a frame of ours
+        assert "RS101 clock: time.monotonic()" in await outcome_of(call)
+    monkeypatch.setattr(dev, "_packages", dev.read_packages("clock,clockwork.other"))
+    assert await outcome_of(library.reads) == refused
+
+
+@pytest.mark.parametrize("text", ["httpx pydantic", "a,-b", "a..b"])
+def test_what_names_no_package_is_an_error(text):
+    with pytest.raises(ValueError, match="RESURGAM_DEV_ALLOW must be names of packages, separated by commas, got"):
+        dev.read_packages(text)
+
+
 PROGRAM = """
 import asyncio, gc, logging, sys
 from resurgam import Context, Engine, activity, errors, workflow
@@ -283,6 +329,12 @@ def run(tmp_path, **environment: str) -> list[str]:
     done = subprocess.run(command, **options, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.replace(str(path), "program.py").splitlines()
+
+
+def test_the_variable_allows_packages(tmp_path):
+    *_, failure = run(tmp_path, RESURGAM_DEV="1", RESURGAM_DEV_ALLOW="other")
+    assert "RS101 clock" in failure
+    assert run(tmp_path, RESURGAM_DEV="1", RESURGAM_DEV_ALLOW="__main__")[-1] == "last"
 
 
 def test_the_variable_switches_it_on(tmp_path):
