@@ -299,7 +299,7 @@ class MemoryStore(MemoryOutbox):
 
     async def close(self) -> None:
         """Refuse everything from now on, and tell whoever still waits."""
-        self._closed = True
+        self._lifetime.end()
         self._waiting.close()
 
     # Inspector.
@@ -396,7 +396,7 @@ class MemoryStore(MemoryOutbox):
 
     def _ring(self) -> None:
         self._waiting.rang()
-        if not self._closed:
+        if not self._lifetime.over:
             self._bring_up()
             self._changed()
 

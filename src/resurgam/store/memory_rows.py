@@ -17,10 +17,10 @@ import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
-from resurgam.core.errors import StoreError
 from resurgam.core.outcome import Entry
 from resurgam.core.state import Status
 from resurgam.store import records as r
+from resurgam.store.lifetime import Lifetime
 from resurgam.store.protocol import REDELIVERIES
 from resurgam.store.rows import ActivityRow, Row
 from resurgam.store.waiting import Place, growth_of
@@ -41,7 +41,7 @@ class MemoryRows:
         self._due: list[tuple[int, str, int]] = []
         self._next_id = 0
         self._touched: set[Place] = set()
-        self._closed = False
+        self._lifetime = Lifetime()
 
     def _let_go(self, row: Row, *, ready: bool) -> None:
         row.leased_until = None
@@ -108,8 +108,7 @@ class MemoryRows:
 
     def _bring_up(self) -> None:
         """Make ready whatever has become due: deadlines, leases that ran out, activities to be tried again."""
-        if self._closed:
-            raise StoreError("the store is closed; open another engine")
+        self._lifetime.check()
         now = self._clock.now()
         while self._due and self._due[0][0] <= now:
             _, execution_id, ref = heapq.heappop(self._due)

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
@@ -13,12 +13,15 @@ from resurgam.store.records import Watch
 Place: TypeAlias = str | tuple[str, str] | None
 """Where a change is noted and waited for: an execution, None for work, or what the functions below return."""
 
+GROWTH: Final = "growth"
+"""The kind of place that a log is."""
+
 _Waiter = tuple[Watch, "asyncio.Future[bool]"]
 
 
 def growth_of(execution_id: str) -> Place:
     """Return the place of a log, apart from its execution: it changes with every step, which few wait for."""
-    return "growth", execution_id
+    return GROWTH, execution_id
 
 
 def reply_to(question_id: str) -> Place:
@@ -40,6 +43,11 @@ class Waiting:
         self._waiters: defaultdict[Place, list[_Waiter]] = defaultdict(list)
         self._alarm: tuple[int, Callable[[], None]] | None = None
 
+    @property
+    def follows(self) -> bool:
+        """Whether a waiter follows a log."""
+        return any(type(place) is tuple and place[0] == GROWTH for place in self._waiters)
+
     async def wait(self, watch: Watch, until: int | None) -> bool:
         """Return True once what is watched for is there, False when the moment *until* has come before."""
         if any(self._are_there([watch])):
@@ -59,9 +67,12 @@ class Waiting:
             if call_off is not None:
                 call_off()
 
-    def look(self, touched: Collection[Place], *, work: bool = True) -> None:
-        """Settle those whose moment it is: where something was *touched*, and for *work* if there may be any."""
-        self._look_at([place for place in touched if place in self._waiters])
+    def look(self, touched: Collection[Place], grown: Iterable[str] = (), *, work: bool = True) -> None:
+        """Settle those whose moment it is: where something was *touched*, a log has *grown*, or *work* may be there."""
+        places = [place for place in touched if place in self._waiters]
+        places += [(GROWTH, execution_id) for execution_id in grown if (GROWTH, execution_id) in self._waiters]
+        if places:
+            self._look_at(places)
         if work:
             self._look_at([None])
 
@@ -102,10 +113,14 @@ class Waiting:
     def close(self) -> None:
         """Tell whoever still waits that it is over."""
         self.call_off()
+        self.fail(StoreError("the store was closed while this waited"))
+
+    def fail(self, error: StoreError) -> None:
+        """Raise *error* in all waiters."""
         for waiters in self._waiters.values():
             for _, waiter in waiters:
                 if not waiter.done():
-                    waiter.set_exception(StoreError("the store was closed while this waited"))
+                    waiter.set_exception(error)
 
 
 def _place(watch: Watch) -> Place:

@@ -1,50 +1,92 @@
-"""Tells the living from the dead: each open store holds a lock on a file of its own, beside the database.
+"""Detect dead processes: each open store holds a lock on a file of its own, beside the database.
 
 A lock belongs to its process and ends with it, however it ends. One that can be taken means that its owner is dead, and
 its leases end at once. It is `flock`, on a file of its own: POSIX record locks belong to the process, so a second
-engine in it could take them, and the database's own file is locked by SQLite in ways of its own.
+engine in it could take them, and the database's own file is locked by SQLite in ways of its own. The files take the mode
+of the database: all users who may open it must be able to test the locks.
 """
 
 import contextlib
 import fcntl
+import itertools
 import os
+import stat
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote, unquote
 
-_UNNAMED = "~"
+_UNNAMED: Final = "~"
 """Before the name of a file that is being made."""
+
+PIPE: Final = "+"
+"""Before the name of the pipe by which an owner is woken; `quote` leaves no such sign in the names themselves."""
 
 
 class Owner:
     """The lock of one open store."""
 
     def __init__(self, database: Path, name: str) -> None:
-        self.name = name
         self._folder = database.with_name(database.name + "-owners")
-        self._path = self._file_of(name)
-        self._file = self._open()
+        self.mode = stat.S_IMODE(database.stat().st_mode) & 0o666 if database.exists() else 0o600
+        self.name, self._file = self._open(name)
+        self._path = self._file_of(self.name)
 
     def _file_of(self, name: str) -> Path:
         return self._folder / quote(name, safe="")
 
-    def _open(self) -> int:
-        """Make the file; whoever closes last removes the folder, and may do so in between.
+    @property
+    def pipe(self) -> Path:
+        """The pipe by which this owner may be woken."""
+        return self._pipe_of(self.name)
 
-        It gets its name only when it is locked: a file that is not would be taken for a dead owner's.
+    def _pipe_of(self, name: str) -> Path:
+        return self._folder / f"{PIPE}{quote(name, safe='')}"
+
+    def _open(self, name: str) -> tuple[str, int]:
+        """Create and lock a file; return its name, which gets a number if *name* is in use, and the open file.
+
+        An engine that was made before a fork and is opened on both sides of it gives the same name twice.
         """
-        unnamed = self._path.with_name(f"{_UNNAMED}{self._path.name}")
+        for number in itertools.count(1):
+            free = name if number == 1 else f"{name}-{number}"
+            if (file := self._lock(free)) is not None:
+                return free, file
+        raise AssertionError("a count has no end")
+
+    def _lock(self, name: str) -> int | None:
+        """Create a file that has this name only once it is locked: without a lock it would be a dead owner's.
+
+        The last store to close removes the folder, and may do so in between. None if the name is taken.
+        """
+        path = self._file_of(name)
+        unnamed = path.with_name(f"{_UNNAMED}{path.name}")
         while True:
-            with contextlib.suppress(FileExistsError):
-                self._folder.mkdir()
+            self._make_folder()
+            try:
+                file = os.open(unnamed, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+            except FileNotFoundError:
+                continue
+            except FileExistsError:
+                return None
+            if path.exists():
+                os.close(file)
+                unnamed.unlink()
+                return None
+            os.fchmod(file, self.mode)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            unnamed.rename(path)
+            return file
+
+    def _make_folder(self) -> None:
+        with contextlib.suppress(FileExistsError):
+            self._folder.mkdir(0o700)
             with contextlib.suppress(FileNotFoundError):
-                file = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                unnamed.rename(self._path)
-                return file
+                self._folder.chmod(self.mode | (self.mode & 0o444) >> 2)
 
     def dead(self) -> list[str]:
         """Return the owners whose lock can be taken; each is to be buried when its leases have been ended."""
-        names = [unquote(path.name) for path in self._folder.iterdir() if not path.name.startswith(_UNNAMED)]
+        files = os.listdir(self._folder)  # noqa: PTH208 -- names are all that is needed
+        names = [unquote(file) for file in files if not file.startswith((_UNNAMED, PIPE))]
         return [name for name in names if self.is_dead(name)]
 
     def is_dead(self, name: str) -> bool:
@@ -66,8 +108,13 @@ class Owner:
 
     def bury(self, name: str) -> None:
         """Remove what a dead owner has left behind."""
-        with contextlib.suppress(FileNotFoundError):
-            self._file_of(name).unlink()
+        for path in (self._pipe_of(name), self._file_of(name)):
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+    def leave_behind(self) -> None:
+        """Close this process's copy of the lock after a fork: the child must not keep its parent alive."""
+        os.close(self._file)
 
     def close(self) -> None:
         """Give the lock up, and leave nothing behind."""

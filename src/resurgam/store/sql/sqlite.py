@@ -8,6 +8,7 @@ for its turn.
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import sqlite3
 import threading
@@ -87,11 +88,14 @@ class Database:
 
     def __init__(self, path: Path, *, synchronous: str = "FULL") -> None:
         self.path = path
+        self._name = str(path)
         self.synchronous = synchronous
         # SQLite keeps the last error by connection: what one thread does in between would hide the other's.
         self._one_thread = threading.Lock()
+        self.lost = False  # whether the file was gone when it was last looked for
         try:
             _check_writable(path)
+            _create_private(path)
             self._writing = _patiently(lambda: self._connect(synchronous))
             _migrate(self._writing, path)
             self._reading = _patiently(lambda: self._connect(synchronous))
@@ -99,6 +103,10 @@ class Database:
             raise self.explain(error) from error
         self._commits = 0
         self._log_name = log_of(path)
+        self._file = _identity(path)
+        self._inode = None if self._file is None else self._file[1]
+        self._log = Path(self._log_name)
+        self._log_file = _identity(self._log)
         self._writing.execute("PRAGMA busy_timeout = 0")
         self.writer = Session(self._writing)
         self.reader = Session(self._reading)
@@ -116,6 +124,8 @@ class Database:
 
     def transact(self, work: Callable[[Session], T]) -> T:
         """Write in one transaction; `Locked` if somebody else is writing."""
+        if self.lost:
+            self.check_files()
         with self._one_thread:
             try:
                 self._begin()
@@ -134,6 +144,13 @@ class Database:
             self._commits += 1
             if self._commits % LOOK_EVERY == 0:
                 self._bound_log()
+        # After the commit: what is acknowledged was written to the file that the path leads to.
+        try:
+            found = os.stat(self._name)  # noqa: PTH116 -- a third of Path.stat, once in every group of commits
+            if found.st_ino != self._inode:
+                self.check_in_place()
+        except OSError:
+            self.check_in_place()
         return result
 
     def _bound_log(self) -> None:
@@ -143,6 +160,23 @@ class Database:
         with contextlib.suppress(sqlite3.Error):  # what was committed is durable; the log only stays longer
             if not cut_log(self._writing):
                 self._commits = LOOK_EVERY - _RETRY_AFTER
+
+    def check_in_place(self) -> None:
+        """Raise `StoreError` if the path no longer leads to the open file: what is written to it would be lost."""
+        found = _identity(self.path)
+        self.lost = found != self._file
+        if self.lost:
+            raise StoreError(_lost(self.path, deleted=found is None))
+
+    def check_files(self) -> None:
+        """Do the same for the file and its log, which may have been deleted alone."""
+        self.check_in_place()
+        found = _identity(self._log)
+        if self._log_file is None:
+            self._log_file = found
+        elif found != self._log_file:
+            self.lost = True
+            raise StoreError(_lost(self._log, deleted=found is None))
 
     def _begin(self) -> None:
         """Take the right to write, or leave it: SQLite's own way of waiting would hold the loop."""
@@ -195,7 +229,17 @@ class Database:
         return explain(self.path, error)
 
     def close(self) -> None:
-        """Close both connections, and leave as short a log as others allow."""
+        """Close both connections, unless the file is gone; leave as short a log as others allow.
+
+        The last connection to close deletes the log by its path, which may be that of the file's replacement by now. So
+        the connections of a file that is gone are kept until the process ends, and not even collected then.
+        """
+        try:
+            self.check_files()
+        except StoreError:
+            for connection in (self._reading, self._writing):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+            return
         self._reading.close()
         with contextlib.suppress(sqlite3.Error):  # as above
             cut_log(self._writing)
@@ -215,6 +259,32 @@ def _check_writable(path: Path) -> None:
     """Refuse a read-only file before SQLite has seen it: it would leave a read-only -shm beside it, for ever in the way."""
     if path.exists() and not os.access(path, os.W_OK):
         raise sqlite3.OperationalError("attempt to write a readonly database")
+
+
+def _create_private(path: Path) -> None:
+    """Create a missing file for its owner alone: it holds payloads and the secret. SQLite gives its log the same mode.
+
+    An existing file is never opened here: closing it would drop the locks that this process holds on it.
+    """
+    with contextlib.suppress(OSError):  # it exists, or SQLite says better why it cannot be made
+        os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from every other on this machine; None if there is none."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _lost(path: Path, *, deleted: bool) -> str:
+    what = "deleted" if deleted else "replaced by another file"
+    return (
+        f"{path}: the file was {what} while this store had it open, so nothing more is read from it or written to it; "
+        "move the original back, or end this process and start it again on the file that should be used"
+    )
 
 
 def check_ours(connection: sqlite3.Connection, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,11 +12,13 @@ from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store import records as r
+from resurgam.store.lifetime import Lifetime
 from resurgam.store.sql.moving import Moving
 from resurgam.store.sql.owner import Owner
 from resurgam.store.sql.reading import Reading, has_come, log_of
 from resurgam.store.sql.sqlite import Database, Session, Writer
 from resurgam.store.sql.transactions import Transactions
+from resurgam.store.sql.wakeup import Wakeups
 from resurgam.store.waiting import Waiting
 
 P = TypeVar("P")
@@ -25,10 +26,19 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 _POLL: Final = 0.01
-"""Seconds between looks at whether another process has written: the one poll, a read of a number in shared memory."""
+"""Seconds until the next look at whether another process has written, after one that found something."""
 
-_ROLL_CALL: Final = 10
-"""Looks between two roll calls of the owners: an idle worker, too, must hear that another is dead."""
+_IDLE: Final = 1.0
+"""The same after many looks in vain, each interval twice as long: others wake this store by its pipe."""
+
+_UNHEARD: Final = 0.1
+"""The same where no pipe can be made, and for those who follow a log: no process is woken for every entry."""
+
+_ROLL_CALL: Final = 1.0
+"""Seconds between two roll calls of the owners: an idle worker, too, must notice that another is dead."""
+
+_SOON: Final = 1500
+"""Milliseconds: what becomes due within this time, others might see too late by themselves."""
 
 
 class SqliteStore:
@@ -39,6 +49,7 @@ class SqliteStore:
         if path is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="resurgam-")
             path = Path(self._temporary.name) / "resurgam.db"
+        path = path.absolute()  # the process may go to another folder
         self._clock = clock
         self._lease = lease
         self._database = Database(path, synchronous=synchronous)
@@ -52,7 +63,10 @@ class SqliteStore:
         # None if a look has failed: then whoever waits has not been told, and the next poll looks again.
         self._version: int | None = self._database.version()
         self._poll: asyncio.Task[None] | None = None
-        self._closed = False
+        self._interval = _POLL
+        self._sleep: asyncio.Future[None] | None = None
+        self._wakeups = Wakeups(self._owner.pipe, self._owner.mode)
+        self._lifetime = Lifetime(after_fork=self._owner.leave_behind)
         self._released = False
 
     # Store.
@@ -140,6 +154,7 @@ class SqliteStore:
         """Return True once what is watched for is there."""
         self._check_open()
         if self._poll is None:
+            self._wakeups.listen(self._look_soon)
             self._poll = asyncio.get_running_loop().create_task(self._watch_others(), name="sqlite poll")
             # From now on every change, our own or others', sets the alarm by what it makes due.
             moment = self._look(lambda reading: reading.next_due())
@@ -153,21 +168,23 @@ class SqliteStore:
 
     def twin(self) -> "SqliteStore":
         """Open the same file once more."""
+        self._database.check_in_place()  # opening creates what is not there
         name = f"{self._owner.name}-twin"
         path, synchronous = self._database.path, self._database.synchronous
         return SqliteStore(path, self._clock, name=name, lease=self._lease, synchronous=synchronous)
 
     async def close(self) -> None:
         """Close the file, and tell those who still wait. If it is cancelled on its way, call it again."""
-        if self._released:
-            return
-        self._closed = True
+        if self._released or self._lifetime.forked:
+            return  # in a fork everything here is the parent's
+        self._lifetime.end()
         self._waiting.close()
         if self._poll is not None:
             self._poll.cancel()
             await asyncio.gather(self._poll, return_exceptions=True)
         await self._writer.close()
         self._released = True
+        self._wakeups.close()
         self._owner.close()
         self._database.close()
         if self._temporary is not None:
@@ -233,8 +250,10 @@ class SqliteStore:
     # What is behind the verbs.
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise StoreError("the store is closed; open another engine")
+        if self._lifetime.refusal is not None:
+            self._lifetime.check()
+        if self._database.lost:
+            self._database.check_files()
 
     def _begin(self, session: Session) -> Transactions:
         return Transactions(session, now=self._clock.now(), lease=self._lease, owner=self._owner.name)
@@ -273,32 +292,65 @@ class SqliteStore:
             self._owner.bury(owner)
 
     async def _watch_others(self) -> None:
-        """Look every few milliseconds whether another connection has written, and tell the waiters."""
-        for looks in itertools.count():
+        """Look from time to time whether another connection has written, and tell the waiters."""
+        loop = asyncio.get_running_loop()
+        roll_call = loop.time()
+        while True:
+            found = False
             with contextlib.suppress(StoreError, OSError):
-                if looks % _ROLL_CALL == 0:
+                if loop.time() >= roll_call:
+                    roll_call = loop.time() + _ROLL_CALL
+                    self._check_files()
                     await self._bury_the_dead()
-                version = self._database.version()
-                if version != self._version:
-                    self._version = version
-                    self._changed()
-            await asyncio.sleep(_POLL)
+                found = self._look_around()
+            patience = _IDLE if self._wakeups.heard and not self._waiting.follows else _UNHEARD
+            self._interval = _POLL if found else min(2 * self._interval, patience)
+            self._sleep = loop.create_future()
+            timer = loop.call_later(self._interval, _end, self._sleep)
+            await self._sleep
+            timer.cancel()
+
+    def _look_around(self) -> bool:
+        """Tell the waiters if another connection has written; whether it has."""
+        version = self._database.version()
+        if version == self._version:
+            return False
+        self._version = version
+        self._changed()
+        return True
+
+    def _look_soon(self) -> None:
+        """Have the next look come now."""
+        if self._sleep is not None:
+            _end(self._sleep)
+
+    def _check_files(self) -> None:
+        """Tell the waiters if the file is gone: nothing will ever come out of it."""
+        try:
+            self._database.check_files()
+        except StoreError as error:
+            self._waiting.fail(error)
+            raise
 
     def _note(self, transactions: Transactions) -> None:
-        """A transaction of this store's own is durable: tell those whom it concerns, and nobody else."""
-        if self._closed:
+        """Tell those whom a durable transaction of this store's own concerns, here and in other processes."""
+        if self._lifetime.refusal is not None:
             return
         changes = transactions.changes
         if changes.moment is not None:
             self._waiting.set_alarm_by(changes.moment, self._ring)
         try:
-            self._waiting.look(changes.touched, work=changes.work)
+            self._waiting.look(changes.touched, changes.grown, work=changes.work)
         except StoreError:  # not the writer's: what was written is written
             self._version = None
+            self._look_soon()
+        soon = changes.moment is not None and changes.moment < transactions.now + _SOON
+        if changes.work or changes.touched or soon:  # those who follow a log look for themselves
+            self._wakeups.wake_others()
 
     def _changed(self) -> None:
         """Something may have changed anywhere."""
-        if self._closed:
+        if self._lifetime.over:
             return
         try:
             # The alarm first: what becomes due between the two is then seen by the look.
@@ -313,3 +365,10 @@ class SqliteStore:
     def _ring(self) -> None:
         self._waiting.rang()
         self._changed()
+        if self._version is None:
+            self._look_soon()
+
+
+def _end(sleep: asyncio.Future[None]) -> None:
+    if not sleep.done():
+        sleep.set_result(None)

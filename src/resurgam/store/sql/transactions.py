@@ -117,7 +117,7 @@ class Transactions(Outbox, Asking):
         """Note what a commit may mean to those who wait."""
         outcome = part.outcome
         self.changes.due(outcome.wake_at)
-        self.changes.touched.add(growth_of(part.execution_id))
+        self.changes.grown.append(part.execution_id)
         if outcome.status is not Status.RUNNING:
             self.changes.touched.add(part.execution_id)
         if released_ready or outcome.status is Status.DIVERGED:

@@ -14,11 +14,12 @@ from resurgam.store.waiting import Place
 class Changes:
     """What a transaction changed that somebody may wait for.
 
-    *touched*: where that was, as `waiting` names it. *work*: something may be claimable now. *moment*: the earliest
+    *touched*: where that was, as `waiting` names it. *grown*: the executions whose log has grown. *work*: something may be claimable now. *moment*: the earliest
     moment at which something becomes so by itself.
     """
 
     touched: set[Place] = field(default_factory=set)
+    grown: list[str] = field(default_factory=list)
     work: bool = False
     moment: int | None = None
 
@@ -33,7 +34,7 @@ class Writing:
 
     def __init__(self, session: Session, *, now: int, lease: int, owner: str) -> None:
         self._session = session
-        self._now = now
+        self.now = self._now = now
         self._until = now + lease
         self._owner = owner
         self._queues_with_work: set[str] | None = None

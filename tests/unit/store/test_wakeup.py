@@ -1,0 +1,170 @@
+"""How a store that waits learns what another process has written: it is woken by a pipe, and rarely looks by itself."""
+
+import asyncio
+import os
+
+import pytest
+
+from resurgam.core import event as events
+from resurgam.core.outcome import Outcome, Publication
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.sql.store import SqliteStore
+from resurgam.testing import ManualClock
+
+WORK = r.Work(worker="w", queues=("default",))
+NEVER = 3600.0
+
+
+@pytest.fixture
+async def stores(tmp_path):
+    clock = ManualClock()
+    pair = [SqliteStore(tmp_path / "a.db", clock, name=name, synchronous="OFF") for name in ("one", "two")]
+    yield pair
+    for store in pair:
+        await store.close()
+
+
+@pytest.fixture
+def looks_never(monkeypatch):
+    for name in ("_POLL", "_IDLE", "_UNHEARD"):
+        monkeypatch.setattr(f"resurgam.store.sql.store.{name}", NEVER)
+
+
+def started() -> events.WorkflowStarted:
+    ids = {"entity_id": "e", "execution_id": "x", "run_id": "r", "tree_id": "t"}
+    return events.WorkflowStarted(seq=1, at=1, name="w", queue="default", python="3.11", **ids)
+
+
+async def create(store) -> None:
+    await store.create([r.Creation(started=started())])
+
+
+async def commit(store, claim: r.Claim, *, release: bool = True, **outcome) -> None:
+    ids = {"execution_id": "x", "entity_id": "e", "epoch": claim.epoch, "base_seq": 1, "wake": claim.wake}
+    part = r.Commit(**ids, outcome=Outcome(**{"status": Status.RUNNING, **outcome}), worker="w", release=release)
+    assert isinstance((await store.commit([part]))[0], r.Committed)
+
+
+async def waits(store, watch: r.Watch) -> asyncio.Future[bool]:
+    """Begin to wait; the poll has had its first look when this returns."""
+    waiting = asyncio.ensure_future(store.wait(watch))
+    while store._sleep is None:
+        await asyncio.sleep(0)
+    return waiting
+
+
+@pytest.mark.usefixtures("looks_never")
+async def test_another_store_is_woken_by_what_it_waits_for(stores):
+    one, two = stores
+    waiting = await waits(two, WORK)
+    await create(one)
+    assert await asyncio.wait_for(waiting, 5)
+
+    [claim] = await one.claim("w", ["default"], 1)
+    topic = await waits(two, r.Publishing(topic="news", after=0))
+    await commit(one, claim, release=False, publications=(Publication("news", events.NULL),))
+    assert await asyncio.wait_for(topic, 5)
+
+    closing = await waits(two, r.Closing(execution_id="x"))
+    await commit(one, claim, status=Status.COMPLETED)
+    assert await asyncio.wait_for(closing, 5)
+
+
+@pytest.mark.usefixtures("looks_never")
+async def test_another_store_learns_of_what_becomes_due_soon(stores):
+    one, two = stores
+    await create(one)
+    [claim] = await one.claim("w", ["default"], 1)
+    waiting = await waits(two, WORK)
+    await commit(one, claim, wake_at=one._clock.now() + 1000)
+    due = one._clock.now() + 1000
+    while two._waiting._alarm is None or two._waiting._alarm[0] > due:
+        await asyncio.sleep(0)
+    one._clock.move_to(due)
+    assert await asyncio.wait_for(waiting, 5)
+
+
+async def test_no_other_process_is_woken_for_a_step(stores, monkeypatch):
+    """A step that only its own worker goes on with concerns nobody else."""
+    one, _ = stores
+    await create(one)
+    [claim] = await one.claim("w", ["default"], 1)
+    woken = []
+    monkeypatch.setattr(one._wakeups, "wake_others", lambda: woken.append(1))
+    await commit(one, claim, release=False)
+    assert not woken
+    await commit(one, claim, status=Status.COMPLETED)
+    assert woken
+
+
+@pytest.fixture
+async def delays(monkeypatch):
+    """Make all timers of the loop come at once, and list how long they would have taken."""
+    found: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    def call_later(delay, callback, *arguments, context=None):
+        found.append(delay)
+        return loop.call_soon(callback, *arguments, context=context)
+
+    monkeypatch.setattr(loop, "call_later", call_later)
+    return found
+
+
+async def look(times: int) -> None:
+    for _ in range(10 * times):
+        await asyncio.sleep(0)
+
+
+async def test_looks_become_rare_while_nothing_happens_and_frequent_when_it_does(stores, delays):
+    one, two = stores
+    await create(one)
+    await look(1)
+    delays.clear()
+    waiting = await waits(two, r.Closing(execution_id="x"))
+    await look(20)
+    assert delays[:8] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0]
+    assert delays[-1] == 1.0
+
+    delays.clear()
+    await one.deliver([r.Delivery(event=events.WorkflowTerminated(reason="end"), entity_id="e")])
+    assert await waiting
+    await look(20)
+    assert {0.01, 0.02, 0.04, 1.0} <= set(delays)
+
+
+@pytest.mark.parametrize("reason", ["no pipe", "a log is followed"])
+async def test_looks_stay_frequent_where_no_wakeup_comes(stores, delays, monkeypatch, reason):
+    one, two = stores
+    await create(one)
+    if reason == "no pipe":
+        monkeypatch.setattr(os, "mkfifo", lambda *_: (_ for _ in ()).throw(PermissionError()))
+        waiting = await waits(two, r.Closing(execution_id="x"))
+    else:
+        waiting = await waits(two, r.Growing(execution_id="x", last_seq=1))
+    await look(20)
+    assert max(delays) == 0.1
+    waiting.cancel()
+
+
+async def test_commits_in_short_succession_share_their_wakeups(stores, monkeypatch):
+    one, two = stores
+    waiting = await waits(two, WORK)
+    rounds = []
+    monkeypatch.setattr("resurgam.store.sql.wakeup._write", lambda pipe: rounds.append(pipe.name))
+    for _ in range(50):
+        one._wakeups.wake_others()
+    assert rounds == ["+two"]
+    one._wakeups._end_pause()
+    assert rounds == ["+two", "+two"]
+    waiting.cancel()
+
+
+async def test_nothing_is_left_of_a_pipe(stores, tmp_path):
+    waiting = await waits(stores[0], WORK)
+    assert (tmp_path / "a.db-owners" / "+one").is_fifo()
+    waiting.cancel()
+    for store in stores:
+        await store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
