@@ -22,7 +22,7 @@ from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.core.state import Status
 from resurgam.runtime import dev
 from resurgam.runtime.context import Context
-from resurgam.runtime.definition import Workflow, WorkflowRef
+from resurgam.runtime.definition import Workflow, WorkflowRef, refuse_options
 from resurgam.runtime.registry import Registry, default_registry
 from resurgam.runtime.settings import Settings
 from resurgam.runtime.system import SystemClock, new_id
@@ -245,6 +245,7 @@ class Engine:
         tags: Mapping[str, str] | None = None,
         delay: Duration | None = None,
         if_exists: IfExists = "error",
+        **unknown: Any,
     ) -> Handle[Any]:
         """Begin a workflow and return its handle.
 
@@ -252,6 +253,7 @@ class Engine:
         ``if_exists="attach"``, which returns the one there is, open or closed, or ``"replace"``, which ends an open one
         and begins this one in one step. After *delay* its code begins; until then it is ``scheduled``.
         """
+        refuse_options("engine.start", workflow, unknown)
         client = self._client()
         self._check_known(workflow, queue)
         return await client.start(workflow, args, id=id, queue=queue, tags=tags, delay=delay, if_exists=if_exists)
@@ -268,6 +270,7 @@ class Engine:
         self, workflow: Any, /, *args: Any, **options: Unpack[StartOptions]
     ) -> Any:
         """Begin a workflow and wait for its result."""
+        refuse_options("engine.execute", workflow, options.keys() - StartOptions.__annotations__.keys())
         handle: Handle[Any] = await self.start(workflow, *args, **options)
         return await handle.result()
 
@@ -298,8 +301,10 @@ class Engine:
         queue: str | None = None,
         tags: Mapping[str, str] | None = None,
         signal_id: str | None = None,
+        **unknown: Any,
     ) -> Handle[Any]:
         """Send a signal to the open execution of *id*, or begin one that finds it in its mailbox; in one atomic step."""
+        refuse_options("engine.signal_with_start", workflow, unknown)
         client = self._client()
         self._check_known(workflow, queue)
         sent = client.signal(signal, value, signal_id)

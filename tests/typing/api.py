@@ -168,6 +168,11 @@ async def running() -> None:
         assert_type(await engine.execute(other), dict[str, int])
         assert_type(await engine.execute(workflow.ref("elsewhere", returns=int), 1, 2), int)
         await engine.start("by name", 1, 2)
+        assert_type(
+            await engine.start(checkout.options(queue="eu", timeout=timedelta(hours=1)), Order("o-1", 1)), Handle[str]
+        )
+        assert_type(await engine.execute(checkout.options(retry=RetryPolicy()), Order("o-1", 1)), str)
+        await engine.start(checkout, Order("o-1", 1), timeout=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
         await engine.start(checkout, 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
         await engine.start(checkout)  # type: ignore[arg-type, call-arg]  # pyright: ignore[reportArgumentType, reportCallIssue]
         await engine.start(checkout, Order("o-1", 1), delay=timedelta(hours=1), if_exists="replace")

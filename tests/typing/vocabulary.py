@@ -48,6 +48,12 @@ async def parent(ctx: Context, order: Order) -> str:
     assert_type(await ctx.workflow(workflow.ref("other", returns=list[str]), 1, 2), list[str])
     assert_type(await ctx.workflow("other", 1), Any)
     assert_type(await ctx.v(2).workflow(child, order), int)
+    assert_type(await ctx.workflow(child.options(retry=RetryPolicy(max_attempts=2), timeout=5), order), int)
+    assert_type(await ctx.workflow(workflow.ref("other", returns=int).options(queue="q"), 1), int)
+    ctx.workflow(child.options(timeout=5), 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    child.options(matching="sequence")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    child.options(retry=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    ctx.workflow(child, order, timeout=5)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
     ctx.workflow(child, 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType, reportCallIssue]
     ctx.workflow(child)  # type: ignore[arg-type, call-arg]  # pyright: ignore[reportArgumentType, reportCallIssue]
     ctx.workflow(child, order, on_parent_close="forget")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]

@@ -31,7 +31,7 @@ PROGRAM_COUNT = 100
 def by(matching: str, definition: Workflow) -> Workflow:
     """Return the same code under another matcher, with everything compared that can be."""
     options = WorkflowOptions(matching=matching, input_check="strict", late_new="error", orphans="error")
-    return type(definition)(definition.name, definition.function, definition.queue, options=options)
+    return type(definition)(definition.name, definition.function, definition.queue, settings=options)
 
 
 def apart(log: list[events.Event]) -> list[str]:

@@ -42,7 +42,7 @@ def detail_of(
 
 def _fails(workflow: Workflow[..., Any], log: Sequence[events.Event]) -> bool:
     recorded = next((entry.matching for entry in log if isinstance(entry, events.WorkflowStarted)), None)
-    options = workflow.options or WorkflowOptions()
+    options = workflow.settings or WorkflowOptions()
     return options.fails(recorded or options.matching)
 
 

@@ -17,7 +17,7 @@ from resurgam.core import event as events
 from resurgam.core.codec import Codec, within
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
 from resurgam.core.retry import Duration, milliseconds
-from resurgam.runtime.definition import Workflow
+from resurgam.runtime.definition import DEFAULT_QUEUE, Workflow
 from resurgam.runtime.system import new_id, python
 from resurgam.store import lines
 from resurgam.store.records import Adoption, Arrival, Copy, Creation, EndedQuery, Exists, Instance, Page, Query
@@ -226,16 +226,18 @@ class Client:
             seq=1,
             at=now,
             name=definition.name,
-            queue=queue or definition.queue,
+            queue=queue or definition.queue or DEFAULT_QUEUE,
             entity_id=entity_id or new_id(now),
             execution_id=new_id(now),
             run_id=run_id,
             tree_id=run_id,
-            matching=definition.options.matching if definition.options else None,
+            matching=definition.matching,
             python=python(),
             input=written,
             tags=_tags(labels.get("tags")),
             begins_at=now + delay if delay else None,
+            retry=definition.overrides.retry,
+            timeout=definition.overrides.timeout,
         )
         return definition, started
 
@@ -244,7 +246,7 @@ class Client:
             return workflow
         if isinstance(workflow, str):
             known = self._access.registry.workflows
-            return known.find(workflow) if workflow in known else Workflow(workflow, None, "default")
+            return known.find(workflow) if workflow in known else Workflow(workflow, None, None)
         raise DefinitionError(f"{workflow!r} is not a workflow; decorate it with @workflow, or give its name")
 
 

@@ -45,6 +45,7 @@ from resurgam.core.lifecycle import WorkflowRetried as WorkflowRetried
 from resurgam.core.lifecycle import WorkflowStarted as WorkflowStarted
 from resurgam.core.lifecycle import WorkflowTerminated as WorkflowTerminated
 from resurgam.core.location import Location
+from resurgam.core.retry import RetryRule
 
 
 class ActivityScheduled(Command, frozen=True, kw_only=True, tag="activity_scheduled"):
@@ -237,7 +238,10 @@ class StepRemoved(Command, frozen=True, kw_only=True, tag="step_removed"):
 
 
 class ChildScheduled(Command, frozen=True, kw_only=True, tag="child_scheduled"):
-    """Begin another workflow. *name* is that of its definition, the ids are those that it begins with."""
+    """Begin another workflow. *name* is that of its definition, the ids are those that it begins with.
+
+    *retry* and *timeout* are those of the call, if it gave any.
+    """
 
     name: str
     queue: str
@@ -247,6 +251,8 @@ class ChildScheduled(Command, frozen=True, kw_only=True, tag="child_scheduled"):
     detach: bool = False
     deferred: bool = False
     on_parent_close: str = "cancel"
+    retry: RetryRule | None = None
+    timeout: int | None = None
 
 
 class ChildStarted(Answer, frozen=True, kw_only=True, tag="child_started"):

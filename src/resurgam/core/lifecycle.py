@@ -5,6 +5,7 @@ from msgspec import Raw
 
 from resurgam.core.entry import NULL, Event, Failure
 from resurgam.core.location import Location
+from resurgam.core.retry import RetryRule
 
 
 class Parent(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,6 +64,7 @@ class WorkflowStarted(Event, frozen=True, kw_only=True, tag="workflow_started"):
     *previous* is the execution that this one retries or continues, *since* when the run began, if that was earlier.
     The code begins at *begins_at* if that is given, if *deferred* when somebody says so: then `WorkflowBegun` follows.
     *signals* are the ids of those that earlier generations have had, so that one which is sent again is not heard again.
+    *retry* and *timeout*, in milliseconds, are there if the caller gave them for this run: they replace what the code says.
     """
 
     name: str
@@ -85,6 +87,8 @@ class WorkflowStarted(Event, frozen=True, kw_only=True, tag="workflow_started"):
     carried: tuple[Carried, ...] = ()
     signals: tuple[str, ...] = ()
     children: tuple[EarlierChild, ...] = ()
+    retry: RetryRule | None = None
+    timeout: int | None = None
 
 
 class WorkflowBegun(Event, frozen=True, kw_only=True, tag="workflow_begun"):

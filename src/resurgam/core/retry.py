@@ -90,6 +90,10 @@ class RetryRule(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
     non_retryable: tuple[str, ...] = ()
     redeliver: bool = True
 
+    def policy(self) -> RetryPolicy:
+        """Return the policy that was written down."""
+        return RetryPolicy(**msgspec.structs.asdict(self))
+
     def pause(self, attempt: int, chance: float) -> int | None:
         """Return the milliseconds to wait after failed try number *attempt*, or None if it was the last.
 

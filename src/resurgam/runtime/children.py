@@ -143,7 +143,7 @@ def begin(
 ) -> Child[Any]:
     """Issue the command that begins a child, and put its birth into the outbox."""
     own = recorder.started
-    queue = options.queue or definition.queue
+    queue = options.queue or definition.queue or own.queue
     if recorder.rehearsing:
         written, digest = events.NULL, None
     else:
@@ -169,12 +169,14 @@ def begin(
         detach=options.detach,
         deferred=options.deferred,
         on_parent_close=options.policy,
+        retry=definition.overrides.retry,
+        timeout=definition.overrides.timeout,
     )
     if not isinstance(future, Child):
         return future  # type: ignore[return-value]  # nothing is asked for any more
     if recorder.is_wanted(future.command) and not recorder.rehearsing:
-        matching = definition.options.matching if definition.options else None
-        recorder.outbox.add(future.command.seq, "births", _birth(recorder, future.call, written, matching))
+        birth = _birth(recorder, future.call, written, definition.matching)
+        recorder.outbox.add(future.command.seq, "births", birth)
     if recorder.rehearsing or future.command.seq in recorder.begun:
         future.begun(recorder.begun.get(future.command.seq, ""))
     return future
@@ -208,6 +210,8 @@ def _birth(recorder: "Recorder", call: events.ChildScheduled, written: Raw, matc
             detached=call.detach,
         ),
         deferred=call.deferred,
+        retry=call.retry,
+        timeout=call.timeout,
     )
     in_use = errors.AlreadyExists(
         f"workflow id {call.entity_id!r} is in use by an open execution; give the child another id, or none"

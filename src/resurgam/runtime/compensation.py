@@ -18,7 +18,7 @@ async def _compensate(ctx: Context, undo: str, result: Any) -> None:
     await ctx.activity(activity_of(undo), result)
 
 
-COMPENSATION: Final[Workflow[..., None]] = Workflow(NAME, _compensate, "default", options=WorkflowOptions())
+COMPENSATION: Final[Workflow[..., None]] = Workflow(NAME, _compensate, None, settings=WorkflowOptions())
 
 
 def run_id_of(run_id: str, step: Location) -> str:

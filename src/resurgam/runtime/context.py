@@ -20,7 +20,7 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.runtime.children import Child, ChildOptions, OnParentClose, begin
 from resurgam.runtime.continuing import Continuation
-from resurgam.runtime.definition import Activity, WorkflowRef, activity_of, workflow_of
+from resurgam.runtime.definition import Activity, WorkflowRef, activity_of, refuse_options, workflow_of
 from resurgam.runtime.fanout import FanOut, Key
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.guard import guarded
@@ -277,10 +277,11 @@ class Context(Talking):
     ) -> Child[Any]:
         """Begin another workflow, and return the future of its result; if it fails, `ChildWorkflowFailed`.
 
-        It runs by itself, in its own *queue* if one is given. When this workflow ends, *on_parent_close* says what becomes
+        It runs on *queue*, else on that of its definition, else on the queue of this workflow. When this workflow ends, *on_parent_close* says what becomes
         of it: ``"cancel"`` (the default), ``"terminate"`` or ``"abandon"``. A *deferred* one waits until somebody begins
         it by `Handle.begin`. A *detached* one is on its own: awaiting it waits for its start only, and gives None.
         """
+        refuse_options("ctx.workflow", workflow, options.keys() - ChildOptions.__dataclass_fields__.keys())
         return begin(self._recorder, workflow_of(workflow), args, ChildOptions(**options), self._step)
 
     def saga(self) -> Saga:

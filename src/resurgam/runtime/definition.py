@@ -1,17 +1,18 @@
 """What the decorators make of a function: a definition, which is still a callable."""
 
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import update_wrapper
-from typing import Any, Generic, Literal, ParamSpec, Self, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, Literal, Never, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 from msgspec import Raw
 
+from resurgam.core import event as events
 from resurgam.core.codec import Codec, TypeForm, codec_for
 from resurgam.core.errors import DefinitionError
-from resurgam.core.retry import Duration, RetryPolicy, milliseconds
+from resurgam.core.retry import Duration, RetryPolicy, RetryRule, milliseconds
 from resurgam.runtime.signature import Signature, place
 
 P = ParamSpec("P")
@@ -50,6 +51,8 @@ class ActivityOptions:
 
 
 _ONCE = RetryPolicy(max_attempts=1)
+DEFAULT_QUEUE: Final = "default"
+"""The queue of a workflow that is started without one and has no parent."""
 Matching: TypeAlias = Literal["location", "sequence"]
 OnDivergence: TypeAlias = Literal["block", "fail"]
 
@@ -98,6 +101,7 @@ _KNOWN: dict[str, tuple[str | None, ...]] = {
     "orphans": ("allow", "warn", "error", "cancel"),
     "input_check": ("off", "warn", "strict"),
 }
+_DEFAULT = WorkflowOptions()
 
 
 class Activity(Generic[P, R_co]):
@@ -210,16 +214,24 @@ def _check_for_process(function: Callable[..., object]) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What `Workflow.options` was given for the runs that are started by it, in the form in which a run records it."""
+
+    retry: RetryRule | None = None
+    timeout: int | None = None
+
+
 class Workflow(Generic[P, R_co]):
-    """A durable function: ``async def name(ctx, ...)``."""
+    """A durable function: ``async def name(ctx, ...)``. Without a *queue* a run is on its parent's, or on ``"default"``."""
 
     def __init__(
         self,
         name: str,
         function: Callable[P, Coroutine[Any, Any, R_co]] | None,
-        queue: str,
+        queue: str | None,
         returns: TypeForm = Any,
-        options: WorkflowOptions | None = None,
+        settings: WorkflowOptions | None = None,
     ) -> None:
         if function is not None:
             # First, so that attributes which the function happens to have do not overwrite the definition's own.
@@ -227,12 +239,57 @@ class Workflow(Generic[P, R_co]):
         self.name = name
         self.function = function
         self.queue = queue
-        # None where the workflow is known by its name only, so that whoever runs it knows better.
-        self.options = options
+        # None where the workflow is known by its name only: the worker that runs it has the definition.
+        self.settings = settings
+        self.overrides = Overrides()
         self.signature = None if function is None else Signature(function, f"workflow {name!r}", skip=1)
         self._returns = returns
         # What the handlers of updates return, as far as a run in this process has registered them.
         self.update_results: dict[str, Codec[Any]] = {}
+
+    @property
+    def matching(self) -> Matching | None:
+        """The matching that a start records; None where the worker that runs the workflow knows it."""
+        return None if self.settings is None else self.settings.matching
+
+    def options(
+        self,
+        *,
+        queue: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: Duration | None = None,
+        **unknown: Never,
+    ) -> Self:
+        """Return a copy that differs in these options: ``engine.start(checkout.options(timeout=60), order)``.
+
+        A run that is started by the copy records them. Each of its attempts and generations honours them, whatever the
+        definition of the worker says.
+        """
+        for option in unknown:
+            where = "@workflow(...)" if option in WorkflowOptions.__dataclass_fields__ else "the call that starts it"
+            raise DefinitionError(
+                f"workflow {self.name!r}: options() takes queue, retry and timeout, got {option!r}; give that to {where}"
+            )
+        if queue is not None and not (isinstance(queue, str) and queue):
+            raise DefinitionError(f"workflow {self.name!r}: queue must be a name, got {queue!r}")
+        asked = WorkflowOptions(retry=_ONCE if retry is None else retry, timeout=timeout)  # which refuses bad values
+        before = self.overrides
+        twin = copy(self)
+        twin.queue = self.queue if queue is None else queue
+        twin.overrides = Overrides(
+            retry=before.retry if retry is None else asked.retry.rule(),
+            timeout=before.timeout if timeout is None else milliseconds(timeout),
+        )
+        return twin
+
+    def settings_of(self, started: events.WorkflowStarted) -> WorkflowOptions:
+        """Return how a run is treated: as the definition says, except for what its start recorded."""
+        settings = _DEFAULT if self.settings is None else self.settings
+        if started.retry is not None:
+            settings = replace(settings, retry=started.retry.policy())
+        if started.timeout is not None:
+            settings = replace(settings, timeout=started.timeout / 1000)
+        return settings
 
     def write(self, args: tuple[object, ...]) -> Raw:
         """Return the JSON of its arguments, checked if its function is known here."""
@@ -268,10 +325,21 @@ def activity_of(given: object) -> Activity[..., Any]:
     return given
 
 
+def refuse_options(verb: str, workflow: object, unknown: Iterable[str]) -> None:
+    """Refuse what *verb* was given by keyword and does not take; say where options of the workflow itself go."""
+    for option in sorted(unknown):
+        if option in ("retry", "timeout"):
+            meant = f"workflow.ref({workflow!r})" if isinstance(workflow, str) else getattr(workflow, "name", "it")
+            remedy = f"write {verb}({meant}.options({option}=...), ...)"
+        else:
+            remedy = "a workflow's own arguments are given by position"
+        raise DefinitionError(f"{verb} has no option {option!r}; {remedy}")
+
+
 def workflow_of(given: object) -> Workflow[..., Any]:
     """Return the workflow that is meant by a definition or by its name."""
     if isinstance(given, str) and given:
-        return Workflow(given, None, "default")
+        return Workflow(given, None, None)
     if not isinstance(given, Workflow):
         raise DefinitionError(f"{given!r} is not a workflow; decorate it with @workflow, or give its name")
     return given

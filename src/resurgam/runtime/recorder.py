@@ -32,7 +32,7 @@ from resurgam.core.replay import (
 )
 from resurgam.core.retry import milliseconds
 from resurgam.runtime.carrying import Carrying
-from resurgam.runtime.definition import Workflow, WorkflowOptions
+from resurgam.runtime.definition import Workflow
 from resurgam.runtime.divergence import VERBS, diverged, gone_on, latent, orphaned, source
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.handlers import Handlers
@@ -57,8 +57,6 @@ _PATIENCE = 1000
 """Refused calls after which a future that never settles is returned: a loop around ``except BaseException`` would
 otherwise never give the thread back."""
 
-_DEFAULT = WorkflowOptions()
-
 _NOWHERE = events.ActivityScheduled(location=ROOT, command="", name="", queue="")
 """The command of a future that is returned when there is nothing to be asked for any more."""
 
@@ -76,7 +74,7 @@ class Recorder:
     ) -> None:
         self.log, self.past = Log(log), Past(log)
         self.workflow, self.started, self.settings = workflow, started, settings
-        self.options = options = workflow.options or _DEFAULT
+        self.options = options = workflow.settings_of(started)
         self.matching = started.matching or options.matching
         # What the loop forbids is set on the class from a table, where mypy does not see it.
         self.loop = WorkflowLoop(started.run_id, self)  # type: ignore[abstract]

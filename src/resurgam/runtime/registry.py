@@ -90,7 +90,7 @@ class WorkflowDecorator:
         /,
         *,
         name: str | None = None,
-        queue: str = "default",
+        queue: str | None = None,
         matching: Matching = "location",
         on_divergence: OnDivergence | None = None,
         late_new: Literal["allow", "warn", "error"] = "allow",
@@ -105,18 +105,21 @@ class WorkflowDecorator:
         /,
         *,
         name: str | None = None,
-        queue: str = "default",
+        queue: str | None = None,
         **options: Any,
     ) -> Any:
-        """Register an ``async def`` whose first parameter is the context. For the options see `WorkflowOptions`."""
+        """Register an ``async def`` whose first parameter is the context. For the options see `WorkflowOptions`.
+
+        Without a *queue* a child runs on its parent's queue, and any other workflow on ``"default"``.
+        """
         held = WorkflowOptions(**options)
 
         def register(function: Callable[..., Any]) -> Workflow[..., Any]:
             _check_workflow(function)
             given = function.__name__ if name is None else name
-            definition: Workflow[..., Any] = Workflow(given, function, queue, options=held)
-            if not (isinstance(queue, str) and queue):
-                raise DefinitionError(f"{place(function)}: queue is {queue!r}; it is a name")
+            definition: Workflow[..., Any] = Workflow(given, function, queue, settings=held)
+            if queue is not None and not (isinstance(queue, str) and queue):
+                raise DefinitionError(f"{place(function)}: queue must be a name, got {queue!r}")
             assert definition.signature is not None
             _check_annotations(function, definition.signature.check)
             self._names.add(definition)
@@ -125,10 +128,10 @@ class WorkflowDecorator:
         return register if function is None else register(function)
 
     @overload
-    def ref(self, name: str, *, returns: type[R], queue: str = "default") -> WorkflowRef[R]: ...
+    def ref(self, name: str, *, returns: type[R], queue: str | None = None) -> WorkflowRef[R]: ...
     @overload
-    def ref(self, name: str, *, returns: TypeForm = Any, queue: str = "default") -> WorkflowRef[Any]: ...
-    def ref(self, name: str, *, returns: TypeForm = Any, queue: str = "default") -> WorkflowRef[Any]:
+    def ref(self, name: str, *, returns: TypeForm = Any, queue: str | None = None) -> WorkflowRef[Any]: ...
+    def ref(self, name: str, *, returns: TypeForm = Any, queue: str | None = None) -> WorkflowRef[Any]:
         """Return a workflow known by its name only, with the type of its result."""
         return WorkflowRef(name, None, queue, returns)
 

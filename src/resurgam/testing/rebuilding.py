@@ -58,6 +58,8 @@ def _bear(world: World, life: Life, call: events.ChildScheduled, *, told: bool) 
                 detached=call.detach,
             ),
             deferred=call.deferred,
+            retry=call.retry,
+            timeout=call.timeout,
         )
     )
     if not told:

@@ -24,7 +24,7 @@ from resurgam.core.failure import capture
 from resurgam.core.outcome import Entry, Outcome, Publication
 from resurgam.core.state import Status
 from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.definition import Workflow
+from resurgam.runtime.definition import DEFAULT_QUEUE, Workflow
 from resurgam.runtime.execution import Execution
 from resurgam.runtime.forgetting import known_as
 from resurgam.runtime.log import conclude
@@ -459,12 +459,14 @@ def start_event(workflow: Workflow[..., Any], args: Sequence[object]) -> events.
         seq=1,
         at=START,
         name=workflow.name,
-        queue=workflow.queue,
+        queue=workflow.queue or DEFAULT_QUEUE,
         entity_id="simulated",
         execution_id="execution-1",
         run_id="run-1",
         tree_id="run-1",
-        matching=workflow.options.matching if workflow.options else None,
+        matching=workflow.matching,
         python="simulated",
         input=workflow.signature.encode(args),
+        retry=workflow.overrides.retry,
+        timeout=workflow.overrides.timeout,
     )

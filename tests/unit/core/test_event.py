@@ -13,6 +13,7 @@ from resurgam.core import event as events
 from resurgam.core.command import ANSWERS, CANCELLATIONS, TYPES, Wish
 from resurgam.core.event import AnyEvent, Failure, decode_event, encode_event
 from resurgam.core.location import Location
+from resurgam.core.retry import RetryRule
 
 TAGS = [
     "workflow_started",
@@ -100,6 +101,7 @@ CARRIED = events.Carried(location=Location((1,)), kind="activity_scheduled", nam
 CHILD = events.EarlierChild(location=Location((2,)), name="c", entity_id="e", run_id="r", by="x", at=1, open=False)
 SAMPLES = {
     events.Parent: PARENT,
+    RetryRule: RetryRule(max_attempts=3, non_retryable=("ValueError",)),
     tuple[events.Carried, ...]: (CARRIED,),
     tuple[events.EarlierChild, ...]: (CHILD,),
     int: 7,
