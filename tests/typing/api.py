@@ -26,6 +26,7 @@ from resurgam import (
     activity,
     workflow,
 )
+from resurgam.client.pending import PendingWork
 from resurgam.store.records import Arrival, Page
 from resurgam.testing import Environment, crash_everywhere, replay
 
@@ -208,6 +209,8 @@ async def running() -> None:
         assert_type(await handle.history(forgotten=True), list[Event])
         assert_type(history[0].location, Location | None)
         found = await handle.describe()
+        assert_type(found.pending, tuple[PendingWork, ...])
+        assert_type(found.state, dict[str, Any])
         assert_type(found.deactivated, bool)
         assert_type(found.begins_at, datetime | None)
         assert_type(found.previous, str | None)

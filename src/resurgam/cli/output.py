@@ -17,6 +17,7 @@ from resurgam.core.event import Parent
 from resurgam.store.records import Arrival, Instance, Page
 
 _LIST = ("ID", "NAME", "STATUS", "QUEUE", "CREATED", "CLOSED", "TAGS")
+_STYLES = {"completed": "green", "failed": "red", "terminated": "red", "diverged": "red", "paused": "yellow"}
 _SHORTEST_ID = 20
 """Characters of an id that a narrow terminal still shows."""
 
@@ -184,6 +185,14 @@ def _cell(text: str) -> str:
     return " " * (len(text) - len(text.lstrip(" "))) + one_line(text)
 
 
+def _styles(headings: Sequence[str] | None, row: Sequence[str]) -> list[str]:
+    """Return how the cells of a row are set on a terminal: a status by its colour, the labels of a page in bold."""
+    statuses = [_STYLES.get(cell.partition(" ")[0], "") for cell in row]
+    if headings is None:
+        return ["bold", statuses[1] if row[0] == "status" else ""]
+    return [style if heading == "STATUS" else "" for heading, style in zip(headings, statuses, strict=True)]
+
+
 def _rich(headings: Sequence[str] | None, cells: Iterable[Sequence[str]]) -> None:
     from rich.console import Console  # noqa: PLC0415 -- takes longer to import than all the rest; only people need it
     from rich.table import Table  # noqa: PLC0415 -- as above
@@ -193,5 +202,5 @@ def _rich(headings: Sequence[str] | None, cells: Iterable[Sequence[str]]) -> Non
     for heading in headings or ("", ""):
         table.add_column(heading, overflow="fold")
     for row in cells:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(cell, style) for cell, style in zip(row, _styles(headings, row), strict=True)))
     Console(highlight=False).print(table)
