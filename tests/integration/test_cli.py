@@ -19,7 +19,7 @@ from resurgam.cli.main import main
 SRC = str(Path(__file__).parents[2] / "src")
 COMMANDS = (
     *("worker", "check", "start", "list", "show", "history", "signal", "cancel", "export", "import"),
-    *("query", "update", "resolve", "reject", "pause", "resume", "begin", "retry"),
+    *("query", "update", "resolve", "reject", "pause", "resume", "begin", "retry", "purge", "vacuum"),
 )
 LOOKING = (
     ["list"],

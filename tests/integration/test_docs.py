@@ -1,7 +1,7 @@
 """The pages of docs/ tell what happens.
 
 docs/changing-code.md and docs/inspecting.md are stories: their files are written and their commands run, in their order,
-with what they print. Each block of docs/vocabulary.md is a program of its own.
+with what they print. Each block of docs/vocabulary.md and docs/retention.md is a program of its own.
 """
 
 import os
@@ -78,6 +78,26 @@ async def test_the_block_runs(block, monkeypatch):
     exec(compile(block, "docs/vocabulary.md", "exec"), names)
     async with Environment(registry=registry) as env:
         await names["example"](env)
+
+
+KEPT = re.findall(r"```python\n(.*?)```", (ROOT / "docs/retention.md").read_text(), re.DOTALL)
+
+
+async def test_the_page_on_retention_runs(tmp_path, monkeypatch):
+    """The first block opens an engine of its own on a store, the others take an environment."""
+    for number, block in enumerate(KEPT):
+        registry = Registry()
+        for decorator in ("workflow", "activity"):
+            monkeypatch.setattr(f"resurgam.{decorator}", getattr(registry, decorator))
+        monkeypatch.setattr("resurgam.engine.default_registry", registry)
+        names: dict[str, object] = {}
+        exec(compile(block, "docs/retention.md", "exec"), names)
+        if number == 0:
+            await names["example"](f"sqlite:///{tmp_path}/shop.db")
+        else:
+            async with Environment(registry=registry) as env:
+                await names["example"](env)
+    assert len(KEPT) == 2
 
 
 def test_there_are_blocks():

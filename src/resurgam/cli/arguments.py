@@ -76,14 +76,33 @@ def read_moment(context: click.Context, parameter: click.Parameter, value: str |
         return None
     _encode(context, parameter, value)
     try:
-        if age := re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", value):
-            now = datetime.fromtimestamp(SystemClock().now() / 1000, UTC)
-            return now - timedelta(seconds=float(age[1]) * _UNITS[age[2]])
+        if (age := _age(value)) is not None:
+            return datetime.fromtimestamp(SystemClock().now() / 1000, UTC) - age
         moment = datetime.fromisoformat(value)
     except (ValueError, OverflowError) as error:
         message = f"{_cut(value)} must be an age such as 90s, 15m, 2h, 7d or 4w, or a time such as 2026-01-31T14:00Z"
         raise click.BadParameter(message, context, parameter) from error
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def read_age(context: click.Context, parameter: click.Parameter, value: str | None) -> timedelta | None:
+    """Return the length of time that an argument names, such as 90s, 2h or 7d."""
+    if value is None:
+        return None
+    _encode(context, parameter, value)
+    try:
+        age = _age(value)
+    except OverflowError:
+        age = None
+    if not age:
+        message = f"{_cut(value)} must be a length of time such as 90s, 15m, 2h, 7d or 4w"
+        raise click.BadParameter(message, context, parameter)
+    return age
+
+
+def _age(value: str) -> timedelta | None:
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", value)
+    return None if parts is None else timedelta(seconds=float(parts[1]) * _UNITS[parts[2]])
 
 
 def read_failure(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from resurgam.cli import commands, telling
+from resurgam.cli import commands, retention, telling
 from resurgam.cli.bench import bench
 from resurgam.cli.check import check_command
 from resurgam.cli.lint import lint
@@ -98,5 +98,7 @@ for command in (
     telling.retry,
     commands.export,
     commands.import_,
+    retention.purge_command,
+    retention.vacuum_command,
 ):
     main.add_command(command)

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 
@@ -20,7 +21,7 @@ import click
 
 from resurgam import Engine
 from resurgam.cli import output
-from resurgam.cli.arguments import example, text, with_store
+from resurgam.cli.arguments import example, read_age, text, with_store
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _LOG_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -50,12 +51,15 @@ _SOON = 10.0
     help="How many activities each process runs at once.",
 )
 @click.option(
+    "--retain", metavar="AGE", callback=read_age, help="Remove workflows when they ended that long ago: 12h, 30d, 4w."
+)
+@click.option(
     "--log-level",
     type=click.Choice(_LEVELS, case_sensitive=False),
     help="What is logged to stderr.  [default: info, unless MODULE configures logging]",
 )
 @with_store
-def worker(
+def worker(  # noqa: PLR0913 -- each is an option of the command line
     *,
     store: str,
     as_json: bool,
@@ -63,6 +67,7 @@ def worker(
     queues: tuple[str, ...],
     processes: int,
     max_activities: int,
+    retain: timedelta | None,
     log_level: str | None,
 ) -> None:
     """Serve queues with the workflows and activities of MODULE, a dotted name or the path of a .py file.
@@ -74,7 +79,7 @@ def worker(
     _configure_logging(log_level)
     if processes == 1:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_serve(store, queues, max_activities, as_json=as_json))
+            runner.run(_serve(store, queues, max_activities, retain, as_json=as_json))
         return
     command = [
         sys.executable,
@@ -84,6 +89,7 @@ def worker(
         f"--store={store}",
         *(f"--queue={queue}" for queue in queues),
         f"--max-activities={max_activities}",
+        *([] if retain is None else [f"--retain={retain.total_seconds():f}s"]),
         *([] if log_level is None else [f"--log-level={log_level}"]),
     ]
     worst = asyncio.run(Crew([*command, *["--json"] * as_json, "--", module], processes).run())
@@ -109,8 +115,10 @@ def _configure_logging(level: str | None) -> None:
         root.setLevel(level.upper())
 
 
-async def _serve(store: str, queues: tuple[str, ...], max_activities: int, *, as_json: bool) -> None:
-    async with Engine(store, queues=queues, max_activities=max_activities) as engine:
+async def _serve(
+    store: str, queues: tuple[str, ...], max_activities: int, retain: timedelta | None, *, as_json: bool
+) -> None:
+    async with Engine(store, queues=queues, max_activities=max_activities, retain=retain) as engine:
         ready = f"serving queue{'s' * (len(queues) > 1)} {', '.join(queues)} of {store}; stop with Ctrl-C"
         # Said a moment later: by then `run` hears signals, and whoever has read the line may send one.
         asyncio.get_running_loop().call_soon(lambda: _tell({"queues": queues, "store": store}, ready, as_json=as_json))
