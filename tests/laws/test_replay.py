@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from laws import generated
@@ -22,6 +22,14 @@ PROGRAMS_LONG = 5000
 CRASH_POINTS = 12
 """Crashes tried per program in the short run; the long one tries every one."""
 
+
+ENDS_BEFORE_IT_IS_ASKED_FOR: generated.Node = [
+    "seq",
+    [["seq", [["op", 0], ["race", [["op", 0], ["child", [["sleep", 0]]]]]]], ["flop", 1], ["act", 4]],
+]
+"""The child of the first attempt ends before the second attempt, which an operation holds up, asks for it."""
+SETTLES_AND_FAILS: generated.Node = ["seq", [["race", [["sleep", 0], ["own_promise", 1]]], ["flop", 1], ["act", 4]]]
+"""The commit that ends the first attempt settles a promise of its own, which the second attempt makes again."""
 
 VOCABULARY = (
     *("child_completed", "child_failed", "child_cancelled", "child_cancel_requested", "workflow_continued"),
@@ -117,7 +125,7 @@ async def check_crashes(tree: generated.Node, seed: int, world: Simulation, poin
 
 def run_law(census: Census, examples: int, *, every_crash: bool = False, shrink: bool = True) -> None:
     """Hold the laws against this many programs."""
-    phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
+    phases = [Phase.explicit, Phase.generate, *([Phase.shrink] if shrink else [])]
 
     @settings(
         max_examples=examples,
@@ -129,6 +137,8 @@ def run_law(census: Census, examples: int, *, every_crash: bool = False, shrink:
         suppress_health_check=list(HealthCheck),
     )
     @given(tree=generated.trees, seed=st.integers(0, 2**32))
+    @example(tree=ENDS_BEFORE_IT_IS_ASKED_FOR, seed=0)
+    @example(tree=SETTLES_AND_FAILS, seed=0)
     def holds(tree: generated.Node, seed: int) -> None:
         asyncio.run(check(tree, seed))
 

@@ -27,7 +27,7 @@ class MemoryOutbox(MemoryTelling):
         for birth in outcome.births:
             self._put(row, self._bear(birth, paused))
         for message in outcome.messages:
-            entry = self._send(message)
+            entry = self._send(row, message)
             if entry is not None:
                 self._put(row, entry)
         for publication in outcome.publications:
@@ -49,10 +49,10 @@ class MemoryOutbox(MemoryTelling):
         ours = started.parent is not None and is_child(newest.instance, started.parent.key)
         return there(birth.created, newest.instance) if ours else birth.refused
 
-    def _send(self, message: Message) -> events.Event | None:
+    def _send(self, sender: Row, message: Message) -> events.Event | None:
         """Tell another instance something; return what the sender is told."""
         if message.promise_id is not None:
-            settled = self._settle(message.promise_id, message.event)
+            settled = self._settle(message.promise_id, message.event, ending=sender)
             if isinstance(settled, Row):
                 return message.delivered
             return message.missing if isinstance(settled, r.Missing) else message.ended

@@ -161,11 +161,12 @@ class MemoryTelling(MemoryActivities):
         for old in settled[:-PROMISES_KEPT]:
             del row.promises[old], self._promises[old]
 
-    def _settle(self, promise_id: str, event: events.Event) -> Row | r.Missing | r.Settled:
+    def _settle(self, promise_id: str, event: events.Event, ending: Row | None = None) -> Row | r.Missing | r.Settled:
         row = self._rows.get(self._promises.get(promise_id, ""))
         if row is None:
             return r.Missing()
-        if row.promises[promise_id].settled or row.instance.status.terminal:
+        # The commit that ends an execution may still settle its promises: the next attempt takes them over.
+        if row.promises[promise_id].settled or (row.instance.status.terminal and row is not ending):
             return r.Settled()
         self._count_as_settled(row, row.promises[promise_id])
         self._put(row, settlement(event, promise_id))

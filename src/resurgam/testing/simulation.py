@@ -374,8 +374,11 @@ class Simulation:
     ) -> None:
         """Tell an execution what was *brought* and what of its inbox it does not know, and commit what comes of it."""
         numbers = [number for number in life.inbox if number not in life.told] if told is None else told
-        entries = [Entry(None, event) for event in brought]
-        entries += [Entry(number, life.inbox[number]) for number in numbers]
+        offered = [Entry(number, life.inbox[number]) for number in numbers]
+        # A worker keeps what was not looked at in front of what it brings itself.
+        entries = [entry for entry in offered if entry.id in life.left]
+        entries += [Entry(None, event) for event in brought]
+        entries += [entry for entry in offered if entry.id not in life.left]
         life.begun, life.clock = True, life.clock if told is not None else self.world.clock
         execution = self._execution_of(life)
         outcome = await self._outcome(life, execution, entries)
@@ -384,6 +387,7 @@ class Simulation:
         held += [entry for entry in entries if entry.id is None]
         life.told = {entry.id for entry in known if entry.id is not None and execution.is_held(entry)}
         self._commit(life, outcome, known, held)
+        life.left = set(numbers) & (life.inbox.keys() - life.told)
         await self._conclude()
 
     async def _outcome(self, life: Life, execution: Execution, entries: Sequence[Entry]) -> Outcome:
@@ -401,7 +405,7 @@ class Simulation:
         of = life.started.execution_id
         for number in range(1, len(outcome.events) if self._keep else 0):
             part = part_of(outcome, number, life, entries)
-            if is_torn(outcome, number, part, held):
+            if is_torn(life, outcome, part, held):
                 continue
             cut = self.world.copy()
             cut.lives[of].told |= {entry.id for entry in entries if entry.id is not None}

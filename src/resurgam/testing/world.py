@@ -31,7 +31,8 @@ class Life:
     """One execution as it is stored.
 
     *ever* is all that was ever in its log; for what was forgotten, *forgotten_by* says by which checkpoint. *told* are
-    the entries of the inbox that its code knows and has not come to yet. *begun*: a worker has had it.
+    the entries of the inbox that its code knows and has not come to yet, *left* those that it was offered and has not
+    looked at: they go before whatever the worker brings next. *begun*: a worker has had it.
     """
 
     started: events.WorkflowStarted
@@ -42,6 +43,7 @@ class Life:
     forgotten: int = 0
     inbox: dict[int, events.Event] = field(default_factory=dict)
     told: set[int] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
     promises: dict[str, Promised] = field(default_factory=dict)
     requests: dict[int, ActivityRequest] = field(default_factory=dict)
     withdrawn: set[int] = field(default_factory=set)
@@ -59,6 +61,7 @@ class Life:
             forgotten_by=dict(self.forgotten_by),
             inbox=dict(self.inbox),
             told=set(self.told),
+            left=set(),  # a worker has it in memory only
             promises={key: replace(promise) for key, promise in self.promises.items()},
             requests=dict(self.requests),
             withdrawn=set(self.withdrawn),
@@ -140,12 +143,15 @@ class World:
             life.paused = not life.paused
             self.put(life, event)
 
-    def settle(self, promise_id: str, event: events.Event) -> Promised | None:
-        """Settle a promise unless it is settled; return what it was before, nothing if there is none."""
+    def settle(self, promise_id: str, event: events.Event, ending: Life | None = None) -> Promised | None:
+        """Settle a promise unless it is settled; return what it was before, nothing if there is none.
+
+        The commit that ends an execution may still settle its promises: the next attempt takes them over.
+        """
         for life in self.lives.values():
             promise = life.promises.get(promise_id)
             if promise is not None:
-                before = replace(promise, settled=promise.settled or life.status.terminal)
+                before = replace(promise, settled=promise.settled or (life.status.terminal and life is not ending))
                 if not before.settled:
                     promise.settled = True
                     self.put(life, msgspec.structs.replace(event, promise_id=promise_id))
@@ -179,7 +185,7 @@ class World:
         for birth in outcome.births:
             self.put(life, self.bear(birth))
         for message in outcome.messages:
-            entry = self.send(message)
+            entry = self.send(message, life)
             if entry is not None:
                 self.put(life, entry)
         self.published += outcome.publications
@@ -188,17 +194,21 @@ class World:
 
     def bear(self, birth: Birth) -> events.Event:
         """Begin a child, unless its id is in use; return what its parent is told."""
-        newest = self.newest(birth.started.entity_id)
+        started = birth.started
+        same = next((life for life in self.lives.values() if _is_same(life, started)), None)
+        if same is not None:
+            return msgspec.structs.replace(birth.created, execution_id=same.started.execution_id)
+        newest = self.newest(started.entity_id)
         if newest is None or newest.status.terminal:
-            newest = self.begin(birth.started)
-        elif not _is_child(newest, birth.started.parent.key if birth.started.parent else ""):
+            newest = self.begin(started)
+        elif not _is_child(newest, started.parent.key if started.parent else ""):
             return birth.refused
         return msgspec.structs.replace(birth.created, execution_id=newest.started.execution_id)
 
-    def send(self, message: Message) -> events.Event | None:
+    def send(self, message: Message, sender: Life | None = None) -> events.Event | None:
         """Tell another execution something; return what the sender is told."""
         if message.promise_id is not None:
-            before = self.settle(message.promise_id, message.event)
+            before = self.settle(message.promise_id, message.event, ending=sender)
             if before is None:
                 return message.missing
             return message.ended if before.settled else message.delivered
@@ -220,6 +230,12 @@ class World:
             self.put(following, life.inbox.pop(number))
         if following.started.run_id == life.started.run_id:
             following.promises, life.promises = life.promises, {}
+
+
+def _is_same(life: Life, started: events.WorkflowStarted) -> bool:
+    """Whether an execution is the very one that is to be begun: then that is done already."""
+    own = life.started
+    return (own.entity_id, own.run_id, own.attempt) == (started.entity_id, started.run_id, started.attempt)
 
 
 def _is_child(life: Life, key: str) -> bool:
@@ -257,21 +273,24 @@ def part_of(outcome: Outcome, number: int, life: Life, entries: Sequence[Entry])
     )
 
 
-def is_torn(outcome: Outcome, number: int, part: Outcome, held: Sequence[Entry]) -> bool:
+def is_torn(life: Life, outcome: Outcome, part: Outcome, held: Sequence[Entry]) -> bool:
     """Whether a cut after so many events would part what is written at once or not at all.
 
     That is what goes out to others, whose answers come in the order in which it does: a child that is asked for is begun
-    by the same commit, unless that answers it already. And what is *held* in memory, of the inbox or by the worker that
-    did it: it is heard as soon as the code comes to it.
+    by the same commit, unless that answers it already. What an execution sends to itself reaches it, unless the same
+    commit ends it. And what is *held* in memory, of the inbox or by the worker that did it: it is heard as soon as the
+    code comes to it.
     """
     sent, all_sent = (len(one.births) + len(one.messages) for one in (part, outcome))
     asked = {entry.seq for entry in part.events if isinstance(entry, events.ChildScheduled)}
     unborn = asked.difference(birth.created.ref for birth in outcome.births)
-    rest = outcome.events[number:]
+    rest = outcome.events[len(part.events) :]
+    ends = any(isinstance(entry, _ENDS) for entry in rest)
     heard = {entry.id for entry in held if entry.id in outcome.consumed}.difference(_consumed(part.events, held))
     brought = {_mark(entry.event) for entry in held if entry.id is None}
     return (
         0 < sent < all_sent
+        or (ends and any(message.entity_id == life.started.entity_id for message in part.messages))
         or bool(heard)
         or any(isinstance(entry, events.ChildAnswer) and entry.ref in unborn and not entry.carried for entry in rest)
         or any(_mark(entry) in brought for entry in rest)

@@ -26,7 +26,7 @@ class Outbox(Telling):
             assert before is not None
             self._put(execution_id, self._bear(birth, pause_of(before)))
         for message in outcome.messages:
-            entry = self._send(message)
+            entry = self._send(execution_id, message)
             if entry is not None:
                 self._put(execution_id, entry)
         if outcome.publications:
@@ -55,10 +55,10 @@ class Outbox(Telling):
         ours = started.parent is not None and is_child(known[-1], started.parent.key)
         return there(birth.created, known[-1]) if ours else birth.refused
 
-    def _send(self, message: Message) -> events.Event | None:
+    def _send(self, sender: str, message: Message) -> events.Event | None:
         """Tell another instance something; return what the sender is told."""
         if message.promise_id is not None:
-            settled = self._settle(message.promise_id, message.event)
+            settled = self._settle(message.promise_id, message.event, ending=sender)
             if isinstance(settled, str):
                 return message.delivered
             return message.missing if isinstance(settled, r.Missing) else message.ended

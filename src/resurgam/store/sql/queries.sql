@@ -430,9 +430,11 @@ INSERT OR REPLACE INTO promises (promise_id, execution_id, name, settled, schema
 VALUES (:promise_id, :execution_id, :name, :settled, :schema);
 
 -- settle_promise: Settle a promise; no row if it was settled before, its execution has ended, or it is unknown.
+-- The commit that ends the *ending* execution may still settle its promises: the next attempt of the run takes them over.
 UPDATE promises SET settled = 1
-WHERE promise_id = :promise_id AND NOT settled
-  AND EXISTS (SELECT 1 FROM instances AS i WHERE i.execution_id = promises.execution_id AND i.closed_at IS NULL)
+WHERE promise_id = :promise_id AND NOT settled AND (
+    execution_id = :ending
+    OR EXISTS (SELECT 1 FROM instances AS i WHERE i.execution_id = promises.execution_id AND i.closed_at IS NULL))
 RETURNING execution_id;
 
 -- close_promise: The same by its own execution, which waits for it no longer.

@@ -150,9 +150,9 @@ class Telling(Claiming):
         self._session.many("close_promise", closed)
         self._session.do("forget_promises", execution_id=execution_id, kept=PROMISES_KEPT)
 
-    def _settle(self, promise_id: str, event: events.Event) -> str | r.Missing | r.Settled:
-        """Settle a promise, and return the execution that was told."""
-        hit = self._session.all("settle_promise", promise_id=promise_id)
+    def _settle(self, promise_id: str, event: events.Event, ending: str = "") -> str | r.Missing | r.Settled:
+        """Settle a promise, and return the execution that was told; *ending* may still settle its own."""
+        hit = self._session.all("settle_promise", promise_id=promise_id, ending=ending)
         if not hit:
             return r.Settled() if self._session.all("promise", promise_id=promise_id) else r.Missing()
         execution_id: str = hit[0]["execution_id"]

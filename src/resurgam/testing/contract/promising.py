@@ -5,7 +5,7 @@ from typing import Any
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.outcome import OpenPromise, Succession
+from resurgam.core.outcome import Message, OpenPromise, Succession
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.protocol import PROMISES_KEPT
@@ -190,6 +190,18 @@ class PromisingCases(OpensStores):
             # The settlement is not lost when the code then makes the same promise again.
             await b.committed(claim, promises=(APPROVAL,), status=Status.RUNNING)
             assert await b.deliver(resolved("3"), "", promise_id="p-1") == r.Settled()
+
+    async def test_a_settlement_sent_by_the_commit_that_ends_an_attempt_reaches_the_next(self) -> None:
+        async with self.bench() as b:
+            instance = await self._promising(b, APPROVAL)
+            await b.told("order", "x")
+            claim = await b.claim_one()
+            successor = Succession(started=b.started(run_id=instance.run_id, attempt=2), moves=("promise_resolved",))
+            settling = Message(event=resolved("1"), promise_id="p-1")
+            await b.committed(claim, status=Status.FAILED, messages=(settling,), successor=successor)
+            _, following = await b.store.copies("order")
+            assert following.inbox == (resolved("1", "p-1"),)
+            assert await b.deliver(resolved("2"), "", promise_id="p-1") == r.Settled()
 
     async def test_a_promise_that_is_made_again_can_be_settled_again(self) -> None:
         """By an attempt that has read the settlement of the one before, or does not reuse it."""
