@@ -351,7 +351,7 @@ def test_the_document_has_all_of_it(shop):
     assert document.pop("python") == f"{sys.version_info.major}.{sys.version_info.minor}"
     assert document.pop("summary") == "1 run: 0 fit, 1 would diverge (1 finding), 0 undecided"
     counts = dict.fromkeys(("fit", "fail", "unreadable", "undecided"), 0) | {"runs": 1, "diverge": 1}
-    assert document == counts | {"not_in_module": {}, "other_pythons": {}, "limited": False}
+    assert document == counts | {"not_in_module": {}, "other_pythons": {}, "limited": False, "notes": []}
     [edit] = finding.pop("remedy").pop("edits")
     source = finding.pop("source")
     assert (edit["edit"], edit["version"], edit["verb"], edit["name"]) == ("insert", 2, "activity", "c")

@@ -134,7 +134,7 @@ async def test_the_naive_edit_fits_or_has_a_remedy_that_does(world: World, recip
     assert (naive.written, world.ran) == ("", before)
     error = await found(player(recipe.naive), past)
     assert error is not None
-    assert str(error) == naive.error
+    assert f"{type(error).__name__}: {error}" == naive.error
     if (recipe.title, calls) in WITHOUT_REMEDY:
         assert error.remedy == ()
         assert "no local edit fits" in str(error)

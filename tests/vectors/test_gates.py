@@ -252,7 +252,7 @@ async def test_a_gate_that_histories_hold_is_not_dropped_unnoticed(world: World,
     assert (done.written, dict(world.ran)) == ("", ran)
     error = await found(player(new), past)
     assert error is not None
-    assert (place(error.location), str(error)) == ("2", done.error)
+    assert (place(error.location), f"{type(error).__name__}: {error}") == ("2", done.error)
     assert error.remedy
     again = await world.deploy(await remedied(new, past, tuple(error.remedy)), open_end=False)
     assert (again.status, again.written, again.result) == ("completed", "", answers)

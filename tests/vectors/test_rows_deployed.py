@@ -75,7 +75,7 @@ async def test_a_row_that_parts(world: World, row: Row):
     error = await found(player(row.code), past)
     assert error is not None
     assert (place(error.location), error.field) == row.parts
-    assert str(error) == parted.error
+    assert f"{type(error).__name__}: {error}" == parted.error
 
     back: Program = row.past[-1]
     done = await world.deploy(back, open_end=False, advance=100)

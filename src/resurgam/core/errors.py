@@ -245,11 +245,15 @@ class ResultTimeout(ResurgamError, TimeoutError):
 
 
 class RemoteError(ResurgamError):
-    """Stands for an exception whose type is not known, or cannot be rebuilt, in this process."""
+    """Stands for an exception whose type is not known, or cannot be rebuilt, in this process.
+
+    *fields* are the attributes of that exception as far as they were recorded.
+    """
 
     def __init__(self, type_name: str, message: str, traceback: str = "") -> None:
         super().__init__(type_name, message, traceback)
         self.type_name, self.message, self.traceback = type_name, message, traceback
+        self.fields: dict[str, object] = {}
 
     def __str__(self) -> str:
         return self.message

@@ -17,14 +17,19 @@ from msgspec import Raw
 from resurgam.core.errors import (
     ActivityFailed,
     ChildWorkflowFailed,
+    DefinitionError,
+    NonRetryable,
     OperationFailed,
     PromiseRejected,
     RemoteError,
+    RetryAfter,
+    SerializationError,
     SignalFailed,
     UpdateRejected,
     WorkflowFailed,
 )
 from resurgam.core.event import NULL, Failure
+from resurgam.core.retry import RetryRule
 from resurgam.core.typename import find_type, type_name
 
 _NOT_THE_USERS = (str(Path(__file__).parents[1]), str(Path(futures.__file__).parent))
@@ -130,12 +135,23 @@ def rebuild(failure: Failure) -> BaseException:
     error = None if kind is None else _revive(kind, failure)
     if error is None:
         error = RemoteError(failure.type, failure.message, failure.traceback)
+        error.fields = _read_fields(failure)
         error.__cause__ = _cause(failure)
     for note in (*failure.notes, *([failure.traceback] if failure.traceback else ())):
         BaseException.add_note(error, note)
     if failure.traceback:
         error.__dict__["__remote_traceback__"] = failure.traceback
     return error
+
+
+def pause_after(rule: RetryRule, attempt: int, error: BaseException, failure: Failure, chance: float) -> int | None:
+    """Return the milliseconds until an activity is tried again after failed try number *attempt*, or None."""
+    names = (failure.type, *failure.bases)
+    # By name too: in another process it may have been of a type that is not known in this one.
+    if isinstance(error, _FINAL) or not _FINAL_NAMES.isdisjoint(names) or rule.refuses(names):
+        return None
+    usual = rule.pause(attempt, chance)
+    return error.pause_ms if usual is not None and isinstance(error, RetryAfter) else usual
 
 
 def root_type(failure: Failure) -> str:
@@ -162,6 +178,9 @@ def in_user_code(error: BaseException) -> BaseException:
     return error if frames is None else error.with_traceback(frames)
 
 
+_FINAL: Final = (NonRetryable, SerializationError, DefinitionError)
+"""Errors of an activity after which it is not tried again: the same result, or the same arguments, would not fit then."""
+_FINAL_NAMES: Final = frozenset(map(type_name, _FINAL))
 _REPORTS: Final = frozenset(
     map(
         type_name,

@@ -2,14 +2,19 @@
 
 import asyncio
 import inspect
+import linecache
 import sys
 import traceback
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+from msgspec import Raw
+
 from resurgam.core import event as events
 from resurgam.core.command import TYPES, Wish
 from resurgam.core.errors import DeterminismViolation, HistoryDiverged, LatentHistory, ResurgamError
+from resurgam.core.failure import capture, in_user_code
 from resurgam.core.location import ROOT, Location
 from resurgam.core.replay import Diverged
 from resurgam.runtime.definition import Workflow
@@ -163,6 +168,34 @@ def unfit(
         history_value=history_value,
         event_seq=answer.seq,
     )
+
+
+def violation(error: HistoryDiverged) -> events.Failure:
+    """Return what is recorded of a run that fails because it diverged: where, and what code and history have there."""
+    fields = {
+        "error": type(error).__name__,
+        "location": str(error.location),
+        "command": error.command,
+        "field": error.field,
+        "code_value": error.code_value,
+        "history_value": error.history_value,
+        "event_seq": error.event_seq,
+        "source": error.source,
+    }
+    return events.Failure(
+        type="DETERMINISM_VIOLATION",
+        message=str(error),
+        traceback=capture(in_user_code(error)).traceback or _line(error.source),
+        fields={name: Raw(msgspec.json.encode(value)) for name, value in fields.items()},
+    )
+
+
+def _line(place: str) -> str:
+    """Return ``file:line`` with its code, set as in a traceback."""
+    file, _, line = place.rpartition(":")
+    if not line.isdecimal():
+        return ""
+    return f'  File "{file}", line {line}\n    {linecache.getline(file, int(line)).strip()}'.rstrip()
 
 
 def source() -> str:

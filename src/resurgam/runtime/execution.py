@@ -19,6 +19,7 @@ from resurgam.core.outcome import ActivityRequest, Entry, Outcome, Succession, W
 from resurgam.core.state import Status
 from resurgam.runtime.closing import closing, telling
 from resurgam.runtime.definition import Workflow
+from resurgam.runtime.divergence import violation
 from resurgam.runtime.ending import end_of
 from resurgam.runtime.log import LET_GO, outstanding, withdraw
 from resurgam.runtime.operation import Operation
@@ -245,7 +246,7 @@ class Execution(Sources):
         last_kept = self._base + len(kept)
         self._note_begun(kept)
         verdict.ran = tuple(self._begun)
-        diagnosis = str(verdict)
+        diagnosis = f"{type(verdict).__name__}: {verdict}"
         logger.error("workflow %r (%s) diverged: %s", self._workflow.name, self.started.entity_id, diagnosis)
 
         def keep(entry: events.Event) -> None:
@@ -257,7 +258,7 @@ class Execution(Sources):
                 keep(left.event)
         self.close()
         if self._options.fails(self._matching):
-            failure = events.Failure(type="DETERMINISM_VIOLATION", message=diagnosis)
+            failure = violation(verdict)
             keep(events.WorkflowFailed(failure=failure))
             answered = {entry.ref for entry in kept if isinstance(entry, ANSWERS[events.ActivityScheduled])}
             outcome = self._failed([ref for ref in self._at_work(lost) if ref not in answered], failure, keep)

@@ -17,7 +17,7 @@ from resurgam.core import event as events
 from resurgam.core.codec import Codec, codec_for, within
 from resurgam.core.command import CANCELLATIONS, TYPES, Wish
 from resurgam.core.edit import Note
-from resurgam.core.errors import NotDeterministic
+from resurgam.core.errors import Evicted, NotDeterministic
 from resurgam.core.location import ROOT, Location
 from resurgam.core.replay import (
     Diverged,
@@ -175,9 +175,11 @@ class Recorder:
     ) -> events.Command:
         location = scope.location.child(verdict.coordinate)
         ended = self.log.state.ended
+        if isinstance(ended, events.WorkflowTerminated) and ended.seq == self.started.seq + 1:
+            # Terminated before any worker had it: what the code does first was never recorded.
+            raise self.over(Evicted("the workflow was terminated before it began"))
         if ended is not None:
-            self.verdict = gone_on(location, ended, kind, fields["command"], fields["name"])
-            raise self.verdict
+            raise self.over(gone_on(location, ended, kind, fields["command"], fields["name"]))
 
         def make(seq: int, at: int) -> events.Command:
             return kind(seq=seq, at=at, location=location, **fields)

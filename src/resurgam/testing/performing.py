@@ -4,8 +4,7 @@ import inspect
 from typing import Any
 
 from resurgam.core import event as events
-from resurgam.core.errors import NonRetryable, RetryAfter
-from resurgam.core.failure import capture
+from resurgam.core.failure import capture, pause_after
 from resurgam.core.retry import RetryRule
 from resurgam.runtime.definition import Activity
 
@@ -41,9 +40,8 @@ def _failed(
     error: Exception, command: events.ActivityScheduled, rule: RetryRule, number: int, clock: int
 ) -> events.Event:
     failure = capture(error)
-    refused = isinstance(error, NonRetryable) or rule.refuses((failure.type, *failure.bases))
-    pause = None if refused else rule.pause(number, 0.5)
+    pause = pause_after(rule, number, error, failure, 0.5)
     if pause is None:
         return events.ActivityFailed(ref=command.seq, at=clock, attempt=number, failure=failure)
-    next_at = clock + (error.pause_ms if isinstance(error, RetryAfter) else pause)
+    next_at = clock + pause
     return events.ActivityRetryScheduled(ref=command.seq, at=clock, attempt=number, next_at=next_at, failure=failure)

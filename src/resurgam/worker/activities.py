@@ -13,20 +13,12 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD, within
-from resurgam.core.errors import (
-    DefinitionError,
-    NonRetryable,
-    ProcessDied,
-    ResurgamError,
-    RetryAfter,
-    SerializationError,
-)
+from resurgam.core.errors import ProcessDied, ResurgamError
 from resurgam.core.event import NULL
-from resurgam.core.failure import capture, in_user_code, rebuild
+from resurgam.core.failure import capture, in_user_code, pause_after, rebuild
 from resurgam.core.identity import execution_of
 from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import RetryRule
-from resurgam.core.typename import type_name
 from resurgam.runtime.definition import Activity
 from resurgam.runtime.info import ActivityInfo, enter_activity, read_details
 from resurgam.runtime.interrupts import pass_on
@@ -41,11 +33,6 @@ from resurgam.worker.threads import Ended, ThreadCall
 logger = logging.getLogger("resurgam.activity")
 
 Result = events.ActivityCompleted | events.ActivityFailed | events.ActivityRetryScheduled
-
-
-# A result that cannot be written will not be writable next time; arguments that do not fit, neither.
-_FINAL = (NonRetryable, SerializationError, DefinitionError)
-_FINAL_NAMES = frozenset(type_name(kind) for kind in _FINAL)
 
 
 class LeaseLost(ResurgamError):
@@ -176,7 +163,7 @@ class ActivityRunner:
     def _failed(self, task: ActivityTask, error: BaseException, recorded: events.Failure | None = None) -> Result:
         request, now = task.request, self._clock.now()
         failure = recorded or capture(in_user_code(error), limit=self._max_payload)
-        pause = _pause(self._rule(request), task.attempt, error, (failure.type, *failure.bases), self._chance())
+        pause = pause_after(self._rule(request), task.attempt, error, failure, self._chance())
         when = "no further attempt" if pause is None else f"next at {moment(now + pause)}"
         logger.warning(
             "activity %r of workflow %s, attempt %d failed; %s",
@@ -191,15 +178,6 @@ class ActivityRunner:
         return events.ActivityRetryScheduled(
             ref=request.ref, at=now, attempt=task.attempt, next_at=now + pause, failure=failure
         )
-
-
-def _pause(policy: RetryRule, attempt: int, error: BaseException, names: tuple[str, ...], chance: float) -> int | None:
-    """Return the milliseconds until the next attempt, or None if there is to be none."""
-    # By name too: in another process it may have been of a type that is not known in this one.
-    if isinstance(error, _FINAL) or not _FINAL_NAMES.isdisjoint(names) or policy.refuses(names):
-        return None
-    usual = policy.pause(attempt, chance)
-    return error.pause_ms if usual is not None and isinstance(error, RetryAfter) else usual
 
 
 def _identity(task: ActivityTask) -> ActivityInfo:

@@ -3,13 +3,20 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Raw
 
 from resurgam import Context, Registry
 from resurgam.core import event as events
+from resurgam.core.failure import rebuild
 from resurgam.core.state import Status
-from resurgam.errors import HistoryDiverged, LatentHistory
+from resurgam.errors import HistoryDiverged, LatentHistory, RemoteError
+from resurgam.runtime.asking import ask
+from resurgam.runtime.settings import Settings
+from resurgam.runtime.verify import verify
 from resurgam.testing import Environment, Report, Simulation, replay
+from resurgam.testing.simulation import start_event
 
 registry = Registry()
 
@@ -279,7 +286,7 @@ async def test_a_diverged_run_is_parked_and_taken_up_by_a_worker_whose_code_fits
         await second.engine.handle("w-1").signal("go", "now")
         await second.settle()
         found = await second.engine.handle("w-1").describe()
-        with pytest.raises(TimeoutError, match="it is diverged: Task"):
+        with pytest.raises(TimeoutError, match="it is diverged: HistoryDiverged: Task"):
             await second.engine.handle("w-1").result(timeout=0)
         assert (await second.engine.handle("w-1").history())[:-1] == before
     async with Environment(store=store, clock=clock, registry=fits) as third:
@@ -324,3 +331,51 @@ def _again(command: events.Command, seq: int) -> events.Command:
     import msgspec
 
     return msgspec.structs.replace(command, seq=seq)
+
+
+async def test_a_run_that_was_terminated_before_it_began_fits_its_code():
+    async def sleeper(ctx: Context) -> None:
+        @ctx.on_query("stage")
+        def stage() -> str:
+            return "asleep"
+
+        await ctx.sleep(10)
+
+    code = Registry().workflow(sleeper)
+    started = start_event(code, ())
+    log = [started, events.WorkflowTerminated(seq=2, at=started.at, reason="no longer wanted")]
+
+    assert verify(code, log).fits
+    assert bytes(ask(code, log, "stage", Raw(b"[]"), Settings())[0]) == b'"asleep"'
+
+
+async def test_a_run_that_fails_because_it_diverged_records_where_and_what():
+    def define(name: str) -> Any:
+        async def program(ctx: Context) -> None:
+            await ctx.activity(name)
+
+        return Registry().workflow(name="w", on_divergence="fail")(program)
+
+    before = Simulation(define("a"))
+    await before.begin()
+    before.close()
+    failing = Simulation(define("b"), log=before.log)
+    [failed] = [entry for entry in await failing.run() if isinstance(entry, events.WorkflowFailed)]
+
+    failure = failed.failure
+    fields = {name: msgspec.json.decode(value) for name, value in failure.fields.items()}
+    line = fields["source"].rpartition(":")[2]
+    assert fields == {
+        "error": "HistoryDiverged",
+        "location": "{1}",
+        "command": "Task(0)",
+        "field": "name",
+        "code_value": "b",
+        "history_value": "a",
+        "event_seq": 2,
+        "source": f"{__file__}:{line}",
+    }
+    assert f'File "{__file__}", line {line}' in failure.traceback
+    rebuilt = rebuild(failure)
+    assert isinstance(rebuilt, RemoteError)
+    assert rebuilt.fields == fields

@@ -1,0 +1,47 @@
+"""An attempt in the simulated world is tried again exactly where a worker would try it again."""
+
+import pytest
+from msgspec import Raw
+
+from resurgam import NonRetryable, Registry, RetryAfter
+from resurgam.core import event as events
+from resurgam.core.location import Location
+from resurgam.core.retry import RetryRule
+from resurgam.testing.performing import attempt
+
+registry = Registry()
+
+
+@registry.activity
+async def price(order: int) -> int:
+    return order
+
+
+def command(input: bytes = b"[1]") -> events.ActivityScheduled:
+    return events.ActivityScheduled(
+        seq=2, location=Location((1,)), command="Task(0)", name="price", queue="default", input=Raw(input)
+    )
+
+
+@pytest.mark.parametrize(
+    ("mock", "given"),
+    [
+        (NonRetryable("no"), b"[1]"),
+        (lambda order: "not a number", b"[1]"),
+        (lambda order: order, b'["not a number"]'),
+        (lambda order: order, b"[1, 2]"),
+    ],
+    ids=["NonRetryable", "a result that does not fit", "an argument that does not fit", "too many arguments"],
+)
+async def test_what_would_fail_again_is_final(mock, given):
+    answer = await attempt(price, mock, command(given), RetryRule(), 1, 0)
+
+    assert isinstance(answer, events.ActivityFailed)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), RetryAfter(7)])
+async def test_what_may_succeed_later_is_tried_again(error):
+    answer = await attempt(price, error, command(), RetryRule(jitter=0), 1, 0)
+
+    assert isinstance(answer, events.ActivityRetryScheduled)
+    assert answer.next_at == (7000 if isinstance(error, RetryAfter) else 1000)
