@@ -318,8 +318,8 @@ class EngineWorkerCases(OpensEngines):
             assert any("'lock'" in note for note in getattr(failed.cause, "__notes__", ()))
             assert await self.run(env, fine) == "fine"
 
-    async def test_input_that_no_longer_fits_fails_that_workflow_only(self, cache: int) -> None:
-        """Arguments that an older client wrote, and that this code cannot read, end that run, and no other."""
+    async def test_input_that_no_longer_fits_parks_that_workflow_only(self, cache: int) -> None:
+        """Arguments that an older client wrote, and that this code cannot read, park that run until code that can comes."""
         old, new = Registry(), Registry()
 
         async def before(_ctx: Context, x: str) -> str:
@@ -333,9 +333,11 @@ class EngineWorkerCases(OpensEngines):
         async with self.client(old) as (store, clock, client):
             handle = await client.start("job", "seven")
             async with self.serve(store, clock, cache, new) as env:
-                with raises(errors.WorkflowFailed, "SerializationError"):
-                    await env.finish(handle.result())
+                await env.settle()
+                assert (await handle.describe()).status is Status.DIVERGED
                 assert await self.run(env, job, 7) == 7
+            async with self.serve(store, clock, cache, old) as env:
+                assert await env.finish(handle.result()) == "seven"
 
     async def test_a_poisonous_neighbour_stops_nobody(self, cache: int) -> None:
         """Workflows that fail in every way are ended or parked, and the one among them completes."""

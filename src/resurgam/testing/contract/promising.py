@@ -192,6 +192,7 @@ class PromisingCases(OpensStores):
             assert await b.deliver(resolved("3"), "", promise_id="p-1") == r.Settled()
 
     async def test_a_settlement_sent_by_the_commit_that_ends_an_attempt_reaches_the_next(self) -> None:
+        """The next attempt makes the promise again, and would wait for ever for what its sender was told is done."""
         async with self.bench() as b:
             instance = await self._promising(b, APPROVAL)
             await b.told("order", "x")
