@@ -344,6 +344,7 @@ class Engine:
         The update is called with *with_args*. With an *update_id* it is not run again, and nothing is begun, if an update of
         this id was sent to the workflow before. Everything else is as for `Handle.update`.
         """
+        refuse_options("engine.update_with_start", workflow, options.keys() - UpdateOptions.__annotations__.keys())
         self._check_known(workflow, options.get("queue"))
         return await self._client().update_with_start(workflow, args, type, **options)
 

@@ -1,7 +1,7 @@
 """The types of what workflow code says to others, pinned as in `api.py`."""
 
 from dataclasses import dataclass
-from typing import Any, assert_type
+from typing import Any, Literal, assert_type
 
 from resurgam import Context, RetryPolicy, activity, workflow
 from resurgam.core.event import Parent
@@ -69,6 +69,15 @@ async def talking(ctx: Context) -> None:
     assert_type(await ctx.resolve("id", 1), bool)
     assert_type(await ctx.listen_many("a", limit=3, type=int), list[int])
     assert_type(await ctx.listen_many("a", "b", limit=3, type=int), list[tuple[str, int]])
+    assert_type(await ctx.listen("a", type=int | None), int | None)
+    assert_type(await ctx.listen_many("a", limit=3, type=Literal["x", "y"]), list[Literal["x", "y"]])
+    assert_type(await ctx.promise("p", type=Order | None), Order | None)
+    assert_type(await ctx.activity(activity.ref("find", returns=Order | None)), Order | None)
+    assert_type(await ctx.workflow(workflow.ref("find", returns=Order | None)), Order | None)
+    assert_type(await ctx.listen("a"), Any)
+    assert_type(await ctx.promise("p"), Any)
+    heard: str = await ctx.listen("a", type=int)  # type: ignore[arg-type]  # pyright: ignore[reportAssignmentType]
+    ctx.listen("a", type=heard)  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType]
     assert_type(await ctx.signal("e", "s", 1), None)
     assert_type(await ctx.publish("t", 1), None)
     ctx.listen_many("a")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]

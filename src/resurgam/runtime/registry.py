@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from resurgam.core.codec import TypeForm
 from resurgam.core.errors import DefinitionError, NotFound
@@ -24,6 +24,9 @@ from resurgam.runtime.definition import (
 )
 from resurgam.runtime.info import ActivityInfo, activity_cancelled, activity_info, heartbeat
 from resurgam.runtime.signature import place
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm as Form
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -128,9 +131,9 @@ class WorkflowDecorator:
         return register if function is None else register(function)
 
     @overload
-    def ref(self, name: str, *, returns: type[R], queue: str | None = None) -> WorkflowRef[R]: ...
+    def ref(self, name: str, *, returns: "Form[R]", queue: str | None = None) -> WorkflowRef[R]: ...
     @overload
-    def ref(self, name: str, *, returns: TypeForm = Any, queue: str | None = None) -> WorkflowRef[Any]: ...
+    def ref(self, name: str, *, queue: str | None = None) -> WorkflowRef[Any]: ...
     def ref(self, name: str, *, returns: TypeForm = Any, queue: str | None = None) -> WorkflowRef[Any]:
         """Return a workflow known by its name only, with the type of its result."""
         return WorkflowRef(name, None, queue, returns)
@@ -187,9 +190,9 @@ class ActivityDecorator:
         return register if function is None else register(function)
 
     @overload
-    def ref(self, name: str, *, returns: type[R]) -> ActivityRef[R]: ...
+    def ref(self, name: str, *, returns: "Form[R]") -> ActivityRef[R]: ...
     @overload
-    def ref(self, name: str, *, returns: TypeForm = Any) -> ActivityRef[Any]: ...
+    def ref(self, name: str) -> ActivityRef[Any]: ...
     def ref(self, name: str, *, returns: TypeForm = Any) -> ActivityRef[Any]:
         """Return an activity known by its name only, with the type of its result."""
         return ActivityRef(name, None, ActivityOptions(), returns)

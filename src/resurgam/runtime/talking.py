@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from resurgam.core import event as events
 from resurgam.core.codec import TypeForm, codec_for
@@ -15,6 +15,9 @@ from resurgam.runtime import sending
 from resurgam.runtime.futures import Batch, Durable
 from resurgam.runtime.ids import promise_id
 from resurgam.runtime.recorder import Recorder
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm as Form
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,16 +42,16 @@ class Talking:
         self._recorder = recorder
 
     @overload
-    def listen(self, name: str, /, *, type: type[T], timeout: Duration | None = None) -> Durable[T]: ...
+    def listen(self, name: str, /, *, type: "Form[T]", timeout: Duration | None = None) -> Durable[T]: ...
     @overload
-    def listen(self, name: str, /, *, type: TypeForm = Any, timeout: Duration | None = None) -> Durable[Any]: ...
+    def listen(self, name: str, /, *, timeout: Duration | None = None) -> Durable[Any]: ...
     @overload
     def listen(
-        self, name: str, other: str, /, *names: str, type: type[T], timeout: Duration | None = None
+        self, name: str, other: str, /, *names: str, type: "Form[T]", timeout: Duration | None = None
     ) -> Durable[tuple[str, T]]: ...
     @overload
     def listen(
-        self, name: str, other: str, /, *names: str, type: TypeForm = Any, timeout: Duration | None = None
+        self, name: str, other: str, /, *names: str, timeout: Duration | None = None
     ) -> Durable[tuple[str, Any]]: ...
     def listen(self, *names: str, type: TypeForm = Any, timeout: Duration | None = None) -> Durable[Any]:
         """Receive the next signal: one name gives its value, several give ``(name, value)``.
@@ -59,19 +62,17 @@ class Talking:
 
     @overload
     def listen_many(
-        self, name: str, /, *, limit: int, type: type[T], timeout: Duration | None = None
+        self, name: str, /, *, limit: int, type: "Form[T]", timeout: Duration | None = None
     ) -> Durable[list[T]]: ...
     @overload
-    def listen_many(
-        self, name: str, /, *, limit: int, type: TypeForm = Any, timeout: Duration | None = None
-    ) -> Durable[list[Any]]: ...
+    def listen_many(self, name: str, /, *, limit: int, timeout: Duration | None = None) -> Durable[list[Any]]: ...
     @overload
     def listen_many(
-        self, name: str, other: str, /, *names: str, limit: int, type: type[T], timeout: Duration | None = None
+        self, name: str, other: str, /, *names: str, limit: int, type: "Form[T]", timeout: Duration | None = None
     ) -> Durable[list[tuple[str, T]]]: ...
     @overload
     def listen_many(
-        self, name: str, other: str, /, *names: str, limit: int, type: TypeForm = Any, timeout: Duration | None = None
+        self, name: str, other: str, /, *names: str, limit: int, timeout: Duration | None = None
     ) -> Durable[list[tuple[str, Any]]]: ...
     def listen_many(
         self, *names: str, limit: int, type: TypeForm = Any, timeout: Duration | None = None
@@ -117,9 +118,9 @@ class Talking:
         return sending.publish(self._recorder, topic, value, self._step)
 
     @overload
-    def promise(self, name: str, *, type: type[T], timeout: Duration | None = None) -> Promise[T]: ...
+    def promise(self, name: str, *, type: "Form[T]", timeout: Duration | None = None) -> Promise[T]: ...
     @overload
-    def promise(self, name: str, *, type: TypeForm = Any, timeout: Duration | None = None) -> Promise[Any]: ...
+    def promise(self, name: str, *, timeout: Duration | None = None) -> Promise[Any]: ...
     def promise(self, name: str, *, type: TypeForm = Any, timeout: Duration | None = None) -> Promise[Any]:
         """Wait for a value that somebody outside gives, by the ``promise_id`` of the future or by the name.
 

@@ -130,6 +130,10 @@ async def test_an_option_of_the_workflow_given_to_a_start_is_refused_with_the_re
     calls = [
         (env.engine.start(flaky, 1, timeout=5), r"write engine\.start\(flaky\.options\(timeout=\.\.\.\), \.\.\.\)"),
         (env.engine.execute("flaky", 1, retry=TWICE), r"engine\.execute\(workflow\.ref\('flaky'\)\.options\(retry="),
+        (
+            env.engine.update_with_start(flaky, 1, id="x", update="add", retry=TWICE),
+            r"engine\.update_with_start\(flaky\.options\(retry=",
+        ),
         (env.engine.signal_with_start(flaky, 1, id="x", signal="go", colour=1), "no option 'colour'; .* by position"),
     ]
     for call, text in calls:
