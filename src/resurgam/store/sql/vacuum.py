@@ -1,13 +1,18 @@
 """Give the free pages of a SQLite file back to the file system."""
 
 import sqlite3
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 from resurgam.core.errors import StoreError
 from resurgam.store.sql.log_size import cut_log, log_of, log_size
 from resurgam.store.sql.sqlite import BUSY_TIMEOUT, check_ours, explain
+
+_MOMENT: Final = 0.01
+"""Seconds until a log that another connection is at is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ def vacuum(path: Path) -> Vacuumed:
         check_ours(connection, path)
         before = _size(path)
         connection.execute("VACUUM")
-        if not cut_log(connection):
+        if not _cut_patiently(connection):
             raise StoreError(
                 f"{path}: another process keeps reading it, so the file could not be shortened yet; try again when the "
                 "workers are idle, or stop them"
@@ -48,6 +53,16 @@ def vacuum(path: Path) -> Vacuumed:
         raise explain(path, error) from error
     finally:
         connection.close()
+
+
+def _cut_patiently(connection: sqlite3.Connection) -> bool:
+    """Cut the log; for a checkpoint of another connection SQLite itself does not wait, whatever its timeout."""
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while not cut_log(connection):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_MOMENT)
+    return True
 
 
 def _size(path: Path) -> int:
