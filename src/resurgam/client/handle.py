@@ -169,7 +169,7 @@ class Handle(Generic[R]):
         was recorded. After *timeout* it is a `TimeoutError`; the update itself goes on. The value is read as *type* says,
         else as the handler's annotation says if the workflow's code is registered here, else as plain JSON types.
 
-        With ``wait="accepted"`` return as soon as the handler has begun, with an `UpdateHandle`: await its ``result()``.
+        With ``wait="accepted"`` return once the update is accepted, with an `UpdateHandle`: await its ``result()``.
         """
         self._check_follows("update")
         check_stage(wait)

@@ -95,7 +95,7 @@ class Update:
         return events.UpdateAccepted(at=self.access.clock.now(), name=self.name, id=self.id, input=self.written)
 
     async def accepted(self, position: Position, until: int | None) -> None:
-        """Wait until a handler has begun with the update; if it is refused before, raise `UpdateRejected`."""
+        """Wait until the update is accepted; if it is refused, raise `UpdateRejected`."""
         while True:
             entries = await self._read_on(position)
             accepted, outcome = self._accepted(entries), self._outcome(entries)
