@@ -49,6 +49,22 @@ class NoFinalRelease(MemoryStore):
         return super()._release(msgspec.structs.replace(part, final=False))
 
 
+@breaks(
+    "test_instances_are_claimed_in_the_order_in_which_they_became_ready",
+    "test_instances_that_are_always_due_do_not_starve_a_new_one",
+)
+class OldestFirst(MemoryStore):
+    def _claimable(self, worker, queues):
+        order = list(self._rows)
+        return iter(sorted(super()._claimable(worker, queues), key=lambda row: order.index(row.instance.execution_id)))
+
+
+@breaks("test_activities_are_claimed_in_the_order_in_which_they_became_available")
+class ActivitiesByName(MemoryStore):
+    def _claimable_activities(self, queues):
+        return iter(sorted(super()._claimable_activities(queues), key=lambda activity: activity.execution_id))
+
+
 @breaks("test_a_commit_from_another_state_is_refused")
 class NoBaseSeq(MemoryStore):
     def _commit(self, part):

@@ -84,6 +84,7 @@ class Claiming(Activities):
             epoch=lease.epoch,
             undelivered=undelivered,
             last_failure=failure,
+            turn=self.turn(),
         )
         if released and part.final:
             self._session.do("bury_instance", execution_id=lease.execution_id, dead=part.failed)

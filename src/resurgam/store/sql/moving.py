@@ -41,13 +41,13 @@ class Moving:
             paused=pause_of(row),
         )
 
-    def adopt(self, part: r.Adoption) -> r.Adopted | r.Exists:
-        """Take in executions that belong together: all of them, or none."""
+    def adopt(self, part: r.Adoption, turn: int) -> r.Adopted | r.Exists:
+        """Take in executions that belong together, ready from this *turn* on: all of them, or none."""
         arriving = sort_out(part, self._find, self._executions_of, self._holder_of)
         if isinstance(arriving, r.Exists):
             return arriving
         for copy in arriving.copies:
-            self._take_in(copy)
+            self._take_in(copy, turn)
         for entity_id, order in arriving.orders.items():
             if [instance.execution_id for instance in self._executions_of(entity_id)] != order:
                 for execution_id in order:
@@ -65,7 +65,7 @@ class Moving:
     def _executions_of(self, entity_id: str) -> Sequence[r.Instance]:
         return [instance_of(row) for row in self._session.all("executions_of", entity_id=entity_id)]
 
-    def _take_in(self, copy: r.Copy) -> None:
+    def _take_in(self, copy: r.Copy, turn: int) -> None:
         execution_id = copy.instance.execution_id
         instance = copy.instance
         self._session.do(
@@ -77,7 +77,7 @@ class Moving:
             dead=instance.dead,
             accepts=encode(instance.accepts) if instance.accepts else None,
             failure=instance.failure,
-            ready=copy.ready and instance.status is not Status.SCHEDULED,
+            ready=turn if copy.ready and instance.status is not Status.SCHEDULED else 0,
             wake=len(copy.inbox),
         )
         log = [{"execution_id": execution_id, "seq": e.seq, "body": encode_event(e).decode()} for e in copy.log]

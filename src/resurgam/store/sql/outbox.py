@@ -12,7 +12,7 @@ from resurgam.store.sql.activities import text_of
 from resurgam.store.sql.rows import columns_of_promise, instance_of, pause_of
 from resurgam.store.sql.session import Row
 from resurgam.store.sql.telling import Telling
-from resurgam.store.telling import is_child, is_meant, is_same, there
+from resurgam.store.telling import is_child, is_meant, there
 from resurgam.store.waiting import topic_of
 
 
@@ -44,16 +44,16 @@ class Outbox(Telling):
     def _bear(self, birth: Birth, paused: r.Pause | None) -> events.Event:
         """Begin a child, unless its id is taken; return what its parent is told."""
         started = birth.started
-        known = [instance_of(row) for row in self._session.all("executions_of", entity_id=started.entity_id)]
-        for instance in known:
-            if is_same(instance, started):
-                return there(birth.created, instance)
-        if not known or known[-1].status.terminal:
+        row = self._newest(started.entity_id)
+        newest = None if row is None else instance_of(row)
+        if row is not None and (same := self._same(started, row)) is not None:
+            return there(birth.created, same)
+        if newest is None or newest.status.terminal:
             born = self._begin(started, r.Pause.TREE if paused is r.Pause.TREE else None)
             self.changes.work = True
             return there(birth.created, born)
-        ours = started.parent is not None and is_child(known[-1], started.parent.key)
-        return there(birth.created, known[-1]) if ours else birth.refused
+        ours = started.parent is not None and is_child(newest, started.parent.key)
+        return there(birth.created, newest) if ours else birth.refused
 
     def _send(self, sender: str, message: Message) -> events.Event | None:
         """Tell another instance something; return what the sender is told."""
@@ -93,7 +93,7 @@ class Outbox(Telling):
             return
         if moving & _EARLY:
             self._session.do("begin_instance", execution_id=successor)
-        [raised] = self._session.all("raise_wake", execution_id=successor)
+        [raised] = self._session.all("raise_wake", execution_id=successor, turn=self.turn())
         self._session.do(
             "move_inbox", execution_id=execution_id, successor=successor, types=wanted, wake=raised["wake"]
         )

@@ -13,10 +13,14 @@ WHERE execution_id IN (SELECT value FROM json_each(:execution_ids));
 -- executions_of: The executions of an entity, oldest first.
 SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY place;
 
--- instance_of_run: The newest execution of an entity, or the newest of one of its runs.
-SELECT * FROM instances
-WHERE entity_id = :entity_id AND (:run_id IS NULL OR run_id = :run_id)
-ORDER BY place DESC LIMIT 1;
+-- newest_execution: The newest execution of an entity.
+SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY place DESC LIMIT 1;
+
+-- newest_of_run: The newest execution of one of its runs.
+SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id ORDER BY place DESC LIMIT 1;
+
+-- same_execution: The execution of an entity with this run and attempt.
+SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id AND attempt = :attempt ORDER BY place LIMIT 1;
 
 -- create_instance: A new execution, ready to be claimed unless it is put off.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
@@ -44,7 +48,9 @@ SELECT * FROM (
 ORDER BY seq;
 
 -- raise_wake: Count that something enters an inbox; an instance that nobody holds becomes ready, unless it is put off.
-UPDATE instances SET wake = wake + 1, ready = ready OR (leased_until IS NULL AND status <> 'scheduled')
+-- Its turn is the moment at which it became ready, and stays when more comes.
+UPDATE instances SET wake = wake + 1,
+    ready = CASE WHEN ready THEN ready WHEN leased_until IS NULL AND status <> 'scheduled' THEN :turn ELSE 0 END
 WHERE execution_id = :execution_id RETURNING wake;
 
 -- put_into_inbox: Something to be told to an instance.
@@ -65,7 +71,8 @@ UPDATE instances SET paused = :paused
 WHERE execution_id = :execution_id AND closed_at IS NULL AND (paused IS NULL OR (paused = 'alone' AND :paused = 'tree'));
 
 -- resume_instance: An instance goes on; no row if it was not halted.
-UPDATE instances SET paused = NULL WHERE execution_id = :execution_id AND paused IS NOT NULL;
+UPDATE instances SET paused = NULL, ready = CASE WHEN ready THEN :turn ELSE 0 END
+WHERE execution_id = :execution_id AND paused IS NOT NULL;
 
 -- begin_instance: An instance that was put off begins; no row if it was not.
 UPDATE instances SET status = 'running', wake_at = NULL WHERE execution_id = :execution_id AND status = 'scheduled';
@@ -85,34 +92,37 @@ SELECT DISTINCT json_extract(body, '$.type') AS type FROM inbox
 WHERE execution_id = :execution_id AND json_extract(body, '$.type') IN (SELECT value FROM json_each(:types));
 
 -- claimable_instances: What a worker may claim: ready, due, its lease run out, or parked and not tried by it.
-SELECT * FROM instances WHERE place IN (
-    SELECT * FROM (
-        SELECT place FROM instances AS i
-        WHERE queue = :queue AND ready AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
-          AND status <> 'diverged'
-          AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
-        ORDER BY place LIMIT :limit)
-    UNION
-    SELECT * FROM (
-        SELECT place FROM instances AS i
-        WHERE queue = :queue AND wake_at <= :now AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
-          AND status <> 'diverged'
-          AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
-        ORDER BY wake_at LIMIT :limit)
-    UNION
-    SELECT * FROM (
-        SELECT place FROM instances AS i
-        WHERE leased_until <= :now AND dead IS NULL AND paused IS NULL AND queue = :queue
-          AND (status <> 'scheduled' OR wake_at <= :now)
-          AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
-        ORDER BY leased_until LIMIT :limit)
-    UNION
-    SELECT * FROM (
-        SELECT place FROM instances AS i
-        WHERE queue = :queue AND status = 'diverged' AND dead IS NULL AND paused IS NULL AND leased_until IS NULL
-          AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
-        ORDER BY place LIMIT :limit)
-) ORDER BY place LIMIT :limit;
+-- In the order in which they became so. What is parked has waited since it was created.
+SELECT i.*, claimable.turn FROM instances AS i JOIN (
+    SELECT place, min(turn) AS turn FROM (
+        SELECT * FROM (
+            SELECT place, ready AS turn FROM instances AS i
+            WHERE queue = :queue AND ready AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
+              AND status <> 'diverged'
+              AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
+            ORDER BY ready, place LIMIT :limit)
+        UNION ALL
+        SELECT * FROM (
+            SELECT place, wake_at * 1000 AS turn FROM instances AS i
+            WHERE queue = :queue AND wake_at <= :now AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
+              AND status <> 'diverged'
+              AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
+            ORDER BY wake_at, place LIMIT :limit)
+        UNION ALL
+        SELECT * FROM (
+            SELECT place, leased_until * 1000 AS turn FROM instances AS i
+            WHERE leased_until <= :now AND dead IS NULL AND paused IS NULL AND queue = :queue
+              AND (status <> 'scheduled' OR wake_at <= :now)
+              AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
+            ORDER BY leased_until, place LIMIT :limit)
+        UNION ALL
+        SELECT * FROM (
+            SELECT place, created_at * 1000 AS turn FROM instances AS i
+            WHERE queue = :queue AND status = 'diverged' AND dead IS NULL AND paused IS NULL AND leased_until IS NULL
+              AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
+            ORDER BY created_at, place LIMIT :limit)
+    ) GROUP BY place
+) AS claimable USING (place) ORDER BY claimable.turn, place LIMIT :limit;
 
 -- claimable_at_once: An instance, if a worker may have it and nothing older waits in its queue.
 SELECT * FROM instances AS i
@@ -163,7 +173,7 @@ SET status = CASE WHEN :status = 'scheduled' AND status = 'running' THEN status 
     deactivated = :deactivated, last_seq = :last_seq, wake_at = :wake_at, parked = :parked, deliveries = 0,
     last_failure = '',
     leased_until = NULL, lease_owner = NULL,
-    ready = wake <> :wake AND NOT (:status = 'scheduled' AND status <> 'running')
+    ready = CASE WHEN wake <> :wake AND NOT (:status = 'scheduled' AND status <> 'running') THEN :turn ELSE 0 END
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
   AND (wake = :wake OR NOT :strict)
 RETURNING wake, paused;
@@ -178,26 +188,27 @@ UPDATE instances SET failure = :failure WHERE execution_id = :execution_id;
 UPDATE activities SET heartbeat_at = :heartbeat_at WHERE execution_id = :execution_id AND ref = :ref;
 
 -- let_go: The end of a lease that a commit kept in vain.
-UPDATE instances SET leased_until = NULL, lease_owner = NULL, ready = wake <> :wake AND status <> 'scheduled'
+UPDATE instances SET leased_until = NULL, lease_owner = NULL,
+    ready = CASE WHEN wake <> :wake AND status <> 'scheduled' THEN :turn ELSE 0 END
 WHERE execution_id = :execution_id;
 
 -- release_instance: The end of a lease without a commit; ready again.
 UPDATE instances
-SET leased_until = NULL, lease_owner = NULL, ready = status <> 'scheduled', deliveries = max(0, deliveries - :undelivered),
+SET leased_until = NULL, lease_owner = NULL, ready = CASE WHEN status <> 'scheduled' THEN :turn ELSE 0 END, deliveries = max(0, deliveries - :undelivered),
     last_failure = :last_failure
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL;
 
 -- terminate_instance: The end of an instance, whoever holds it.
 UPDATE instances
 SET status = :status, closed_at = :now, last_seq = :seq, wake_at = NULL, parked = NULL, dead = NULL, paused = NULL,
-    ready = 1, deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL
+    ready = :turn, deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL
 WHERE execution_id = :execution_id;
 
 -- forget_tries: Whoever has tried a parked instance may try it again.
 DELETE FROM tried WHERE execution_id = :execution_id;
 
 -- revive_instance: An instance that was put aside, or is parked, is handed out again.
-UPDATE instances SET dead = NULL, deliveries = 0, ready = status <> 'scheduled'
+UPDATE instances SET dead = NULL, deliveries = 0, ready = CASE WHEN status <> 'scheduled' THEN :turn ELSE 0 END
 WHERE execution_id = :execution_id AND (dead IS NOT NULL OR parked IS NOT NULL);
 
 -- revive_activities: The same for activities of it that were put aside.

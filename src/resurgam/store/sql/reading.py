@@ -32,7 +32,8 @@ class Reading:
     def get(self, entity_id: str, run_id: str | None, execution_id: str | None) -> r.Instance | None:
         """Return the newest execution of an entity or of one of its runs, or the one with this id."""
         if execution_id is None:
-            rows = self._session.all("instance_of_run", entity_id=entity_id, run_id=run_id)
+            statement = "newest_execution" if run_id is None else "newest_of_run"
+            rows = self._session.all(statement, entity_id=entity_id, run_id=run_id)
         else:
             found = self._session.all("instance_by_execution", execution_id=execution_id)
             rows = [row for row in found if row["entity_id"] == entity_id and run_id in (None, row["run_id"])]
@@ -95,7 +96,7 @@ class Reading:
         else:
             execution_id = to.execution_id
             if execution_id is None:
-                newest = self._session.all("instance_of_run", entity_id=to.entity_id, run_id=None)
+                newest = self._session.all("newest_execution", entity_id=to.entity_id)
                 execution_id = newest[0]["execution_id"] if newest else None
             rows = self._session.all("promises_named", execution_id=execution_id, name=to.promise)
         if not rows:

@@ -25,13 +25,13 @@ class Session(Protocol):
 
 
 def claimable_instances(session: Session, worker: str, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
-    """Return instances that a worker may claim, oldest first."""
+    """Return instances that a worker may claim, in the order in which they became claimable."""
     found = [
         row
         for queue in queues
         for row in session.all("claimable_instances", worker=worker, queue=queue, limit=limit, now=now)
     ]
-    return found if len(queues) == 1 else sorted(found, key=_place)[:limit]
+    return found if len(queues) == 1 else sorted(found, key=_since)[:limit]
 
 
 def claimable_activities(session: Session, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
@@ -49,6 +49,5 @@ def _turn(row: Row) -> tuple[int, str, int]:
     return row["available_at"], row["execution_id"], row["ref"]
 
 
-def _place(row: Row) -> int:
-    place: int = row["place"]
-    return place
+def _since(row: Row) -> tuple[int, int]:
+    return row["turn"], row["place"]

@@ -19,6 +19,7 @@ from resurgam.store.sql.reading import Reading, has_come, log_of
 from resurgam.store.sql.sqlite import Database, Session, Writer
 from resurgam.store.sql.transactions import Transactions
 from resurgam.store.sql.wakeup import Wakeups
+from resurgam.store.sql.writing import Turns
 from resurgam.store.waiting import Waiting
 
 P = TypeVar("P")
@@ -59,6 +60,7 @@ class SqliteStore:
         except OSError as error:
             self._database.close()
             raise StoreError(f"{path}: no lock can be made beside it: {error}; may its folder be written?") from error
+        self._turns = Turns()
         self._waiting = Waiting(clock, self._are_there)
         # None if a look has failed: then whoever waits has not been told, and the next poll looks again.
         self._version: int | None = self._database.version()
@@ -109,7 +111,7 @@ class SqliteStore:
 
         def adopt(transactions: Transactions, part: r.Adoption) -> r.Adopted | r.Exists:
             transactions.note_adoption(part)
-            return Moving(transactions.session).adopt(part)
+            return Moving(transactions.session).adopt(part, transactions.turn())
 
         return await self._each(parts, adopt)
 
@@ -256,7 +258,8 @@ class SqliteStore:
             self._database.check_files()
 
     def _begin(self, session: Session) -> Transactions:
-        return Transactions(session, now=self._clock.now(), lease=self._lease, owner=self._owner.name)
+        now, owner = self._clock.now(), self._owner.name
+        return Transactions(session, now=now, lease=self._lease, owner=owner, turns=self._turns)
 
     async def _write(self, work: Callable[[Transactions], T]) -> T:
         self._check_open()

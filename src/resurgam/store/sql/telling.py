@@ -21,16 +21,17 @@ class Telling(Claiming):
     def create(self, part: r.Creation) -> r.Created | r.Exists:
         """Begin an execution."""
         started = part.started
-        rows = self._session.all("executions_of", entity_id=started.entity_id)
-        known = [instance_of(row) for row in rows]
-        for instance in known:
-            if is_same(instance, started):
-                return r.Created(instance=instance)
-        if known and not self._makes_way(rows[-1], known[-1], part):
-            return r.Exists(instance=self._as_told(known[-1], part))
+        newest = self._newest(started.entity_id)
+        if newest is not None:
+            same = self._same(started, newest)
+            if same is not None:
+                return r.Created(instance=same)
+            known = instance_of(newest)
+            if not self._makes_way(newest, known, part):
+                return r.Exists(instance=self._as_told(known, part))
         instance = self._begin(started)
-        if part.follows is not None and known:
-            self._move_promises(rows[-1], instance)
+        if part.follows is not None and newest is not None:
+            self._move_promises(newest, instance)
         for event in part.inbox:
             self._tell(instance.execution_id, event)
         claim = self._claim_at_once(instance.execution_id, instance.queue, part.offer)
@@ -63,14 +64,23 @@ class Telling(Claiming):
 
     def _begin(self, started: events.WorkflowStarted, paused: r.Pause | None = None) -> r.Instance:
         instance = r.Instance.of(started)
-        ready = instance.status is not Status.SCHEDULED
+        ready = 0 if instance.status is Status.SCHEDULED else self.turn()
         self._session.do("create_instance", **columns_of(instance, paused), ready=ready)
         self._append(instance.execution_id, (started,))
         self.changes.due(instance.wake_at)
         return instance
 
+    def _same(self, started: events.WorkflowStarted, newest: Row) -> r.Instance | None:
+        """Return the very execution that is to be begun, if an entity that has a *newest* one has it already."""
+        if is_same(instance_of(newest), started):
+            return instance_of(newest)
+        rows = self._session.all(
+            "same_execution", entity_id=started.entity_id, run_id=started.run_id, attempt=started.attempt
+        )
+        return instance_of(rows[0]) if rows else None
+
     def _newest(self, entity_id: str) -> Row | None:
-        rows = self._session.all("instance_of_run", entity_id=entity_id, run_id=None)
+        rows = self._session.all("newest_execution", entity_id=entity_id)
         return rows[0] if rows else None
 
     def _find(self, execution_id: str) -> Row | None:
@@ -114,7 +124,7 @@ class Telling(Claiming):
                 pause = r.Pause.TREE if event.tree else r.Pause.ALONE
                 told = self._session.do("pause_instance", execution_id=execution_id, paused=pause.value)
             case events.WorkflowResumed():
-                told = self._session.do("resume_instance", execution_id=execution_id)
+                told = self._session.do("resume_instance", execution_id=execution_id, turn=self.turn())
             case events.WorkflowBegun():
                 told = self._session.do("begin_instance", execution_id=execution_id)
             case _:
@@ -136,7 +146,12 @@ class Telling(Claiming):
         at = max([self._now, *(msgspec.json.decode(last["body"], type=_Moment).at for last in kept)])
         self._append(execution_id, (msgspec.structs.replace(event, seq=seq, at=at),))
         self._session.do(
-            "terminate_instance", execution_id=execution_id, status=Status.TERMINATED.value, seq=seq, now=self._now
+            "terminate_instance",
+            execution_id=execution_id,
+            status=Status.TERMINATED.value,
+            seq=seq,
+            now=self._now,
+            turn=self.turn(),
         )
         self._session.do("forget_tries", execution_id=execution_id)
         self.changes.touched |= {execution_id, growth_of(execution_id)}

@@ -33,7 +33,7 @@ class Transactions(Outbox, Asking):
         if not self._session.all("instance_by_execution", execution_id=execution_id):
             return r.Missing()
         self.changes.work = True
-        count = self._session.do("revive_instance", execution_id=execution_id)
+        count = self._session.do("revive_instance", execution_id=execution_id, turn=self.turn())
         if count:
             self._session.do("forget_tries", execution_id=execution_id)
         return r.Revived(count=count + self._session.do("revive_activities", execution_id=execution_id))
@@ -56,7 +56,7 @@ class Transactions(Outbox, Asking):
             if handed_out and hit[0]["paused"] is not None:
                 handed_out, keeps = (), not part.release
                 if part.release:
-                    self._session.do("let_go", execution_id=part.execution_id, wake=part.wake)
+                    self._session.do("let_go", execution_id=part.execution_id, wake=part.wake, turn=self.turn())
         self._note(part, released_ready=not keeps and wake != part.wake)
         wake += self._apply(part.execution_id, outcome, handed_out)
         if outcome.status is Status.DIVERGED:
@@ -99,6 +99,7 @@ class Transactions(Outbox, Asking):
             last_seq=part.base_seq + len(outcome.events),
             wake=part.wake,
             wake_at=outcome.wake_at,
+            turn=self.turn(),
             strict=outcome.strict and overtakes(self._news(part.execution_id, part.wake)),
             status=outcome.status.value,
             closed_at=self._now if outcome.status.terminal else None,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from resurgam.core import event as events
 from resurgam.core.event import decode_event, encode_event
@@ -29,14 +30,37 @@ class Changes:
             self.moment = moment
 
 
+_STEP_BACK: Final = 1_000_000
+"""Microseconds by which a clock that was set back is followed; within them turns keep their order."""
+
+
+class Turns:
+    """Numbers those that become ready, by the moment in microseconds: what comes later has a higher number.
+
+    The clock counts milliseconds, so what comes within one of them is counted beyond it. What is due at a moment, a
+    thousand times that moment, comes before what becomes ready in it.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self, now: int) -> int:
+        """Return the next number at the moment *now*."""
+        first = now * 1000 + 1
+        ahead = self._last - first
+        self._last = self._last + 1 if 0 <= ahead < _STEP_BACK else first
+        return self._last
+
+
 class Writing:
     """Parts are written one at a time, at one moment, by one owner of leases."""
 
-    def __init__(self, session: Session, *, now: int, lease: int, owner: str) -> None:
+    def __init__(self, session: Session, *, now: int, lease: int, owner: str, turns: Turns) -> None:
         self._session = session
         self.now = self._now = now
         self._until = now + lease
         self._owner = owner
+        self._turns = turns
         self._queues_with_work: set[str] | None = None
         self.changes = Changes()
 
@@ -45,12 +69,16 @@ class Writing:
         """The connection, for what belongs into the same transaction."""
         return self._session
 
+    def turn(self) -> int:
+        """Return the turn of what becomes ready now."""
+        return self._turns.next(self._now)
+
     def _append(self, execution_id: str, entries: Sequence[events.Event]) -> None:
         rows = [{"execution_id": execution_id, "seq": e.seq, "body": encode_event(e).decode()} for e in entries]
         self._session.many("append_event", rows)
 
     def _put(self, execution_id: str, event: events.Event) -> None:
-        [raised] = self._session.all("raise_wake", execution_id=execution_id)
+        [raised] = self._session.all("raise_wake", execution_id=execution_id, turn=self.turn())
         body = encode_event(event).decode()
         self._session.do("put_into_inbox", execution_id=execution_id, wake=raised["wake"], body=body)
         self.changes.touched.add(execution_id)

@@ -16,6 +16,7 @@ from resurgam.testing.contract.listing import ListingCases
 from resurgam.testing.contract.moving import MovingCases
 from resurgam.testing.contract.offering import OfferingCases
 from resurgam.testing.contract.open_work import OpenWorkCases
+from resurgam.testing.contract.ordering import OrderingCases
 from resurgam.testing.contract.pausing import PausingCases
 from resurgam.testing.contract.promising import PromisingCases
 from resurgam.testing.contract.recovery import RecoveryCases
@@ -42,6 +43,7 @@ class StoreContract(
     MovingCases,
     OfferingCases,
     OpenWorkCases,
+    OrderingCases,
     PausingCases,
     PromisingCases,
     BirthCases,

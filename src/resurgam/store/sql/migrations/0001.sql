@@ -23,7 +23,8 @@ CREATE TABLE instances (
     tags          TEXT NOT NULL DEFAULT '{}',
     parked        TEXT,                         -- why it diverged
     dead          TEXT,                         -- why it is no longer handed out
-    ready         INTEGER NOT NULL DEFAULT 1,   -- never while its status is 'scheduled': then only wake_at counts
+    ready         INTEGER NOT NULL DEFAULT 1,   -- 0, or its turn: since when it is ready, in microseconds since 1970;
+                                                -- always 0 while its status is 'scheduled': then only wake_at counts
     wake          INTEGER NOT NULL DEFAULT 0,   -- raised by whatever enters the inbox
     epoch         INTEGER NOT NULL DEFAULT 0,
     lease_owner   TEXT,
@@ -39,12 +40,13 @@ CREATE TABLE instances (
 ) STRICT;
 
 CREATE INDEX instances_entity ON instances (entity_id, place);
+CREATE INDEX instances_run ON instances (entity_id, run_id, place);
 CREATE INDEX instances_listed ON instances (created_at DESC, execution_id DESC);
 CREATE INDEX instances_children ON instances (parent_id, created_at DESC, execution_id DESC)
     WHERE parent_id IS NOT NULL;
 CREATE INDEX instances_tree ON instances (tree_id, created_at DESC, execution_id DESC);
 CREATE INDEX instances_failed ON instances (failure, created_at DESC, execution_id DESC) WHERE failure IS NOT NULL;
-CREATE INDEX instances_ready ON instances (queue, place)
+CREATE INDEX instances_ready ON instances (queue, ready)
     WHERE ready AND leased_until IS NULL AND dead IS NULL AND paused IS NULL;
 CREATE INDEX instances_waking ON instances (queue, wake_at)
     WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL AND paused IS NULL;

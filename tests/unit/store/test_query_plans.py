@@ -1,0 +1,102 @@
+"""What the database reads for a verb: rows found by an index, however many others there are."""
+
+import re
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from resurgam.core import event as events
+from resurgam.core.outcome import Birth, Outcome
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.sql.queries import migrations, queries
+from resurgam.store.sql.store import SqliteStore
+from resurgam.testing import ManualClock
+
+
+@pytest.fixture
+async def store(tmp_path):
+    opened = SqliteStore(tmp_path / "a.db", ManualClock(), name="one", synchronous="OFF")
+    yield opened
+    await opened.close()
+
+
+def plan(statement: str) -> list[str]:
+    """Return how SQLite would run a named statement."""
+    query = queries()[statement]
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for step in migrations():
+            connection.executescript(step)
+        names = dict.fromkeys(re.findall(r":(\w+)", query), 1)
+        return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", names)]
+
+
+@pytest.mark.parametrize("statement", ["newest_execution", "newest_of_run", "same_execution"])
+def test_an_execution_of_an_id_is_found_by_an_index(statement):
+    [step] = plan(statement)
+    index = (
+        "instances_entity (entity_id=?)"
+        if statement == "newest_execution"
+        else "instances_run (entity_id=? AND run_id=?)"
+    )
+    assert step == f"SEARCH instances USING INDEX {index}"
+
+
+def test_ready_and_due_instances_are_read_in_their_order_from_an_index():
+    steps = plan("claimable_instances")
+    assert any("USING INDEX instances_ready (queue=?" in step for step in steps)
+    assert any("USING INDEX instances_waking (queue=? AND wake_at<?)" in step for step in steps)
+
+
+def started(entity_id: str, number: int, **fields) -> events.WorkflowStarted:
+    ids = {"execution_id": f"{entity_id}-{number}", "run_id": f"run-{entity_id}-{number}", "tree_id": "t"}
+    return events.WorkflowStarted(
+        seq=1, at=1, name="w", queue="default", python="3.11", entity_id=entity_id, **ids, **fields
+    )
+
+
+async def end(store, **outcome) -> None:
+    [claim] = await store.claim("w", ["default"], 1)
+    done = Outcome(
+        status=Status.COMPLETED,
+        deactivated=True,
+        events=(events.WorkflowCompleted(seq=2), events.WorkflowDeactivated(seq=3)),
+        **outcome,
+    )
+    part = r.Commit(
+        execution_id=claim.instance.execution_id,
+        entity_id=claim.instance.entity_id,
+        epoch=claim.epoch,
+        base_seq=1,
+        wake=claim.wake,
+        outcome=done,
+    )
+    assert isinstance((await store.commit([part]))[0], r.Committed)
+
+
+async def test_a_start_of_a_used_id_reads_two_rows_and_no_list_of_its_executions(store):
+    for number in range(5):
+        await store.create([r.Creation(started=started("nightly", number))])
+        await end(store)
+    statements: list[str] = []
+    store.database.trace(statements.append, None)
+    await store.create([r.Creation(started=started("nightly", 5))])
+    store.database.trace(None, None)
+    reads = [statement for statement in statements if statement.startswith("SELECT")]
+    assert len(reads) == 2
+    assert all(statement.endswith("LIMIT 1;") for statement in reads)
+
+
+async def test_a_child_with_a_used_id_reads_two_rows_and_no_list_of_its_executions(store):
+    for number in range(5):
+        await store.create([r.Creation(started=started("child", number))])
+        await end(store)
+    await store.create([r.Creation(started=started("parent", 0))])
+    statements: list[str] = []
+    store.database.trace(statements.append, None)
+    child = events.ChildStarted(ref=1, execution_id="")
+    await end(store, births=(Birth(started=started("child", 5), created=child, refused=child),))
+    store.database.trace(None, None)
+    assert sum("entity_id = 'child'" in statement for statement in statements if statement.startswith("SELECT")) == 2
+    assert not any("ORDER BY place;" in statement for statement in statements)
