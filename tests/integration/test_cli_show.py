@@ -8,12 +8,13 @@ from click.testing import CliRunner
 from msgspec import Raw
 
 from by_hand import FAILURE, Hands, at
-from resurgam import Engine, Registry
+from resurgam import Context, Engine, Registry
 from resurgam.cli.main import main
 from resurgam.cli.tree import shortened
 from resurgam.core import event as events
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
+from resurgam.testing import Environment
 from resurgam.testing.contract.bench import lease_of, request, retried
 
 
@@ -191,3 +192,53 @@ def test_whole_ids_are_asked_for_with_a_tree(url):
     done = CliRunner().invoke(main, ["show", "o-1", "--ids"], prog_name="resurgam")
     line = "Error: --ids is about the ids of --tree; give both (see resurgam show --help)\n"
     assert (done.exit_code, done.stderr) == (2, line)
+
+
+def _diverge(url, **options):
+    """Run a workflow, and go on with code that asks for something else."""
+
+    async def run():
+        for step in ("pay", "bill"):
+            registry = Registry()
+
+            @registry.activity(name=step)
+            async def charge() -> None: ...
+
+            @registry.workflow(name="order", **options)
+            async def order(ctx: Context, charge=charge) -> None:
+                await ctx.activity(charge)
+                await ctx.listen("go")
+
+            async with Environment(store=url, registry=registry) as env:
+                if step == "pay":
+                    await env.start("order", id="o-1")
+                else:
+                    await env.engine.handle("o-1").signal("go")
+                    await env.settle()
+
+    asyncio.run(run())
+
+
+def test_a_run_that_failed_because_it_diverged_tells_where(url):
+    _diverge(url, matching="sequence")
+
+    page = rows("o-1")
+    start = next(n for n, line in enumerate(page) if line.startswith("error DETERMINISM_VIOLATION: "))
+    told = dict(line.split(" ", 1) for line in page[start + 1 :])
+    assert told["class"] == "DeterminismViolation"
+    assert told["source"].rpartition(":")[0].endswith("test_cli_show.py")
+    assert "pay" in told["recorded"]
+    assert "bill" in told["code"]
+    assert "location" in told
+    found = json.loads(ok("show", "o-1", "--json"))["error"]["fields"]
+    assert (found["error"], found["code_value"]) == ("DeterminismViolation", told["code"])
+    assert "DETERMINISM_VIOLATION (DeterminismViolation): " in ok("history", "o-1")
+    assert [one["entity_id"] for one in json.loads(ok("list", "--failure", "DETERMINISM_VIOLATION", "--json"))["instances"]] == ["o-1"]  # fmt: skip
+
+
+def test_a_run_that_is_parked_names_its_error(url):
+    _diverge(url)
+
+    assert any(line.startswith("error HistoryDiverged: ") for line in rows("o-1"))
+    assert json.loads(ok("show", "o-1", "--json"))["error"].startswith("HistoryDiverged: ")
+    assert "HistoryDiverged: " in ok("history", "o-1")

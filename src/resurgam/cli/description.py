@@ -1,6 +1,6 @@
 """Print where a workflow stands: a page for people, a document for programs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final
@@ -10,13 +10,23 @@ import msgspec
 from resurgam.cli import output
 from resurgam.client.describing import Description
 from resurgam.client.pending import PendingWork
-from resurgam.core.errors import describe
+from resurgam.core.errors import RemoteError, describe
 
 _LONGEST: Final = 400
 """Characters shown of one value; ``--json`` has all of it."""
 
 _MOST: Final = 20
 """Pieces of open work shown; ``--json`` has all of them."""
+
+_DIVERGENCE: Final = {
+    "class": "error",
+    "source": "source",
+    "location": "location",
+    "command": "command",
+    "recorded": "history_value",
+    "code": "code_value",
+}
+"""The rows that tell where a run diverged, and the field of its failure that each shows."""
 
 Row = tuple[str, str]
 
@@ -52,6 +62,7 @@ def error_document(error: BaseException | str | None) -> object:
     members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     return {
         "error": describe(error),
+        **({"fields": error.fields} if isinstance(error, RemoteError) and error.fields else {}),
         "cause": error_document(error.__cause__),
         "members": [error_document(member) for member in members],
     }
@@ -137,9 +148,18 @@ def _links(error: BaseException | str | None, label: str) -> Iterator[Row]:
         yield label, error or ""
         return
     yield label, describe(error)
+    if isinstance(error, RemoteError):
+        yield from _divergence(error.fields)
     for member in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
         yield from _links(member, "member")
     yield from _links(error.__cause__, "caused by")
+
+
+def _divergence(fields: Mapping[str, object]) -> Iterator[Row]:
+    """Yield where a run diverged, if that is what the fields of its failure tell."""
+    if "history_value" in fields:
+        for label, name in _DIVERGENCE.items():
+            yield f"  {label}", str(fields.get(name) or "")
 
 
 def _parent(found: Description) -> str:

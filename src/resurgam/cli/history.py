@@ -129,5 +129,7 @@ def _cut(text: str, width: int) -> str:
 
 def _text(value: object) -> str:
     if isinstance(value, Failure):
-        return f"{value.type.removeprefix('builtins.')}: {value.message}"
+        named = value.fields.get("error") if "history_value" in value.fields else None  # the class of a divergence
+        kind = f" ({msgspec.json.decode(named)})" if named is not None else ""
+        return f"{value.type.removeprefix('builtins.')}{kind}: {value.message}"
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -1,6 +1,7 @@
 """A SQLite file that is only looked at: it answers what the store answers, and takes nothing."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -36,6 +37,9 @@ async def test_it_answers_as_the_store_does_while_that_is_open(url):
                 history = await inspector.history(found.execution_id, last)
                 assert history == await store.history(found.execution_id, last)
             assert await inspector.copies("w") == await store.copies("w")
+            work = await inspector.open_work(found.execution_id)
+            assert work is not None
+            assert work == await store.open_work(found.execution_id)
             assert (await inspector.stats()).instances == (await store.stats()).instances
             await handle.signal("go")
             await env.settle()
@@ -80,3 +84,18 @@ def test_a_file_that_is_not_there_is_not_made(tmp_path):
     with pytest.raises(StoreError, match="unable to open"):
         open_inspector(f"sqlite:///{tmp_path}/x.db", SystemClock())
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_an_inbox_entry_that_cannot_be_decoded_does_not_hide_the_others(url, tmp_path):
+    async with Environment(store=url, registry=registry, worker=False) as env:
+        handle = await env.engine.start("waiting", id="w")
+        await handle.signal("go")
+        [file] = tmp_path.glob("*.db")
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute(
+                "INSERT INTO inbox (execution_id, wake, body) VALUES (?, 2, ?)",
+                (handle.execution_id, '{"type":"from_the_future"}'),
+            )
+        await handle.signal("again")
+        work = await env.engine.store.open_work(handle.execution_id)
+        assert [entry.name for entry in work.inbox] == ["go", "again"]
