@@ -51,8 +51,10 @@ def twin() -> Twin:
 @pytest.fixture
 def dog(twin):
     watchdog = Watchdog(SimpleNamespace(all=lambda: [LEASE]), lease=9, limit=10, twin=lambda: twin)
-    watchdog._loop = Loop()
+    watchdog._loop, watchdog.looking = Loop(), []
     yield watchdog
+    for thread in watchdog.looking:
+        thread.join()
     watchdog._close_twin()
 
 
@@ -68,6 +70,8 @@ def looks(dog, *moments) -> None:
             dog.look(moment)
 
     thread = threading.Thread(target=look)
+    # An interruption may come out of `start` or `join`, while the look that has sent it still renews leases.
+    dog.looking.append(thread)
     thread.start()
     thread.join()
 
