@@ -1,8 +1,8 @@
 """Reads what handlers answer: as the caller's ``type=`` says, else as the handler's annotation does, else as plain JSON.
 
 What is stored or sent is JSON only. The annotation is known where the workflow's code is registered: a query that is
-answered here tells it. For an update it is that of the handler which a run in this process has registered, or, if none
-has, of the one that a replay of the run's history registers.
+answered here tells it. For an update it is that of the handler which runs in this process have registered by this name;
+if none has, or they differ, of the one that a replay of the run's history registers.
 """
 
 from typing import Any

@@ -244,8 +244,9 @@ class Workflow(Generic[P, R_co]):
         self.overrides = Overrides()
         self.signature = None if function is None else Signature(function, f"workflow {name!r}", skip=1)
         self._returns = returns
-        # What the handlers of updates return, as far as a run in this process has registered them.
-        self.update_results: dict[str, Codec[Any]] = {}
+        # What the handlers of updates return, by name, as far as runs in this process have registered them; None where
+        # they differ.
+        self.update_results: dict[str, Codec[Any] | None] = {}
 
     @property
     def matching(self) -> Matching | None:

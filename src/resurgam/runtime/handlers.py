@@ -132,7 +132,8 @@ class Handlers:
         self.any = True
         turns = self._turns.setdefault(name, Turns()) if one_at_a_time else None
         self.updates[name] = Handler(handler.function, handler.signature, validator, turns)
-        self._recorder.workflow.update_results[name] = handler.signature.result
+        results, result = self._recorder.workflow.update_results, handler.signature.result
+        results[name] = result if results.get(name, result) is result else None
         self._come_to("update", name)
 
     def on_signal(self, name: str, function: Callable[..., Any]) -> None:
