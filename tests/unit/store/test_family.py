@@ -67,7 +67,7 @@ async def begun(store, **fields):
 
 
 def plan(path, statement):
-    names = "status name since before before_id failure newest_only parent tree_id tags limit execution_id queue now worker queues types topic after"
+    names = "status name since before before_id failure newest_only parent tree_id tags limit execution_id queue now worker queues types topic after closed_at"
     with closing(sqlite3.connect(path)) as connection:
         steps = connection.execute(
             f"EXPLAIN QUERY PLAN {queries()[statement]}", dict.fromkeys(names.split())
@@ -82,6 +82,7 @@ def plan(path, statement):
         ("listed_instances", "instances_listed (created_at>? AND (created_at,execution_id)<(?,?))"),
         ("listed_failed", "instances_failed (failure=? AND created_at>? AND (created_at,execution_id)<(?,?))"),
         ("listed_tree", "instances_tree (tree_id=? AND created_at>? AND (created_at,execution_id)<(?,?))"),
+        ("ended_instances", "instances_ended ((closed_at,execution_id)>(?,?) AND closed_at<?)"),
         ("promises_named", "promises_instance (execution_id=? AND name=?)"),
         ("messages_after", "messages_topic (topic=? AND number>?)"),
     ],

@@ -3,8 +3,7 @@
 The cases are numbered E01 to E45. Left out here are
 
 - E18 (a changed workflow): divergence has a suite of its own, over the runtime and without a store;
-- E19, E35 to E37 (removing instances, one by one or by age): the engine has no such verb, and ``purge`` is part of
-  `StoreContract`;
+- E37 (changing the age at which instances are removed): it is an option of each engine;
 - E20 (context propagators) and E41 to E45 (spans): neither exists yet;
 - E21 (a limit on the length of a history): there is none.
 
@@ -30,6 +29,7 @@ from resurgam.testing.contract.engine_processes import EngineProcessCases
 from resurgam.testing.contract.engine_promises import EnginePromiseCases
 from resurgam.testing.contract.engine_queries import EngineQueryCases
 from resurgam.testing.contract.engine_races import EngineRaceCases
+from resurgam.testing.contract.engine_retention import EngineRetentionCases
 from resurgam.testing.contract.engine_retries import EngineRetryCases
 from resurgam.testing.contract.engine_sagas import EngineSagaCases
 from resurgam.testing.contract.engine_signals import EngineSignalCases
@@ -61,6 +61,7 @@ class EngineContract(
     EngineChildCases,
     EngineClosingCases,
     EngineRetryCases,
+    EngineRetentionCases,
     EngineTimeoutCases,
     EngineContinuingCases,
     EngineHaltingCases,
