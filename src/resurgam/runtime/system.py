@@ -6,9 +6,14 @@ import platform
 import random
 import time
 from collections.abc import Callable
+from typing import Final
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+
+
+_STRIDE: Final = 3.0
+"""Seconds after which a longer wait looks at the wall clock again."""
 
 
 class SystemClock:
@@ -20,7 +25,37 @@ class SystemClock:
 
     def call_at(self, when: int, callback: Callable[[], None]) -> Callable[[], None]:
         """Call *callback* at *when*, on the running event loop."""
-        return asyncio.get_running_loop().call_later(max(0, when - self.now()) / 1000, callback).cancel
+        delay = max(0, when - self.now()) / 1000
+        if delay <= _STRIDE:
+            return asyncio.get_running_loop().call_later(delay, callback).cancel
+        return _LongWait(self, when, callback, delay).cancel
+
+
+class _LongWait:
+    """A wait in strides: after each the wall clock is read again, which may have been set forward meanwhile.
+
+    The loop's own clock stands still while a machine is suspended, and does not follow a step of the wall clock. If that
+    is set back, the wait ends when the loop's clock says so.
+    """
+
+    def __init__(self, clock: SystemClock, when: int, callback: Callable[[], None], delay: float) -> None:
+        self._clock = clock
+        self._when = when
+        self._callback = callback
+        self._loop = asyncio.get_running_loop()
+        self._end = self._loop.time() + delay
+        self._handle = self._loop.call_later(_STRIDE, self._look)
+
+    def cancel(self) -> None:
+        """Call nothing."""
+        self._handle.cancel()
+
+    def _look(self) -> None:
+        left = min(self._end - self._loop.time(), (self._when - self._clock.now()) / 1000)
+        if left <= 0:
+            self._callback()
+        else:
+            self._handle = self._loop.call_later(min(left, _STRIDE), self._look)
 
 
 def new_id(now: int) -> str:

@@ -1,0 +1,79 @@
+"""The system clock: calls at a moment of the wall clock, made by a loop that has a clock of its own."""
+
+import asyncio
+
+import pytest
+
+from resurgam.runtime.system import SystemClock
+
+HOUR = 3_600_000
+
+
+class Machine:
+    """A loop's timers and a wall clock that a test moves, together or apart."""
+
+    def __init__(self) -> None:
+        self.wall = 1_000_000
+        self.time = 0.0
+        self.timers: list[tuple[float, object]] = []
+
+    def call_later(self, delay, callback):
+        entry = (self.time + delay, callback)
+        self.timers.append(entry)
+        return type("Handle", (), {"cancel": lambda _: self.timers.remove(entry)})()
+
+    def run(self, seconds: float) -> None:
+        """Let both clocks go on, and make the calls that come due."""
+        end = self.time + seconds
+        while self.timers and min(self.timers)[0] <= end:
+            entry = min(self.timers, key=lambda timer: timer[0])
+            self.timers.remove(entry)
+            self.wall += round((entry[0] - self.time) * 1000)
+            self.time = entry[0]
+            entry[1]()
+        self.wall += round((end - self.time) * 1000)
+        self.time = end
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    made = Machine()
+    loop = type("Loop", (), {"time": lambda _: made.time, "call_later": lambda _, *given: made.call_later(*given)})()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: loop)
+    monkeypatch.setattr(SystemClock, "now", lambda _: made.wall)
+    return made
+
+
+def test_a_call_that_a_step_of_the_clock_makes_overdue_comes_within_seconds(machine):
+    calls = []
+    SystemClock().call_at(machine.wall + HOUR, lambda: calls.append(machine.time))
+    machine.run(10)
+    machine.wall += 2 * HOUR  # as after a suspended machine wakes: the loop's clock stood still
+    machine.run(3)
+    assert len(calls) == 1
+    assert machine.timers == []
+
+
+@pytest.mark.parametrize("seconds", [0.5, 3, 3.5, 100])
+def test_a_call_comes_at_its_moment_and_once(machine, seconds):
+    calls = []
+    SystemClock().call_at(machine.wall + round(seconds * 1000), lambda: calls.append(machine.time))
+    machine.run(1000)
+    assert calls == pytest.approx([seconds])
+
+
+def test_a_clock_that_is_set_back_does_not_put_a_call_off(machine):
+    calls = []
+    SystemClock().call_at(machine.wall + 60_000, lambda: calls.append(machine.time))
+    machine.run(10)
+    machine.wall -= HOUR
+    machine.run(1000)
+    assert calls == pytest.approx([60])
+
+
+def test_a_call_can_be_called_off_after_several_strides(machine):
+    call_off = SystemClock().call_at(machine.wall + 60_000, lambda: pytest.fail("it was called off"))
+    machine.run(20)
+    call_off()
+    machine.run(1000)
+    assert machine.timers == []
