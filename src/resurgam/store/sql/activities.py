@@ -12,7 +12,7 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.protocol import REDELIVERIES
 from resurgam.store.sql.session import Row, Session, claimable_activities
-from resurgam.store.sql.writing import Writing
+from resurgam.store.sql.writing import Writing, undecodable
 
 _requests = msgspec.json.Decoder(ActivityRequest)
 _encoder = msgspec.json.Encoder()
@@ -34,7 +34,13 @@ class Activities(Writing):
             self._session.do("remove_activity", execution_id=execution_id, ref=ref)
             self._put(execution_id, events.ActivityCancelled(at=self._now, ref=ref))
             return None
-        request = _requests.decode(row["request"])
+        try:
+            request = _requests.decode(row["request"])
+        except ValueError as error:
+            dead = undecodable(f"activity (entry {ref})", error)
+            self._session.do("bury_activity", execution_id=execution_id, ref=ref, dead=dead)
+            self.changes.touched.add(execution_id)
+            return None
         if row["deliveries"] >= REDELIVERIES:
             what = f"activity {request.name!r} (entry {ref})"
             dead = f"{what} was handed out {row['deliveries']} times without an answer"

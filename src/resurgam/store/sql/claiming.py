@@ -1,16 +1,15 @@
 """Leases on instances: how they are given out, run on and end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from resurgam.core.event import decode_event
-from resurgam.core.outcome import Entry
 from resurgam.store import records as r
 from resurgam.store.protocol import REDELIVERIES
 from resurgam.store.sql.activities import Activities
 from resurgam.store.sql.rows import instance_of
 from resurgam.store.sql.session import Row, claimable_instances
+from resurgam.store.sql.writing import Undecodable, entry_of
 
 
 class Claiming(Activities):
@@ -28,28 +27,36 @@ class Claiming(Activities):
         return next(iter(self._claim(rows)), None)
 
     def _claim(self, rows: Sequence[Row]) -> list[r.Claim]:
-        claimed = [row for row in rows if not self._is_dead(row)]
-        if not claimed:
+        alive = [row for row in rows if not self._is_dead(row)]
+        inboxes = self._inboxes([row["execution_id"] for row in alive if row["wake"]])
+        claims = [(row["place"], claim) for row in alive if (claim := self._claim_of(row, inboxes)) is not None]
+        if not claims:
             return []
         self._session.many(
-            "lease_instance",
-            [{"place": row["place"], "owner": self._owner, "until": self._until} for row in claimed],
+            "lease_instance", [{"place": place, "owner": self._owner, "until": self._until} for place, _ in claims]
         )
         self.changes.due(self._until)
-        inboxes: dict[str, list[Entry]] = {row["execution_id"]: [] for row in claimed}
-        told = [row["execution_id"] for row in claimed if row["wake"]]
-        ids = msgspec.json.encode(told).decode()
-        for entry in self._session.all("inboxes", execution_ids=ids) if told else ():
-            inboxes[entry["execution_id"]].append(Entry(entry["id"], decode_event(entry["body"])))
-        return [
-            r.Claim(
-                instance=instance_of(row),
-                epoch=row["epoch"] + 1,
-                wake=row["wake"],
-                inbox=tuple(inboxes[row["execution_id"]]),
-            )
-            for row in claimed
-        ]
+        return [claim for _, claim in claims]
+
+    def _inboxes(self, execution_ids: Sequence[str]) -> dict[str, list[Row]]:
+        """Return the rows of some inboxes, by execution."""
+        found: dict[str, list[Row]] = {}
+        ids = msgspec.json.encode(execution_ids).decode()
+        for row in self._session.all("inboxes", execution_ids=ids) if execution_ids else ():
+            found.setdefault(row["execution_id"], []).append(row)
+        return found
+
+    def _claim_of(self, row: Row, inboxes: Mapping[str, Sequence[Row]]) -> r.Claim | None:
+        """Return the claim of an instance; one that cannot be decoded becomes a dead letter, and there is no claim."""
+        execution_id = row["execution_id"]
+        try:
+            inbox = tuple([entry_of(entry) for entry in inboxes.get(execution_id, ())])
+            return r.Claim(instance=instance_of(row), epoch=row["epoch"] + 1, wake=row["wake"], inbox=inbox)
+        except Undecodable as error:
+            self._dead_letter(execution_id, error.what, error)
+        except ValueError as error:
+            self._dead_letter(execution_id, "its row", error)
+        return None
 
     def _is_dead(self, row: Row) -> bool:
         """Put an instance aside that was handed out too often."""
@@ -69,7 +76,10 @@ class Claiming(Activities):
         if not hit:
             return r.Refused(reason="the lease is lost")
         self.changes.due(self._until)
-        return r.Extended(wake=hit[0]["wake"], inbox=self._news(lease.execution_id, lease.wake))
+        news = self._news(lease.execution_id, lease.wake)
+        if news is None:
+            return r.Refused(reason="something in the inbox cannot be decoded")
+        return r.Extended(wake=hit[0]["wake"], inbox=news)
 
     def release(self, part: r.Release) -> r.Released | r.Refused:
         """Give a lease back."""

@@ -68,7 +68,7 @@ class Reading:
         inbox = self._session.all("inbox_since", execution_id=execution_id, wake=-1)
         held = rows[0]["leased_until"] is not None
         return r.OpenWork(
-            activities=tuple(open_activity_of(activity) for activity in activities),
+            activities=tuple(_decodable_activities(activities)),
             inbox=tuple(_decodable(inbox)),
             worker=rows[0]["lease_owner"] if held else None,
             leased_until=rows[0]["leased_until"],
@@ -199,6 +199,13 @@ def _decodable(rows: Sequence[Row]) -> Iterator[events.Event]:
     for row in rows:
         with suppress(ValueError):
             yield decode_event(row["body"])
+
+
+def _decodable_activities(rows: Sequence[Row]) -> Iterator[r.OpenActivity]:
+    """Yield the activities of an execution; one that this version cannot decode is among its troubles."""
+    for row in rows:
+        with suppress(ValueError):
+            yield open_activity_of(row)
 
 
 def log_of(rows: Sequence[Row], execution_id: str) -> Sequence[events.Event]:

@@ -71,7 +71,8 @@ class Transactions(Outbox, Asking):
         if not keeps:
             return r.Committed(wake=wake, tasks=tasks)
         news = self._news(part.execution_id, part.wake) if wake != part.wake else ()
-        return r.Committed(wake=wake, inbox=news, tasks=tasks)
+        # None: the lease is over, of which the worker hears with the next word about it. This commit counts.
+        return r.Committed(wake=wake, inbox=news or (), tasks=tasks)
 
     def _step(self, part: r.Commit) -> bool:
         """Make the fenced update of by far the most commits: of a running instance that was told nothing meanwhile."""
@@ -100,7 +101,7 @@ class Transactions(Outbox, Asking):
             wake=part.wake,
             wake_at=outcome.wake_at,
             turn=self.turn(),
-            strict=outcome.strict and overtakes(self._news(part.execution_id, part.wake)),
+            strict=outcome.strict and overtakes(self._news(part.execution_id, part.wake) or ()),
             status=outcome.status.value,
             closed_at=self._now if outcome.status.terminal else None,
             deactivated=outcome.deactivated,

@@ -7,7 +7,7 @@ from typing import Final
 from resurgam.core import event as events
 from resurgam.core.event import decode_event, encode_event
 from resurgam.core.outcome import Entry
-from resurgam.store.sql.session import Session
+from resurgam.store.sql.session import Row, Session
 from resurgam.store.waiting import Place
 
 
@@ -84,6 +84,38 @@ class Writing:
         self.changes.touched.add(execution_id)
         self.changes.work = True
 
-    def _news(self, execution_id: str, since: int) -> tuple[Entry, ...]:
+    def _dead_letter(self, execution_id: str, what: str, error: ValueError) -> None:
+        """Hand an instance out no more because *what* of it cannot be decoded: its neighbours must go on."""
+        self._session.do("bury_instance", execution_id=execution_id, dead=undecodable(what, error))
+        self.changes.touched.add(execution_id)
+
+    def _news(self, execution_id: str, since: int) -> tuple[Entry, ...] | None:
+        """Return what came into an inbox after the counter had this value; None if it is a dead letter now."""
         rows = self._session.all("inbox_since", execution_id=execution_id, wake=since)
-        return tuple(Entry(row["id"], decode_event(row["body"])) for row in rows)
+        try:
+            return tuple([entry_of(row) for row in rows])
+        except Undecodable as error:
+            self._dead_letter(execution_id, error.what, error)
+            return None
+
+
+class Undecodable(ValueError):
+    """An entry of an inbox that this version cannot decode, such as one that a newer version has written."""
+
+    def __init__(self, what: str, error: ValueError) -> None:
+        super().__init__(str(error))
+        self.what = what
+
+
+def entry_of(row: Row) -> Entry:
+    """Return the entry of an inbox that a row holds."""
+    try:
+        return Entry(row["id"], decode_event(row["body"]))
+    except ValueError as error:
+        raise Undecodable(f"inbox entry {row['id']}", error) from error
+
+
+def undecodable(what: str, error: ValueError) -> str:
+    """Return why something is a dead letter that this version cannot decode."""
+    reason = f"{what} cannot be decoded by this version of Resurgam: {error}"
+    return f"{reason}; start workers of the version that wrote it, then revive it"
