@@ -6,7 +6,7 @@ makes the tree to be written: sets in the order of their members' JSON, datetime
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -14,8 +14,10 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from resurgam.core.errors import SerializationError
-from resurgam.core.objects import children, field_names, is_root_model
+from resurgam.core.objects import children, field_names, is_pydantic, is_root_model
 
+TYPE: Final = "$type"
+"""The key under which the class of an object is written, where the hint is a union of classes."""
 MARK: Final = "$datetime"
 MARK_BYTES: Final = b'"$datetime"'
 
@@ -124,26 +126,41 @@ def _key_name(key: object) -> str:
     return str(key) if type(key) is int else next(iter(msgspec.to_builtins({key: None}, str_keys=True)))
 
 
-def canonical(value: object, tree: object, encode: Callable[[object], bytes]) -> object:
-    """Return *tree*, the builtins that *value* was made into, with the members of its sets in the order of their JSON.
+def canonical(value: object, tree: object, named: frozenset[type] = frozenset()) -> object:
+    """Return *tree*, the builtins that *value* was made into, with its sets in order and the names of *named* classes.
 
-    Only the value tells which lists were sets, so both are walked side by side. Where a serializer of the user's own has
-    made something of another shape, it is left as it is.
+    The members of a set stand in the order of their JSON. Only the value tells which lists were sets, and what class an
+    object is of, so both are walked side by side. Where a serializer of the user's own has made something of another
+    shape, it is left as it is.
     """
-    if is_root_model(type(value)):  # it is written as what it holds
-        return canonical(value.root, tree, encode)  # type: ignore[attr-defined]  # checked in the line above
+    if is_pydantic(type(value)):
+        # What is inside of a model is pydantic's to tell apart.
+        return _named_as(value, _canonical_model(value, tree), named)
     if isinstance(tree, list | tuple):
         parts = _items(value)
         if len(parts) != len(tree):
             return tree
-        items = [canonical(part, item, encode) for part, item in zip(parts, tree, strict=True)]
-        return sorted(items, key=encode) if isinstance(value, set | frozenset) else items
+        items = [canonical(part, item, named) for part, item in zip(parts, tree, strict=True)]
+        return sorted(items, key=msgspec.json.encode) if isinstance(value, set | frozenset) else items
     if isinstance(tree, dict):
-        tree.update({key: canonical(part, tree[key], encode) for key, part in _named(value, tree) if key in tree})
+        tree.update({key: canonical(part, tree[key], named) for key, part in _named_parts(value, tree) if key in tree})
+        return _named_as(value, tree, named)
     return tree
 
 
-def _named(value: object, tree: dict[str, object]) -> Iterable[tuple[str, object]]:
+def _canonical_model(model: object, tree: object) -> object:
+    if is_root_model(type(model)):  # it is written as what it holds
+        return canonical(model.root, tree)  # type: ignore[attr-defined]  # checked in the line above
+    if isinstance(tree, dict):
+        tree.update({key: canonical(part, tree[key]) for key, part in _named_parts(model, tree) if key in tree})
+    return tree
+
+
+def _named_as(value: object, tree: object, named: frozenset[type]) -> object:
+    return {TYPE: type(value).__name__, **tree} if type(value) in named and isinstance(tree, dict) else tree
+
+
+def _named_parts(value: object, tree: dict[str, object]) -> Iterable[tuple[str, object]]:
     if isinstance(value, Mapping):
         return zip(tree, value.values(), strict=False)
     return ((key, getattr(value, name, None)) for name, key in field_names(value))

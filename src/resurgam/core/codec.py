@@ -31,8 +31,10 @@ from msgspec import Raw, inspect
 
 from resurgam.core.canonical import MARK_BYTES, Survey, canonical, marked, revived
 from resurgam.core.errors import PayloadTooLarge, SerializationError
+from resurgam.core.fidelity import Fidelity
 from resurgam.core.models import reason_of
 from resurgam.core.objects import children, is_pydantic
+from resurgam.core.unions import StandIn, readable, reader
 
 T = TypeVar("T")
 TypeForm: TypeAlias = object
@@ -61,13 +63,14 @@ _LOSSY: Final = {inspect.DateTimeType, inspect.TimeType, inspect.SetType, inspec
 class Codec(Generic[T]):
     """Writes and reads the values of one type hint. Build it once, at registration: a bad hint fails here."""
 
-    __slots__ = ("_anything", "_careful", "_decoder", "_hint")
+    __slots__ = ("_anything", "_careful", "_decoder", "_fidelity", "_hint", "_named")
 
     def __init__(self, hint: TypeForm) -> None:
-        self._hint = hint
+        self._hint, self._named = readable(hint)
         try:
-            self._decoder = msgspec.json.Decoder(hint, dec_hook=_read_hook)
-            parts = list(_parts(inspect.type_info(hint)))
+            self._decoder = msgspec.json.Decoder(self._hint, dec_hook=_read_plain)
+            info = inspect.type_info(self._hint)
+            parts = list(_parts(info))
         except (TypeError, NotImplementedError) as error:
             raise SerializationError(_show(hint), f"{error}. {_REMEDY}") from error
         customs = [part for part in parts if isinstance(part, inspect.CustomType)]
@@ -79,9 +82,13 @@ class Codec(Generic[T]):
         kinds = {type(part) for part in parts}
         self._anything = inspect.AnyType in kinds or any(custom.cls is object for custom in customs)
         self._careful = self._anything or bool(customs or kinds & _LOSSY)
+        self._fidelity = None if isinstance(info, inspect.AnyType) else Fidelity(info)
 
     def encode(self, value: object, where: str = "value") -> Raw:
         """Return the JSON of *value*; on failure say which field of *where* is at fault."""
+        return Raw(self._bytes(value, where))
+
+    def _bytes(self, value: object, where: str) -> bytes:
         try:
             data = self._written(value, where) if self._careful else _encoder.encode(value)
             if MARK_BYTES in data and not self._careful:
@@ -92,16 +99,16 @@ class Codec(Generic[T]):
             raise _locate(value, where, error) from error
         if b"null" in data and not self._careful:  # NaN and infinity are written so
             Survey(anything=False).look(value, where)
-        return Raw(data)
+        return data
 
     def _written(self, value: object, where: str) -> bytes:
         """Return the JSON of a value that may hold what plain JSON would lose."""
         survey = Survey(anything=self._anything)
         survey.look(value, where)
-        if not survey.unordered:
+        if not survey.unordered and not self._named:
             data = _encoder.encode(value)
             return _encoder.encode(marked(_tree_of(value))) if survey.marked or MARK_BYTES in data else data
-        tree = canonical(value, _tree_of(value), _encoder.encode)
+        tree = canonical(value, _tree_of(value), self._named)
         data = _encoder.encode(tree)
         return _encoder.encode(marked(tree)) if survey.marked or MARK_BYTES in data else data
 
@@ -117,19 +124,25 @@ class Codec(Generic[T]):
         return value
 
     def _convert(self, tree: object) -> object:
-        return msgspec.convert(tree, self._hint, builtin_types=(datetime,), str_keys=True, dec_hook=_read_hook)
+        return msgspec.convert(tree, self._hint, builtin_types=(datetime,), str_keys=True, dec_hook=_read_marked)
 
     def check(self, value: object, where: str = "value") -> Raw:
-        """Encode *value* and make sure that it can be read back as the type hint says."""
-        data = self.encode(value, where)
-        self.decode(data, where)
-        return data
+        """Encode *value* and make sure that it comes back: as the type hint says, and with nothing lost."""
+        data = self._bytes(value, where)
+        fidelity = self._fidelity
+        if fidelity is None:
+            return Raw(data)
+        back = self.decode(data, where)
+        try:
+            lost = None if fidelity.plain and back == value else fidelity.lost(value, back)
+        except Exception as error:  # values of the user's own classes may refuse to be compared
+            raise SerializationError(where, f"it cannot be compared with what comes back: {error!r}") from error
+        if lost is not None:
+            raise SerializationError(where + lost[0], lost[1])
+        return Raw(data)
 
 
-_REMEDY = (
-    "Use dataclasses, msgspec structs, pydantic models, enums or plain JSON types; "
-    "for a union of classes use tagged msgspec structs (`class A(Struct, tag=True)`)"
-)
+_REMEDY = "Use dataclasses, msgspec structs, pydantic models, enums or plain JSON types"
 
 
 @functools.lru_cache(maxsize=1024)
@@ -174,6 +187,12 @@ def _parts(info: inspect.Type, seen: set[type] | None = None) -> Iterator[inspec
         for field in info.fields:
             yield from _parts(field.type, seen)
         return
+    if isinstance(info, inspect.CustomType) and isinstance(info.cls, type) and issubclass(info.cls, StandIn):
+        if info.cls not in seen:
+            seen.add(info.cls)
+            for inner in info.cls.inner:
+                yield from _parts(inspect.type_info(inner), seen)
+        return
     for name in ("types", "item_types", "item_type", "key_type", "value_type", "type"):
         inner = getattr(info, name, None)
         for part in inner if isinstance(inner, tuple) else (inner,):
@@ -184,7 +203,7 @@ def _parts(info: inspect.Type, seen: set[type] | None = None) -> Iterator[inspec
 def _is_hooked(kind: type) -> bool:
     # `object` as a hint says no more than Any does.
     return isinstance(kind, type) and (
-        kind is object or any(issubclass(kind, known) for known in _HOOKS) or is_pydantic(kind)
+        kind is object or any(issubclass(kind, known) for known in (*_HOOKS, StandIn)) or is_pydantic(kind)
     )
 
 
@@ -215,6 +234,8 @@ def _read_hook(kind: type, value: object) -> object:
     raise ValueError(f"expected the text of a {kind.__qualname__}, got {value!r}")
 
 
+_read_plain = reader(marked=False, otherwise=_read_hook)
+_read_marked = reader(marked=True, otherwise=_read_hook)
 _encoder = msgspec.json.Encoder(enc_hook=_write_hook)
 
 

@@ -5,7 +5,8 @@ and what it says nothing of, or what only the type's own code can judge (hooks, 
 Pydantic models are judged by their own validation where the class is at hand (`models`).
 
 Rule: nothing is refused here that the codec of the hint would take. Values without parts are therefore tried by msgspec
-itself, and a schema that is not understood, of a later version or spoilt on its way, refuses nothing.
+itself, and a schema that is not understood, of a later version or spoilt on its way, refuses nothing. One thing must be
+said though the codec might guess it: the class of an object that may be of several classes of a union.
 """
 
 import functools
@@ -18,9 +19,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, inspect
 
+from resurgam.core.canonical import TYPE
 from resurgam.core.codec import TypeForm, tree_of
 from resurgam.core.models import model_mismatch, model_schema
 from resurgam.core.objects import is_pydantic
+from resurgam.core.unions import Choice, Mirror, readable
 
 Schema: TypeAlias = dict[str, Any]
 Mismatch: TypeAlias = tuple[str, str]
@@ -91,7 +94,7 @@ def schema_of(hint: TypeForm) -> Raw | None:
 
 def _written(hint: TypeForm) -> Raw | None:
     try:
-        schema = _Writer().whole(inspect.type_info(hint))
+        schema = _Writer().whole(inspect.type_info(readable(hint).hint))
         data = msgspec.json.encode(schema)
     except Exception:  # noqa: BLE001 -- whatever cannot be told is left open; the codec says what is wrong with the hint
         return None
@@ -106,6 +109,8 @@ class _Writer:
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
+        self._infos: dict[TypeForm, inspect.Type] = {}
+        self._unions: dict[type[Choice], str] = {}
         self._defs: dict[str, Schema] = {}
 
     def whole(self, info: inspect.Type) -> Schema:
@@ -178,7 +183,26 @@ class _Writer:
         return {"enum": [member.value for member in info.cls]}
 
     def _custom(self, info: inspect.CustomType) -> Schema:
-        return model_schema(info.cls) if is_pydantic(info.cls) else {}
+        if is_pydantic(info.cls):
+            return model_schema(info.cls)
+        if issubclass(info.cls, Mirror):
+            return self._schema(self._info(info.cls.shape))
+        return self._choice_of_classes(info.cls) if issubclass(info.cls, Choice) else {}
+
+    def _info(self, hint: TypeForm) -> inspect.Type:
+        # Kept, since types that hold themselves are known again by what msgspec says of them.
+        if hint not in self._infos:
+            self._infos[hint] = inspect.type_info(hint)
+        return self._infos[hint]
+
+    def _choice_of_classes(self, union: type[Choice]) -> Schema:
+        if union not in self._unions:
+            name = self._unions[union] = f"{union.__name__}-{len(self._unions) + 1}"
+            self._defs[name] = {}
+            members = {member: self._schema(self._info(hint)) for member, hint in union.members.items()}
+            others = {} if union.rest is None else {"rest": self._schema(self._info(union.rest))}
+            self._defs[name] = {"classes": members, **others}
+        return {"$ref": f"#/$defs/{self._unions[union]}"}
 
     _WRITTEN: ClassVar[dict[type[inspect.Type], Callable[["_Writer", Any], Schema]]] = {
         inspect.Metadata: _metadata,
@@ -226,6 +250,8 @@ class _Reader:
         if "model" in schema:
             found = model_mismatch(schema, value)
             return None if found is None else (path + found[0], found[1])
+        if "classes" in schema:
+            return self._one_of_classes(schema, value, path)
         if "anyOf" in schema:
             return self._any_of(schema, value, path)
         if schema.get("type") == "object":
@@ -233,6 +259,24 @@ class _Reader:
         if schema.get("type") == "array":
             return self._array(schema, value, path)
         return self._leaf(schema, value, path)
+
+    def _one_of_classes(self, schema: Schema, value: object, path: str) -> Mismatch | None:
+        """Hold a value against a union of classes as `unions.Choice` reads it: by its name, or as the one that it fits."""
+        members = schema["classes"]
+        if not isinstance(value, dict):
+            if "rest" in schema:
+                return self.check(schema["rest"], value, path)
+            return path, f"Expected an object of {' | '.join(members)}, got {_name_of(value)}"
+        if TYPE in value:
+            name, rest = value[TYPE], {key: item for key, item in value.items() if key != TYPE}
+            if name in members:
+                return self.check(members[name], rest, path)
+            return f"{path}.{TYPE}", f"Expected {' | '.join(map(repr, members))}, got {_shown(name)}"
+        found = [name for name, branch in members.items() if self.check(branch, value, path) is None]
+        if len(found) == 1:
+            return None
+        fits = f"fits {' and '.join(found)}" if found else f"fits none of {' | '.join(members)}"
+        return path, f'the object {fits}; name its class: {{"{TYPE}": "{next(iter(members))}", ...}}'
 
     def _resolved(self, schema: Schema) -> Schema:
         while "$ref" in schema:
@@ -328,6 +372,8 @@ class _Reader:
             return " | ".join(map(repr, schema["enum"]))
         if "anyOf" in schema:
             return " | ".join(map(self._name, schema["anyOf"]))
+        if "classes" in schema:
+            return " | ".join(schema["classes"])
         if "model" in schema:
             return str(schema["model"]).rpartition(".")[2]
         word = str(schema.get("format") or schema["type"])

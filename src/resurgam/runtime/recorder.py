@@ -296,7 +296,7 @@ class Recorder:
 
     def write(self, codec: Codec[Any], value: object, what: str) -> Any:
         """Return a value as it is recorded."""
-        return value if self.rehearsing else within(self.settings.max_payload, codec.encode(value, what), what)
+        return value if self.rehearsing else within(self.settings.max_payload, codec.check(value, what), what)
 
     def read(self, codec: Codec[Any], written: Any, what: str) -> Any:
         """Return the value that was recorded."""
