@@ -150,8 +150,10 @@ class Book:
         self.signals.append(self._append(events.SignalReceived, name=name, id=f"s{seq}", value=Raw(value.encode())))
 
     def _child(self, rest: str, scope: Location) -> None:
-        about = {"queue": "default", "entity_id": f"child of {len(self.log)}", "run_id": f"run of {len(self.log)}"}
-        self.command(events.ChildScheduled, scope, name=rest, input=Raw(b"[]"), digest=_digest(Raw(b"[]")), **about)
+        name, _, given = rest.partition(" ")
+        entity_id = given or f"child of {len(self.log)}"
+        about = {"queue": "default", "entity_id": entity_id, "run_id": f"run of {len(self.log)}"}
+        self.command(events.ChildScheduled, scope, name=name, input=Raw(b"[]"), digest=_digest(Raw(b"[]")), **about)
 
     def _begun(self, rest: str, scope: Location) -> None:
         self._answer(events.ChildStarted, rest, execution_id=f"execution of {rest}")

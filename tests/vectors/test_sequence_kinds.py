@@ -48,7 +48,7 @@ class Row:
     orphans: tuple[str, ...] = ()
 
 
-CHILDREN = ("process-order-1", "original-child", "renamed-child", "c", "c1", "c2", "c3", "rec")
+CHILDREN = ("process-order-1", "original-kind", "changed-kind", "c", "c1", "c2", "c3", "rec")
 SETTLED = {"approval": "yes", "payment-confirmation": "paid", "p": "p"}
 
 
@@ -66,6 +66,13 @@ async def _child(ctx: Context) -> str:
 def children(*names: str) -> Any:
     async def code(ctx: Context) -> list[Any]:
         return [await ctx.workflow(name) for name in names]
+
+    return code
+
+
+def child_of(workflow: str, given: str) -> Any:
+    async def code(ctx: Context) -> Any:
+        return await ctx.workflow(workflow, id=given)
 
     return code
 
@@ -111,15 +118,21 @@ ROWS = [
     Row(number="28, failed", log="child c | begun 0 | failed 0 no", code=children("c"), fails=ChildWorkflowFailed),
     Row(
         number="29",
-        log="child original-child",
-        code=children("renamed-child"),
+        log="child c original-child",
+        code=child_of("c", "renamed-child"),
         violation="Child workflow name mismatch at ChildWorkflow(0): expected 'renamed-child', got 'original-child'",
     ),
     Row(
-        number="30, as row 29",
+        number="30",
+        log="child original-kind c",
+        code=child_of("changed-kind", "c"),
+        violation="Child workflow kind mismatch at ChildWorkflow(0): expected 'changed-kind', got 'original-kind'",
+    ),
+    Row(
+        number="30, the second of two",
         log="child c1 | begun 0 | done 0 1 | child c2",
         code=children("c1", "c3"),
-        violation="Child workflow name mismatch at ChildWorkflow(1): expected 'c3', got 'c2'",
+        violation="Child workflow kind mismatch at ChildWorkflow(1): expected 'c3', got 'c2'",
     ),
     Row(number="32", log=_THREE, code=children("c1", "c2", "c3"), gives=[1, 2, 3]),
     Row(

@@ -64,12 +64,13 @@ CANCELLATIONS: Final[dict[type[events.Command], type[events.Answer]]] = {
 
 
 class Wish(msgspec.Struct, gc=False, frozen=True):
-    """What the code asks for next in a scope, before it has a place."""
+    """What the code asks for next in a scope, before it has a place. *target* is the id that it gives to a child."""
 
     kind: type[events.Command]
     name: str | None = None
     version: int = 1
     key: str | None = None
+    target: str | None = None
 
     @property
     def type(self) -> str:

@@ -415,6 +415,7 @@ _MISMATCHES = {
     ("Promise", "name"): "Promise name",
     ("ChildWorkflow", "name"): "Child workflow name",
     ("ChildWorkflow", "kind"): "Child workflow kind",
+    ("Settlement", "name"): "Promise ID",
 }
 
 

@@ -180,9 +180,16 @@ def by_location(cursor: Cursor, wish: Wish) -> Verdict:
 
 
 def by_sequence(cursor: Cursor, wish: Wish) -> Verdict:
-    """Decide by the next command of the same type."""
+    """Decide by the next command of the same type; a child's kind is its workflow, and its name the id it is given."""
     found = cursor.next_of(wish.type)
-    return New(cursor.appended) if found is None else _compared(found, wish)
+    if found is None:
+        return New(cursor.appended)
+    if isinstance(found, events.ChildScheduled):
+        if wish.target not in (None, found.entity_id):
+            return Diverged(found, "name", str(wish.target), found.entity_id)
+        if wish.name != found.name:
+            return Diverged(found, "kind", str(wish.name), found.name)
+    return _compared(found, wish)
 
 
 def by_key(cursor: Cursor, wish: Wish) -> Verdict:

@@ -163,6 +163,7 @@ def begin(
         step=step,
         made=Child,
         complete=complete,
+        target=options.id,
         queue=queue,
         input=written,
         digest=digest,

@@ -23,7 +23,7 @@ from resurgam.runtime.scope import Scope
 _OWN_FILES = (*map(str, (Path(__file__).parent, Path(__file__).parents[1] / "core", Path(asyncio.__file__).parent)),)
 
 _SHOWN: Final = 200
-"""Characters of recorded arguments that a divergence shows."""
+"""Characters of a recorded value that a divergence shows."""
 
 KINDS: Final = {str(kind.__struct_config__.tag): kind for kind in TYPES}
 """Kinds of command by the name that stands in a history."""
@@ -68,6 +68,23 @@ def diverged(verdict: Diverged, scope: Scope, command_id: str, wish: Wish | None
     if wish is not None:
         error.wish, error.asked = wish.kind, wish.name
     return error
+
+
+def in_values(difference: Diverged, given: object) -> Diverged:
+    """Show inputs by their values where they were found to differ by their fingerprints."""
+    recorded = getattr(difference.event, "input", getattr(difference.event, "value", None))
+    if difference.field != "input" or not isinstance(given, Raw) or not isinstance(recorded, Raw):
+        return difference
+    code_value, history_value = shown(given), shown(recorded)
+    if code_value == history_value:  # they differ beyond what is shown
+        return difference
+    return msgspec.structs.replace(difference, code_value=code_value, history_value=history_value)
+
+
+def shown(written: Raw) -> str:
+    """Return a recorded value as text, cut where it is long."""
+    text = bytes(written).decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def latent(left: events.Command, scope: Scope) -> LatentHistory:
@@ -144,13 +161,12 @@ def unfit_arguments(
     workflow: Workflow[..., Any], started: events.WorkflowStarted, error: ResurgamError
 ) -> HistoryDiverged:
     """The code does not take the arguments that the run was started with."""
-    given = bytes(started.input).decode()
     return HistoryDiverged(
         ROOT,
         f"workflow {workflow.name!r}",
         "parameters",
         code_value=str(error),
-        history_value=given if len(given) <= _SHOWN else f"{given[:_SHOWN]}...",
+        history_value=shown(started.input),
         event_seq=started.seq,
         source=_defined_at(workflow),
     )

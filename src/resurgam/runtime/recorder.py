@@ -33,7 +33,7 @@ from resurgam.core.replay import (
 from resurgam.core.retry import milliseconds
 from resurgam.runtime.carrying import Carrying
 from resurgam.runtime.definition import Workflow
-from resurgam.runtime.divergence import VERBS, diverged, gone_on, latent, orphaned, source
+from resurgam.runtime.divergence import VERBS, diverged, gone_on, in_values, latent, orphaned, source
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.handlers import Handlers
 from resurgam.runtime.log import Log, outstanding
@@ -134,13 +134,15 @@ class Recorder:
         *,
         step: int | None = None,
         key: str | None = None,
+        target: str | None = None,
         digest: str | None = None,
         complete: Callable[[Location], dict[str, Any]] | None = None,
         **fields: Any,
     ) -> events.Command:
         """Take the next place of the running strand for a command, and return its event, recorded or new.
 
-        *step* is the number that ``ctx.v`` was given, None if it was not called. *complete* gives the fields of a new
+        *step* is the number that ``ctx.v`` was given, None if it was not called; *target* the id that the code gives to a
+        child. *complete* gives the fields of a new
         command that depend on its place.
         """
         self.refuse_if_over(TYPES[kind])
@@ -149,7 +151,7 @@ class Recorder:
         scope = self.scope()
         step = self._counted(scope, step, (VERBS.get(kind), name))
         command_id = scope.command_id(TYPES[kind])
-        wish = Wish(kind, name, scope.absolute(step), key)
+        wish = Wish(kind, name, scope.absolute(step), key, target)
         verdict = scope.match(scope.cursor, wish)
         if isinstance(verdict, Diverged):
             raise self._diverge(verdict, scope, command_id, wish)
@@ -158,7 +160,8 @@ class Recorder:
         if isinstance(verdict, Replayed):
             self.past.ask(verdict.event)
             if self.options.input_check != "off":
-                self._compare(verdict.event, wish, digest, scope, command_id)
+                given = fields.get("input", fields.get("value"))
+                self._compare(verdict.event, wish, digest, given, scope, command_id)
             return verdict.event
         if complete is not None:
             fields |= complete(scope.location.child(verdict.coordinate))
@@ -462,12 +465,14 @@ class Recorder:
                 f"a durable call ({what}) inside {self._busy}; make it before, and pass on what it gave"
             )
 
-    def _compare(self, found: events.Command, wish: Wish, digest: str | None, scope: Scope, command_id: str) -> None:
+    def _compare(
+        self, found: events.Command, wish: Wish, digest: str | None, given: object, scope: Scope, command_id: str
+    ) -> None:
         """Compare the fingerprints of a replayed command, as far as its workflow wants to be told."""
         difference = differs(found, wish, digest)
         if difference is None:
             return
-        error = diverged(difference, scope, command_id)
+        error = diverged(in_values(difference, given), scope, command_id)
         if self.options.input_check == "strict":
             self.verdict = error
             raise error
