@@ -357,13 +357,16 @@ async def _handle(ctx: Context, node: Node, seen: list[Any]) -> None:
     async def heard(value: int) -> None:
         seen.append(["heard", await ctx.activity(act, value)])
 
-    @ctx.on_update("u", validator=_refuse_odd)
+    @ctx.on_update("u", validator=_refuse_odd, one_at_a_time=node[1] % 2 == 1)
     async def updated(value: int) -> int:
         seen.append(["updated", value])
         if value == 2:
             return value
         await ctx.sleep(value / 20)
         return await ctx.activity(act if value % 4 else fail, value)
+
+    if node[1] % 3 == 2:
+        await ctx.handlers_finished()
 
 
 def _refuse_odd(value: int) -> None:
