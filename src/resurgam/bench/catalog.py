@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from resurgam.bench import endless, recovery, workloads
+from resurgam.bench import endless, idle, recovery, workloads
 from resurgam.bench.figures import Figures
 from resurgam.bench.scene import Scene
 
@@ -16,6 +16,7 @@ WORKLOADS: Final[Mapping[str, Callable[[Scene], Coroutine[None, None, list[Figur
     "W6": recovery.recovery,
     "W7": workloads.sleepers,
     "W8": endless.endless,
+    "W9": idle.idle,
 }
 
 
@@ -74,6 +75,14 @@ def _cold_objects(figures: Figures) -> float | None:
     return figures.more.get("objects_per_cold_sleeper")
 
 
+def _idle_engine(figures: Figures) -> float | None:
+    return figures.more.get("percent_of_a_core") if figures.more.get("processes") == 1 else None
+
+
+def _idle_processes(figures: Figures) -> float | None:
+    return figures.more.get("percent_of_a_core") if figures.more.get("processes", 0) > 1 else None
+
+
 EXPECTATIONS: Final = (
     Expectation("W1", "at least half of the raw limit", _of_raw_rate, "of it", least=0.5),
     Expectation("W1", "1.0 commits a step", _rounded_commits, "commits", most=1.0),
@@ -86,6 +95,8 @@ EXPECTATIONS: Final = (
     Expectation("W7", "no object for a sleeper that is not cached", _cold_objects, "objects", most=0.1),
     Expectation("W8", "the last thousand iterations within 20 % of the first", _slower, "of the first", most=1.2),
     Expectation("W8", "no entry of a past iteration is read again", _active, "entries", most=50),
+    Expectation("W9", "under 0.5 % of a core for an idle engine", _idle_engine, "%", most=0.5),
+    Expectation("W9", "under 5 % of a core for twenty idle processes", _idle_processes, "%", most=5),
 )
 
 

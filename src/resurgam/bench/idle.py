@@ -1,0 +1,88 @@
+"""W9: what engines cost that have nothing to do."""
+
+import asyncio
+import os
+import resource
+import subprocess
+import sys
+import time
+from typing import Final
+
+from msgspec.structs import replace
+
+from resurgam.bench.figures import Figures, level_of, sampled
+from resurgam.bench.programs import registry
+from resurgam.bench.scene import Scene
+from resurgam.core.errors import StoreError
+from resurgam.engine import Engine
+
+_SETTLING: Final = 3.0
+"""Seconds after the last process has opened the file until the measurement begins: looks become rare meanwhile."""
+
+_MEASURED: Final = 10.0
+"""Seconds for which processor time is counted."""
+
+
+async def idle(scene: Scene) -> list[Figures]:
+    """W9: the processor time that one engine takes, and twenty processes on one file, while nothing happens."""
+    if scene.place.folder is None:
+        return []  # a store in memory is that of one process
+    return [await _idle(scene, processes) for processes in (1, max(2, scene.size(20)))]
+
+
+async def _idle(scene: Scene, processes: int) -> Figures:
+    url = scene.place.url(f"w9-{processes}")
+    async with Engine(url, worker=False) as engine:
+        level = level_of(engine.store)
+    seconds = [str(max(0.2, length * scene.scale)) for length in (_SETTLING, _MEASURED)]
+    shares = _measured([sys.executable, "-m", "resurgam.bench.idle", url, *seconds], processes)
+    title = "1 idle engine" if processes == 1 else f"{processes} idle processes on one file"
+    return replace(
+        sampled("W9", title, "second of a process", shares),
+        level=level,
+        more={"processes": float(processes), "percent_of_a_core": 100 * sum(shares)},
+    )
+
+
+def _measured(command: list[str], processes: int) -> list[float]:
+    """Start processes, let all of them measure at the same time, and return what each says."""
+    running = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ)  # noqa: S603 -- our own
+        for _ in range(processes)
+    ]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            if process.stdout.readline() != b"open\n":
+                raise StoreError(f"{' '.join(command[:4])} ended before its engine was open")
+        for process in running:  # all begin before the first of them is waited for
+            assert process.stdin is not None
+            process.stdin.write(b"go\n")
+            process.stdin.flush()
+        return [float(process.communicate()[0]) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+async def _serve(url: str, settling: float, measured: float) -> None:
+    """Be idle, and say which share of the time the processor was in use."""
+    async with Engine(url, registry=registry):
+        sys.stdout.write("open\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.readline)
+        await asyncio.sleep(settling)
+        before, begin = _processor_time(), time.perf_counter()
+        await asyncio.sleep(measured)
+        share = (_processor_time() - before) / (time.perf_counter() - begin)
+    sys.stdout.write(f"{share}\n")
+
+
+def _processor_time() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(sys.argv[1], float(sys.argv[2]), float(sys.argv[3])))
