@@ -248,6 +248,13 @@ class Story:
         ):
             pages = [await side.store.list(query) for side in self.sides]
             assert pages[0] == pages[1], what
+        for ended in (
+            r.EndedQuery(before=2**62),
+            r.EndedQuery(before=self.clock.now(), limit=2, after=(self.clock.now() - 10_000, "e")),
+            r.EndedQuery(before=2**62, status=Status.FAILED, name="n"),
+        ):
+            found = [await side.store.ended(ended) for side in self.sides]
+            assert found[0] == found[1], what
         for execution_id in (self.some_execution() for _ in range(3)):
             work = [shown(await side.store.open_work(execution_id)) for side in self.sides]
             assert work[0] == work[1], (what, execution_id)
