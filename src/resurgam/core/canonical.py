@@ -53,15 +53,22 @@ class Survey:
         if isinstance(value, datetime | time):
             self._moment(value)
             return
+        parts: Iterable[object]
         if isinstance(value, Mapping):
             _check_keys(value)
-        elif isinstance(value, set | frozenset):
-            self.unordered = self.unordered or len(value) > 1
-        step = ""
+            parts = value.values()
+        elif isinstance(value, list | tuple | set | frozenset):
+            self.unordered = self.unordered or (len(value) > 1 and isinstance(value, set | frozenset))
+            parts = value
+        else:
+            parts = [part for _, part in children(value)]
+        index = 0
         try:
-            for step, item in children(value):  # noqa: B007 -- the step is told if its item is refused
-                self._look(item)
+            for index, part in enumerate(parts):  # noqa: B007 -- it says which part was refused
+                if type(part) not in _ATOMS:
+                    self._look(part)
         except SerializationError as error:
+            step, _ = list(children(value))[index]
             raise SerializationError(step + error.path, error.reason) from None
 
     def _moment(self, value: datetime | time) -> None:

@@ -97,10 +97,10 @@ class Fidelity:
         parts = {name: self._compare(one) for name, _, one in found}
         keys = {key: name for name, key, _ in found}
         if isinstance(info, inspect.TypedDictType):
-            compare = _typed_dict(parts)
+            compare: Compare = _typed_dict(parts)
         else:
             plain = [name for name, _, one in found if _is_plain(one)]
-            compare = _object(kind, parts, keys, plain, in_order=isinstance(info, inspect.NamedTupleType))
+            compare = _Object(kind, parts, keys, plain, in_order=isinstance(info, inspect.NamedTupleType))
         self._classes[info.cls] = compare
         return compare
 
@@ -153,6 +153,8 @@ def _items(item: Compare) -> Compare:
             return _leaf(value, back)
         if not isinstance(value, list | tuple) or isinstance(back, set | frozenset):
             return None  # a list for a set, in which something may stand twice, or a set for a list
+        if isinstance(item, _Object) and item.all_equal(value, back):
+            return None
         return _in_order((item(one, other) for one, other in zip(value, back, strict=False)))
 
     return compare
@@ -226,42 +228,50 @@ def _typed_dict(parts: Mapping[str, Compare]) -> Compare:
     return compare
 
 
-def _object(
-    kind: type, parts: Mapping[str, Compare], keys: Mapping[str, str], plain: list[str], *, in_order: bool
-) -> Compare:
-    """Compare objects of one class, field by field; those with *plain* values all at once."""
-    alike = attrgetter(*plain) if plain else None
-    others = {name: part for name, part in parts.items() if name not in plain}
+class _Object:
+    """Compares objects of one class, field by field; those with *plain* values all at once."""
 
-    def compare(value: Any, back: Any) -> Lost | None:
-        if type(back) is not kind:
+    def __init__(
+        self, kind: type, parts: Mapping[str, Compare], keys: Mapping[str, str], plain: list[str], *, in_order: bool
+    ) -> None:
+        self._kind = kind
+        self._parts = parts
+        self._keys = keys
+        self._in_order = in_order
+        self._alike = attrgetter(*plain) if plain else None
+        self._others = {name: part for name, part in parts.items() if name not in plain}
+
+    def __call__(self, value: Any, back: Any) -> Lost | None:
+        if type(back) is not self._kind:
             raise _OtherBranch
-        if type(value) is not kind:
-            return _other_form(value, back)
-        equal = alike is None or alike(value) == alike(back)
-        for name, part in (others if equal else parts).items():
+        if type(value) is not self._kind:
+            return self._other_form(value, back)
+        equal = self._alike is None or self._alike(value) == self._alike(back)
+        for name, part in (self._others if equal else self._parts).items():
             found = part(getattr(value, name), getattr(back, name))
             if found is not None:
                 return f".{name}{found[0]}", found[1]
         return None
 
-    def _other_form(value: Any, back: Any) -> Lost | None:
-        if isinstance(value, Mapping):
-            unknown = [key for key in value if key not in keys and key != TYPE]
-            if unknown:
-                return (
-                    "",
-                    f"the key {unknown[0]!r} is no field of {kind.__name__}, and does not come back; leave it out",
-                )
-            found = (
-                (key, parts[keys[key]](one, getattr(back, keys[key]))) for key, one in value.items() if key != TYPE
-            )
-            return next(((f".{key}{lost[0]}", lost[1]) for key, lost in found if lost is not None), None)
-        if in_order and type(value) in (list, tuple):
-            return _in_order(part(one, other) for part, one, other in zip(parts.values(), value, back, strict=False))
-        return "", _another_class(value, back)
+    def all_equal(self, value: Iterable[Any], back: Iterable[Any]) -> bool:
+        """Whether many objects with plain values only are equal; False if that takes a closer look."""
+        if self._alike is None or self._others or not {self._kind}.issuperset(map(type, value)):
+            return False
+        return list(map(self._alike, value)) == list(map(self._alike, back))
 
-    return compare
+    def _other_form(self, value: Any, back: Any) -> Lost | None:
+        if isinstance(value, Mapping):
+            unknown = [key for key in value if key not in self._keys and key != TYPE]
+            if unknown:
+                name = self._kind.__name__
+                return "", f"the key {unknown[0]!r} is no field of {name}, and does not come back; leave it out"
+            given = ((key, self._keys[key], one) for key, one in value.items() if key != TYPE)
+            found = ((key, self._parts[name](one, getattr(back, name))) for key, name, one in given)
+            return next(((f".{key}{lost[0]}", lost[1]) for key, lost in found if lost is not None), None)
+        if self._in_order and type(value) in (list, tuple):
+            pairs = zip(self._parts.values(), value, back, strict=False)
+            return _in_order(part(one, other) for part, one, other in pairs)
+        return "", _another_class(value, back)
 
 
 def _another_class(value: object, back: object) -> str:
