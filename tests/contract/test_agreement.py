@@ -359,6 +359,7 @@ class Story:
             successor=self.successor(instance) if goes_on else None,
             strict=self.chance(0.2),
             status=status,
+            deactivated=status.terminal and self.chance(0.5),
             diagnosis="no" if status is Status.DIVERGED else None,
             failure=self.random.choice(("E", "F")) if status is Status.FAILED and not hold.status.terminal else None,
             wake_at=self.clock.now() + 70 if self.chance(0.4) else None,
