@@ -118,4 +118,4 @@ def entry_of(row: Row) -> Entry:
 def undecodable(what: str, error: ValueError) -> str:
     """Return why something is a dead letter that this version cannot decode."""
     reason = f"{what} cannot be decoded by this version of Resurgam: {error}"
-    return f"{reason}; start workers of the version that wrote it, then revive it"
+    return f"{reason}; start workers of the version that wrote it, then retry the run"
