@@ -8,7 +8,6 @@ for its turn.
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import sqlite3
 import threading
@@ -229,17 +228,10 @@ class Database:
         return explain(self.path, error)
 
     def close(self) -> None:
-        """Close both connections, unless the file is gone; leave as short a log as others allow.
+        """Close both connections, and leave as short a log as others allow.
 
-        The last connection to close deletes the log by its path, which may be that of the file's replacement by now. So
-        the connections of a file that is gone are kept until the process ends, and not even collected then.
+        SQLite deletes no log by its path if the file was replaced: it would be that of the replacement.
         """
-        try:
-            self.check_files()
-        except StoreError:
-            for connection in (self._reading, self._writing):
-                ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-            return
         self._reading.close()
         with contextlib.suppress(sqlite3.Error):  # as above
             cut_log(self._writing)
