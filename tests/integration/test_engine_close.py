@@ -101,23 +101,22 @@ async def test_an_engine_whose_exit_is_cancelled_skips_the_grace_and_lets_go_of_
         assert await engine.handle("w").result(timeout=20) == "done"
 
 
-async def test_a_drain_whose_caller_is_cancelled_goes_on_and_the_exit_waits_for_it(tmp_path):
-    hanging = Hanging()
-
-    async def serve():
-        async with Engine(f"sqlite:///{tmp_path / 'x.db'}", registry=hanging.registry, grace=3600) as engine:
-            handle = await engine.start(hanging.waits, id="w")
-            await hanging.begun.wait()
-            draining = asyncio.create_task(engine._worker.stop())
-            await turns()
-            draining.cancel()
-            await asyncio.wait({draining})
-            asyncio.get_running_loop().call_later(0.01, hanging.proceed.set)
-            return handle
-
-    handle = await serve()
-    async with Engine(f"sqlite:///{tmp_path / 'x.db'}", registry=hanging.registry, worker=False) as engine:
-        assert (await engine.handle(handle.entity_id).describe()).status == "completed"
+async def test_a_drain_whose_caller_is_cancelled_skips_the_grace_and_goes_on(tmp_path):
+    """As when Ctrl-C is pressed a second time in `engine.run`."""
+    url, hanging = f"sqlite:///{tmp_path / 'x.db'}", Hanging()
+    async with Engine(url, registry=hanging.registry, grace=3600) as engine:
+        await engine.start(hanging.waits, id="w")
+        await hanging.begun.wait()
+        draining = asyncio.create_task(engine._worker.stop())
+        await turns()
+        draining.cancel()
+        await asyncio.wait({draining})
+        assert draining.cancelled()
+    await turns()
+    assert left() == (set(), set())
+    hanging.proceed.set()
+    async with Engine(url, registry=hanging.registry, lease=3600) as engine:
+        assert await engine.handle("w").result(timeout=20) == "done"
 
 
 async def test_an_engine_that_is_cancelled_while_it_opens_lets_go_of_everything(tmp_path, monkeypatch):

@@ -121,11 +121,16 @@ class Worker:
     async def stop(self) -> None:
         """Claim nothing more, let running work finish within the grace, and give the rest back.
 
-        Any number of callers may wait for it. A caller that is cancelled does not stop it.
+        Any number of callers may wait for it. If one is cancelled, the rest of the grace is skipped and the worker stops
+        all the same.
         """
         if self._drained is None or self._drained.cancelled():
             self._drained = asyncio.get_running_loop().create_task(self._drain(), name="drain")
-        await asyncio.shield(self._drained)
+        try:
+            await asyncio.shield(self._drained)
+        except asyncio.CancelledError:
+            self._grace.skip()
+            raise
 
     def skip_grace(self) -> None:
         """Cancel running work as soon as the worker stops, or now if it is stopping."""
