@@ -182,7 +182,7 @@ def test_what_is_set_before_a_loop_by_an_edit_outlives_its_checkpoint(signals):
     for step in (world.load, lambda: world.send("go"), world.load):
         step()
         recorder = world.execution.recorder
-        states.append({key: bytes(value) for key, value in recorder.variables.items()})
+        states.append({key: bytes(value) for key, value in recorder.state.values.items()})
     # As the log has it, entry by entry: that was written after the checkpoint, though it stands before the loop.
     assert [state.get("mode") for state in states] == [b'"a"'] * 3
     assert states[-1]["count"] == b"3"

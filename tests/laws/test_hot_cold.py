@@ -66,7 +66,7 @@ def standing(recorder: Recorder, log: list[events.Event]) -> dict[str, object]:
         "deadlines": sorted(deadline for deadline in recorder.deadlines if deadline[1] in pending),
         "races": {seq: race.winner for seq, race in recorder.races.items()},
         "operations": set(recorder.operations),
-        "variables": {name: bytes(value) for name, value in recorder.variables.items()},
+        "variables": {name: bytes(value) for name, value in recorder.state.values.items()},
         "loops": {seq: (at.done, at.forgotten, bytes(at.state), at.wants) for seq, at in recorder.loops.items()},
         "mailbox": sorted(signal.seq for waiting in recorder.mailbox._waiting.values() for signal in waiting),
         "open": set(recorder.log.state.open),

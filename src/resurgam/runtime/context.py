@@ -135,12 +135,12 @@ class Context(Talking):
         written = self._recorder.write(ANY, value, f"state {key!r}")
         digest = None if self._recorder.rehearsing else _digest(written)
         command = self._recorder.issue(events.StateSet, key, step=self._step, value=written, digest=digest)
-        self._recorder.change(key, command, written)
+        self._recorder.state.set(key, command, written)
 
     def clear(self, key: str) -> None:
         """Drop a value from the workflow's durable state."""
         _check_key(key)
-        self._recorder.change(key, self._recorder.issue(events.StateCleared, key, step=self._step))
+        self._recorder.state.clear(key, self._recorder.issue(events.StateCleared, key, step=self._step))
 
     def get(self, key: str, default: T | None = None) -> Any | T:
         """Return a value of the workflow's durable state, as plain JSON types.
@@ -148,7 +148,7 @@ class Context(Talking):
         Beside a loop that forgets, what was read is written down: what the loop had set by then may be forgotten.
         """
         recorder = self._recorder
-        written = recorder.variables.get(key)
+        written = recorder.state.values.get(key)
         if recorder.loops and recorder.is_beside_a_loop():
             value, found = events.NULL if written is None else written, written is not None
             read = recorder.issue(events.StateRead, key, step=self._step, value=value, found=found)

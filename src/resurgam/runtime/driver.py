@@ -166,7 +166,7 @@ class Driver:
             deliver = Driver._call_off
         if deliver is None:
             return
-        if not own:
+        if self._recorder.called_off and not own:
             self._recorder.called_off.clear()
         # Not the commands of this tick: those that are forgotten would be missing when it is replayed.
         self._recorder.position = entry.seq

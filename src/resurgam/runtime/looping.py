@@ -162,7 +162,7 @@ class Looping:
     def _resume(self, entry: events.LoopCheckpointed) -> None:
         self.done = self.forgotten = entry.iteration
         self.state, self._from = entry.state, entry
-        self._recorder.restore(entry)
+        self._recorder.state.restore(entry)
 
     async def _end(self, answer: "Break[Any] | None") -> Any:
         if answer is not None:
@@ -170,7 +170,7 @@ class Looping:
             self.wants = events.LoopCompleted
         completed = await self._future
         if completed.whole:
-            self._recorder.restore(completed)
+            self._recorder.state.restore(completed)
         return self._read(self._value_codec, completed.result, "the value of a loop", completed)
 
     def _read(self, codec: Codec[Any], written: Any, what: str, entry: events.Event | None) -> Any:

@@ -34,6 +34,7 @@ from resurgam.core.retry import milliseconds
 from resurgam.runtime.carrying import Carrying
 from resurgam.runtime.definition import Workflow
 from resurgam.runtime.divergence import VERBS, diverged, gone_on, in_values, latent, orphaned, source
+from resurgam.runtime.durable_state import DurableState
 from resurgam.runtime.futures import Durable
 from resurgam.runtime.handlers import Handlers
 from resurgam.runtime.log import Log, outstanding
@@ -93,8 +94,7 @@ class Recorder:
         self.early = Early()
         # Recorded commands that the code has cancelled since the last delivered entry, and the history has not.
         self.called_off: list[events.Command] = []
-        self.variables: dict[str, Any] = {}
-        self._changed: dict[str, int] = {}
+        self.state = DurableState()
         self.loops: dict[int, Looping] = {}
         # In a rehearsal values that are not known yet stand in as they are, so nothing is written or read.
         self.rehearsing = self.replaying = self.is_looked_at = self.is_late = False
@@ -304,20 +304,6 @@ class Recorder:
     def read(self, codec: Codec[Any], written: Any, what: str) -> Any:
         """Return the value that was recorded."""
         return codec.decode(written, what) if isinstance(written, Raw) else written
-
-    # The durable state.
-
-    def change(self, key: str, command: events.Command, *value: Any) -> None:
-        """A key of the durable state has another value from this command on, or none."""
-        self.variables.pop(key, None)
-        self.variables.update((key, given) for given in value)
-        self._changed[key] = command.seq
-
-    def restore(self, checkpoint: events.Checkpoint) -> None:
-        """Have the durable state of a checkpoint; what was recorded after it stays, such as a step put before the loop."""
-        self._changed = {key: seq for key, seq in self._changed.items() if seq > checkpoint.seq}
-        stays = {key: value for key, value in self.variables.items() if key in self._changed}
-        self.variables = {key: value for key, value in checkpoint.variables.items() if key not in self._changed} | stays
 
     # What has been recorded, and what of it the code has asked for.
 

@@ -196,7 +196,7 @@ class Rehearsal(Driver):
     def _loop_answer(self) -> "Callable[[], None] | None":
         """Let a loop go on that waits for the engine to write its checkpoint, or its end."""
         for looping in self._recorder.loops.values():
-            ref, done, variables = looping.command.seq, looping.done, self._recorder.variables
+            ref, done, variables = looping.command.seq, looping.done, self._recorder.state.values
             if looping.wants is events.LoopCheckpointed:
                 entry = events.LoopCheckpointed(ref=ref, iteration=done, variables=variables, state=looping.state)
                 return partial(looping.checkpointed, entry)

@@ -242,7 +242,7 @@ class Sources(Driver):
             kind,
             ref=loop.seq,
             iteration=looping.done,
-            variables=dict(self._recorder.variables),
+            variables=dict(self._recorder.state.values),
             forgotten=log.state.forgotten + len(gone),
             signals=tuple(self._signal_ids.after(gone)),
             handlers=log.state.handlers,
