@@ -33,7 +33,7 @@ from resurgam.runtime.registry import Registry, default_registry
 from resurgam.testing.clock import START
 from resurgam.testing.performing import attempt
 from resurgam.testing.rebuilding import rebuild
-from resurgam.testing.world import Life, World, is_torn, part_of
+from resurgam.testing.world import Life, World, is_remembered, is_torn, part_of
 
 T = TypeVar("T")
 Key = tuple[str, int, str, str]
@@ -251,7 +251,7 @@ class Simulation:
             self.root.begun = True
         for life in list(self.world.lives.values()):
             if life.begun and not life.paused and not life.status.terminal and life.status is not Status.DIVERGED:
-                await self._advance(life, told=sorted(life.told))
+                await self._advance(life, told=sorted(life.told | life.left))
         await self._conclude()
 
     async def step(self) -> bool:
@@ -374,20 +374,19 @@ class Simulation:
     ) -> None:
         """Tell an execution what was *brought* and what of its inbox it does not know, and commit what comes of it."""
         numbers = [number for number in life.inbox if number not in life.told] if told is None else told
-        offered = [Entry(number, life.inbox[number]) for number in numbers]
-        # A worker keeps what was not looked at in front of what it brings itself.
-        entries = [entry for entry in offered if entry.id in life.left]
-        entries += [Entry(None, event) for event in brought]
-        entries += [entry for entry in offered if entry.id not in life.left]
+        entries = [Entry(number, life.inbox[number]) for number in numbers]
+        # A worker keeps what was not looked at in front of what it brings itself; the rest has come since.
+        ahead = next((place for place, number in enumerate(numbers) if number not in life.left), len(numbers))
+        entries[ahead:ahead] = [Entry(None, event) for event in brought]
         life.begun, life.clock = True, life.clock if told is not None else self.world.clock
         execution = self._execution_of(life)
         outcome = await self._outcome(life, execution, entries)
         known = [Entry(number, life.inbox[number]) for number in sorted(life.told.union(numbers))]
         held = [entry for entry in known if entry.id in life.told]
-        held += [entry for entry in entries if entry.id is None]
+        held += execution.brought
         life.told = {entry.id for entry in known if entry.id is not None and execution.is_held(entry)}
+        life.left = set(numbers) - life.told
         self._commit(life, outcome, known, held)
-        life.left = set(numbers) & (life.inbox.keys() - life.told)
         await self._conclude()
 
     async def _outcome(self, life: Life, execution: Execution, entries: Sequence[Entry]) -> Outcome:
@@ -403,16 +402,18 @@ class Simulation:
 
     def _commit(self, life: Life, outcome: Outcome, entries: Sequence[Entry], held: Sequence[Entry] = ()) -> None:
         of = life.started.execution_id
-        for number in range(1, len(outcome.events) if self._keep else 0):
+        # What only the worker's memory has is done anew after a crash, and may then come in another order.
+        keep = self._keep and not is_remembered(outcome, held)
+        for number in range(1, len(outcome.events) if keep else 0):
             part = part_of(outcome, number, life, entries)
-            if is_torn(life, outcome, part, held):
+            if is_torn(life, outcome, part, entries, held):
                 continue
             cut = self.world.copy()
             cut.lives[of].told |= {entry.id for entry in entries if entry.id is not None}
             cut.commit(cut.lives[of], part)
             self.points.append(Point(outcome.events[number - 1], of, cut, len(self.choices)))
         self.world.commit(life, outcome)
-        if self._keep and outcome.events:
+        if keep and outcome.events:
             self.points.append(Point(outcome.events[-1], of, self.world.copy(), len(self.choices)))
 
     # Code.

@@ -61,7 +61,7 @@ class Life:
             forgotten_by=dict(self.forgotten_by),
             inbox=dict(self.inbox),
             told=set(self.told),
-            left=set(),  # a worker has it in memory only
+            left=set(self.left),
             promises={key: replace(promise) for key, promise in self.promises.items()},
             requests=dict(self.requests),
             withdrawn=set(self.withdrawn),
@@ -166,6 +166,7 @@ class World:
         for number in outcome.consumed:
             life.inbox.pop(number, None)
         life.told &= life.inbox.keys()
+        life.left &= life.inbox.keys()
         life.requests.update((request.ref, request) for request in outcome.activities)
         life.status, life.wake_at = outcome.status, outcome.wake_at
         for withdrawal in outcome.withdrawals:
@@ -256,7 +257,7 @@ def part_of(outcome: Outcome, number: int, life: Life, entries: Sequence[Entry])
     over = {entry.ref for entry in written if isinstance(entry, closed)}
     known = [entry for entry in (*life.log, *outcome.events) if isinstance(entry, events.PromiseCreated)]
     gone = {entry.promise_id for entry in known if entry.seq in over}
-    said = sum(isinstance(entry, events.MessagePublished) for entry in written)
+    said = sum(seq <= last for seq in _publishing(outcome))
     return Outcome(
         events=written,
         consumed=_consumed(written, entries),
@@ -273,13 +274,35 @@ def part_of(outcome: Outcome, number: int, life: Life, entries: Sequence[Entry])
     )
 
 
-def is_torn(life: Life, outcome: Outcome, part: Outcome, held: Sequence[Entry]) -> bool:
+def is_remembered(outcome: Outcome, held: Sequence[Entry]) -> bool:
+    """Whether the answer of an operation is held in memory, and not recorded by this outcome either."""
+    recorded = {_mark(entry) for entry in outcome.events}
+    return any(entry.id is None and _mark(entry.event) not in recorded for entry in held)
+
+
+def _publishing(outcome: Outcome) -> list[int]:
+    """Return the entries that the publications of an outcome go with.
+
+    A retry writes the calls of the attempt before again, but publishes nothing for them: they come first.
+    """
+    calls = [entry for entry in outcome.events if isinstance(entry, events.MessagePublished)]
+    found = []
+    for publication in reversed(outcome.publications):
+        while calls and (calls[-1].name, bytes(calls[-1].value)) != (publication.topic, bytes(publication.value)):
+            calls.pop()
+        if calls:
+            found.append(calls.pop().seq)
+    return found
+
+
+def is_torn(life: Life, outcome: Outcome, part: Outcome, entries: Sequence[Entry], held: Sequence[Entry]) -> bool:
     """Whether a cut after so many events would part what is written at once or not at all.
 
     That is what goes out to others, whose answers come in the order in which it does: a child that is asked for is begun
     by the same commit, unless that answers it already. What an execution sends to itself reaches it, unless the same
     commit ends it. And what is *held* in memory, of the inbox or by the worker that did it: it is heard as soon as the
-    code comes to it.
+    code comes to it. An answer among the *entries* that leaves no trace, such as the failure of a child that is begun
+    anew, has done what it does when it was known.
     """
     sent, all_sent = (len(one.births) + len(one.messages) for one in (part, outcome))
     asked = {entry.seq for entry in part.events if isinstance(entry, events.ChildScheduled)}
@@ -292,9 +315,16 @@ def is_torn(life: Life, outcome: Outcome, part: Outcome, held: Sequence[Entry]) 
         0 < sent < all_sent
         or (ends and any(message.entity_id == life.started.entity_id for message in part.messages))
         or bool(heard)
+        or bool(_untraced(outcome, entries))
         or any(isinstance(entry, events.ChildAnswer) and entry.ref in unborn and not entry.carried for entry in rest)
         or any(_mark(entry) in brought for entry in rest)
     )
+
+
+def _untraced(outcome: Outcome, entries: Sequence[Entry]) -> set[int | None]:
+    """Return the answers to children and promises that an outcome consumes without recording them."""
+    answers = {entry.id for entry in entries if isinstance(entry.event, events.ChildAnswer | events.PromiseAnswer)}
+    return answers.intersection(outcome.consumed).difference(_consumed(outcome.events, entries))
 
 
 def _consumed(written: Sequence[events.Event], entries: Sequence[Entry]) -> tuple[int, ...]:
