@@ -6,6 +6,7 @@ which callgrind writes down what it has counted.
 """
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -61,7 +62,11 @@ async def live(folder: str, steps: int) -> list[list[bytes]]:
 
 
 def main(folder: str, steps: int) -> None:
-    """Run both at both lengths. The replays come when no engine is there, whose watchdog would find them too long."""
+    """Run both at both lengths. The replays come when no engine is there, whose watchdog would find them too long.
+
+    Without the garbage collector: when it runs, and what that costs, depends on all modules that are imported.
+    """
+    gc.disable()
     with asyncio.Runner(loop_factory=SlowLoop) as runner:
         histories = runner.run(live(folder, steps))
     replay(histories[0])

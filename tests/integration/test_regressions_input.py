@@ -267,7 +267,7 @@ DEFINITIONS = [
     (lambda r: r.workflow(asynchronous_generator), "a workflow cannot be a generator; return a list"),
     (lambda r: r.workflow(name=5)(good), "(good): name is 5; it is a string"),
     (lambda r: r.workflow(name="")(good), "(good): name is ''; it is a string"),
-    (lambda r: r.workflow(queue=None)(good), "(good): queue is None; it is a name"),
+    (lambda r: r.workflow(queue=5)(good), "(good): queue must be a name, got 5"),
     (lambda r: r.workflow(r.workflow(good)), "<workflow 'good'> is not a function"),
     (lambda r: r.activity(r.workflow(good)), "<workflow 'good'> is not a function"),
     (lambda r: r.activity(functools.partial(plain)), NO_FUNCTION.format("an activity")),

@@ -147,8 +147,9 @@ class Cursor:
     def take(self, verdict: Taken) -> None:
         """Move past the place that the verdict gave."""
         if isinstance(verdict, Replayed):
-            self._index += verdict.marks
             self._last = verdict.event.location.last
+            if verdict.marks:
+                self._index += verdict.marks
             if verdict.event is not self.next:
                 self._ahead.add(verdict.event.seq)
                 return

@@ -6,7 +6,7 @@ more: they are neither delivered, nor do they move the workflow's time.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar, cast
 
 from resurgam.core import errors
@@ -20,6 +20,11 @@ from resurgam.runtime.recorder import Recorder
 A = TypeVar("A", bound=events.Answer)
 _Handler = Callable[[Recorder, events.Answer, Durable[Any]], None]
 _HANDLERS: Final[dict[type[events.Event], _Handler]] = {}
+
+
+def answer_kinds() -> Iterable[type[events.Event]]:
+    """Return the kinds of entries that settle a future."""
+    return (*_HANDLERS, events.SignalsConsumed)
 
 
 def is_answer(entry: events.Event) -> bool:

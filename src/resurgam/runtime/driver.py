@@ -22,6 +22,7 @@ from resurgam.core.state import ENDS, put_off
 from resurgam.runtime.context import Context
 from resurgam.runtime.definition import Workflow, WorkflowOptions
 from resurgam.runtime.delivery import (
+    answer_kinds,
     begun,
     call_off,
     checkpoint,
@@ -160,10 +161,11 @@ class Driver:
 
     def _tick(self, entry: events.Event) -> None:
         """Tell the code one entry and let it run until nothing is ready."""
-        deliver = self._DELIVERED.get(type(entry)) or (Driver._settle if is_answer(entry) else None)
-        own = deliver is None and (type(entry) in _OWN_CANCELLATIONS or is_unborn(entry))
-        if own and is_still_awaited(self._recorder, entry):
-            deliver = Driver._call_off
+        kind = type(entry)
+        deliver = _TOLD.get(kind)
+        own = kind in _OWN_CANCELLATIONS and (deliver is None or is_unborn(entry))
+        if own:
+            deliver = Driver._call_off if is_still_awaited(self._recorder, entry) else None
         if deliver is None:
             return
         if self._recorder.called_off and not own:
@@ -343,5 +345,7 @@ def decode_arguments(
     return args, None
 
 
+_TOLD: Final = {**dict.fromkeys(answer_kinds(), Driver._settle), **Driver._DELIVERED}
+"""What each kind of entry does to the code; a kind that is not here is part of the history and nothing more."""
 _ENDS: Final = tuple(ENDS)
 _OWN_CANCELLATIONS: Final = frozenset({*CANCELLATIONS.values(), events.ChildCancelled})
