@@ -6,6 +6,7 @@ from resurgam.client import accepting, describing, line, settling
 from resurgam.client.access import ANY, Access, check_reason, check_text, moment_after
 from resurgam.client.answers import codec_of
 from resurgam.client.asking import query as ask
+from resurgam.client.children import ends_of_children
 from resurgam.client.compensating import compensate, taken_back_by_hand
 from resurgam.client.describing import Description
 from resurgam.client.halting import Halting
@@ -390,7 +391,9 @@ class Handle(Generic[R]):
             by_hand=True,
             taken_back=await taken_back_by_hand(self._store, failed, log),
         )
-        [answer] = await self._store.create([Creation(started=started, inbox=inbox, follows=failed.execution_id)])
+        ended = await ends_of_children(self._store, started)
+        creation = Creation(started=started, inbox=(*inbox, *ended), follows=failed.execution_id)
+        [answer] = await self._store.create([creation])
         if isinstance(answer, Exists):
             found = answer.instance
             raise AlreadyExists(
@@ -398,6 +401,9 @@ class Handle(Generic[R]):
                 f"since ({found.status}, run {found.run_id}, attempt {found.attempt})"
             )
         self._known = answer.instance
+        # Those that ended meanwhile, when neither attempt was there to be told.
+        late = [event for event in await ends_of_children(self._store, started) if event not in ended]
+        await self._store.deliver([Delivery(event=event, execution_id=started.execution_id) for event in late])
 
     def _read_result(self, instance: Instance, ended: events.Event | None) -> Any:
         match ended:

@@ -255,3 +255,32 @@ class EngineAdoptingCases(OpensEngines):
             assert await env.finish(env.engine.handle("child").result()) == "mended"
             assert await env.finish(handle.result()) == "failed"
             assert (await types_of(handle)).count("child_completed") == 0
+
+    async def test_a_retry_by_hand_hears_of_a_child_that_ended_while_its_parent_was_closed(self, cache: int) -> None:
+        """It is not begun a second time, and the attempt that takes it up does not wait for ever."""
+        registry = Registry()
+        ran: list[str] = []
+
+        @registry.workflow
+        async def child(ctx: Context) -> str:
+            ran.append(ctx.info.execution_id)
+            if ctx.info.generation == 1:
+                ctx.continue_as_new()
+            return await ctx.listen("word", type=str)
+
+        @registry.workflow
+        async def parent(ctx: Context) -> str:
+            begun = ctx.workflow(child, id="child", on_parent_close="abandon")
+            await begun.started
+            if ctx.info.attempt == 1:
+                raise LookupError("once")
+            return await begun
+
+        async with self.world(cache, registry) as env:
+            handle = await env.start(parent)
+            assert (await handle.describe()).status is Status.FAILED
+            await env.engine.handle("child").signal("word", "done")
+            assert await env.finish(env.engine.handle("child").result()) == "done"
+            await handle.retry()
+            assert await env.finish(handle.result()) == "done"
+            assert len(set(ran)) == 2  # a generation each

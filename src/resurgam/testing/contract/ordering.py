@@ -52,17 +52,17 @@ class OrderingCases(OpensStores):
     async def test_instances_that_are_always_due_do_not_starve_a_new_one(self) -> None:
         """Those that sleep for a moment again and again, more of them than can be claimed at a time."""
         async with self.bench() as b:
-            pollers = [f"poller-{number}" for number in range(6)]
+            pollers = [f"poller-{number}" for number in range(600)]
             await self._at_rest(b, *pollers, wake_at=b.clock.now() + 1)
             await b.pass_time(5)
             await b.create("new")
             claimed: list[str] = []
-            for _ in range(4):
-                for claim in await b.claim(limit=2):
+            for _ in range(7):
+                for claim in await b.claim(limit=100):
                     claimed.append(claim.instance.entity_id)
                     await b.committed(claim, wake_at=b.clock.now() + 1)
                 await b.pass_time(2)
-            assert sorted(claimed[:7]) == sorted([*pollers, "new"])
+            assert sorted(claimed[:601]) == sorted([*pollers, "new"])
 
     async def test_the_order_holds_across_queues(self) -> None:
         """A worker that serves several takes what has waited longest, in whichever."""

@@ -1,0 +1,33 @@
+"""The children that a failed attempt left behind, for a retry by hand.
+
+A child that ends while its parent is closed has nobody to tell. The next attempt takes the child up again and must hear
+of its end, or it would wait for ever.
+"""
+
+from resurgam.client import line
+from resurgam.core import event as events
+from resurgam.runtime.closing import telling
+from resurgam.store.protocol import Store
+
+
+async def ends_of_children(store: Store, started: events.WorkflowStarted) -> list[events.Event]:
+    """Return the answers of the children that this attempt takes up, of those that have ended by now."""
+    answers = []
+    for child in started.children:
+        answer = await _end(store, child) if child.open else None
+        if answer is not None:
+            answers.append(answer)
+    return answers
+
+
+async def _end(store: Store, child: events.EarlierChild) -> events.Event | None:
+    began = await store.get(child.entity_id, child.run_id)
+    if began is None:
+        return None
+    instance = await line.newest(store, began)
+    ended = await line.ended_by(store, instance) if instance.status.terminal else None
+    if ended is None:
+        return None
+    [first, *_] = await store.history(instance.execution_id)
+    assert isinstance(first, events.WorkflowStarted)
+    return next((message.event for message in telling(first, ended, ended.at)), None)
