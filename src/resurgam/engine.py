@@ -75,6 +75,8 @@ class Engine:
             raise TypeError(f"{url!r} is neither the URL of a store nor a store")
         if registry is not None and not isinstance(registry, Registry):
             raise TypeError(f"registry is {registry!r}; it is a Registry")
+        if retain is not None and not worker:
+            raise ValueError("retain is done by a worker; open the engine without worker=False, or call engine.purge()")
         if not is_whole(max_payload, 1):
             raise ValueError(f"max_payload is {max_payload!r}; it is a number of bytes, at least 1")
         self._url = url

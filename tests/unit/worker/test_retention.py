@@ -140,3 +140,8 @@ async def test_a_pass_that_fails_is_logged_and_repeated(caplog):
 def test_a_retain_that_is_no_length_of_time_is_refused(retain, kind, text):
     with pytest.raises(kind, match=text):
         Engine(retain=retain)
+
+
+def test_retain_without_a_worker_is_refused():
+    with pytest.raises(ValueError, match="retain is done by a worker"):
+        Engine(retain=DAY, worker=False)
