@@ -20,7 +20,7 @@ from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definition import DEFAULT_QUEUE, Workflow
 from resurgam.runtime.system import new_id, python
 from resurgam.store import lines
-from resurgam.store.records import Adoption, Arrival, Copy, Creation, EndedQuery, Exists, Instance, Page, Query
+from resurgam.store.records import Adoption, Arrival, Copy, Created, Creation, EndedQuery, Exists, Instance, Page, Query
 from resurgam.store.retention import Purge
 
 IfExists = Literal["error", "attach", "replace"]
@@ -149,6 +149,8 @@ class Client:
             try:
                 return await sent.result(found, until)
             except NotBegun:
+                if isinstance(answer, Created):
+                    raise  # this very call began it, and the next one would end without a handler too
                 # The run ended while the update was on its way to it: the next one is begun with it.
                 _, started = self._prepare(workflow, args, labels)
         return await sent.result(position, until)

@@ -143,6 +143,21 @@ class EngineUpdateStageCases(OpensEngines):
                 assert await env.finish(sent[0]) == 3
                 assert await count_of(env) == 2
 
+    async def test_update_with_start_of_a_workflow_that_ends_without_the_handler_begins_one_run(
+        self, cache: int
+    ) -> None:
+        """The next one would end in the same way, and so on for ever."""
+        registry = Registry()
+
+        @registry.workflow
+        async def quick(_ctx: Context) -> int:
+            return 1
+
+        async with self.world(cache, registry) as env:
+            with raises(errors.NotFound, "ended (workflow_completed) before its handler had begun"):
+                await env.finish(env.engine.update_with_start(quick, id="q", update="add"))
+            assert len((await env.engine.list(name="quick")).instances) == 1
+
     async def test_a_wrong_update_with_start_begins_nothing(self, cache: int) -> None:
         """The name, the arguments and the options are looked at before anything is written."""
         async with self.world(cache, counter()) as env:
