@@ -6,6 +6,7 @@ the machine or the deployment dies.
 
 from resurgam import errors
 from resurgam.client.handle import Handle
+from resurgam.client.updating import UpdateHandle
 from resurgam.core.errors import NonRetryable, RetryAfter, SignalTimeout
 from resurgam.core.event import Event
 from resurgam.core.location import Location
@@ -36,6 +37,7 @@ __all__ = [
     "Status",
     "SyncEngine",
     "SyncHandle",
+    "UpdateHandle",
     "activity",
     "errors",
     "workflow",

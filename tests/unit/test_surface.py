@@ -34,6 +34,7 @@ def test_the_names_at_the_top_are_sorted_few_and_exactly_these():
         "Status",
         "SyncEngine",
         "SyncHandle",
+        "UpdateHandle",
         "activity",
         "errors",
         "workflow",

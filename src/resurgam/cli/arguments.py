@@ -70,6 +70,13 @@ def read_seconds(context: click.Context, parameter: click.Parameter, value: floa
     return value
 
 
+def read_cursor(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return where a page of a list begins, as the page before printed it."""
+    if value is not None and not re.fullmatch(r"\d{15}-.+", value):
+        raise click.BadParameter(f"{_cut(value)} must be what the page before printed", context, parameter)
+    return value
+
+
 def read_moment(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
     """Return the moment that an argument names: an age such as 90s, 2h or 7d, or a date or time in ISO form."""
     if value is None:

@@ -16,6 +16,7 @@ from resurgam.cli.arguments import (
     ask,
     example,
     read_arguments,
+    read_cursor,
     read_failure,
     read_moment,
     read_patience,
@@ -116,7 +117,7 @@ async def _result(handle: Handle[Any], timeout: float | None) -> msgspec.Raw:
 )
 @click.option("--all", "every", is_flag=True, help="Every execution, not only the newest of each id.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many rows at most.")
-@click.option("--cursor", callback=text, help="Go on where the page before ended.")
+@click.option("--cursor", callback=read_cursor, help="Go on where the page before ended.")
 @with_store
 def list_(  # noqa: PLR0913 -- as above
     *,

@@ -36,7 +36,7 @@ from resurgam.core.failure import rebuild
 from resurgam.core.location import Location
 from resurgam.core.retry import Duration
 from resurgam.core.state import InstanceState, Status
-from resurgam.core.succession import next_attempt
+from resurgam.core.succession import next_attempt, with_ends
 from resurgam.runtime.system import new_id, python
 from resurgam.store.records import Creation, Delivered, Delivery, Ended, Exists, Instance, Missing, Settled
 from resurgam.store.retention import same_line
@@ -391,9 +391,8 @@ class Handle(Generic[R]):
             by_hand=True,
             taken_back=await taken_back_by_hand(self._store, failed, log),
         )
-        ended = await ends_of_children(self._store, started)
-        creation = Creation(started=started, inbox=(*inbox, *ended), follows=failed.execution_id)
-        [answer] = await self._store.create([creation])
+        started = with_ends(started, await ends_of_children(self._store, started))
+        [answer] = await self._store.create([Creation(started=started, inbox=inbox, follows=failed.execution_id)])
         if isinstance(answer, Exists):
             found = answer.instance
             raise AlreadyExists(
@@ -402,7 +401,7 @@ class Handle(Generic[R]):
             )
         self._known = answer.instance
         # Those that ended meanwhile, when neither attempt was there to be told.
-        late = [event for event in await ends_of_children(self._store, started) if event not in ended]
+        late = await ends_of_children(self._store, started)
         await self._store.deliver([Delivery(event=event, execution_id=started.execution_id) for event in late])
 
     def _read_result(self, instance: Instance, ended: events.Event | None) -> Any:

@@ -20,6 +20,7 @@ from resurgam.core.location import Location
 
 _MARKED: Final = (events.ActivityCompleted, events.ChildCompleted, events.PromiseResolved, events.PromiseRejected)
 _KEPT: Final = (*_MARKED, events.SignalDelivered)
+_CHILD: Final = str(events.ChildScheduled.__struct_config__.tag)
 _SAGA: Final = str(events.SagaStepRegistered.__struct_config__.tag)
 
 
@@ -56,6 +57,25 @@ def next_attempt(
     )
     heard = (entry for entry in log if isinstance(entry, events.SignalReceived | events.UpdateAccepted))
     return following, tuple(map(_anew, heard))
+
+
+def with_ends(started: events.WorkflowStarted, ends: Sequence[events.ChildAnswer]) -> events.WorkflowStarted:
+    """Return the first entry of an attempt that knows how children of earlier attempts have ended meanwhile.
+
+    The result of one that completed is carried over; one that failed or was cancelled is begun anew.
+    """
+    ended = {answer.child: answer for answer in ends}
+    children, kept = [], list(started.carried)
+    for child in started.children:
+        answer = ended.get(str(child.location))
+        if answer is None:
+            children.append(child)
+        elif isinstance(answer, events.ChildCompleted):
+            children.append(msgspec.structs.replace(child, open=False))
+            told = Raw(events.encode_event(msgspec.structs.replace(answer, carried=True)))
+            name, digest = child.name, child.digest
+            kept.append(events.Carried(location=child.location, kind=_CHILD, name=name, digest=digest, answer=told))
+    return msgspec.structs.replace(started, children=tuple(children), carried=tuple(kept))
 
 
 def next_generation(

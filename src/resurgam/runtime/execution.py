@@ -84,6 +84,8 @@ class Execution(Sources):
         self.brought = [entry for entry in waiting if entry.id is None]
         self._catch_up()
         ticks = self._take_in(waiting, clock)
+        if self._ran_at is None and self._recorder.log.new:
+            self._ran_at = self._recorder.log.new[0].at
         self._left = [entry for entry in waiting if entry.id is None]
         verdict = self._recorder.verdict
         if self._root_ended() and verdict is None:
@@ -371,7 +373,7 @@ class Execution(Sources):
         """Return the next moment at which there is something to be done."""
         deadline = self._next_deadline() if self._recorder.deadlines or self._has_deadlines else None
         if self._updates.waiting and self._takes_updates:
-            refusal = self._updates.deadline(self._put_off_until)
+            refusal = self._updates.deadline(self._runs_since)
             deadline = min((moment for moment in (deadline, refusal) if moment is not None), default=None)
         if not self._recorder.start_deadlines:
             return deadline

@@ -37,6 +37,8 @@ class Sources(Driver):
         self._signal_ids = SignalIds(log)
         self._consumed: list[int] = []
         self._updates = Updates(log)
+        # The moment of the first entry after the start, which the first advance wrote.
+        self._ran_at = log[1].at if len(log) > 1 else None
         # Deadlines of the workflow itself: when it begins, and when it must have ended.
         self._has_deadlines = self._options.timeout is not None or self.started.begins_at is not None
         # Somebody halted this run: nothing new is begun until it is resumed. A plain attribute, since every step asks.
@@ -129,7 +131,7 @@ class Sources(Driver):
     def _refuse_updates(self, clock: int) -> None:
         """Refuse the updates that wait in vain for a handler: the code is at rest, and they would wait for too long."""
         until = clock if goes_on(self._recorder.log.state.open) else None
-        for entry in self._updates.refuse(until, self._put_off_until):
+        for entry in self._updates.refuse(until, self._runs_since):
             update = entry.event
             assert isinstance(update, events.UpdateAccepted)
             self._consume(entry)
@@ -137,9 +139,15 @@ class Sources(Driver):
             self._append(events.UpdateRejected, name=update.name, id=update.id, failure=capture(unknown))
 
     @property
-    def _put_off_until(self) -> int:
-        """When the code began, if that was put off: what had come before could not meet a handler."""
-        return (self._began_at or 0) if put_off(self.started) else 0
+    def _runs_since(self) -> int:
+        """When a worker first ran the code: an update that was sent before could not meet a handler.
+
+        A later attempt or generation does not count anew.
+        """
+        log, begun = self._recorder.log, (self._began_at or 0) if put_off(self.started) else 0
+        if (self.started.generation, self.started.attempt) != (1, 1):
+            return begun
+        return max(begun, log.stamp() if self._ran_at is None else self._ran_at)
 
     def _meet_handler(self) -> events.Event | None:
         """Hand the oldest signal that has a handler to it."""

@@ -5,13 +5,14 @@ has been sent its end. It is kept while another execution needs it:
 
 - *An open execution continues or retries it*, and it is one of the `LOOKED_UP` newest of that line: an update that is sent
   again by its id is looked up there. Older ones are not read: a retry and a continuation begin with all they need.
-- *Its parent waits for it*: the parent's run is open, and its history has a call for this child without an answer, or
-  the current attempt has not come to the call of an earlier attempt yet. A detached child is not waited for.
+- *Its parent waits for it, or may do so again*: the parent's run is open, or failed and may be retried by hand. Its history
+  has a call for this child without an answer, or the current attempt has not come to the call of an earlier attempt yet.
+  A detached child is not waited for.
 - *It is a compensation by hand of an execution that is kept.* It is the record that the step was taken back; without it
   the step could be taken back a second time.
 
 Stores list candidates (`Inspector.ended`) and remove what they are told to (`Store.purge`). The decision is made here,
-outside of both, and stays right in between: an ended execution never opens again, and no new call can mean it.
+outside of both, and stays right in between: an ended execution never opens again.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory
-from resurgam.core.state import InstanceState
+from resurgam.core.state import InstanceState, Status
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
 
@@ -122,8 +123,10 @@ class Purge:
         parent = await self.store.get(call.entity_id, call.run_id)
         if parent is None or parent.execution_id in self._gone:
             return False
-        if is_compensation(ended) or parent.status.terminal:
-            return is_compensation(ended)
+        if is_compensation(ended):
+            return True
+        if parent.status.terminal and parent.status is not Status.FAILED:
+            return False
         if parent.execution_id not in parents:
             parents[parent.execution_id] = await self._state(parent.execution_id)
         state = parents[parent.execution_id]

@@ -1,7 +1,7 @@
 """End to end: parents that are tried again while they have children, and children that end meanwhile."""
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from resurgam.core import errors
 from resurgam.core.retry import RetryPolicy
@@ -257,30 +257,37 @@ class EngineAdoptingCases(OpensEngines):
             assert (await types_of(handle)).count("child_completed") == 0
 
     async def test_a_retry_by_hand_hears_of_a_child_that_ended_while_its_parent_was_closed(self, cache: int) -> None:
-        """It is not begun a second time, and the attempt that takes it up does not wait for ever."""
-        registry = Registry()
-        ran: list[str] = []
+        """One that completed is not begun a second time, not even after a purge; one that was cancelled is begun anew."""
+        for policy, runs in (("abandon", 1), ("cancel", 2)):
+            registry = Registry()
+            ran: list[str] = []
 
-        @registry.workflow
-        async def child(ctx: Context) -> str:
-            ran.append(ctx.info.execution_id)
-            if ctx.info.generation == 1:
-                ctx.continue_as_new()
-            return await ctx.listen("word", type=str)
+            @registry.workflow
+            async def child(ctx: Context, ran: list[str] = ran) -> str:
+                if ctx.info.generation == 1:
+                    ctx.continue_as_new()
+                ran.append(ctx.info.execution_id)
+                return await ctx.listen("word", type=str)
 
-        @registry.workflow
-        async def parent(ctx: Context) -> str:
-            begun = ctx.workflow(child, id="child", on_parent_close="abandon")
-            await begun.started
-            if ctx.info.attempt == 1:
-                raise LookupError("once")
-            return await begun
+            @registry.workflow
+            async def parent(ctx: Context, policy: Any) -> str:
+                begun = ctx.workflow("child", id="child", on_parent_close=policy)
+                await begun.started
+                if ctx.info.attempt == 1:
+                    raise LookupError("once")
+                return cast("str", await begun)
 
-        async with self.world(cache, registry) as env:
-            handle = await env.start(parent)
-            assert (await handle.describe()).status is Status.FAILED
-            await env.engine.handle("child").signal("word", "done")
-            assert await env.finish(env.engine.handle("child").result()) == "done"
-            await handle.retry()
-            assert await env.finish(handle.result()) == "done"
-            assert len(set(ran)) == 2  # a generation each
+            async with self.world(cache, registry) as env:
+                handle = await env.start(parent, policy)
+                assert (await handle.describe()).status is Status.FAILED
+                if policy == "abandon":
+                    await env.engine.handle("child").signal("word", "done")
+                    assert await env.finish(env.engine.handle("child").result()) == "done"
+                await env.advance(60)
+                await env.engine.purge(before=env.now(), name="child")
+                await handle.retry()
+                await env.settle()
+                if policy == "cancel":
+                    await env.engine.handle("child").signal("word", "done")
+                assert await env.finish(handle.result()) == "done"
+                assert len(set(ran)) == runs

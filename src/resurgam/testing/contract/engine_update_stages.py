@@ -158,6 +158,31 @@ class EngineUpdateStageCases(OpensEngines):
                 await env.finish(env.engine.update_with_start(quick, id="q", update="add"))
             assert len((await env.engine.list(name="quick")).instances) == 1
 
+    async def test_the_minute_begins_when_a_worker_first_runs_the_code(self, cache: int) -> None:
+        """An update that waits in a queue longer than that still meets a handler that is registered late."""
+        registry = Registry()
+
+        @registry.activity
+        async def prepare() -> None: ...
+
+        @registry.workflow
+        async def late(ctx: Context) -> None:
+            await ctx.activity(prepare)
+
+            @ctx.on_update("add")
+            async def add() -> int:
+                return 1
+
+            await ctx.listen("end")
+
+        async with self.client(registry) as (store, clock, client):
+            asked = asyncio.ensure_future(client.update_with_start(late, id="l", update="add"))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            clock.move_to(clock.now() + 120_000)
+            async with self.serve(store, clock, cache, registry) as env:
+                assert await env.finish(asked) == 1
+
     async def test_a_wrong_update_with_start_begins_nothing(self, cache: int) -> None:
         """The name, the arguments and the options are looked at before anything is written."""
         async with self.world(cache, counter()) as env:
