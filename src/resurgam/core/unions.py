@@ -145,6 +145,11 @@ def _is_object(hint: Any) -> bool:
     return is_dataclass(kind) or hasattr(kind, "__attrs_attrs__") or is_pydantic(kind)
 
 
+def _is_mapping(hint: Any) -> bool:
+    kind = _class_of(hint)
+    return isinstance(kind, type) and issubclass(kind, Mapping)
+
+
 def _is_choice(members: tuple[Any, ...]) -> bool:
     """Whether msgspec could not tell the members of a union apart, though their names can."""
     objects = [one for one in members if _is_object(one)]
@@ -244,6 +249,11 @@ class _Rewriter:
         others = [one for one in args if not _is_object(one)]
         if not _is_choice(args) and len(objects) < 2 and all(one is type(None) for one in others):
             return Union[(*map(self.rewrite, objects), *others)]
+        mapping = next((one for one in others if _is_mapping(one)), None)
+        if mapping is not None:
+            raise SerializationError(
+                str(hint), f"an object in JSON may be one of its classes or {mapping}; wrap the mapping in a class"
+            )
         made = self._made[hint] = _WhateverIsRead(" | ".join(map(_name, objects)), (Choice,), {})
         names = [_class_of(one).__name__ for one in objects]
         if len(set(names)) < len(names):

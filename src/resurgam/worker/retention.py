@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Final
 
 from resurgam.core.clock import Clock
-from resurgam.core.errors import ResurgamError
 from resurgam.store.protocol import Store
 from resurgam.store.records import EndedQuery
 from resurgam.store.retention import Purge
@@ -40,7 +39,7 @@ class Retention:
         while True:
             try:
                 await self._pass()
-            except ResurgamError as error:
+            except Exception as error:  # noqa: BLE001 -- whatever it is, a worker that stops purging unseen would be worse
                 complain(f"removing ended runs failed; trying again in {timedelta(seconds=every)}", error)
             await pause(self.clock, every)
 

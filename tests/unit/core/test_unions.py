@@ -165,3 +165,9 @@ def test_a_signal_is_held_against_the_union(hint, value, fits):
     assert (mismatch(schema_of(hint), written) is None) == fits
     if fits:
         codec_for(hint).decode(written)
+
+
+@pytest.mark.parametrize("hint", [Cash | Card | dict[str, int], Cash | Card | dict])
+def test_a_mapping_beside_classes_is_refused_since_json_could_not_tell_them_apart(hint):
+    with pytest.raises(SerializationError, match="wrap the mapping in a class"):
+        Codec(hint)

@@ -142,3 +142,16 @@ async def test_an_activity_that_cannot_be_decoded_holds_up_no_neighbour(world):
     assert await world.store.revive(["x-both"]) == [r.Revived(count=1)]
     [again] = await world.store.claim_activities("w", ["default"], 10)
     assert again.request == wanted[0]
+
+
+async def test_an_ended_execution_that_cannot_be_decoded_does_not_stop_the_removal_of_others(tmp_path):
+    world = World(tmp_path / "store.db")
+    for entity_id in ("a", "b"):
+        await world.create(entity_id)
+    world.sql("UPDATE instances SET status = 'completed', closed_at = 5, deactivated = 1")
+    world.sql("UPDATE instances SET tags = ? WHERE entity_id = 'a'", "{no json")
+    try:
+        found = await world.store.ended(r.EndedQuery(before=10, limit=10))
+        assert [one.entity_id for one in found] == ["b"]
+    finally:
+        await world.store.close()

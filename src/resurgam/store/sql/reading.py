@@ -87,7 +87,7 @@ class Reading:
             execution_id=execution_id,
             limit=query.limit,
         )
-        return [instance_of(row) for row in rows]
+        return list(_readable(rows))
 
     def promise(self, to: r.Delivery) -> r.HeldPromise | None:
         """Return the promise that a delivery is addressed to."""
@@ -199,6 +199,13 @@ def _decodable(rows: Sequence[Row]) -> Iterator[events.Event]:
     for row in rows:
         with suppress(ValueError):
             yield decode_event(row["body"])
+
+
+def _readable(rows: Sequence[Row]) -> Iterator[r.Instance]:
+    """Yield the ended executions that rows hold; one that this version cannot decode is kept, and hides no other."""
+    for row in rows:
+        with suppress(ValueError):
+            yield instance_of(row)
 
 
 def _decodable_activities(rows: Sequence[Row]) -> Iterator[r.OpenActivity]:
