@@ -125,7 +125,12 @@ class Engine:
             from resurgam.lint.registered import warn  # noqa: PLC0415 -- only who develops pays for the import
 
             warn(self._registry.workflows)
-        settings = Settings(secret=await self._store.secret(), max_payload=self._max_payload)
+        known = self._registry.workflows
+        settings = Settings(
+            secret=await self._store.secret(),
+            max_payload=self._max_payload,
+            queue_of=lambda name: known.find(name).queue if name in known else None,
+        )
         self._worker = Worker(self._store, self._registry, self._clock, self._options, settings)
         self._worker.start()
         self._front = cast("Store", AtOnce(self._store, self._worker))

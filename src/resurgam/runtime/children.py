@@ -143,7 +143,7 @@ def begin(
 ) -> Child[Any]:
     """Issue the command that begins a child, and put its birth into the outbox."""
     own = recorder.started
-    queue = options.queue or definition.queue or own.queue
+    queue = options.queue or definition.queue or recorder.settings.queue_of(definition.name) or own.queue
     if recorder.rehearsing:
         written, digest = events.NULL, None
     else:

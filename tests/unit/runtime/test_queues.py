@@ -34,6 +34,7 @@ async def family(ctx: Context, generation: int = 1) -> list[str]:
         await ctx.workflow(workflow.ref("plain", returns=str)),
         await ctx.workflow(grandparent),
         await ctx.workflow(placed),
+        await ctx.workflow("placed"),
         await ctx.workflow(placed.options(queue="named")),
         await ctx.workflow(workflow.ref("plain", returns=str, queue="own")),
         await ctx.workflow(plain, queue="named"),
@@ -56,7 +57,7 @@ async def test_a_child_runs_on_the_queue_of_its_parent_unless_one_is_named(env):
     handle = await env.start(family, queue="eu")
     await env.advance(5)
     await env.handle("deferred").begin()
-    assert await env.finish(handle.result()) == ["eu", "eu", "eu", "eu", "own", "named", "own", "named", "eu"]
+    assert await env.finish(handle.result()) == [*["eu"] * 4, "own", "own", "named", "own", "named", "eu"]
     assert await env.handle("detached", workflow=plain).result() == "eu"
 
 

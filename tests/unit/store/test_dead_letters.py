@@ -144,7 +144,7 @@ async def test_an_activity_that_cannot_be_decoded_holds_up_no_neighbour(world):
     assert again.request == wanted[0]
 
 
-async def test_an_ended_execution_that_cannot_be_decoded_does_not_stop_the_removal_of_others(tmp_path):
+async def test_an_ended_execution_that_cannot_be_decoded_stops_neither_a_list_nor_a_purge(tmp_path, caplog):
     world = World(tmp_path / "store.db")
     for entity_id in ("a", "b"):
         await world.create(entity_id)
@@ -153,5 +153,7 @@ async def test_an_ended_execution_that_cannot_be_decoded_does_not_stop_the_remov
     try:
         found = await world.store.ended(r.EndedQuery(before=10, limit=10))
         assert [one.entity_id for one in found] == ["b"]
+        assert [one.entity_id for one in (await world.store.list(r.Query())).instances] == ["b"]
+        assert "execution x-a is not listed" in caplog.text
     finally:
         await world.store.close()

@@ -1,5 +1,6 @@
 """The read side: what is there, without touching it."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, assert_never
@@ -16,6 +17,8 @@ from resurgam.store.sql.activities import open_activity_of
 from resurgam.store.sql.asking import is_open, reply_of
 from resurgam.store.sql.rows import instance_of, promise_of
 from resurgam.store.sql.session import Row, Session, claimable_activities, claimable_instances, open_questions
+
+logger = logging.getLogger("resurgam.store")
 
 _EVER: Final = -(2**63)
 _NEVER: Final = 2**63 - 1
@@ -56,8 +59,16 @@ class Reading:
             tags=encode(query.tags),
             limit=query.limit + 1,
         )
-        page = tuple(self._seen(row) for row in rows[: query.limit])
-        return r.Page(instances=page, cursor=page[-1].cursor if len(rows) > len(page) > 0 else None)
+        page = tuple(self._listed(rows[: query.limit]))
+        return r.Page(instances=page, cursor=page[-1].cursor if len(rows) > query.limit and page else None)
+
+    def _listed(self, rows: Sequence[Row]) -> Iterator[r.Instance]:
+        """Yield the instances of a page; one that this version cannot decode is logged, and hides no other."""
+        for row in rows:
+            try:
+                yield self._seen(row)
+            except ValueError as error:
+                logger.warning("execution %s is not listed: %s (a newer version wrote it)", row["execution_id"], error)
 
     def open_work(self, execution_id: str) -> r.OpenWork | None:
         """Return what an execution has under way that its log does not show."""
