@@ -9,11 +9,11 @@ from msgspec import Raw
 from resurgam import Engine, Registry
 from resurgam.core import event as events
 from resurgam.core.location import Location
-from resurgam.core.outcome import Birth, OpenPromise, Succession
+from resurgam.core.outcome import ChildRequest, OpenPromise, Succession
 from resurgam.core.state import Status
 from resurgam.core.succession import next_attempt, next_generation
 from resurgam.store import records as r
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract.bench import LEASE, Bench, ids
 
@@ -109,13 +109,13 @@ class Hands(Bench):
             **at(place),
             deferred=started.deferred,
         )
-        birth = Birth(
+        request = ChildRequest(
             started=started,
             created=events.ChildStarted(ref=seq, execution_id=started.execution_id),
             refused=events.ChildFailed(ref=seq, failure=FAILURE),
         )
         heard = [_numbered(e.event, parent.last_seq + n) for n, e in enumerate(claim.inbox, start=1)]
-        await self.committed(claim, *heard, command, consumed=ids(claim.inbox), births=(birth,))
+        await self.committed(claim, *heard, command, consumed=ids(claim.inbox), children=(request,))
 
 
 def _numbered(entry: events.Event, seq: int) -> events.Event:

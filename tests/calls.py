@@ -11,8 +11,8 @@ from typing import Any, Self
 
 from resurgam import Engine, Event
 from resurgam.bench import programs
-from resurgam.runtime.definition import Workflow
-from resurgam.runtime.execution import Execution
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.execution.execution import Execution
 
 
 class Calls:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from resurgam import Engine
 from resurgam.bench import programs
 from resurgam.core.event import decode_event, encode_event
-from resurgam.runtime.execution import Execution
+from resurgam.runtime.execution.execution import Execution
 
 MARK = "getpriority"
 """A function of the C library: callgrind knows it by name even where Python is stripped of its own."""

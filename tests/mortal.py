@@ -19,8 +19,8 @@ from resurgam import Engine, Registry
 from resurgam.core import event as events
 from resurgam.core.errors import NotFound, StoreError
 from resurgam.core.retry import milliseconds
-from resurgam.runtime.info import activity_info
-from resurgam.store.memory import MemoryStore
+from resurgam.runtime.definitions.info import activity_info
+from resurgam.store.memory.store import MemoryStore
 from resurgam.store.open import open_store
 from resurgam.store.protocol import Store
 from resurgam.store.records import Copy, Query

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from programs import MESSAGES, PROGRAMS, registry
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.ending import end_of as how_it_ends
-from resurgam.runtime.execution import Execution
-from resurgam.runtime.forgetting import SignalIds
+from resurgam.runtime.execution.completion import terminal_event as how_it_ends
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.runtime.matching.forgetting import ReceivedIds
 from resurgam.testing.simulation import Chooser, Simulation
 
 ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled)
@@ -19,7 +19,7 @@ def simulate(name: str, chooser: Chooser, log: Sequence[events.Event] = ()) -> S
     return Simulation(PROGRAMS[name], log=log, chooser=chooser, registry=registry, messages=MESSAGES[name])
 
 
-def end_of(log: Sequence[events.Event]) -> events.Event:
+def terminal_event(log: Sequence[events.Event]) -> events.Event:
     """Return the entry that says how a run ended."""
     (end,) = [entry for entry in log if isinstance(entry, ENDS)]
     return end
@@ -32,7 +32,7 @@ async def misfit(name: str, log: Sequence[events.Event]) -> str:
     to the same end.
     """
     execution = Execution(PROGRAMS[name], log)
-    outcome = await outside_tasks(lambda: execution.advance([], log[-1].at))
+    outcome = await run_outside_task(lambda: execution.advance([], log[-1].at))
     execution.close()
     if isinstance(execution.verdict, HistoryDiverged):
         return str(execution.verdict)
@@ -40,8 +40,8 @@ async def misfit(name: str, log: Sequence[events.Event]) -> str:
         return f"replay wrote {[entry.to_json() for entry in outcome.events]}, asked for {outcome.activities}"
     if (left := execution._recorder.unasked()) is not None:
         return f"replay did not ask for {left.to_json()}"
-    end, _ = how_it_ends(execution, execution.verdict, None, SignalIds(log), 0)
-    before, now = _what_it_says(end_of(log)), _what_it_says(end)
+    end, _ = how_it_ends(execution, execution.verdict, None, ReceivedIds(log), 0)
+    before, now = _what_it_says(terminal_event(log)), _what_it_says(end)
     return "" if before == now else f"the end was {before}, and is now {now}"
 
 

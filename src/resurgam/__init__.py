@@ -6,16 +6,16 @@ the machine or the deployment dies.
 
 from resurgam import errors
 from resurgam.client.handle import Handle
-from resurgam.client.updating import UpdateHandle
+from resurgam.client.update import UpdateHandle
 from resurgam.core.errors import NonRetryable, RetryAfter, SignalTimeout
 from resurgam.core.event import Event
 from resurgam.core.location import Location
 from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
 from resurgam.engine import Engine
-from resurgam.runtime.context import Context
-from resurgam.runtime.looping import Break, Continue
-from resurgam.runtime.registry import Registry, default_registry
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.context.durable_loop import Break, Continue
+from resurgam.runtime.definitions.registry import Registry, default_registry
 from resurgam.sync import SyncEngine, SyncHandle
 
 activity = default_registry.activity

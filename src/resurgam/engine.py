@@ -14,25 +14,25 @@ from resurgam.client.access import Access, check_text
 from resurgam.client.client import Client, IfExists, SignalOptions, StartOptions, UpdateOptions
 from resurgam.client.handle import Handle
 from resurgam.client.listing import query_of
-from resurgam.client.subscribing import Subscription
+from resurgam.client.subscription import Subscription
 from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD
 from resurgam.core.errors import StoreError
 from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.core.state import Status
-from resurgam.runtime import dev
-from resurgam.runtime.context import Context
-from resurgam.runtime.definition import Workflow, WorkflowRef, refuse_options
-from resurgam.runtime.registry import Registry, default_registry
-from resurgam.runtime.settings import Settings
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.definitions.definition import Workflow, WorkflowRef, refuse_options
+from resurgam.runtime.definitions.registry import Registry, default_registry
+from resurgam.runtime.definitions.settings import Settings
+from resurgam.runtime.loop import dev_mode
 from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store
 from resurgam.store.protocol import Store
 from resurgam.store.records import Arrival, EndedQuery, Page
-from resurgam.worker.at_once import AtOnce
-from resurgam.worker.loop import Worker, WorkerOptions
+from resurgam.worker.eager import EagerStore
 from resurgam.worker.processes import check_not_imported
 from resurgam.worker.tasks import complete
+from resurgam.worker.worker import Worker, WorkerOptions
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form
@@ -121,7 +121,7 @@ class Engine:
         if not self._serves:
             self._front = self._store
             return
-        if dev.ON:
+        if dev_mode.ON:
             from resurgam.lint.registered import warn  # noqa: PLC0415 -- only who develops pays for the import
 
             warn(self._registry.workflows)
@@ -133,7 +133,7 @@ class Engine:
         )
         self._worker = Worker(self._store, self._registry, self._clock, self._options, settings)
         self._worker.start()
-        self._front = cast("Store", AtOnce(self._store, self._worker))
+        self._front = cast("Store", EagerStore(self._store, self._worker))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -28,14 +28,14 @@ from typing import (
 
 from resurgam.client.client import SignalOptions, StartOptions, UpdateOptions
 from resurgam.client.handle import Handle
-from resurgam.client.subscribing import Subscription
-from resurgam.client.updating import Accepted, Completed, SendOptions, Stage, UpdateHandle
+from resurgam.client.subscription import Subscription
+from resurgam.client.update import Accepted, Completed, SendOptions, Stage, UpdateHandle
 from resurgam.core.errors import StoreError
 from resurgam.core.location import Location
 from resurgam.core.retry import Duration
 from resurgam.engine import Engine
-from resurgam.runtime.context import Context
-from resurgam.runtime.definition import Workflow, WorkflowRef
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.definitions.definition import Workflow, WorkflowRef
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form

@@ -253,7 +253,7 @@ async def test_a_database_that_somebody_holds_holds_everything_up_and_loses_noth
 
 
 async def test_a_database_that_somebody_holds_cannot_be_opened_and_says_why(town, monkeypatch):
-    monkeypatch.setattr("resurgam.store.sql.sqlite.BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr("resurgam.store.sqlite.connection.BUSY_TIMEOUT", 0.05)
     async with town.client():
         pass
     with closing(sqlite3.connect(town.file, isolation_level=None)) as other:

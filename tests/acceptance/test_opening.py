@@ -10,7 +10,7 @@ from contextlib import closing
 from acceptance import shop
 from resurgam import Engine
 from resurgam.runtime.system import SystemClock
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.sqlite.store import SqliteStore
 
 
 def _open_and_close(file, name: str) -> None:

@@ -14,7 +14,7 @@ from acceptance import shop
 from acceptance.town import check_log, check_run, commands
 from resurgam import Engine
 from resurgam.runtime.system import SystemClock
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.sqlite.store import SqliteStore
 
 HEADER, FRAME = 32, 24
 

@@ -10,7 +10,7 @@ from resurgam.core.outcome import Outcome
 from resurgam.core.state import Status
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.sqlite.store import SqliteStore
 
 
 class TickingClock:

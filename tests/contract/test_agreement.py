@@ -15,7 +15,7 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.outcome import (
     ActivityRequest,
-    Birth,
+    ChildRequest,
     Message,
     OpenPromise,
     Outcome,
@@ -25,8 +25,8 @@ from resurgam.core.outcome import (
 )
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.memory import MemoryStore
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.memory.store import MemoryStore
+from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 
 LEASE = 10_000
@@ -206,7 +206,7 @@ class Story:
         self.clock.move_to(self.clock.now() + self.random.choice((1, 100, 100, LEASE)))
 
     async def ask(self):
-        question = r.Question(
+        question = r.QueryTask(
             question_id=f"q-{self.random.randrange(5)}",
             execution_id=self.some_execution(),
             queue=self.random.choice(QUEUES),
@@ -219,7 +219,7 @@ class Story:
             await self.both("claim_questions", "first", QUEUES, 2)
 
     async def answer(self):
-        reply = r.Reply(question_id=f"q-{self.random.randrange(5)}", result=Raw(b"%d" % self.next()))
+        reply = r.QueryResult(question_id=f"q-{self.random.randrange(5)}", result=Raw(b"%d" % self.next()))
         for side in self.sides:
             await side.store.answer([reply])
 
@@ -282,7 +282,7 @@ class Story:
         return self.number
 
     def offer(self):
-        return r.Offer(worker="first", queues=("x",)) if self.chance(0.3) else None
+        return r.EagerOffer(worker="first", queues=("x",)) if self.chance(0.3) else None
 
     def some_execution(self):
         return f"e-{self.random.randrange(self.number + 1)}"
@@ -353,7 +353,7 @@ class Story:
                 if self.chance(0.2)
             ),
             closed=tuple(f"{instance.entity_id}-{n}" for n in range(3) if self.chance(0.1)),
-            births=tuple(self.birth(instance) for _ in range(self.random.choice((0, 0, 0, 1, 2)))),
+            children=tuple(self.request(instance) for _ in range(self.random.choice((0, 0, 0, 1, 2)))),
             messages=tuple(self.message() for _ in range(self.random.choice((0, 0, 0, 1, 2)))),
             publications=tuple(Publication(self.random.choice("tu"), Raw(b"%d" % self.next())) for _ in range(1)),
             successor=self.successor(instance) if goes_on else None,
@@ -370,7 +370,7 @@ class Story:
         entry = events.ActivityCancelled(ref=ref) if self.chance(0.7) else None
         return Withdrawal(ref, answered=self.chance(0.3), entry=entry, unbegun=self.chance(0.5))
 
-    def birth(self, instance):
+    def request(self, instance):
         parent = events.Parent(
             entity_id=instance.entity_id,
             run_id=instance.run_id,
@@ -381,7 +381,7 @@ class Story:
         started = self.started(self.random.choice(("child-0", "child-1")), parent=parent)
         created = events.ChildStarted(ref=2, execution_id=started.execution_id)
         failure = events.Failure(type="E", message="taken")
-        return Birth(started=started, created=created, refused=events.ChildFailed(ref=2, failure=failure))
+        return ChildRequest(started=started, created=created, refused=events.ChildFailed(ref=2, failure=failure))
 
     def message(self):
         told = {

@@ -2,7 +2,7 @@
 
 from contextlib import asynccontextmanager
 
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing.contract import LEASE, EngineContract, StoreContract
 
 

@@ -2,7 +2,7 @@
 
 from contextlib import asynccontextmanager
 
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing.contract import LEASE, EngineContract, StoreContract
 
 

@@ -9,7 +9,7 @@ import pytest
 from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing.contract import LEASE, EngineContract, StoreContract
 
 SABOTAGE = {}
@@ -643,24 +643,24 @@ class RedirectsPromises(MemoryStore):
 @breaks("test_a_refused_commit_begins_no_child")
 class BearsBeforeTheFence(MemoryStore):
     def _commit(self, part):
-        for birth in part.outcome.births:
-            self._bear(birth, None)
+        for request in part.outcome.children:
+            self._start_child(request, None)
         return super()._commit(part)
 
 
 @breaks("test_an_id_that_is_taken_refuses_the_child")
 class TakesAnybodyForItsChild(MemoryStore):
-    def _bear(self, birth, paused):
-        super()._bear(birth, paused)
-        return birth.created
+    def _start_child(self, request, paused):
+        super()._start_child(request, paused)
+        return request.created
 
 
 @breaks("test_a_child_of_the_same_key_is_the_one_that_is_meant", "test_a_retried_child_has_the_key_still")
 class DoesNotKnowItsChild(MemoryStore):
-    def _bear(self, birth, paused):
-        parent = msgspec.structs.replace(birth.started.parent, key=f"key-{self._next_id}")
-        started = msgspec.structs.replace(birth.started, parent=parent)
-        return super()._bear(msgspec.structs.replace(birth, started=started), paused)
+    def _start_child(self, request, paused):
+        parent = msgspec.structs.replace(request.started.parent, key=f"key-{self._next_id}")
+        started = msgspec.structs.replace(request.started, parent=parent)
+        return super()._start_child(msgspec.structs.replace(request, started=started), paused)
 
 
 @breaks("test_a_settlement_sent_by_the_commit_that_ends_an_attempt_reaches_the_next")
@@ -671,8 +671,8 @@ class ClosesBeforeItSends(MemoryStore):
 
 @breaks("test_a_child_of_a_tree_that_is_paused_is_born_paused")
 class BornAwake(MemoryStore):
-    def _bear(self, birth, paused):
-        return super()._bear(birth, None)
+    def _start_child(self, request, paused):
+        return super()._start_child(request, None)
 
 
 @breaks("test_a_refused_commit_sends_nothing")

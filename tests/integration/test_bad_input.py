@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from resurgam import Context, Engine, Registry, RetryPolicy, errors
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock
 
 registry = Registry()

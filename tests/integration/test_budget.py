@@ -16,7 +16,7 @@ from resurgam import Engine
 from resurgam.bench import programs
 from resurgam.bench.figures import counting
 from resurgam.core.event import decode_event, encode_event
-from resurgam.runtime.execution import Execution
+from resurgam.runtime.execution.execution import Execution
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from resurgam import Context, Engine, Registry
 from resurgam.check import check as checking
 from resurgam.cli.main import main
 from resurgam.core import event as events
-from resurgam.runtime.registry import default_registry
-from resurgam.store import lines
+from resurgam.runtime.definitions.registry import default_registry
+from resurgam.store import export
 
 SRC = str(Path(__file__).parents[2] / "src")
 
@@ -243,14 +243,14 @@ def test_no_open_runs(shop):
 
 def test_runs_that_were_begun_on_another_python(shop):
     shop.record(OLD, "o-1")
-    [copy] = lines.read(export(shop, "o-1"))
+    [copy] = export.read(exported(shop, "o-1"))
     started = copy.log[0]
     assert isinstance(started, events.WorkflowStarted)
     ids = {name: f"{name}-2" for name in ("entity_id", "execution_id", "run_id", "tree_id")}
     older = msgspec.structs.replace(started, python="3.9", **ids)
     log = (older, *copy.log[1:])
     moved = msgspec.structs.replace(copy, log=log, instance=msgspec.structs.replace(copy.instance, **ids))
-    (shop.folder / "older.jsonl").write_text("\n".join(lines.write([moved])))
+    (shop.folder / "older.jsonl").write_text("\n".join(export.write([moved])))
     CliRunner().invoke(main, ["import", "older.jsonl"])
 
     warning, summary = shop.check(OLD).stdout.splitlines()
@@ -260,7 +260,7 @@ def test_runs_that_were_begun_on_another_python(shop):
     assert shop.document(OLD)["other_pythons"] == {"3.9": 1}
 
 
-def export(shop: Shop, id: str) -> str:
+def exported(shop: Shop, id: str) -> str:
     done = CliRunner().invoke(main, ["export", id])
     assert done.exit_code == 0
     return done.stdout

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from resurgam.cli.main import main
-from resurgam.runtime.forbidden import RULES
+from resurgam.runtime.loop.forbidden import RULES
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

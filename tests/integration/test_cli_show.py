@@ -48,14 +48,16 @@ def by_hand(url, act):
 async def _busy(engine, hands):
     """Begin a workflow with open work of several kinds: one activity runs, one failed, one nobody serves."""
     await engine.start("sell", {"id": 7}, 2, id="o-1", tags={"shop": "b"})
-    wishes = tuple(request(ref, "q" if ref < 4 else "nobody") for ref in (2, 3, 4))
-    activities = [events.ActivityScheduled(name="charge", queue=wish.queue, **at(wish.ref - 1)) for wish in wishes]
+    intents = tuple(request(ref, "q" if ref < 4 else "nobody") for ref in (2, 3, 4))
+    activities = [
+        events.ActivityScheduled(name="charge", queue=intent.queue, **at(intent.ref - 1)) for intent in intents
+    ]
     others = [
         events.ListenStarted(name="go", names=("go", "no"), deadline=9000, **at(4)),
         events.PromiseCreated(name="pay", promise_id="p-1", **at(5)),
         events.StateSet(name="step", value=Raw(b'"charging"'), **at(6)),
     ]
-    await hands.does("o-1", *activities, *others, activities=wishes)
+    await hands.does("o-1", *activities, *others, activities=intents)
     first, second = await hands.tasks(queues=["q"])
     held = lease_of(first)
     await hands.store.extend(
@@ -117,8 +119,8 @@ def test_the_result_and_the_failure_before_it_are_shown(url):
 def test_redeliveries_are_shown(url):
     async def act(engine, hands):
         await engine.start("sell", id="o-1")
-        wish = request(2, "q")
-        await hands.does("o-1", events.ActivityScheduled(name="charge", queue="q", **at(1)), activities=(wish,))
+        intent = request(2, "q")
+        await hands.does("o-1", events.ActivityScheduled(name="charge", queue="q", **at(1)), activities=(intent,))
         for _ in range(3):
             await hands.release(await hands.task(queues=["q"]), failed="out of memory")
 
@@ -173,8 +175,8 @@ def test_ids_with_the_same_end_keep_what_tells_them_apart():
 def test_a_tree_shows_redeliveries_and_who_holds_an_activity(url):
     async def act(engine, hands):
         await engine.start("sell", id="o-1")
-        wish = request(2, "q")
-        await hands.does("o-1", events.ActivityScheduled(name="charge", queue="q", **at(1)), activities=(wish,))
+        intent = request(2, "q")
+        await hands.does("o-1", events.ActivityScheduled(name="charge", queue="q", **at(1)), activities=(intent,))
         for _ in range(2):
             await hands.release(await hands.task(queues=["q"]), failed="out of memory")
         await hands.task(queues=["q"])

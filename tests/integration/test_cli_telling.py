@@ -14,7 +14,7 @@ from resurgam.cli.main import main
 from resurgam.client.access import ANY
 from resurgam.core import event as events
 from resurgam.core.location import Location
-from resurgam.runtime import asking
+from resurgam.runtime.rehearsal import query
 from resurgam.runtime.system import SystemClock
 
 registry = Registry()
@@ -178,7 +178,7 @@ def test_a_query_is_answered_by_a_worker(url, monkeypatch):
             raise ValueError("no total\nat all")
         return Raw(b'{"of":%s}' % bytes(written)), ANY
 
-    monkeypatch.setattr(asking, "ask", answer)
+    monkeypatch.setattr(query, "ask", answer)
     ok("start", "sell", "--id", "o-1")
     with Serving(url):
         assert ok("query", "o-1", "total", "[1, 2]") == '{"of":[1,2]}\n'

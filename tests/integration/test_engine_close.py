@@ -11,7 +11,7 @@ from resurgam import Context, Engine, Registry, errors
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.store.open import open_store
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.sqlite.store import SqliteStore
 from resurgam.worker import tasks
 
 TURNS = 40

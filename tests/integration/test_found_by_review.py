@@ -6,7 +6,7 @@ import pytest
 
 from resurgam import Break, Context, Continue, Registry, RetryPolicy, Status, activity, errors
 from resurgam.core import event as events
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.store.protocol import PROMISES_KEPT
 from resurgam.store.records import Commit, Delivery
 from resurgam.testing import Environment, ManualClock

@@ -203,7 +203,7 @@ async def test_a_message_is_published_again_by_a_retry(url: str) -> None:
 
 
 async def test_a_signal_to_a_child_goes_to_a_stranger_that_has_its_id(url: str, cache: int) -> None:
-    """The birth is refused, since the id is in use; what was said to the child reaches the other workflow."""
+    """The request is refused, since the id is in use; what was said to the child reaches the other workflow."""
     registry = Registry()
 
     @registry.workflow

@@ -10,9 +10,9 @@ from resurgam import Break, Context, Continue, Registry
 from resurgam.core import event as events
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
-from resurgam.runtime.definition import Workflow
-from resurgam.runtime.execution import Execution
-from resurgam.runtime.rehearsal import Rehearsal
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.rehearsal.rehearsal import Rehearsal
 from resurgam.testing.simulation import START, start_event
 
 activities = Registry()

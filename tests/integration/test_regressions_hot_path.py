@@ -9,8 +9,8 @@ from resurgam import Context, Engine, Registry, RetryPolicy
 from resurgam.core import event as events
 from resurgam.errors import StoreError
 from resurgam.store import records as r
-from resurgam.store.memory import MemoryStore
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.memory.store import MemoryStore
+from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.worker import instances
 
@@ -352,7 +352,7 @@ async def test_a_result_that_comes_while_a_tick_is_waited_for_is_delivered(store
     proceed = [asyncio.Event() for _ in range(3)]
     ticks = []
 
-    async def outside_tasks(function):
+    async def run_outside_task(function):
         """Have it called by the loop; once the first result is delivered, the second comes before anybody wakes."""
         done = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(lambda: done.set_result(function()))
@@ -372,7 +372,7 @@ async def test_a_result_that_comes_while_a_tick_is_waited_for_is_delivered(store
     async def three(ctx: Context) -> list[int]:
         return list(await asyncio.gather(*(ctx.activity(work, which) for which in range(3))))
 
-    monkeypatch.setattr(instances, "outside_tasks", outside_tasks)
+    monkeypatch.setattr(instances, "run_outside_task", run_outside_task)
     async with serve(store, registry) as engine:
         handle = await engine.start(three)
         await turn()

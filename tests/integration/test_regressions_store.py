@@ -10,8 +10,8 @@ import pytest
 
 from resurgam import Context, Engine, Registry
 from resurgam.errors import StoreError
-from resurgam.store.memory import MemoryStore
-from resurgam.store.records import Closing, News
+from resurgam.store.memory.store import MemoryStore
+from resurgam.store.records import Closed, InboxChanged
 from resurgam.testing import ManualClock
 
 LEASE = 10
@@ -72,7 +72,7 @@ class FlakyStore:
 
 def by_a_worker(watch, *_):
     """Whether a call looks for work, or is about it: neither a client's, nor that of an operation in flight."""
-    return not isinstance(watch, Closing | News)
+    return not isinstance(watch, Closed | InboxChanged)
 
 
 class World:
@@ -325,7 +325,7 @@ async def test_work_is_found_again_when_the_store_is_back(shop):
 async def test_a_wait_for_news_that_fails_is_an_error_of_that_turn_only(shop):
     """The run whose operation was in flight is claimed again, and ends."""
     async with World(shop.registry) as world:
-        world.store.fail("wait", when=lambda watch, *_: isinstance(watch, News))
+        world.store.fail("wait", when=lambda watch, *_: isinstance(watch, InboxChanged))
         handle = await world.engine.start(shop.operate)
         await world.turn()
         shop.proceed.set()

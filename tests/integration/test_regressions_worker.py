@@ -10,7 +10,7 @@ from msgspec import Raw
 from resurgam import Context, Engine, Registry, RetryPolicy, errors
 from resurgam.core import event as events
 from resurgam.store import records as r
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock
 
 TURNS = 40

@@ -9,7 +9,7 @@ from resurgam import Context, Registry, RetryPolicy, errors
 from resurgam.core import event as events
 from resurgam.store import records as r
 from resurgam.testing import Environment
-from resurgam.worker.hands import lease_of
+from resurgam.worker.slots import lease_of
 
 LIMIT = 20_000
 """Bytes that a row may have here; SQLite's own limit is 1 GB."""
@@ -77,7 +77,7 @@ async def test_a_workflow_whose_commit_is_too_large_is_put_aside_until_it_is_ret
 async def test_a_result_that_is_too_large_fails_its_activity(world, monkeypatch, hands):
     """Whether the worker that runs it has the workflow in hand, and commits it, or has not."""
     if not hands:
-        monkeypatch.setattr("resurgam.worker.turn._goes_on", lambda *_: False)
+        monkeypatch.setattr("resurgam.worker.held._goes_on", lambda *_: False)
     handle = await world.env.start(world.one, LIMIT)
 
     with pytest.raises(errors.WorkflowFailed) as failed:
@@ -95,7 +95,7 @@ async def test_an_activity_of_which_not_even_a_failure_can_be_written_is_put_asi
         raise errors.WriteRejected("too big")
 
     monkeypatch.setattr(store, "complete_activities", rejects)
-    monkeypatch.setattr("resurgam.worker.turn._goes_on", lambda *_: False)
+    monkeypatch.setattr("resurgam.worker.held._goes_on", lambda *_: False)
     handle = await world.env.start(world.one, 1)
     await world.env.advance(60)
 

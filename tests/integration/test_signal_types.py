@@ -6,7 +6,7 @@ import pytest
 from pydantic import BaseModel
 
 from resurgam import Context, Engine, Registry, errors
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock
 
 registry = Registry()

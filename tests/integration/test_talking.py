@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from resurgam import Context, Engine, Registry, RetryPolicy, Status, errors
-from resurgam.client.structure import structure
-from resurgam.store.memory import MemoryStore
+from resurgam.client.tree import structure
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock
 
 registry = Registry()

@@ -10,7 +10,7 @@ from msgspec import Raw
 from resurgam import Break, Context, Continue, Registry, RetryPolicy
 from resurgam.core import event as events
 from resurgam.errors import ChildWorkflowFailed, PromiseRejected, PromiseTimeout, SignalFailed
-from resurgam.runtime.definition import Workflow
+from resurgam.runtime.definitions.definition import Workflow
 from resurgam.testing.clock import START
 
 registry = Registry()

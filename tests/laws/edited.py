@@ -12,7 +12,7 @@ import msgspec
 
 from resurgam import Break, Context, Continue, Registry, SignalTimeout
 from resurgam.core.errors import Evicted
-from resurgam.runtime.definition import Matching, Workflow
+from resurgam.runtime.definitions.definition import Matching, Workflow
 
 Path: TypeAlias = tuple[int, ...]
 Block: TypeAlias = "tuple[Step, ...]"

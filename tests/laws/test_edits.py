@@ -14,8 +14,8 @@ from resurgam.core.codec import codec_for
 from resurgam.core.errors import HistoryDiverged
 from resurgam.core.location import Location
 from resurgam.core.state import Status
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.execution import Execution
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.testing import Simulation
 from resurgam.testing.crash import answered
 from resurgam.testing.simulation import Point
@@ -40,7 +40,7 @@ def world(
 async def cold(block: Block, log: Sequence[events.Event]) -> Execution:
     """Return the code, at the end of a history, with nothing new begun."""
     execution = Execution(workflow_of(block)[0], log)
-    await outside_tasks(execution.replay)
+    await run_outside_task(execution.replay)
     execution.close()
     return execution
 

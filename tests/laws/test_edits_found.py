@@ -11,8 +11,8 @@ from resurgam import Break, Context, Continue, Registry
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
 from resurgam.core.state import Status
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.execution import Execution
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.testing import Simulation
 
 registry = Registry()
@@ -123,7 +123,7 @@ async def test_a_divergence_that_is_found_dry_puts_nothing_on_a_queue():
 
     log = up_to(await run(old), events.TimerStarted)
     execution = Execution(version(new), log)
-    outcome = await outside_tasks(lambda: execution.advance([], log[-1].at))
+    outcome = await run_outside_task(lambda: execution.advance([], log[-1].at))
     assert outcome.status is Status.DIVERGED
     assert [entry.type for entry in outcome.events] == ["workflow_diverged"]
     assert outcome.activities == ()
@@ -145,7 +145,7 @@ async def test_a_step_deleted_at_the_end_of_an_iteration_is_told_of_there_with_i
 
     log = (await run(code(whole=True))).as_of(12)
     execution = Execution(version(code(whole=False)), log)
-    await outside_tasks(lambda: execution.advance([], log[-1].at))
+    await run_outside_task(lambda: execution.advance([], log[-1].at))
     assert isinstance(execution.verdict, HistoryDiverged)
     assert str(execution.verdict.location) == "{1, 1, 2}"
     assert execution.verdict.remedy

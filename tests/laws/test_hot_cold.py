@@ -15,9 +15,9 @@ from laws.test_replay import length_to_end
 from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.outcome import Entry, Outcome
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.execution import Execution
-from resurgam.runtime.recorder import Recorder
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.runtime.matching.recorder import Recorder
 from resurgam.testing import Simulation
 from resurgam.testing.simulation import Again
 from resurgam.testing.world import Life
@@ -36,11 +36,11 @@ class Watched(Simulation):
         try:
             return await self._compare(life, execution, cold, entries)
         finally:
-            await outside_tasks(cold.close)
+            await run_outside_task(cold.close)
 
     async def _compare(self, life: Life, hot: Execution, cold: Execution, entries: Sequence[Entry]) -> Outcome:
         if life.ever[-1].seq > 1 and hot.entry:
-            await outside_tasks(cold.replay)
+            await run_outside_task(cold.replay)
             assert cold.new == ()
             assert standing(cold.recorder, life.log) == standing(hot.recorder, life.log)
             # What is under way in the worker's memory; after a crash it would be begun again.
@@ -48,7 +48,7 @@ class Watched(Simulation):
         # Whoever takes it up anew is given the whole inbox.
         known = [Entry(number, life.inbox[number]) for number in sorted(life.told) if hot.entry]
         outcome = await super()._outcome(life, hot, entries)
-        again: Outcome = await outside_tasks(lambda: cold.advance([*known, *entries], life.clock))
+        again: Outcome = await run_outside_task(lambda: cold.advance([*known, *entries], life.clock))
         assert again == outcome
         self.commits += 1
         return outcome

@@ -14,8 +14,8 @@ from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
 from resurgam.core.location import Location
 from resurgam.core.state import Status
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.execution import Execution
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.loop.outside_task import run_outside_task
 
 EDITS = 250
 EDITS_LONG = 8000
@@ -100,11 +100,11 @@ class Case:
 
     async def advance(self, block: Block) -> tuple[HistoryDiverged | None, list[events.Event], Execution]:
         execution = Execution(workflow_of(block)[0], self.log)
-        outcome = await outside_tasks(lambda: execution.advance([], self.log[-1].at))
+        outcome = await run_outside_task(lambda: execution.advance([], self.log[-1].at))
         verdict = execution.verdict if isinstance(execution.verdict, HistoryDiverged) else None
         assert (verdict is None) == (outcome.status is not Status.DIVERGED)
         if verdict is not None:
-            assert outcome.activities == outcome.births == outcome.messages == outcome.publications == ()
+            assert outcome.activities == outcome.children == outcome.messages == outcome.publications == ()
             assert execution.take_operations() == []
         execution.close()
         return verdict, list(outcome.events), execution

@@ -12,8 +12,8 @@ from resurgam import Break, Context, Continue
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged, LatentHistory, NotDeterministic
 from resurgam.core.state import Status
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.execution import Execution
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.testing import Simulation
 
 
@@ -29,7 +29,7 @@ def written(world: Simulation, log: list[events.Event]) -> list[str]:
 async def against(function: Any, log: list[events.Event]) -> HistoryDiverged:
     """Return how code and history part; nothing may be written then but that."""
     execution = Execution(version(function), log)
-    outcome = await outside_tasks(lambda: execution.advance([], log[-1].at))
+    outcome = await run_outside_task(lambda: execution.advance([], log[-1].at))
     execution.close()
     assert outcome.status is Status.DIVERGED
     assert [entry.type for entry in outcome.events] == ["workflow_diverged"]

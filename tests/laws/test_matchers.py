@@ -11,7 +11,7 @@ import re
 import pytest
 
 from resurgam.core import event as events
-from resurgam.core.command import Wish
+from resurgam.core.command import Intent
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
@@ -83,13 +83,13 @@ def play(history: str, code: str, matching: str = "location") -> str:
     cursor, by_type = Cursor(History(recorded(history)).commands(ROOT)), matching == "sequence"
     said: list[str] = []
     for token in map(_parse, code.split()):
-        wish = Wish(_kind(token), _name(token), int(token["version"] or 1), token["key"] or None)
+        intent = Intent(_kind(token), _name(token), int(token["version"] or 1), token["key"] or None)
         if token["mark"] == "?":
-            verdict = version_check(cursor, wish.name, by_type=by_type)
+            verdict = version_check(cursor, intent.name, by_type=by_type)
         elif token["mark"] == "-":
-            verdict = removal(cursor, wish, by_type=by_type)
+            verdict = removal(cursor, intent, by_type=by_type)
         else:
-            verdict = MATCHERS[matching](cursor, wish)
+            verdict = MATCHERS[matching](cursor, intent)
         if isinstance(verdict, Diverged):
             return " ".join([*said, f"x{str(verdict.event.location)[1:-1]}:{verdict.field}"])
         if isinstance(verdict, Ignored):
@@ -259,7 +259,7 @@ def test_fingerprints(kind, name, digest, wished, given, expected):
         events.ListenStarted: {"names": ("s",)},
     }.get(kind, {})
     found = kind(seq=2, location=Location((1,)), command="c", name=name, digest=digest, **extras)
-    difference = differs(found, Wish(kind, wished), given)
+    difference = differs(found, Intent(kind, wished), given)
     told = None if difference is None else (difference.field, difference.code_value, difference.history_value)
     assert told == expected
 
@@ -267,16 +267,16 @@ def test_fingerprints(kind, name, digest, wished, given, expected):
 @pytest.mark.parametrize(
     ("held", "removed", "skips"),
     [
-        (Wish(events.BranchStarted, "n"), Wish(events.BranchStarted, "n"), True),
-        (Wish(events.BranchStarted, "n"), Wish(events.BranchStarted), True),
-        (Wish(events.BranchStarted), Wish(events.BranchStarted, "n"), False),
-        (Wish(events.ListenStarted, "s"), Wish(events.ListenStarted), True),
-        (Wish(events.ListenStarted, "s"), Wish(events.ListenStarted, "t"), False),
-        (Wish(events.VersionChecked, "n"), Wish(events.VersionChecked), True),
-        (Wish(events.VersionChecked, "n"), Wish(events.VersionChecked, "m"), False),
-        (Wish(events.ActivityScheduled, "a"), Wish(events.ActivityScheduled), False),
-        (Wish(events.TimerStarted), Wish(events.TimerStarted), True),
-        (Wish(events.TimerStarted), Wish(events.LoopStarted), False),
+        (Intent(events.BranchStarted, "n"), Intent(events.BranchStarted, "n"), True),
+        (Intent(events.BranchStarted, "n"), Intent(events.BranchStarted), True),
+        (Intent(events.BranchStarted), Intent(events.BranchStarted, "n"), False),
+        (Intent(events.ListenStarted, "s"), Intent(events.ListenStarted), True),
+        (Intent(events.ListenStarted, "s"), Intent(events.ListenStarted, "t"), False),
+        (Intent(events.VersionChecked, "n"), Intent(events.VersionChecked), True),
+        (Intent(events.VersionChecked, "n"), Intent(events.VersionChecked, "m"), False),
+        (Intent(events.ActivityScheduled, "a"), Intent(events.ActivityScheduled), False),
+        (Intent(events.TimerStarted), Intent(events.TimerStarted), True),
+        (Intent(events.TimerStarted), Intent(events.LoopStarted), False),
     ],
 )
 def test_what_a_removed_call_stands_for(held, removed, skips):

@@ -99,7 +99,7 @@ def test_no_mutant_of_the_matchers_survives():
 def test_the_tables_pass_without_a_mutant_and_notice_one():
     for function, arguments in TABLES:
         function(**arguments)
-    flipped = next(m for m in mutants(replay) if m.where == "by_location" and m.was == "wish.version > found.version")
+    flipped = next(m for m in mutants(replay) if m.where == "by_location" and m.was == "intent.version > found.version")
     assert is_noticed(flipped)
     for function, arguments in TABLES:
         function(**arguments)

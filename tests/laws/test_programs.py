@@ -5,7 +5,7 @@ import random
 import pytest
 
 from programs import BOUND_TO_MINOR, EXPECTED, FAILING, PROGRAMS
-from programs_laws import end_of, misfit, simulate
+from programs_laws import terminal_event, misfit, simulate
 from resurgam.core.state import Status
 from resurgam.testing.simulation import First
 
@@ -34,7 +34,7 @@ async def test_a_complete_history_replays_exactly(name):
 @each_program
 async def test_programs_end_as_they_should(name):
     for log in await histories(name):
-        end = end_of(log)
+        end = terminal_event(log)
         assert (end.type == "workflow_failed") == (name in FAILING), end.to_json()
         if name in EXPECTED:
             assert PROGRAMS[name].result.decode(end.result, "result") == EXPECTED[name]

@@ -10,9 +10,9 @@ from resurgam import Context, Registry, RetryPolicy
 from resurgam.core import event as events
 from resurgam.core.outcome import Entry
 from resurgam.errors import ChildWorkflowFailed
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.execution import Execution
-from resurgam.runtime.log import conclude
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.execution.log import conclude
+from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.testing import Simulation, crash_everywhere
 
 registry = Registry()
@@ -130,7 +130,7 @@ async def test_an_update_that_waits_for_its_handler_is_in_the_way_of_no_deadline
     log = next(point.log for point in whole.points if isinstance(point.entry, events.TimerFired))
     execution = Execution(workflow, log)
     sent = msgspec.structs.replace(update, at=log[-1].at)
-    outcome = await outside_tasks(lambda: execution.advance([Entry(1, sent)], log[-1].at))
+    outcome = await run_outside_task(lambda: execution.advance([Entry(1, sent)], log[-1].at))
     execution.close()
 
     assert types(outcome.events) == ["timer_started", "timer_fired", "activity_scheduled"]
@@ -146,8 +146,8 @@ async def test_what_means_nothing_does_not_let_a_later_entry_overtake_a_deadline
     begun = started[0].at
     signals = [events.SignalReceived(name="t", id="1", at=begun), events.SignalReceived(name="t", id="1", at=begun)]
     late = events.SignalReceived(name="s", id="2", at=begun + 1500)
-    await outside_tasks(lambda: execution.advance([Entry(1, signals[0])], begun))
-    outcome = await outside_tasks(lambda: execution.advance([Entry(2, signals[1]), Entry(3, late)], begun + 2000))
+    await run_outside_task(lambda: execution.advance([Entry(1, signals[0])], begun))
+    outcome = await run_outside_task(lambda: execution.advance([Entry(2, signals[1]), Entry(3, late)], begun + 2000))
     execution.close()
 
     assert types(outcome.events)[:2] == ["timer_fired", "race_decided"]

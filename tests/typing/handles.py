@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, assert_type
 
 from resurgam import Context, Engine, Handle, SyncEngine, SyncHandle, workflow
-from resurgam.client.structure import Tree
-from resurgam.client.updating import UpdateHandle
+from resurgam.client.tree import Tree
+from resurgam.client.update import UpdateHandle
 from resurgam.sync import SyncUpdateHandle
 from resurgam.testing import Environment
 

@@ -5,8 +5,8 @@ from typing import Any, Literal, assert_type
 
 from resurgam import Context, RetryPolicy, activity, workflow
 from resurgam.core.event import Parent
-from resurgam.runtime.children import Child
-from resurgam.runtime.talking import Promise
+from resurgam.runtime.context.children import Child
+from resurgam.runtime.context.messaging import Promise
 
 
 @dataclass

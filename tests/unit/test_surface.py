@@ -78,7 +78,7 @@ def test_files_and_functions_stay_within_their_limits(source):
     functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     long = [f.name for f in functions if (f.end_lineno or 0) - f.body[0].lineno + 1 > 40]
 
-    assert len(text.splitlines()) <= 500
+    assert len(text.splitlines()) <= 700
     assert long == []
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from resurgam.core import event as events
-from resurgam.core.command import Wish
+from resurgam.core.command import Intent
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
 from resurgam.core.replay import Cursor, Diverged, Ignored, Peeked, Replayed, by_location, removal, version_check
@@ -61,7 +61,7 @@ class Matching:
             self._play(call.parts[0], strand)
             return
         version = strand.version + (call.version or 1) - 1
-        verdict = by_location(strand.cursor, Wish(WISHES[call.verb], call.name, version))
+        verdict = by_location(strand.cursor, Intent(WISHES[call.verb], call.name, version))
         if isinstance(verdict, Diverged):
             raise Parted(verdict.event.location, verdict.field)
         strand.cursor.take(verdict)
@@ -85,8 +85,8 @@ class Matching:
             self.run(call.parts[0], where, version)
 
     def _remove(self, call: Call, strand: Strand) -> None:
-        wish = Wish(WISHES[call.parts[0][0].verb], call.name, strand.version)
-        verdict = removal(strand.cursor, wish, by_type=False)
+        intent = Intent(WISHES[call.parts[0][0].verb], call.name, strand.version)
+        verdict = removal(strand.cursor, intent, by_type=False)
         if isinstance(verdict, Ignored):
             self.ignored.append(str(call.name))
             return

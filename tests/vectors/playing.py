@@ -8,8 +8,8 @@ from typing import Any
 
 from resurgam import Break, Context, Continue, Registry, SignalTimeout
 from resurgam.core.location import Location
-from resurgam.runtime.definition import Workflow
-from resurgam.runtime.scope import current
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.loop.scope import current
 from vectors.calls import STOP, Call, Path, Program
 
 NAME = "edited"

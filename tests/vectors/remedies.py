@@ -2,8 +2,8 @@
 
 from resurgam.core import event as events
 from resurgam.core.edit import Edit
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.rehearsal import rehearse
+from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.runtime.rehearsal.rehearsal import rehearse
 from vectors.calls import Program, edited
 from vectors.playing import player, workflow
 
@@ -11,5 +11,5 @@ from vectors.playing import player, workflow
 async def remedied(calls: Program, log: list[events.Event], remedy: "tuple[Edit, ...]") -> Program:
     """Return the program with the edits of a remedy."""
     played = player(calls)
-    await outside_tasks(lambda: rehearse(workflow(played), log, remedy))
+    await run_outside_task(lambda: rehearse(workflow(played), log, remedy))
     return edited(calls, [(played.places[edit.scope, edit.call], edit) for edit in remedy])

@@ -29,8 +29,8 @@ from resurgam import Context, Registry
 from resurgam.core import event as events
 from resurgam.core.command import TYPES
 from resurgam.core.location import ROOT, Location
-from resurgam.runtime.context import _digest
-from resurgam.runtime.definition import Workflow
+from resurgam.runtime.context.context import _digest
+from resurgam.runtime.definitions.definition import Workflow
 from resurgam.testing.simulation import START, start_event
 
 NAMES = (*"ABPQXfpuo", "fb", "slow", "after-0", "after-1", "A1", "A2", "B1", "B2", "SendEmail", "ProcessPayment")

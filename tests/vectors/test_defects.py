@@ -42,7 +42,7 @@ import pytest
 from resurgam import Context, Registry, SignalTimeout
 from resurgam.core import event as events
 from resurgam.errors import ActivityFailed, LatentHistory
-from resurgam.runtime.execution import Execution
+from resurgam.runtime.execution.execution import Execution
 from resurgam.testing import Environment, ManualClock, Simulation, replay
 from resurgam.testing.simulation import START, start_event
 from vectors.calls import branch, gather, loop, program, removed, strand

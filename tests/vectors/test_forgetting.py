@@ -11,8 +11,8 @@ from msgspec import Raw
 from resurgam import Break, Context, Continue, Registry
 from resurgam.core import event as events
 from resurgam.core.outcome import Entry
-from resurgam.runtime.definition import Workflow
-from resurgam.runtime.execution import Execution
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.execution.execution import Execution
 from resurgam.testing.simulation import START, start_event
 from vectors.places import told
 

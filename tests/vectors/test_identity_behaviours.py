@@ -58,7 +58,7 @@ import pytest
 from resurgam import Context, Registry, activity
 from resurgam.core.state import Status
 from resurgam.errors import ChildWorkflowFailed, WorkflowFailed
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.store.records import Purged
 from resurgam.testing import Environment, ManualClock
 from vectors.lives import EVERYWHERE, TWICE, Life, executions, run

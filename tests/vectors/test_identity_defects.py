@@ -27,7 +27,7 @@ import pytest
 from resurgam import Context, Registry, RetryPolicy, activity
 from resurgam.core.state import Status
 from resurgam.errors import SerializationError, SignalTimeout, WorkflowFailed
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock
 from vectors.lives import EVERYWHERE, ONCE, TWICE, Life, executions, run
 

@@ -58,8 +58,8 @@ from resurgam.core import event as events
 from resurgam.core.outcome import Entry
 from resurgam.core.state import Status
 from resurgam.errors import ActivityFailed, CorruptHistory, OperationFailed
-from resurgam.runtime.execution import Execution
-from resurgam.store.memory import MemoryStore
+from resurgam.runtime.execution.execution import Execution
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock, Simulation, replay
 from resurgam.testing.simulation import START
 from vectors.sequence_world import answer_of, history, registry_of, told, workflow

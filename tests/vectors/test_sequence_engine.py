@@ -14,7 +14,7 @@ import pytest
 from resurgam import Break, Context, Continue, Engine, Registry, errors
 from resurgam.core import event as events
 from resurgam.core.state import Status
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock, replay
 from vectors.sequence_world import DAY, HOUR, history, told, workflow
 

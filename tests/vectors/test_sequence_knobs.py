@@ -10,7 +10,7 @@ from resurgam import Context, Registry, errors
 from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.errors import DefinitionError, DeterminismViolation, HistoryDiverged
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock, Simulation, replay
 from vectors.sequence_world import history, registry_of, started, told, workflow
 

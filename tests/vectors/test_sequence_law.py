@@ -18,8 +18,8 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.outcome import Entry
 from resurgam.core.state import Status
-from resurgam.runtime.definition import Workflow, WorkflowOptions
-from resurgam.runtime.execution import Execution
+from resurgam.runtime.definitions.definition import Workflow, WorkflowOptions
+from resurgam.runtime.execution.execution import Execution
 from resurgam.testing import Simulation, replay
 from resurgam.testing.simulation import START, Again, Point
 from vectors.sequence_world import history, started, told, workflow

@@ -1,4 +1,4 @@
-"""Sequence matching as a pure function: recorded commands, wishes, and what each wish is bound to.
+"""Sequence matching as a pure function: recorded commands, intents, and what each intent is bound to.
 
 The matcher compares a command's kind and name. A child is written as ``child WORKFLOW ID``: its workflow is what the
 rows call its kind, and the id that the code gives it, if any, is what they call its name.
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resurgam.core import event as events
-from resurgam.core.command import TYPES, Wish
+from resurgam.core.command import TYPES, Intent
 from resurgam.core.errors import CorruptHistory, DeterminismViolation
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
@@ -27,8 +27,8 @@ from resurgam.core.replay import (
     removal,
     version_check,
 )
-from resurgam.runtime.divergence import diverged
-from resurgam.runtime.scope import Scope
+from resurgam.runtime.loop.scope import Scope
+from resurgam.runtime.matching.divergence import diverged
 
 KINDS: dict[str, type[events.Command]] = {
     "task": events.ActivityScheduled,
@@ -53,33 +53,33 @@ EXTRAS = {
 }
 
 
-def wishes(text):
-    """Return wishes that are written as ``task P; timer; child W id``."""
+def intents(text):
+    """Return intents that are written as ``task P; timer; child W id``."""
     parts = [(*part.split(), None, None)[:3] for part in text.split(";") if part.strip()]
-    return [Wish(KINDS[kind], name, target=target) for kind, name, target in parts]
+    return [Intent(KINDS[kind], name, target=target) for kind, name, target in parts]
 
 
 def recorded(text):
-    """Return the commands of the root that came of these wishes."""
+    """Return the commands of the root that came of these intents."""
     numbers, log = Counter(), []
-    for seq, wish in enumerate(wishes(text), 2):
-        command = f"{wish.type}({numbers[wish.type]})"
-        numbers[wish.type] += 1
+    for seq, intent in enumerate(intents(text), 2):
+        command = f"{intent.type}({numbers[intent.type]})"
+        numbers[intent.type] += 1
         place = ROOT.child((seq - 1,))
-        extras = EXTRAS.get(wish.kind, {}) | ({"entity_id": wish.target} if wish.target else {})
-        log.append(wish.kind(seq=seq, location=place, command=command, name=wish.name, **extras))
+        extras = EXTRAS.get(intent.kind, {}) | ({"entity_id": intent.target} if intent.target else {})
+        log.append(intent.kind(seq=seq, location=place, command=command, name=intent.name, **extras))
     return log
 
 
 def bound(log, asked):
-    """Return what each wish is bound to, up to a violation, and what is left."""
+    """Return what each intent is bound to, up to a violation, and what is left."""
     scope = Scope(ROOT, Cursor(History(log).commands(ROOT)), seed="", owner=None, matching="sequence")
     said = []
-    for wish in asked:
-        command_id = scope.command_id(wish.type)
-        verdict = scope.match(scope.cursor, wish)
+    for intent in asked:
+        command_id = scope.command_id(intent.type)
+        verdict = scope.match(scope.cursor, intent)
         if isinstance(verdict, Diverged):
-            error = diverged(verdict, scope, command_id, wish)
+            error = diverged(verdict, scope, command_id, intent)
             assert isinstance(error, DeterminismViolation)
             return [*said, str(error)], []
         scope.cursor.take(verdict)
@@ -195,7 +195,7 @@ def test_the_number_of_rows():
 
 @pytest.mark.parametrize(("log", "asked", "expected", "left"), ROWS.values(), ids=ROWS)
 def test_row(log, asked, expected, left):
-    assert bound(recorded(log), wishes(asked)) == (expected, left)
+    assert bound(recorded(log), intents(asked)) == (expected, left)
 
 
 TEXTS = {
@@ -233,7 +233,7 @@ def test_every_text(fields, text):
 
 def test_a_child_whose_workflow_was_not_recorded_takes_any():
     """Row 31: what the history does not tell is not compared."""
-    assert bound(recorded("child c"), [Wish(events.ChildScheduled, "c")]) == (["ChildWorkflow(0)"], [])
+    assert bound(recorded("child c"), [Intent(events.ChildScheduled, "c")]) == (["ChildWorkflow(0)"], [])
 
 
 # The cursor, held against a model that is too simple to be wrong.
@@ -248,19 +248,19 @@ def test_each_type_has_a_line_of_its_own(held, asked):
     for command in log:
         lines.setdefault(TYPES[type(command)], []).append(command)
     left = list(log)
-    for wish in wishes("; ".join(asked)):
-        line = lines.get(wish.type)
+    for intent in intents("; ".join(asked)):
+        line = lines.get(intent.type)
         if not line:
             expected.append("new")
             continue
         found = line.pop(0)
-        if (type(found), found.name) != (wish.kind, wish.name):
+        if (type(found), found.name) != (intent.kind, intent.name):
             expected.append("mismatch")
             left = []
             break
         expected.append(found.command)
         left.remove(found)
-    said, rest = bound(log, wishes("; ".join(asked)))
+    said, rest = bound(log, intents("; ".join(asked)))
     short = ["mismatch" if "mismatch" in text else "new" if text.startswith("new") else text for text in said]
     assert (short, rest) == (expected, [command.command for command in left])
 
@@ -271,7 +271,7 @@ def test_new_places_come_after_all_others_whatever_was_taken(held, order):
     cursor = Cursor(log)
     for index in order[: len(log) // 2]:
         if index < len(log):
-            verdict = by_sequence(cursor, Wish(type(log[index]), log[index].name))
+            verdict = by_sequence(cursor, Intent(type(log[index]), log[index].name))
             if isinstance(verdict, Replayed):
                 cursor.take(verdict)
     assert cursor.appended == (len(log) + 1,)
@@ -283,19 +283,19 @@ def test_asking_changes_nothing():
     log = recorded("task P; timer; task P")
     cursor = Cursor(log)
     for _ in range(3):
-        assert by_sequence(cursor, Wish(events.TimerStarted)) == Replayed(log[1])
-        assert by_sequence(cursor, Wish(events.ActivityScheduled, "P")) == Replayed(log[0])
+        assert by_sequence(cursor, Intent(events.TimerStarted)) == Replayed(log[1])
+        assert by_sequence(cursor, Intent(events.ActivityScheduled, "P")) == Replayed(log[0])
     cursor.take(Replayed(log[1]))
     assert (cursor.next, cursor.rest) == (log[0], [log[0], log[2]])
     cursor.take(Replayed(log[0]))
     assert (cursor.next, cursor.rest) == (log[2], [log[2]])
-    assert by_sequence(cursor, Wish(events.TimerStarted)) == New((4,))
+    assert by_sequence(cursor, Intent(events.TimerStarted)) == New((4,))
 
 
 def test_versions_are_not_compared():
     (command,) = recorded("task P")
     for version in (1, 2, 9):
-        assert by_sequence(Cursor([command]), Wish(events.ActivityScheduled, "P", version)) == Replayed(command)
+        assert by_sequence(Cursor([command]), Intent(events.ActivityScheduled, "P", version)) == Replayed(command)
 
 
 def test_a_matcher_of_a_later_version_is_refused():
@@ -308,7 +308,7 @@ def test_a_matcher_of_a_later_version_is_refused():
 
 
 def removed_one(name):
-    return Wish(events.ActivityScheduled, name)
+    return Intent(events.ActivityScheduled, name)
 
 
 def test_a_removed_call_is_the_next_of_its_type_if_its_name_fits():
@@ -351,18 +351,18 @@ def test_a_key_finds_its_own_whatever_the_order(held, asked):
     log = keyed(*held)
     cursor, by_its_key = Cursor(log), {command.key: command for command in log}
     for key in asked:
-        verdict = by_key(cursor, Wish(events.ActivityScheduled, "P", key=key))
+        verdict = by_key(cursor, Intent(events.ActivityScheduled, "P", key=key))
         if key in by_its_key:
             assert verdict == Replayed(by_its_key[key])
         else:
             assert verdict == New(cursor.appended)
         cursor.take(verdict)
         if key in by_its_key:
-            assert by_key(cursor, Wish(events.ActivityScheduled, "P", key=key)) == New(cursor.appended)
+            assert by_key(cursor, Intent(events.ActivityScheduled, "P", key=key)) == New(cursor.appended)
     assert {command.key for command in cursor.rest} == set(held) - set(asked)
 
 
 def test_another_name_under_the_same_key_diverges():
     (command,) = keyed("a")
-    verdict = by_key(Cursor([command]), Wish(events.ActivityScheduled, "Q", key="a"))
+    verdict = by_key(Cursor([command]), Intent(events.ActivityScheduled, "Q", key="a"))
     assert verdict == Diverged(command, "name", "Q", "P")

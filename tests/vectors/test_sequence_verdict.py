@@ -11,9 +11,9 @@ from resurgam.core import event as events
 from resurgam.core.outcome import Entry
 from resurgam.core.state import Status
 from resurgam.errors import DeterminismViolation, HistoryDiverged
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.execution import Execution
-from resurgam.store.memory import MemoryStore
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock, Simulation, replay
 from resurgam.testing.simulation import START
 from vectors.sequence_world import history, registry_of, started, workflow
@@ -245,7 +245,7 @@ async def test_it_poisons_the_instance(matching):
                 raised.append(error)
 
     execution = Execution(workflow(code, matching=matching), history("task A", started(matching)))
-    await outside_tasks(execution.replay)
+    await run_outside_task(execution.replay)
 
     assert len(raised) == 10
     assert set(map(id, raised)) == {id(execution.verdict)}

@@ -14,10 +14,10 @@ from resurgam import Registry
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged, NotFound
 from resurgam.core.state import Status
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.definition import Workflow
-from resurgam.runtime.execution import Execution
-from resurgam.store.lines import write
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.store.export import write
 from resurgam.store.records import Copy, Instance
 from resurgam.testing import Environment, ManualClock
 from resurgam.testing.simulation import start_event
@@ -155,4 +155,4 @@ def advanced(code: Workflow[..., Any], log: list[events.Event]) -> HistoryDiverg
 
 async def found(played: Player, log: list[events.Event]) -> HistoryDiverged | None:
     """As `diverges`, from inside a running event loop."""
-    return await outside_tasks(lambda: diverges(played, log))
+    return await run_outside_task(lambda: diverges(played, log))

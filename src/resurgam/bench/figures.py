@@ -66,7 +66,7 @@ class Count:
 @contextlib.contextmanager
 def counting(store: Store) -> Iterator[Count | None]:
     """Count the statements of a store while this lasts; None if it runs no SQL."""
-    from resurgam.store.sql.store import SqliteStore  # noqa: PLC0415 -- only who uses a store pays for its import
+    from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- only who uses a store pays for its import
 
     if not isinstance(store, SqliteStore):
         yield None
@@ -81,7 +81,7 @@ def counting(store: Store) -> Iterator[Count | None]:
 
 def level_of(store: Store) -> str | None:
     """Return ``PRAGMA synchronous`` as the open file has it."""
-    from resurgam.store.sql.store import SqliteStore  # noqa: PLC0415 -- as above
+    from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- as above
 
     return store.database.level() if isinstance(store, SqliteStore) else None
 

@@ -4,9 +4,9 @@ import asyncio
 import itertools
 import time
 
-from resurgam.runtime.context import Context
-from resurgam.runtime.looping import Break, Continue
-from resurgam.runtime.registry import Registry
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.context.durable_loop import Break, Continue
+from resurgam.runtime.definitions.registry import Registry
 
 registry = Registry()
 

@@ -14,7 +14,7 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.event import encode_event
 from resurgam.core.outcome import ActivityRequest
-from resurgam.store.sql.sqlite import Database
+from resurgam.store.sqlite.connection import Database
 
 _CREATE = """
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
-from resurgam.check.desk import Desk
 from resurgam.check.examined import Edits, Examined, Outcome, Run
 from resurgam.check.groups import Report
-from resurgam.check.hands import Hands, Here, Processes
-from resurgam.runtime.registry import default_registry
+from resurgam.check.open_runs import Desk
+from resurgam.check.pool import Here, Pool, Processes
+from resurgam.runtime.definitions.registry import default_registry
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ def check(plan: Plan, tell: Tell) -> Report:
     return report
 
 
-def _hands(plan: Plan, desk: Desk, total: int) -> Hands:
+def _hands(plan: Plan, desk: Desk, total: int) -> Pool:
     if plan.processes == 1 or total <= _FEW:
         return Here(desk)
     return Processes(plan.processes, plan.url, plan.module, plan.load)

@@ -11,10 +11,10 @@ from resurgam.check.view import definition_of, detail_of, source_of
 from resurgam.core import event as events
 from resurgam.core.edit import merged
 from resurgam.core.errors import HistoryDiverged, ResurgamError, describe
-from resurgam.runtime.definition import Workflow
-from resurgam.runtime.divergence import raised_at
-from resurgam.runtime.rehearsal import Undecided, find_remedy, is_remedy, rehearse
-from resurgam.runtime.verify import Finding, verify
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.matching.divergence import raised_at
+from resurgam.runtime.rehearsal.rehearsal import Undecided, find_remedy, is_remedy, rehearse
+from resurgam.runtime.rehearsal.verify import Finding, verify
 
 _SEARCHES: Final = 3
 """Histories for which a remedy is looked for in vain before the same finding is given up."""

@@ -9,9 +9,9 @@ from resurgam.check.examined import Detail, Edits, Row, Source
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged, LatentHistory
 from resurgam.core.location import Location
-from resurgam.runtime.definition import Workflow, WorkflowOptions
-from resurgam.runtime.divergence import KINDS, VERBS
-from resurgam.runtime.rehearsal import asked
+from resurgam.runtime.definitions.definition import Workflow, WorkflowOptions
+from resurgam.runtime.matching.divergence import KINDS, VERBS
+from resurgam.runtime.rehearsal.rehearsal import asked
 
 _BEFORE: Final = 3
 _AFTER: Final = 2
@@ -78,7 +78,7 @@ def _rows(
     left = [entry for place, entry in sorted(recorded.items()) if point < place]
     after = _in(scope, asked(workflow, log, remedy)) if remedy else {}
     right = [entry for place, entry in sorted(after.items()) if place not in before]
-    if error.wish is not None or error.field in _COMPARED:
+    if error.intent is not None or error.field in _COMPARED:
         right = right[1:]  # which is what it asks for at the point itself
     for entry, call in zip_longest(left[:_AFTER], right[:_AFTER]):
         yield _row(entry, call)
@@ -99,8 +99,8 @@ def _row(entry: events.Command | None, call: events.Command | None, *, code: str
 
 
 def _asked_for(error: HistoryDiverged) -> str:
-    if error.wish is not None:
-        return _call(error.wish, error.asked)
+    if error.intent is not None:
+        return _call(error.intent, error.asked)
     if isinstance(error, LatentHistory):
         return "(ends)"
     if error.event is not None and error.field in _COMPARED:

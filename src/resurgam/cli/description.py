@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from resurgam.cli import output
-from resurgam.client.describing import Description
+from resurgam.client.describe import Description
 from resurgam.client.pending import PendingWork
 from resurgam.core.errors import RemoteError, describe
 

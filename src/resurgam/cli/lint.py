@@ -6,7 +6,7 @@ from resurgam.cli import output
 from resurgam.cli.arguments import example, text
 from resurgam.lint.check import Unreadable, check
 from resurgam.lint.finding import Finding
-from resurgam.runtime.forbidden import RULES
+from resurgam.runtime.loop.forbidden import RULES
 
 _WORDS = ", ".join(rule.word for rule in RULES.values())
 

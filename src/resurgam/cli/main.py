@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from resurgam.cli import commands, retention, telling
+from resurgam.cli import commands, control, retention
 from resurgam.cli.bench import bench
 from resurgam.cli.check import check_command
 from resurgam.cli.lint import lint
@@ -85,17 +85,17 @@ for command in (
     commands.list_,
     commands.show,
     commands.history,
-    telling.signal,
-    telling.query,
-    telling.update,
-    telling.resolve,
-    telling.reject,
-    telling.cancel,
-    telling.terminate,
-    telling.pause,
-    telling.resume,
-    telling.begin,
-    telling.retry,
+    control.signal,
+    control.query,
+    control.update,
+    control.resolve,
+    control.reject,
+    control.cancel,
+    control.terminate,
+    control.pause,
+    control.resume,
+    control.begin,
+    control.retry,
     commands.export,
     commands.import_,
     retention.purge_command,

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import msgspec
 
-from resurgam.client.describing import ParentCall
+from resurgam.client.describe import ParentCall
 from resurgam.core.event import Parent
 from resurgam.store.records import Arrival, Instance, Page
 

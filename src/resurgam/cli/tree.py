@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from resurgam.cli import output
-from resurgam.client.structure import Attempt, Child, Run, Step, Tree
+from resurgam.client.tree import Attempt, Child, Run, Step, Tree
 
 _TITLES = {"activity": "Activity", "side_effect": "SideEffect", "promise": "Promise", "timer": "Timer"}
 

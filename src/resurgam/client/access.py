@@ -9,7 +9,7 @@ from msgspec import Raw
 from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD, Codec, codec_for, within
 from resurgam.core.retry import Duration, milliseconds
-from resurgam.runtime.registry import Registry
+from resurgam.runtime.definitions.registry import Registry
 from resurgam.store.protocol import Store
 
 ANY: Final[Codec[Any]] = codec_for(Any)

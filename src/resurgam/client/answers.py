@@ -12,8 +12,8 @@ from msgspec import Raw
 from resurgam.client.access import ANY, Access
 from resurgam.core.codec import Codec, TypeForm, codec_for
 from resurgam.core.errors import SerializationError
-from resurgam.runtime import asking
-from resurgam.runtime.callback import outside_tasks
+from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.runtime.rehearsal import query
 
 
 def codec_of(type: TypeForm | None, what: str) -> Codec[Any] | None:
@@ -39,5 +39,5 @@ async def read_update(access: Access, workflow: str, execution_id: str, update: 
         except SerializationError:
             pass  # another run may have registered another handler by this name
     log = await access.store.history(execution_id)
-    annotated = await outside_tasks(lambda: asking.update_result(definition, log, update))
+    annotated = await run_outside_task(lambda: query.update_result(definition, log, update))
     return (annotated or ANY).decode(written, what)

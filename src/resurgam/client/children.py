@@ -4,9 +4,9 @@ A child that ends while its parent is closed has nobody to tell. The next attemp
 of its end, or it would wait for ever.
 """
 
-from resurgam.client import line
+from resurgam.client import chain
 from resurgam.core import event as events
-from resurgam.runtime.closing import key_of, telling
+from resurgam.runtime.execution.parent_close import key_of, telling
 from resurgam.store.protocol import Store
 
 
@@ -25,10 +25,10 @@ async def _end(store: Store, started: events.WorkflowStarted, child: events.Earl
     if instance is None or instance.parent is None or instance.parent.key != key_of(started, child):
         # Its id was used again since.
         began = await store.get(child.entity_id, child.run_id)
-        instance = None if began is None else await line.newest(store, began)
+        instance = None if began is None else await chain.newest(store, began)
     if instance is None:
         return None
-    ended = await line.ended_by(store, instance) if instance.status.terminal else None
+    ended = await chain.ended_by(store, instance) if instance.status.terminal else None
     if ended is None:
         return None
     [first, *_] = await store.history(instance.execution_id)

@@ -7,19 +7,19 @@ from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
 from msgspec import Raw
 
-from resurgam.client import accepting, settling
+from resurgam.client import promises, signal_schemas
 from resurgam.client.access import ANY, Access, check_text, moment_after
 from resurgam.client.answers import codec_of
 from resurgam.client.handle import Handle, signal_received
-from resurgam.client.subscribing import Subscription
-from resurgam.client.updating import NotBegun, Position, Update, written_update
+from resurgam.client.subscription import Subscription
+from resurgam.client.update import NotBegun, Position, Update, written_update
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, within
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
 from resurgam.core.retry import Duration, milliseconds
-from resurgam.runtime.definition import DEFAULT_QUEUE, Workflow
+from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
 from resurgam.runtime.system import new_id, python
-from resurgam.store import lines
+from resurgam.store import export
 from resurgam.store.records import Adoption, Arrival, Copy, Created, Creation, EndedQuery, Exists, Instance, Page, Query
 from resurgam.store.retention import Purge
 
@@ -103,7 +103,7 @@ class Client:
         definition, started = self._prepare(workflow, args, labels)
         found = await self._store.get(started.entity_id)
         if found is not None:
-            await accepting.check(self._access, found, signal)
+            await signal_schemas.check(self._access, found, signal)
         [answer] = await self._store.create([Creation(started=started, inbox=(signal,))])
         return self._handle(answer.instance, definition.result)
 
@@ -170,13 +170,13 @@ class Client:
 
     async def resolve(self, promise_id: str, value: object) -> bool:
         """Give a promise its value; whether it was not settled before."""
-        settling.check_promise(promise_id)
-        return await settling.settle_by_id(self._access, promise_id, settling.resolved(self._access, promise_id, value))
+        promises.check_promise(promise_id)
+        return await promises.settle_by_id(self._access, promise_id, promises.resolved(self._access, promise_id, value))
 
     async def reject(self, promise_id: str, error: BaseException | str) -> bool:
         """Say that a promise gets no value; whether it was not settled before."""
-        settling.check_promise(promise_id)
-        return await settling.settle_by_id(self._access, promise_id, settling.rejected(self._access, promise_id, error))
+        promises.check_promise(promise_id)
+        return await promises.settle_by_id(self._access, promise_id, promises.rejected(self._access, promise_id, error))
 
     def subscribe(self, topic: str) -> Subscription:
         """Return what is published on a topic from now on, to be iterated over."""
@@ -198,11 +198,11 @@ class Client:
             raise NotFound(
                 f"there is no workflow with id {entity_id!r}" + (f" and run {run_id!r}" if run_id is not None else "")
             )
-        return lines.write(copies)
+        return export.write(copies)
 
     async def import_(self, exported: str | Iterable[str]) -> builtins.list[Arrival]:
         """Take in what was exported, all of it or nothing."""
-        copies = lines.read(exported)
+        copies = export.read(exported)
         [answer] = await self._store.adopt([Adoption(copies=copies)])
         if isinstance(answer, Exists):
             raise _in_the_way(answer.instance, copies)

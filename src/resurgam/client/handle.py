@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
-from resurgam.client import accepting, describing, line, settling
+from resurgam.client import chain, describe, promises, signal_schemas
 from resurgam.client.access import ANY, Access, check_reason, check_text, moment_after
 from resurgam.client.answers import codec_of
-from resurgam.client.asking import query as ask
 from resurgam.client.children import ends_of_children
-from resurgam.client.compensating import compensate, taken_back_by_hand
-from resurgam.client.describing import Description
-from resurgam.client.halting import Halting
-from resurgam.client.structure import Tree, structure
-from resurgam.client.updating import (
+from resurgam.client.compensation import compensate, taken_back_by_hand
+from resurgam.client.describe import Description
+from resurgam.client.pause import Halting
+from resurgam.client.query import query as ask
+from resurgam.client.tree import Tree, structure
+from resurgam.client.update import (
     Accepted,
     Completed,
     SendOptions,
@@ -103,9 +103,9 @@ class Handle(Generic[R]):
         until = moment_after(self._clock, timeout)
         begun = await self._instance() if self._began is None else await self._still_there(self._began)
         if self._execution_id is not None:
-            end = await line.end_of(self._store, begun, until)
+            end = await chain.end_of(self._store, begun, until)
         else:
-            end = await line.follow(self._store, begun, until, pinned=self._run_id is not None)
+            end = await chain.follow(self._store, begun, until, pinned=self._run_id is not None)
         if end is None:
             raise ResultTimeout(await self._why_no_result(timeout))
         self._known = end[0]
@@ -121,7 +121,7 @@ class Handle(Generic[R]):
         """
         self._check_follows("signal")
         sent = signal_received(self._access, name, value, id)
-        await accepting.check(self._access, await self._instance(), sent)
+        await signal_schemas.check(self._access, await self._instance(), sent)
         await self._tell(sent)
 
     @overload
@@ -197,14 +197,14 @@ class Handle(Generic[R]):
     async def resolve(self, name: str, value: object = None) -> bool:
         """Give the value of the open promise *name*; whether it was not settled before. The first settlement counts."""
         self._check_follows("resolve")
-        settling.check_promise(name)
-        return await self._settle(name, settling.resolved(self._access, name, value))
+        promises.check_promise(name)
+        return await self._settle(name, promises.resolved(self._access, name, value))
 
     async def reject(self, name: str, error: BaseException | str) -> bool:
         """Say that the open promise *name* gets no value, and why; whether it was not settled before."""
         self._check_follows("reject")
-        settling.check_promise(name)
-        return await self._settle(name, settling.rejected(self._access, name, error))
+        promises.check_promise(name)
+        return await self._settle(name, promises.rejected(self._access, name, error))
 
     # What is done with it, whatever its code says.
 
@@ -302,7 +302,7 @@ class Handle(Generic[R]):
 
     async def describe(self) -> Description:
         """Return where the workflow stands, and what it waits for."""
-        return await describing.describe(self._store, await self._instance(), self._clock.now())
+        return await describe.describe(self._store, await self._instance(), self._clock.now())
 
     # How it is reached.
 
@@ -372,13 +372,13 @@ class Handle(Generic[R]):
         if isinstance(answer, Ended):
             raise NotFound(f"workflow {self.entity_id!r} has ended ({answer.status}) and takes nothing more")
 
-    async def _settle(self, name: str, settlement: settling.Settlement) -> bool:
+    async def _settle(self, name: str, settlement: promises.Settlement) -> bool:
         pinned = None if self._run_id is None else await self._instance()
         execution_id = None if pinned is None else pinned.execution_id
         to = Delivery(event=settlement, entity_id=self.entity_id, execution_id=execution_id, promise=name)
-        answer = await settling.deliver(self._access, to)
+        answer = await promises.deliver(self._access, to)
         log = await self.history(forgotten=True) if isinstance(answer, Missing | Ended) else []
-        return settling.was_first(answer, log, self.entity_id, name)
+        return promises.was_first(answer, log, self.entity_id, name)
 
     async def _next_attempt(self, failed: Instance) -> None:
         now = self._clock.now()

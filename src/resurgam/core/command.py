@@ -1,4 +1,4 @@
-"""Every wish a workflow can have: which command type each kind is counted under, and which events answer it."""
+"""Every intent a workflow can have: which command type each kind is counted under, and which events answer it."""
 
 from typing import Final
 
@@ -63,7 +63,7 @@ CANCELLATIONS: Final[dict[type[events.Command], type[events.Answer]]] = {
 """What is written when the workflow's own code calls a command off. A child is asked to stop, and waited for."""
 
 
-class Wish(msgspec.Struct, gc=False, frozen=True):
+class Intent(msgspec.Struct, gc=False, frozen=True):
     """What the code asks for next in a scope, before it has a place. *target* is the id that it gives to a child."""
 
     kind: type[events.Command]
@@ -74,7 +74,7 @@ class Wish(msgspec.Struct, gc=False, frozen=True):
 
     @property
     def type(self) -> str:
-        """The command type that this wish is counted under."""
+        """The command type that this intent is counted under."""
         return TYPES[self.kind]
 
 

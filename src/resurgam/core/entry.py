@@ -47,7 +47,7 @@ class Event(
 
 
 class Command(Event, frozen=True, kw_only=True):
-    """A wish of the workflow's code, at the place it took.
+    """A intent of the workflow's code, at the place it took.
 
     *digest* is a fingerprint of its input. *gate*: it was inserted right behind a version check that had answered this,
     and must go on answering it. *key* tells it from its siblings where they are found by key.

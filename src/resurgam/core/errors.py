@@ -375,7 +375,7 @@ class HistoryDiverged(BaseException):
         # For finding a remedy: the strand and the number of the call in it, what was asked for, what the history holds.
         self.place: tuple[Location, int] | None = None
         self.scope_version = 1
-        self.wish: type[Command] | None = None
+        self.intent: type[Command] | None = None
         self.asked: str | None = None
         self.event: Command | None = None
 

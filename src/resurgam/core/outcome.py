@@ -49,7 +49,7 @@ class Withdrawal(msgspec.Struct, gc=False, frozen=True):
     unbegun: bool = False
 
 
-class Birth(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+class ChildRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """Another instance to be begun. The store puts *created* into the own inbox if it is there then, else *refused*.
 
     An open execution of that id which has the same parent's key is the one that is meant: an earlier attempt began it.
@@ -124,7 +124,7 @@ class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The atomic result of one advance. *diagnosis* says why a run is parked, with status ``diverged``.
 
     Applied in this order: events, what is consumed, what is forgotten, activities, withdrawals, *promises* that are open
-    from now on and those that are *closed*, births, messages, publications, the successor. A terminal status closes all
+    from now on and those that are *closed*, children, messages, publications, the successor. A terminal status closes all
     promises that are left. *strict*: refuse it all if the end of a child or the settlement of a
     promise has come into the inbox that this has not seen.
 
@@ -143,7 +143,7 @@ class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     withdrawals: tuple[Withdrawal, ...] = ()
     promises: tuple[OpenPromise, ...] = ()
     closed: tuple[str, ...] = ()
-    births: tuple[Birth, ...] = ()
+    children: tuple[ChildRequest, ...] = ()
     messages: tuple[Message, ...] = ()
     publications: tuple[Publication, ...] = ()
     successor: Succession | None = None

@@ -1,11 +1,11 @@
-"""Given a scope's history and the code's next wish: replayed, new, inserted, or diverged here.
+"""Given a scope's history and the code's next intent: replayed, new, inserted, or diverged here.
 
 Rule 1: matching decides, it does not act. A matcher is a pure function; `Cursor.take` moves on.
 Rule 2: an entry is never searched for by chance: each matcher looks at exactly one recorded command.
 
 By *location*, the command at the cursor is looked at::
 
-    history at the cursor        the code's wish            verdict
+    history at the cursor        the code's intent            verdict
     -------------------------    -----------------------    ------------------------------------------
     nothing                      any                        New, after the last place of the scope
     version lower                whatever it is             Inserted, between the last place and this one
@@ -16,8 +16,8 @@ By *location*, the command at the cursor is looked at::
 The mark that a removed call left (`step_removed`) stands for nothing: once its note is gone from the code, the mark is
 passed over, and the command behind it is looked at. So a note can be taken out again.
 
-By *sequence*, the next command of the wish's type (``Task``, ``Timer``, ...), wherever it stands; what is left over at
-the end is an orphan, not an error. *Keyed*, the command with the wish's key. Neither looks at versions.
+By *sequence*, the next command of the intent's type (``Task``, ``Timer``, ...), wherever it stands; what is left over at
+the end is an orphan, not an error. *Keyed*, the command with the intent's key. Neither looks at versions.
 
 Inputs are not compared here: changing an argument of a step that is done is a harmless edit, unless a workflow asks for
 it to be told (`differs`).
@@ -31,7 +31,7 @@ from typing import Final, TypeAlias, TypeGuard
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.command import TYPES, Wish
+from resurgam.core.command import TYPES, Intent
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.location import BEFORE_FIRST, Coordinate, Location, between
 
@@ -78,7 +78,7 @@ class Peeked(msgspec.Struct, gc=False, frozen=True):
 
 Taken: TypeAlias = Replayed | New | Inserted
 Verdict: TypeAlias = Replayed | New | Inserted | Diverged
-Matcher: TypeAlias = "Callable[[Cursor, Wish], Verdict]"
+Matcher: TypeAlias = "Callable[[Cursor, Intent], Verdict]"
 
 
 class Cursor:
@@ -166,44 +166,44 @@ class Cursor:
         return following is not None and command.location >= following.location and command.seq not in self._ahead
 
 
-def by_location(cursor: Cursor, wish: Wish) -> Verdict:
+def by_location(cursor: Cursor, intent: Intent) -> Verdict:
     """Decide by the command at the cursor, past marks whose notes are gone."""
     found, marks = cursor.next, 0
     if type(found) is events.StepRemoved:
         found, marks = cursor.step, len(cursor.marks)
     if found is None:
         return New(cursor.appended)
-    if wish.version > found.version:
+    if intent.version > found.version:
         return Inserted(cursor.inserted)
-    if type(found) is wish.kind and wish.version < found.version:
-        return Diverged(found, "version", str(wish.version), str(found.version))
-    return _compared(found, wish, marks)
+    if type(found) is intent.kind and intent.version < found.version:
+        return Diverged(found, "version", str(intent.version), str(found.version))
+    return _compared(found, intent, marks)
 
 
-def by_sequence(cursor: Cursor, wish: Wish) -> Verdict:
+def by_sequence(cursor: Cursor, intent: Intent) -> Verdict:
     """Decide by the next command of the same type; a child's kind is its workflow, and its name the id it is given."""
-    found = cursor.next_of(wish.type)
+    found = cursor.next_of(intent.type)
     if found is None:
         return New(cursor.appended)
     if isinstance(found, events.ChildScheduled):
-        if wish.target not in (None, found.entity_id):
-            return Diverged(found, "name", str(wish.target), found.entity_id)
-        if wish.name != found.name:
-            return Diverged(found, "kind", str(wish.name), found.name)
-    return _compared(found, wish)
+        if intent.target not in (None, found.entity_id):
+            return Diverged(found, "name", str(intent.target), found.entity_id)
+        if intent.name != found.name:
+            return Diverged(found, "kind", str(intent.name), found.name)
+    return _compared(found, intent)
 
 
-def by_key(cursor: Cursor, wish: Wish) -> Verdict:
+def by_key(cursor: Cursor, intent: Intent) -> Verdict:
     """Decide by the command of the same key."""
-    found = cursor.with_key(wish.key)
-    return New(cursor.appended) if found is None else _compared(found, wish)
+    found = cursor.with_key(intent.key)
+    return New(cursor.appended) if found is None else _compared(found, intent)
 
 
-def _compared(found: events.Command, wish: Wish, marks: int = 0) -> Verdict:
-    if type(found) is not wish.kind:
-        return Diverged(found, "type", str(wish.kind.__struct_config__.tag), found.type)
-    if not _same_name(found, wish):
-        return Diverged(found, "name", str(wish.name), str(found.name))
+def _compared(found: events.Command, intent: Intent, marks: int = 0) -> Verdict:
+    if type(found) is not intent.kind:
+        return Diverged(found, "type", str(intent.kind.__struct_config__.tag), found.type)
+    if not _same_name(found, intent):
+        return Diverged(found, "name", str(intent.name), str(found.name))
     return Replayed(found, marks)
 
 
@@ -218,7 +218,7 @@ def matcher(name: str) -> Matcher:
     return MATCHERS[name]
 
 
-def removal(cursor: Cursor, removed: Wish, *, by_type: bool) -> Replayed | New | Ignored:
+def removal(cursor: Cursor, removed: Intent, *, by_type: bool) -> Replayed | New | Ignored:
     """Decide what a removed call is: skipped where it is recorded, marked where nothing is, else of no effect."""
     if by_type:
         marks = [left for left in cursor.rest if type(left) is events.StepRemoved]
@@ -255,12 +255,12 @@ def version_check(
     return Peeked(following.version if following.gate is None else following.gate)
 
 
-def differs(found: events.Command, wish: Wish, digest: str | None) -> Diverged | None:
+def differs(found: events.Command, intent: Intent, digest: str | None) -> Diverged | None:
     """Compare what is a fingerprint only: the input, the names a listener asks for, the name of a branch."""
-    if found.name != wish.name:
-        return Diverged(found, "name", str(wish.name), str(found.name))
+    if found.name != intent.name:
+        return Diverged(found, "name", str(intent.name), str(found.name))
     if None not in (found.digest, digest) and found.digest != digest:
-        field = "duration" if wish.kind is events.TimerStarted else "input"
+        field = "duration" if intent.kind is events.TimerStarted else "input"
         return Diverged(found, field, str(digest), str(found.digest))
     return None
 
@@ -273,7 +273,7 @@ def _place(command: events.Command) -> Location:
     return command.location
 
 
-def _is_removed(found: events.Command, removed: Wish) -> bool:
+def _is_removed(found: events.Command, removed: Intent) -> bool:
     """Whether *found* is the removed call, or the mark of its removal; without a name it is any of its kind."""
     kind = found.removed if isinstance(found, events.StepRemoved) else found.type
     same_name = found.name == removed.name if _NAMED.get(removed.kind, True) else removed.name in (None, found.name)
@@ -284,8 +284,8 @@ _NAMED: Final = {events.BranchStarted: False, events.ListenStarted: False, event
 """Kinds whose name need not be told from others' to be the same call."""
 
 
-def _same_name(found: events.Command, wish: Wish) -> bool:
+def _same_name(found: events.Command, intent: Intent) -> bool:
     """Compare names: a branch's only where both sides gave one; what a listener asks for may change."""
-    if wish.kind is events.BranchStarted and None in (found.name, wish.name):
+    if intent.kind is events.BranchStarted and None in (found.name, intent.name):
         return True
-    return wish.kind is events.ListenStarted or found.name == wish.name
+    return intent.kind is events.ListenStarted or found.name == intent.name

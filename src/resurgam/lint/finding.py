@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from resurgam.runtime.forbidden import Rule
+from resurgam.runtime.loop.forbidden import Rule
 
 
 @dataclass(frozen=True, slots=True)

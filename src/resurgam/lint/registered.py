@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from resurgam.lint.check import Unreadable, check_file
-from resurgam.runtime.definition import Workflow
-from resurgam.runtime.forbidden import SEEN_IN_SOURCE_ONLY
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.loop.forbidden import SEEN_IN_SOURCE_ONLY
 
 logger = logging.getLogger("resurgam.dev")
 

@@ -10,8 +10,8 @@ from resurgam.lint import durable, order, roots, sharing
 from resurgam.lint.finding import Finding, Step
 from resurgam.lint.names import UNKNOWN, Names, is_module_level
 from resurgam.lint.scopes import FUNCTIONS, Scope, Scopes, parameters
-from resurgam.runtime import forbidden
-from resurgam.runtime.forbidden import Rule
+from resurgam.runtime.loop import forbidden
+from resurgam.runtime.loop.forbidden import Rule
 
 _TAKES_FUNCTION: Final = frozenset(
     {

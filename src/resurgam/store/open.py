@@ -6,11 +6,11 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.store.protocol import Inspector, Store
 
 if TYPE_CHECKING:
-    from resurgam.store.sql.vacuum import Vacuumed
+    from resurgam.store.sqlite.vacuum import Vacuumed
 
 _KNOWN = "memory:// (gone with the process), sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:// (temporary)"
 
@@ -21,7 +21,7 @@ def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
     if parts.scheme == "memory" and not (parts.netloc or parts.path or parts.query):
         return MemoryStore(clock, lease=lease)
     if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc:
-        from resurgam.store.sql.store import SqliteStore  # noqa: PLC0415 -- only who uses a store pays for its import
+        from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- only who uses a store pays for its import
 
         return SqliteStore(_path(parts), clock, name=name, lease=lease, synchronous=_synchronous(url, parts))
     raise StoreError(f"no store for {url!r}; this version knows {_KNOWN}")
@@ -32,7 +32,7 @@ def open_inspector(url: str, clock: Clock) -> Inspector:
     parts = _parts(url)
     path = _path(parts)
     if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc and path is not None:
-        from resurgam.store.sql.looking import SqliteInspector  # noqa: PLC0415 -- as above
+        from resurgam.store.sqlite.inspector import SqliteInspector  # noqa: PLC0415 -- as above
 
         _synchronous(url, parts)
         return SqliteInspector(path, clock)
@@ -44,7 +44,7 @@ def vacuum(url: str) -> "Vacuumed":
     parts = _parts(url)
     path = _path(parts)
     if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc and path is not None:
-        from resurgam.store.sql import vacuum  # noqa: PLC0415 -- as above
+        from resurgam.store.sqlite import vacuum  # noqa: PLC0415 -- as above
 
         _synchronous(url, parts)
         return vacuum.vacuum(path)

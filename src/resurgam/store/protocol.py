@@ -65,7 +65,7 @@ class Inspector(Protocol):
         """Return the counts."""
         ...
 
-    async def reply(self, question_id: str) -> r.Reply | None:
+    async def reply(self, question_id: str) -> r.QueryResult | None:
         """Return what was answered to a question, if it was."""
         ...
 
@@ -107,19 +107,19 @@ class Store(Inspector, Protocol):
         """
         ...
 
-    async def ask(self, parts: Sequence[r.Question]) -> Sequence[r.Asked | r.Missing]:
+    async def ask(self, parts: Sequence[r.QueryTask]) -> Sequence[r.Asked | r.Missing]:
         """Have questions answered by workers that serve the queue; whatever state the execution is in.
 
         Asking the same question again changes nothing.
         """
         ...
 
-    async def claim_questions(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Question]:
+    async def claim_questions(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.QueryTask]:
         """Return questions that nobody else has in hand, for as long as a lease; those past their time are gone."""
         ...
 
-    async def answer(self, parts: Sequence[r.Reply]) -> None:
-        """Reply to questions; a second reply, and one to a question that is gone, is of no effect."""
+    async def answer(self, parts: Sequence[r.QueryResult]) -> None:
+        """QueryResult to questions; a second reply, and one to a question that is gone, is of no effect."""
         ...
 
     async def secret(self) -> bytes:
@@ -152,7 +152,7 @@ class Store(Inspector, Protocol):
         already, but are not read again; a ``seq`` that is not there is passed over. Last of all what is forgotten under
         a dropped place goes for good. ``last_seq`` does not change by any of it.
 
-        Then the rest of the outcome, in the order that `Outcome` names. What births and messages put into the own inbox
+        Then the rest of the outcome, in the order that `Outcome` names. What children and messages put into the own inbox
         counts like anything else that enters it. A child of an instance that is paused with its tree is born paused, and
         a successor is paused as the one before it was. A promise that is opened again, by a later attempt, is open
         unless its settlement waits in the inbox; one that is closed counts as settled. An execution that ends keeps its

@@ -15,7 +15,7 @@ NEWS: Final = "something has come into the inbox meanwhile"
 """Why a strict commit is refused whose lease is still held."""
 
 
-class Offer(Record, frozen=True):
+class EagerOffer(Record, frozen=True):
     """Whoever makes an instance ready would take it at once: this worker, if it is in one of these queues.
 
     Nothing comes of it while older work waits in that queue.
@@ -39,7 +39,7 @@ class Creation(Record, frozen=True):
     replace: events.WorkflowTerminated | None = None
     inbox: tuple[events.Event, ...] = ()
     follows: str | None = None
-    offer: Offer | None = None
+    offer: EagerOffer | None = None
 
 
 class Created(Record, frozen=True):
@@ -69,7 +69,7 @@ class Delivery(Record, frozen=True):
     execution_id: str | None = None
     promise_id: str | None = None
     promise: str | None = None
-    offer: Offer | None = None
+    offer: EagerOffer | None = None
 
 
 class Delivered(Record, frozen=True):
@@ -339,27 +339,27 @@ class Work(Record, frozen=True):
     questions: bool = True
 
 
-class Closing(Record, frozen=True):
+class Closed(Record, frozen=True):
     """Wait for an execution to end."""
 
     execution_id: str
 
 
-class News(Record, frozen=True):
+class InboxChanged(Record, frozen=True):
     """Wait for something new in the inbox of an instance that one holds."""
 
     execution_id: str
     wake: int
 
 
-class Growing(Record, frozen=True):
+class LogGrown(Record, frozen=True):
     """Wait for an execution to have more entries than this, or to end."""
 
     execution_id: str
     last_seq: int
 
 
-class Replying(Record, frozen=True):
+class QueryAnswered(Record, frozen=True):
     """Wait for the reply to a question; for one that is gone there is nothing to wait for."""
 
     question_id: str
@@ -372,10 +372,10 @@ class Publishing(Record, frozen=True):
     after: int
 
 
-Watch: TypeAlias = Work | Closing | News | Growing | Replying | Publishing
+Watch: TypeAlias = Work | Closed | InboxChanged | LogGrown | QueryAnswered | Publishing
 
 
-class Question(Record, frozen=True):
+class QueryTask(Record, frozen=True):
     """A query for code that the asker does not have. It is given up at the moment *until*."""
 
     question_id: str
@@ -390,7 +390,7 @@ class Asked(Record, frozen=True):
     """The question waits for a worker."""
 
 
-class Reply(Record, frozen=True):
+class QueryResult(Record, frozen=True):
     """What a worker answered: a result, or a failure."""
 
     question_id: str

@@ -9,9 +9,9 @@ from typing import Any, Final, Self, TypeVar, TypeVarTuple, overload
 from resurgam.client.handle import Handle
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.engine import Engine
-from resurgam.runtime.context import Context
-from resurgam.runtime.definition import Activity, Workflow, WorkflowRef
-from resurgam.runtime.registry import Registry, default_registry
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.definitions.definition import Activity, Workflow, WorkflowRef
+from resurgam.runtime.definitions.registry import Registry, default_registry
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
 

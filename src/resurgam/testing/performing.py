@@ -6,7 +6,7 @@ from typing import Any
 from resurgam.core import event as events
 from resurgam.core.failure import capture, pause_after
 from resurgam.core.retry import RetryRule
-from resurgam.runtime.definition import Activity
+from resurgam.runtime.definitions.definition import Activity
 
 
 async def attempt(

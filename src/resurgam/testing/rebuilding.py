@@ -8,8 +8,8 @@ from resurgam.core import event as events
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Message
 from resurgam.core.state import InstanceState
-from resurgam.runtime.children import execution_id_of
-from resurgam.runtime.closing import key_of, to_child
+from resurgam.runtime.context.children import execution_id_of
+from resurgam.runtime.execution.parent_close import key_of, to_child
 from resurgam.testing.world import Life, Promised, World
 
 

@@ -8,12 +8,12 @@ import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.definition import Matching, Workflow
-from resurgam.runtime.execution import Execution
-from resurgam.runtime.rehearsal import Undecided
-from resurgam.runtime.verify import foresee
-from resurgam.store.lines import newest_history
+from resurgam.runtime.definitions.definition import Matching, Workflow
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.runtime.rehearsal.rehearsal import Undecided
+from resurgam.runtime.rehearsal.verify import look_ahead
+from resurgam.store.export import newest_history
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,11 @@ async def replay(
         log[0] = _matched_by(matching, log[0])
     execution = Execution(workflow, log)
     try:
-        await outside_tasks(execution.replay)
-        found = await outside_tasks(lambda: foresee(execution, log, execution.new))
+        await run_outside_task(execution.replay)
+        found = await run_outside_task(lambda: look_ahead(execution, log, execution.new))
         return replace(_report(execution), undecided=isinstance(found, Undecided))
     finally:
-        await outside_tasks(execution.close)
+        await run_outside_task(execution.close)
 
 
 def parse(history: str | Iterable[events.Event | str]) -> list[events.Event]:

@@ -23,13 +23,13 @@ from resurgam.core.errors import ResurgamError
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Entry, Outcome, Publication
 from resurgam.core.state import Status
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.definition import DEFAULT_QUEUE, Workflow
-from resurgam.runtime.execution import Execution
-from resurgam.runtime.forgetting import known_as
-from resurgam.runtime.log import conclude
-from resurgam.runtime.operation import Operation
-from resurgam.runtime.registry import Registry, default_registry
+from resurgam.runtime.context.operation import Operation
+from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
+from resurgam.runtime.definitions.registry import Registry, default_registry
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.execution.log import conclude
+from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.runtime.matching.forgetting import known_as
 from resurgam.testing.clock import START
 from resurgam.testing.performing import attempt
 from resurgam.testing.rebuilding import rebuild
@@ -390,7 +390,7 @@ class Simulation:
         await self._conclude()
 
     async def _outcome(self, life: Life, execution: Execution, entries: Sequence[Entry]) -> Outcome:
-        outcome: Outcome = await outside_tasks(lambda: execution.advance(entries, life.clock))
+        outcome: Outcome = await run_outside_task(lambda: execution.advance(entries, life.clock))
         return outcome
 
     async def _conclude(self) -> None:

@@ -12,7 +12,16 @@ from itertools import islice
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.outcome import ActivityRequest, Birth, Entry, Forgotten, Message, Outcome, Publication, Succession
+from resurgam.core.outcome import (
+    ActivityRequest,
+    ChildRequest,
+    Entry,
+    Forgotten,
+    Message,
+    Outcome,
+    Publication,
+    Succession,
+)
 from resurgam.core.state import ENDS, Status
 
 _ENDS = tuple(ENDS)
@@ -183,8 +192,8 @@ class World:
             life.promises[promise.promise_id] = Promised(promise.name, settled)
         for promise_id in outcome.closed:
             life.promises.setdefault(promise_id, Promised("")).settled = True
-        for birth in outcome.births:
-            self.put(life, self.bear(birth))
+        for request in outcome.children:
+            self.put(life, self.bear(request))
         for message in outcome.messages:
             entry = self.send(message, life)
             if entry is not None:
@@ -193,18 +202,18 @@ class World:
         if outcome.successor is not None:
             self._succeed(life, outcome.successor)
 
-    def bear(self, birth: Birth) -> events.Event:
+    def bear(self, request: ChildRequest) -> events.Event:
         """Begin a child, unless its id is in use; return what its parent is told."""
-        started = birth.started
+        started = request.started
         same = next((life for life in self.lives.values() if _is_same(life, started)), None)
         if same is not None:
-            return msgspec.structs.replace(birth.created, execution_id=same.started.execution_id)
+            return msgspec.structs.replace(request.created, execution_id=same.started.execution_id)
         newest = self.newest(started.entity_id)
         if newest is None or newest.status.terminal:
             newest = self.begin(started)
         elif not _is_child(newest, started.parent.key if started.parent else ""):
-            return birth.refused
-        return msgspec.structs.replace(birth.created, execution_id=newest.started.execution_id)
+            return request.refused
+        return msgspec.structs.replace(request.created, execution_id=newest.started.execution_id)
 
     def send(self, message: Message, sender: Life | None = None) -> events.Event | None:
         """Tell another execution something; return what the sender is told."""
@@ -266,7 +275,7 @@ def part_of(outcome: Outcome, number: int, life: Life, entries: Sequence[Entry])
         withdrawals=outcome.withdrawals if ended else (),
         promises=tuple(promise for promise in outcome.promises if promise.promise_id in opened),
         closed=tuple(promise_id for promise_id in outcome.closed if promise_id in gone),
-        births=tuple(birth for birth in outcome.births if (birth.created.ref or 0) <= last),
+        children=tuple(request for request in outcome.children if (request.created.ref or 0) <= last),
         messages=tuple(message for message, seq in messages if (ended if seq is None else seq <= last)),
         publications=outcome.publications[:said],
         successor=outcome.successor if ended else None,
@@ -304,9 +313,9 @@ def is_torn(life: Life, outcome: Outcome, part: Outcome, entries: Sequence[Entry
     code comes to it. An answer among the *entries* that leaves no trace, such as the failure of a child that is begun
     anew, has done what it does when it was known.
     """
-    sent, all_sent = (len(one.births) + len(one.messages) for one in (part, outcome))
+    sent, all_sent = (len(one.children) + len(one.messages) for one in (part, outcome))
     asked = {entry.seq for entry in part.events if isinstance(entry, events.ChildScheduled)}
-    unborn = asked.difference(birth.created.ref for birth in outcome.births)
+    unborn = asked.difference(request.created.ref for request in outcome.children)
     rest = outcome.events[len(part.events) :]
     ends = any(isinstance(entry, _ENDS) for entry in rest)
     heard = {entry.id for entry in held if entry.id in outcome.consumed}.difference(_consumed(part.events, held))

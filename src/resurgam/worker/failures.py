@@ -8,7 +8,7 @@ from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
 from resurgam.core.failure import in_user_code, rebuild
 from resurgam.core.typename import type_name
-from resurgam.runtime.execution import Execution
+from resurgam.runtime.execution.execution import Execution
 
 logger = logging.getLogger("resurgam.workflow")
 

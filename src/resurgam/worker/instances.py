@@ -13,17 +13,17 @@ from resurgam.core import event as events
 from resurgam.core.errors import NotFound, StoreError, WriteRejected
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.execution import Execution
-from resurgam.runtime.interrupts import pass_on
-from resurgam.runtime.log import conclude
-from resurgam.runtime.operation import Operation
-from resurgam.runtime.registry import Registry
-from resurgam.runtime.settings import Settings
-from resurgam.store.records import Extended, News, Release
+from resurgam.runtime.context.operation import Operation
+from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.definitions.settings import Settings
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.execution.log import conclude
+from resurgam.runtime.loop.interrupts import pass_on
+from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.store.records import Extended, InboxChanged, Release
 from resurgam.worker.failures import log_failed_run
+from resurgam.worker.held import Committer, HeldInstance
 from resurgam.worker.tasks import Tasks, complain, pause
-from resurgam.worker.turn import Committer, Turn
 from resurgam.worker.watchdog import TickTooLong, Watchdog
 
 logger = logging.getLogger("resurgam.worker")
@@ -61,7 +61,7 @@ class InstanceRunner:
         self.waiting = 0
         self.on_wait: Callable[[], None] = lambda: None
 
-    async def serve(self, turn: Turn) -> None:
+    async def serve(self, turn: HeldInstance) -> None:
         """Advance a claimed instance until its lease is released. A failure here counts against the instance only."""
         instance = turn.claim.instance
         try:
@@ -100,7 +100,7 @@ class InstanceRunner:
             _, execution = self._cache.popitem()
             await self._close(execution)
 
-    async def _serve(self, turn: Turn) -> None:
+    async def _serve(self, turn: HeldInstance) -> None:
         instance = turn.claim.instance
         if instance.status.terminal:
             log = await self._store.read(instance.execution_id)
@@ -118,7 +118,7 @@ class InstanceRunner:
         while await self._advance(turn, turn.execution):
             pass
 
-    async def _load(self, turn: Turn) -> Execution:
+    async def _load(self, turn: HeldInstance) -> Execution:
         """Return the live coroutine, if it stands where the store says; else build one from the log."""
         instance = turn.claim.instance
         cached = self._cache.pop(instance.execution_id, None)
@@ -128,20 +128,20 @@ class InstanceRunner:
             await self._close(cached)
         return await self._read(turn, turn.claim.log)
 
-    async def _read(self, turn: Turn, log: Sequence[events.Event] = ()) -> Execution:
+    async def _read(self, turn: HeldInstance, log: Sequence[events.Event] = ()) -> Execution:
         """Build the coroutine of an instance from its log."""
         instance = turn.claim.instance
         workflow = self._registry.workflows.find(instance.name)
         settings = replace(self._settings, accepts=turn.accepts) if turn.accepts else self._settings
         return Execution(workflow, log or await self._store.read(instance.execution_id), settings)
 
-    async def _advance(self, turn: Turn, execution: Execution) -> bool:
+    async def _advance(self, turn: HeldInstance, execution: Execution) -> bool:
         """Advance once and commit; whether the instance is still in hand."""
         now = self._clock.now()
         # Taken out first: what comes while this waits for its call is for the next advance.
         inbox, turn.inbox = turn.inbox, []
         worker, watchdog = self._committer.worker, self._watchdog
-        outcome = await outside_tasks(lambda: watchdog.run(execution, execution.advance, inbox, now, worker))
+        outcome = await run_outside_task(lambda: watchdog.run(execution, execution.advance, inbox, now, worker))
         consumed = set(outcome.consumed)
         turn.inbox[:0] = [
             entry
@@ -165,7 +165,7 @@ class InstanceRunner:
         await self._operate(turn, execution)
         return True
 
-    async def _again(self, turn: Turn, brought: Sequence[Entry]) -> bool:
+    async def _again(self, turn: HeldInstance, brought: Sequence[Entry]) -> bool:
         """A commit was refused that must know of all that has come: advance from the log once more, with all of it.
 
         What this worker *brought* itself is told again; if the lease is lost, somebody else goes on.
@@ -182,7 +182,7 @@ class InstanceRunner:
         turn.execution.go_on_with((*turn.operations, *(entry.event.ref or 0 for entry in brought)))
         return True
 
-    async def _keep(self, turn: Turn, execution: Execution, outcome: Outcome) -> None:
+    async def _keep(self, turn: HeldInstance, execution: Execution, outcome: Outcome) -> None:
         """Keep the coroutine for the next claim, and put away the one that has waited longest."""
         if outcome.status is not Status.RUNNING or self._cache_size == 0:
             await self._put_away(turn)
@@ -196,18 +196,18 @@ class InstanceRunner:
             _, oldest = self._cache.popitem(last=False)
             await self._close(oldest)
 
-    async def _put_away(self, turn: Turn) -> None:
+    async def _put_away(self, turn: HeldInstance) -> None:
         if turn.execution is not None:
             await self._close(turn.execution)
 
     async def _close(self, execution: Execution) -> None:
         """Put a coroutine away; its clean-up is the user's code, and may be stuck as any other."""
         try:
-            await outside_tasks(lambda: self._watchdog.run(execution, execution.close))
+            await run_outside_task(lambda: self._watchdog.run(execution, execution.close))
         except TickTooLong as error:
             logger.error("putting workflow %s away: %s", execution.started.entity_id, error)  # noqa: TRY400 -- reported
 
-    async def _reject(self, turn: Turn, error: WriteRejected) -> None:
+    async def _reject(self, turn: HeldInstance, error: WriteRejected) -> None:
         """Put an instance aside whose commit the store can never take.
 
         If the commit carried results of activities, these may be the reason: they are handed in by themselves, each
@@ -221,11 +221,11 @@ class InstanceRunner:
         logger.error("workflow %r (%s) is put aside: %s", instance.name, instance.entity_id, reason)
         await self._release(turn, Release(lease=turn.lease, failed=reason, final=True))
 
-    async def _give_back(self, turn: Turn, error: Exception) -> None:
+    async def _give_back(self, turn: HeldInstance, error: Exception) -> None:
         """Release the lease of a turn that failed."""
         await self._release(turn, Release(lease=turn.lease, failed=repr(error)))
 
-    async def _release(self, turn: Turn, release: Release) -> None:
+    async def _release(self, turn: HeldInstance, release: Release) -> None:
         """Release the lease of a turn that came to nothing; if the store fails too, it runs out by itself."""
         await self._put_away(turn)
         self._leases.drop(turn.lease)
@@ -236,7 +236,7 @@ class InstanceRunner:
 
     # Operations.
 
-    async def _operate(self, turn: Turn, execution: Execution) -> None:
+    async def _operate(self, turn: HeldInstance, execution: Execution) -> None:
         """Begin the side effects whose commands are committed now, and wait until there is something to deliver."""
         for ref in [ref for ref in turn.operations if not execution.is_open(ref)]:
             turn.operations.pop(ref).cancel()
@@ -274,12 +274,12 @@ class InstanceRunner:
             return operation.failed(error, self._clock.now())
         return operation.completed(value, self._clock.now())
 
-    async def _first_news(self, turn: Turn) -> None:
+    async def _first_news(self, turn: HeldInstance) -> None:
         """Wait until an attempt or an operation has ended, something has come into the inbox, or a deadline has."""
         self.waiting += 1
         self.on_wait()
         if turn.news is None:
-            watch = News(execution_id=turn.claim.instance.execution_id, wake=turn.wake)
+            watch = InboxChanged(execution_id=turn.claim.instance.execution_id, wake=turn.wake)
             turn.news = self._tasks.spawn(self._store.wait(watch, turn.wake_at), "news")
             turn.news.add_done_callback(turn.ring)
         try:
@@ -295,7 +295,7 @@ class InstanceRunner:
             news.result()  # a store that fails is an error of this turn, not news
             await self._hear(turn)
 
-    async def _hear(self, turn: Turn) -> bool:
+    async def _hear(self, turn: HeldInstance) -> bool:
         """Fetch what has come into the inbox; whether the instance is still this worker's."""
         try:
             [answer] = await self._store.extend([turn.lease])

@@ -23,8 +23,8 @@ from msgspec import Raw
 
 from resurgam.core.errors import DefinitionError, ProcessDied
 from resurgam.core.event import NULL
-from resurgam.runtime.definition import Activity
-from resurgam.worker.child import HEAD, Answer, Beat, Call, importing_main, message
+from resurgam.runtime.definitions.definition import Activity
+from resurgam.worker.process_main import HEAD, Answer, Beat, Call, importing_main, message
 from resurgam.worker.tasks import Grace, Tasks
 
 _GRACE: Final = 1.0
@@ -36,7 +36,7 @@ _LOOK: Final = 0.005
 # The path first: the package itself may stand where only this process looks.
 _BOOT: Final = (
     "import json, sys; sys.path[:], sys.argv[:], files = json.loads(sys.argv[1]); "
-    "from resurgam.worker.child import main; main(*files)"
+    "from resurgam.worker.process_main import main; main(*files)"
 )
 
 

@@ -1,4 +1,4 @@
-"""What a workflow waits for, in words, for each kind of wish."""
+"""What a workflow waits for, in words, for each kind of intent."""
 
 import pytest
 

@@ -8,9 +8,9 @@ from msgspec import Raw, json
 from by_hand import FAILURE, by_hand
 from resurgam import Context, Engine, Registry, errors
 from resurgam.client.access import ANY
-from resurgam.runtime import asking
+from resurgam.runtime.rehearsal import query
 from resurgam.store import records as r
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import ManualClock
 
 registry = Registry()
@@ -34,7 +34,7 @@ def stub(workflow, log, query, written, settings):
 
 @pytest.fixture(autouse=True)
 def _stubbed(monkeypatch):
-    monkeypatch.setattr(asking, "ask", stub)
+    monkeypatch.setattr(query, "ask", stub)
 
 
 async def test_a_query_is_answered_here_by_the_code_that_is_known_here():
@@ -56,7 +56,7 @@ async def test_a_query_for_code_that_is_not_known_here_is_answered_by_whoever_se
         waiting = asyncio.ensure_future(handle.query("total", 1))
         await hands.quiet()
         [question] = await hands.store.claim_questions("first", ["slow"], 10)
-        await hands.store.answer([r.Reply(question_id=question.question_id, result=Raw(b'{"a": 5}'))])
+        await hands.store.answer([r.QueryResult(question_id=question.question_id, result=Raw(b'{"a": 5}'))])
 
         assert (question.name, bytes(question.input)) == ("total", b"[1]")
         assert await hands.soon(waiting) == {"a": 5}
@@ -68,7 +68,7 @@ async def test_what_the_handler_raised_there_is_raised_here():
         waiting = asyncio.ensure_future(handle.query("total"))
         await hands.quiet()
         [question] = await hands.store.claim_questions("first", ["default"], 10)
-        await hands.store.answer([r.Reply(question_id=question.question_id, failure=FAILURE)])
+        await hands.store.answer([r.QueryResult(question_id=question.question_id, failure=FAILURE)])
 
         with pytest.raises(ValueError, match="no"):
             await hands.soon(waiting)
@@ -172,7 +172,7 @@ async def test_a_question_that_never_ends_is_interrupted_and_the_worker_goes_on(
         while True:
             pass
 
-    monkeypatch.setattr(asking, "ask", stuck)
+    monkeypatch.setattr(query, "ask", stuck)
     clock = ManualClock()
     store = MemoryStore(clock)
     async with Engine(store, worker=False, clock=clock, registry=Registry()) as client:

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS, CANCELLATIONS, TYPES, Wish
+from resurgam.core.command import ANSWERS, CANCELLATIONS, TYPES, Intent
 from resurgam.core.event import AnyEvent, Failure, decode_event, encode_event
 from resurgam.core.location import Location
 from resurgam.core.retry import RetryRule
@@ -264,7 +264,7 @@ def test_events_cannot_be_changed():
 def test_every_command_has_a_type_and_answers(kind):
     assert kind in TYPES
     assert kind in ANSWERS
-    assert Wish(kind).type == TYPES[kind]
+    assert Intent(kind).type == TYPES[kind]
 
 
 def test_the_tables_know_commands_only():

@@ -1,18 +1,18 @@
-"""Matching as data: a history, the code's wishes, and what comes of each."""
+"""Matching as data: a history, the code's intents, and what comes of each."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from resurgam.core import event as events
-from resurgam.core.command import Wish
+from resurgam.core.command import Intent
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
 from resurgam.core.replay import Cursor, Diverged, New, Replayed, by_location
 
-A, B, C, D, X, P, Q, R = (Wish(events.ActivityScheduled, name) for name in "abcdxpqr")
-SLEEP = Wish(events.TimerStarted)
-BRANCH = Wish(events.BranchStarted)
+A, B, C, D, X, P, Q, R = (Intent(events.ActivityScheduled, name) for name in "abcdxpqr")
+SLEEP = Intent(events.TimerStarted)
+BRANCH = Intent(events.BranchStarted)
 EXTRAS = {
     events.ActivityScheduled: {"queue": "q"},
     events.TimerStarted: {"deadline": 5},
@@ -21,20 +21,22 @@ EXTRAS = {
 }
 
 
-def recorded(places: str, *wishes: Wish) -> list[events.Command]:
+def recorded(places: str, *intents: Intent) -> list[events.Command]:
     """Return the commands that stand at these places, given like ``{1} {2, 1}``."""
     texts = [text + "}" for text in places.split("}") if text.strip()]
     return [
-        wish.kind(seq=seq, location=Location.parse(text), command="c", name=wish.name, **EXTRAS.get(wish.kind, {}))
-        for seq, (text, wish) in enumerate(zip(texts, wishes, strict=True), 2)
+        intent.kind(
+            seq=seq, location=Location.parse(text), command="c", name=intent.name, **EXTRAS.get(intent.kind, {})
+        )
+        for seq, (text, intent) in enumerate(zip(texts, intents, strict=True), 2)
     ]
 
 
-def run(log: list[events.Command], wishes: list[Wish], scope: Location = ROOT) -> list[str]:
-    """Let the code of one scope ask for its wishes; return what comes of each, up to a divergence."""
+def run(log: list[events.Command], intents: list[Intent], scope: Location = ROOT) -> list[str]:
+    """Let the code of one scope ask for its intents; return what comes of each, up to a divergence."""
     cursor, said = Cursor(History(log).commands(scope)), []
-    for wish in wishes:
-        verdict = by_location(cursor, wish)
+    for intent in intents:
+        verdict = by_location(cursor, intent)
         if isinstance(verdict, Diverged):
             text = f"diverged at {verdict.event.location}: {verdict.field} {verdict.code_value}"
             return [*said, f"{text}, history {verdict.history_value}"]
@@ -47,7 +49,7 @@ def run(log: list[events.Command], wishes: list[Wish], scope: Location = ROOT) -
 
 
 @pytest.mark.parametrize(
-    ("log", "wishes", "expected"),
+    ("log", "intents", "expected"),
     [
         ([], [], []),
         ([], [A, B, C], ["write {1}", "write {2}", "write {3}"]),
@@ -85,26 +87,26 @@ def run(log: list[events.Command], wishes: list[Wish], scope: Location = ROOT) -
         ),
         # the kind is told before the name
         (
-            recorded("{1}", Wish(events.StateSet, "v")),
-            [Wish(events.StateCleared, "w")],
+            recorded("{1}", Intent(events.StateSet, "v")),
+            [Intent(events.StateCleared, "w")],
             ["diverged at {1}: type state_cleared, history state_set"],
         ),
         # names of other kinds
         (recorded("{1}", SLEEP), [SLEEP], ["replay {1}"]),
         (
-            recorded("{1}", Wish(events.StateSet, "v")),
-            [Wish(events.StateSet, "w")],
+            recorded("{1}", Intent(events.StateSet, "v")),
+            [Intent(events.StateSet, "w")],
             ["diverged at {1}: name w, history v"],
         ),
         (
-            recorded("{1}", Wish(events.ListenStarted, "pay")),
-            [Wish(events.ListenStarted)],
+            recorded("{1}", Intent(events.ListenStarted, "pay")),
+            [Intent(events.ListenStarted)],
             ["replay {1}"],
         ),
     ],
 )
-def test_replay_of_one_scope(log, wishes, expected):
-    assert run(log, wishes) == expected
+def test_replay_of_one_scope(log, intents, expected):
+    assert run(log, intents) == expected
 
 
 @pytest.mark.parametrize(
@@ -118,8 +120,8 @@ def test_replay_of_one_scope(log, wishes, expected):
     ],
 )
 def test_names_of_branches_are_compared_only_where_both_are_given(in_history, in_code, expected):
-    log = recorded("{1}", Wish(events.BranchStarted, in_history))
-    assert run(log, [Wish(events.BranchStarted, in_code)]) == expected
+    log = recorded("{1}", Intent(events.BranchStarted, in_history))
+    assert run(log, [Intent(events.BranchStarted, in_code)]) == expected
 
 
 def test_each_scope_is_replayed_by_itself():
@@ -154,8 +156,8 @@ def test_match_changes_nothing():
     """Asking is free: only `take` moves on."""
     commands = tuple(recorded("{1} {2}", A, B))
     cursor = Cursor(commands)
-    for wish in (A, X, SLEEP, A):
-        first, second = by_location(cursor, wish), by_location(cursor, wish)
+    for intent in (A, X, SLEEP, A):
+        first, second = by_location(cursor, intent), by_location(cursor, intent)
         assert first == second
         assert (cursor.next, cursor.rest) == (commands[0], [*commands])
     cursor.take(Replayed(commands[0]))
@@ -175,9 +177,9 @@ def test_a_verdict_holds_what_it_is_about():
 
 
 @given(st.lists(st.sampled_from([A, B, SLEEP, BRANCH]), max_size=8), st.integers(0, 8))
-def test_the_same_code_replays_any_cut_of_its_own_history(wishes, cut):
-    log = recorded("".join(f"{{{index}}}" for index in range(1, len(wishes) + 1)), *wishes)[:cut]
+def test_the_same_code_replays_any_cut_of_its_own_history(intents, cut):
+    log = recorded("".join(f"{{{index}}}" for index in range(1, len(intents) + 1)), *intents)[:cut]
     expected = [
-        f"replay {{{index}}}" if index <= len(log) else f"write {{{index}}}" for index in range(1, len(wishes) + 1)
+        f"replay {{{index}}}" if index <= len(log) else f"write {{{index}}}" for index in range(1, len(intents) + 1)
     ]
-    assert run(log, wishes) == expected
+    assert run(log, intents) == expected

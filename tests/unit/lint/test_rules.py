@@ -9,7 +9,7 @@ from textwrap import dedent, indent
 import pytest
 
 from resurgam.lint.check import check_source
-from resurgam.runtime.forbidden import RULES
+from resurgam.runtime.loop.forbidden import RULES
 
 PRELUDE = """\
 import asyncio, collections, concurrent.futures, functools, httpx, itertools, json, logging, multiprocessing, os

@@ -9,8 +9,8 @@ from resurgam import Context, Registry
 from resurgam.core import event as events
 from resurgam.core.outcome import Entry
 from resurgam.core.schema import schema_of
-from resurgam.runtime.execution import Execution
-from resurgam.runtime.settings import Settings
+from resurgam.runtime.definitions.settings import Settings
+from resurgam.runtime.execution.execution import Execution
 
 INT, STR = schema_of(int), schema_of(str)
 

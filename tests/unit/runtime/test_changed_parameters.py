@@ -8,7 +8,7 @@ import pytest
 from resurgam import Context, Registry
 from resurgam.core import event as events
 from resurgam.core.state import Status
-from resurgam.runtime.verify import verify
+from resurgam.runtime.rehearsal.verify import verify
 from resurgam.testing.simulation import START, Simulation, start_event
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from resurgam.core.errors import NotDeterministic
-from resurgam.runtime import dev, guard, loop
-from resurgam.runtime.definition import Workflow
-from resurgam.runtime.registry import Registry
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.loop import dev_mode, event_loop, guard
 from resurgam.testing import Environment, Simulation
 
 SRC = str(Path(__file__).parents[3] / "src")
@@ -84,12 +84,12 @@ FINE = (
 @pytest.fixture
 def watched(monkeypatch):
     """Switch on what the variable does in a new process."""
-    ticks = dev.switch_on()
-    monkeypatch.setattr(loop, "ticks", ticks)
+    ticks = dev_mode.switch_on()
+    monkeypatch.setattr(event_loop, "ticks", ticks)
     monkeypatch.setattr(guard, "ticks", ticks)
     yield ticks
-    dev._IN_C.clear()
-    dev._IN_PYTHON.clear()
+    dev_mode._IN_C.clear()
+    dev_mode._IN_PYTHON.clear()
 
 
 async def outcome_of(call) -> str:
@@ -234,7 +234,7 @@ NEWER = {"uuid.uuid6", "uuid.uuid7"}
 
 def test_every_name_of_the_table_is_one_that_python_has(watched):
     """So that a misspelt one is noticed."""
-    assert {name for name, found in dev._functions() if found is None} <= NEWER
+    assert {name for name, found in dev_mode._functions() if found is None} <= NEWER
 
 
 LIBRARY = """
@@ -266,20 +266,20 @@ async def test_a_library_that_is_refused_can_be_allowed_by_its_package(watched, 
     assert "clockwork/hands.py:5: RS101 clock: time.time() in workflow code: " in refused
     assert refused.endswith("allow the package: RESURGAM_DEV_ALLOW=clockwork")
 
-    monkeypatch.setattr(dev, "_packages", dev.read_packages(" clockwork , other,"))
+    monkeypatch.setattr(dev_mode, "_packages", dev_mode.read_packages(" clockwork , other,"))
     assert await outcome_of(library.reads) == "fine"
     assert await outcome_of(lambda: library.calls(library.reads)) == "fine"
     # The user's code is watched as before, also where the package calls it; other packages too.
     for call in (time.monotonic, lambda: library.calls(lambda: time.monotonic())):  # noqa: PLW0108 -- a frame of ours
         assert "RS101 clock: time.monotonic()" in await outcome_of(call)
-    monkeypatch.setattr(dev, "_packages", dev.read_packages("clock,clockwork.other"))
+    monkeypatch.setattr(dev_mode, "_packages", dev_mode.read_packages("clock,clockwork.other"))
     assert await outcome_of(library.reads) == refused
 
 
 @pytest.mark.parametrize("text", ["httpx pydantic", "a,-b", "a..b"])
 def test_what_names_no_package_is_an_error(text):
     with pytest.raises(ValueError, match="RESURGAM_DEV_ALLOW must be names of packages, separated by commas, got"):
-        dev.read_packages(text)
+        dev_mode.read_packages(text)
 
 
 PROGRAM = """

@@ -12,9 +12,9 @@ from resurgam.core import event as events
 from resurgam.core.failure import rebuild
 from resurgam.core.state import Status
 from resurgam.errors import HistoryDiverged, LatentHistory, RemoteError
-from resurgam.runtime.asking import ask
-from resurgam.runtime.settings import Settings
-from resurgam.runtime.verify import verify
+from resurgam.runtime.definitions.settings import Settings
+from resurgam.runtime.rehearsal.query import ask
+from resurgam.runtime.rehearsal.verify import verify
 from resurgam.testing import Environment, Report, Simulation, replay
 from resurgam.testing.simulation import start_event
 
@@ -274,7 +274,7 @@ async def test_a_diverged_run_is_parked_and_taken_up_by_a_worker_whose_code_fits
     async def other(ctx: Context) -> None:
         await ctx.activity(c)
 
-    from resurgam.store.memory import MemoryStore
+    from resurgam.store.memory.store import MemoryStore
     from resurgam.testing import ManualClock
 
     clock = ManualClock()

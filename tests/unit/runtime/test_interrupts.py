@@ -11,8 +11,8 @@ from msgspec import Raw
 from resurgam import Context, Registry
 from resurgam.core import event as events
 from resurgam.core.state import Status
-from resurgam.runtime.execution import Execution
-from resurgam.runtime.interrupts import pass_on
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.loop.interrupts import pass_on
 
 
 def raises_it():

@@ -11,12 +11,12 @@ import pytest
 from resurgam.core import event as events
 from resurgam.core.errors import NotDeterministic
 from resurgam.core.state import Status
-from resurgam.runtime.callback import outside_tasks
-from resurgam.runtime.definition import Workflow
-from resurgam.runtime.execution import TICKS_PER_ADVANCE, Execution
-from resurgam.runtime.guard import guarded
-from resurgam.runtime.loop import _FORBIDDEN, WorkflowLoop
-from resurgam.runtime.registry import Registry
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.execution.execution import TICKS_PER_ADVANCE, Execution
+from resurgam.runtime.loop.event_loop import _FORBIDDEN, WorkflowLoop
+from resurgam.runtime.loop.guard import guarded
+from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.testing.simulation import START, Simulation, start_event
 
 registry = Registry()
@@ -270,7 +270,7 @@ async def test_a_tick_leaves_the_thread_as_it_found_it():
 
     loop, hooks = asyncio.get_running_loop(), sys.get_asyncgen_hooks()
     execution = begin(workflow)
-    await outside_tasks(lambda: execution.advance([], START))
+    await run_outside_task(lambda: execution.advance([], START))
     assert isinstance(seen[0], WorkflowLoop)
     assert asyncio.get_running_loop() is loop
     assert sys.get_asyncgen_hooks() == hooks
@@ -306,7 +306,7 @@ async def test_the_current_task_is_the_workflows_inside_and_the_callers_outside(
 
 
 async def test_ticks_are_run_outside_of_any_task_where_the_running_task_is_state_of_the_thread():
-    running = await outside_tasks(asyncio.current_task)
+    running = await run_outside_task(asyncio.current_task)
     assert (running is None) == (sys.version_info >= (3, 14))
 
 

@@ -10,7 +10,7 @@ from msgspec import Raw
 from resurgam import Context, Registry
 from resurgam.core import event as events
 from resurgam.core.state import Status
-from resurgam.runtime.definition import Workflow
+from resurgam.runtime.definitions.definition import Workflow
 from resurgam.testing import replay
 from resurgam.testing.simulation import Simulation
 

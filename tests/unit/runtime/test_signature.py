@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from resurgam.core.errors import DefinitionError, SerializationError
-from resurgam.runtime.signature import Signature, result_codec
+from resurgam.runtime.definitions.signature import Signature, result_codec
 
 BERLIN = ZoneInfo("Europe/Berlin")
 

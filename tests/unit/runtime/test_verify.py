@@ -9,8 +9,8 @@ from resurgam import Context, Registry
 from resurgam.core import event as events
 from resurgam.core.edit import Check, Insert, Remove, merged
 from resurgam.core.location import ROOT
-from resurgam.runtime.rehearsal import find_remedy, is_remedy, rehearse
-from resurgam.runtime.verify import verify
+from resurgam.runtime.rehearsal.rehearsal import find_remedy, is_remedy, rehearse
+from resurgam.runtime.rehearsal.verify import verify
 from resurgam.testing import Environment, replay
 
 registry = Registry()

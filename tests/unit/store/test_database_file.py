@@ -14,8 +14,8 @@ from resurgam import Context, Engine, Registry
 from resurgam.core import event as events
 from resurgam.errors import StoreError
 from resurgam.store import records as r
-from resurgam.store.sql.owner import Owner
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.sqlite.owner_lock import Owner
+from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 
 registry = Registry()
@@ -84,7 +84,7 @@ async def test_waiters_are_told_that_the_file_or_its_log_is_gone(tmp_path, monke
     store = opened(tmp_path / "a.db")
     try:
         await store.create([creation("other queue")])
-        waiting = asyncio.ensure_future(store.wait(r.Closing(execution_id="x-other queue")))
+        waiting = asyncio.ensure_future(store.wait(r.Closed(execution_id="x-other queue")))
         await asyncio.sleep(0)
         (tmp_path / name).unlink()
         with pytest.raises(StoreError, match=f"{name}: the file was deleted"):

@@ -11,7 +11,7 @@ from resurgam.core import event as events
 from resurgam.core.outcome import ActivityRequest, Outcome
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 
 NEWER = '{"type":"signal_expired_v9","at":1}'
@@ -89,7 +89,7 @@ async def test_a_row_that_cannot_be_decoded_holds_up_no_neighbour(world):
 async def test_a_delivery_to_an_inbox_that_cannot_be_decoded_is_accepted_without_a_claim(world):
     await world.create("bad")
     world.poison_inbox("bad")
-    offer = r.Offer(worker="w", queues=("default",))
+    offer = r.EagerOffer(worker="w", queues=("default",))
     signal = events.SignalReceived(at=1, name="n", id="i", value=Raw(b"1"))
 
     assert await world.store.deliver([r.Delivery(event=signal, entity_id="bad", offer=offer)]) == [r.Delivered()]

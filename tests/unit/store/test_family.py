@@ -14,12 +14,12 @@ from resurgam.core.errors import SerializationError
 from resurgam.core.location import Location
 from resurgam.core.outcome import ActivityRequest, OpenPromise, Outcome, Publication
 from resurgam.core.state import Status
-from resurgam.store import lines
+from resurgam.store import export
 from resurgam.store import records as r
-from resurgam.store.sql.looking import SqliteInspector
-from resurgam.store.sql.queries import queries
-from resurgam.store.sql.sqlite import Session
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.sqlite.connection import Session
+from resurgam.store.sqlite.inspector import SqliteInspector
+from resurgam.store.sqlite.statements import queries
+from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 
 PARENT = events.Parent(entity_id="p", run_id="r-p", execution_id="e-p", location=Location((1, 2)), key="k")
@@ -118,11 +118,11 @@ async def test_other_processes_ask_answer_and_listen(tmp_path):
         claim = await begun(one)
         watches = (
             r.Work(worker="w", queues=("q",)),
-            r.Replying(question_id="q-1"),
+            r.QueryAnswered(question_id="q-1"),
             r.Publishing(topic="prices", after=0),
-            r.Growing(execution_id="e-1", last_seq=1),
+            r.LogGrown(execution_id="e-1", last_seq=1),
         )
-        question = r.Question(question_id="q-1", execution_id="e-1", queue="q", name="n", input=Raw(b"1"), until=2**60)
+        question = r.QueryTask(question_id="q-1", execution_id="e-1", queue="q", name="n", input=Raw(b"1"), until=2**60)
 
         work = asyncio.ensure_future(two.wait(watches[0]))
         await asyncio.sleep(0)
@@ -132,7 +132,7 @@ async def test_other_processes_ask_answer_and_listen(tmp_path):
 
         waiting = [asyncio.ensure_future(two.wait(watch)) for watch in watches[1:]]
         await asyncio.sleep(0)
-        reply = r.Reply(question_id="q-1", result=Raw(b"7"))
+        reply = r.QueryResult(question_id="q-1", result=Raw(b"7"))
         await one.answer([reply])
         scheduled = events.StateSet(seq=2, location=Location((1,)), command="State(0)", name="x")
         await commit(one, claim, scheduled, publications=(Publication("prices", Raw(b"1")),))
@@ -145,14 +145,14 @@ async def test_an_inspector_sees_replies_messages_children_and_pauses(tmp_path):
     async with opened(tmp_path / "shop.db", clock) as store:
         claim = await begun(store, parent=PARENT)
         await commit(store, claim, publications=(Publication("prices", Raw(b"1")),))
-        question = r.Question(question_id="q-1", execution_id="e-1", queue="q", name="n", input=Raw(b"1"), until=2**60)
+        question = r.QueryTask(question_id="q-1", execution_id="e-1", queue="q", name="n", input=Raw(b"1"), until=2**60)
         await store.ask([question])
-        await store.answer([r.Reply(question_id="q-1", result=Raw(b"7"))])
+        await store.answer([r.QueryResult(question_id="q-1", result=Raw(b"7"))])
         await store.deliver([r.Delivery(event=events.WorkflowPaused(), entity_id="order")])
 
         inspector = SqliteInspector(tmp_path / "shop.db", clock)
         try:
-            assert await inspector.reply("q-1") == r.Reply(question_id="q-1", result=Raw(b"7"))
+            assert await inspector.reply("q-1") == r.QueryResult(question_id="q-1", result=Raw(b"7"))
             assert await inspector.messages("prices", 0) == r.Messages(last=1, values=(Raw(b"1"),))
             [child] = (await inspector.list(r.Query(parent="p", status=Status.PAUSED))).instances
             assert child.parent == PARENT
@@ -190,9 +190,9 @@ async def halted(tmp_path):
     async with opened(tmp_path / "shop.db", ManualClock()) as store:
         claim = await begun(store, parent=PARENT, begins_at=7)
         entry = events.ActivityScheduled(seq=3, location=Location((1,)), command="Task(0)", name="n", queue="q")
-        wish = ActivityRequest(ref=3, name="n", queue="q", input=Raw(b"1"), entity_id="i")
+        intent = ActivityRequest(ref=3, name="n", queue="q", input=Raw(b"1"), entity_id="i")
         promises = (OpenPromise("p-1", "approval"), OpenPromise("p-2", "other"))
-        await commit(store, claim, events.WorkflowBegun(seq=2), entry, activities=(wish,), promises=promises)
+        await commit(store, claim, events.WorkflowBegun(seq=2), entry, activities=(intent,), promises=promises)
         [task] = await store.claim_activities("w", ["q"], 1)
         await store.extend([r.Lease(execution_id="e-1", epoch=task.epoch, ref=3, details=Raw(b'{"page":null}'))])
         await store.deliver(
@@ -208,9 +208,9 @@ async def halted(tmp_path):
 
 async def test_an_export_holds_parents_pauses_promises_and_details(tmp_path):
     copy = await halted(tmp_path)
-    written = lines.write([copy])
+    written = export.write([copy])
 
-    assert lines.read(written) == (copy,)
+    assert export.read(written) == (copy,)
     head = json.loads(written[0])
     assert (head["paused"], head["promises"]) == ("tree", 2)
     assert head["instance"]["parent"]["location"] == "{1.2}"
@@ -225,7 +225,7 @@ async def test_an_export_holds_parents_pauses_promises_and_details(tmp_path):
 async def test_an_export_without_them_does_not_mention_them(tmp_path):
     async with opened(tmp_path / "shop.db", ManualClock()) as store:
         await begun(store)
-        text = "".join(lines.write(await store.copies("order")))
+        text = "".join(export.write(await store.copies("order")))
     for word in ("promise", "paused", "details", "parent"):
         assert word not in text
 
@@ -241,12 +241,12 @@ async def test_an_export_without_them_does_not_mention_them(tmp_path):
     ],
 )
 async def test_an_export_that_contradicts_itself_is_refused(change, reason, tmp_path):
-    written = lines.write([change(await halted(tmp_path))])
+    written = export.write([change(await halted(tmp_path))])
     with pytest.raises(SerializationError, match=reason):
-        lines.read(written)
+        export.read(written)
 
 
 async def test_an_export_whose_promises_are_cut_off_is_refused(tmp_path):
-    written = lines.write([await halted(tmp_path)])
+    written = export.write([await halted(tmp_path)])
     with pytest.raises(SerializationError, match="promise 2 of 2 of execution e-1 is to follow"):
-        lines.read(written[:-1])
+        export.read(written[:-1])

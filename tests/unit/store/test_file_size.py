@@ -9,8 +9,8 @@ import pytest
 from resurgam import Context, Engine, Registry
 from resurgam.errors import StoreError
 from resurgam.store.open import vacuum
-from resurgam.store.sql import log_size, sqlite
-from resurgam.store.sql.sqlite import Database
+from resurgam.store.sqlite import connection, log_size
+from resurgam.store.sqlite.connection import Database
 from resurgam.testing import Environment
 
 registry = Registry()
@@ -29,7 +29,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def small_limit(monkeypatch):
-    for module in (log_size, sqlite):
+    for module in (log_size, connection):
         monkeypatch.setattr(module, "LOG_LIMIT", LIMIT)
 
 
@@ -151,7 +151,7 @@ async def test_a_vacuum_gives_pages_back_while_an_engine_has_the_file_open(path)
     ],
 )
 async def test_a_vacuum_that_another_process_holds_up_says_so(hold, text, path, monkeypatch):
-    monkeypatch.setattr("resurgam.store.sql.vacuum.BUSY_TIMEOUT", 0.01)
+    monkeypatch.setattr("resurgam.store.sqlite.vacuum.BUSY_TIMEOUT", 0.01)
     async with Engine(f"sqlite:///{path}", worker=False):
         pass
     code = (

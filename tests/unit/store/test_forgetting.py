@@ -12,11 +12,11 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten, Outcome, Span
 from resurgam.errors import CorruptHistory, SerializationError
-from resurgam.store import lines
+from resurgam.store import export
 from resurgam.store import records as r
-from resurgam.store.sql.queries import queries
-from resurgam.store.sql.sqlite import Session
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.sqlite.connection import Session
+from resurgam.store.sqlite.statements import queries
+from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 
 LOG = "execution-1"
@@ -156,7 +156,7 @@ def exported(*forgotten):
     )
     instance = replace(r.Instance.of(started), last_seq=5)
     log = (started, *(entry(seq) for seq in range(2, 6)))
-    return lines.write([r.Copy(instance=instance, log=log, forgotten=forgotten)])
+    return export.write([r.Copy(instance=instance, log=log, forgotten=forgotten)])
 
 
 def test_a_forgotten_entry_is_a_line_where_it_stood_with_its_place():
@@ -175,21 +175,21 @@ def test_a_forgotten_entry_is_a_line_where_it_stood_with_its_place():
         "place": "{2, 5}",
         "event": json.loads(entry(4).to_json()),
     }
-    [copy] = lines.read(written)
+    [copy] = export.read(written)
     assert (seqs(copy.log), copy.forgotten) == ([1, 2, 3, 4, 5], marks(4, 5))
-    assert seqs(lines.newest_history(written)) == [1, 2, 3]
+    assert seqs(export.newest_history(written)) == [1, 2, 3]
 
 
 def test_an_export_in_which_nothing_is_forgotten_is_as_it_always_was():
     written = exported()
     assert set(json.loads(written[0])) == {"type", "format", "events", "inbox", "activities", "instance"}
-    assert written[1:] == [event.to_json() for event in lines.read(written)[0].log]
-    assert lines.read(written)[0].forgotten == ()
+    assert written[1:] == [event.to_json() for event in export.read(written)[0].log]
+    assert export.read(written)[0].forgotten == ()
 
 
 def test_a_replay_passes_over_what_a_printed_history_marks_as_forgotten():
     printed = [json.dumps(json.loads(entry(seq).to_json()) | {"active": seq != 3}) for seq in range(2, 5)]
-    assert seqs(lines.newest_history(printed)) == [2, 4]
+    assert seqs(export.newest_history(printed)) == [2, 4]
 
 
 def without(line, name):
@@ -216,11 +216,11 @@ def test_a_bad_line_is_refused_by_its_number(spoil, reason):
     written = exported(*marks(4, 5))
     written[5] = spoil(written[5])
     with pytest.raises(SerializationError) as caught:
-        lines.read(written)
+        export.read(written)
     assert caught.value.path == "line 6"
     assert reason in caught.value.reason
 
 
 def test_a_log_that_is_forgotten_from_its_first_entry_on_is_refused():
     with pytest.raises(SerializationError, match="says otherwise about entity_id, execution_id"):
-        lines.read(exported(*marks(1, 2, 3, 4, 5)))
+        export.read(exported(*marks(1, 2, 3, 4, 5)))

@@ -7,11 +7,11 @@ from contextlib import closing
 import pytest
 
 from resurgam.core import event as events
-from resurgam.core.outcome import Birth, Outcome
+from resurgam.core.outcome import ChildRequest, Outcome
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.sql.queries import migrations, queries
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.sqlite.statements import migrations, queries
+from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 
 
@@ -96,7 +96,7 @@ async def test_a_child_with_a_used_id_reads_two_rows_and_no_list_of_its_executio
     statements: list[str] = []
     store.database.trace(statements.append, None)
     child = events.ChildStarted(ref=1, execution_id="")
-    await end(store, births=(Birth(started=started("child", 5), created=child, refused=child),))
+    await end(store, children=(ChildRequest(started=started("child", 5), created=child, refused=child),))
     store.database.trace(None, None)
     assert sum("entity_id = 'child'" in statement for statement in statements if statement.startswith("SELECT")) == 2
     assert not any("ORDER BY place;" in statement for statement in statements)

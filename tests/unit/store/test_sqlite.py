@@ -15,10 +15,10 @@ from resurgam import Context, Engine, Registry
 from resurgam.errors import CorruptHistory, StoreError
 from resurgam.runtime.system import SystemClock
 from resurgam.store.open import open_store
-from resurgam.store.sql.owner import Owner
-from resurgam.store.sql.queries import migrations, queries
-from resurgam.store.sql.sqlite import Database, Writer
-from resurgam.store.sql.store import SqliteStore
+from resurgam.store.sqlite.connection import Database, Writer
+from resurgam.store.sqlite.owner_lock import Owner
+from resurgam.store.sqlite.statements import migrations, queries
+from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import Environment, ManualClock
 
 registry = Registry()
@@ -98,7 +98,7 @@ def test_every_query_has_a_name_and_one_statement():
 
 
 def test_every_query_is_used_and_every_used_query_exists():
-    source = "".join(path.read_text() for path in Path("src/resurgam/store/sql").glob("*.py"))
+    source = "".join(path.read_text() for path in Path("src/resurgam/store/sqlite").glob("*.py"))
 
     assert [name for name in queries() if f'"{name}"' not in source] == []
 
@@ -170,7 +170,7 @@ async def test_a_damaged_entry_is_named_and_the_others_go_on(tmp_path, caplog):
 
 
 async def test_a_database_that_somebody_else_holds_is_an_error_that_passes(tmp_path, monkeypatch):
-    monkeypatch.setattr("resurgam.store.sql.sqlite.BUSY_TIMEOUT", 0.0)
+    monkeypatch.setattr("resurgam.store.sqlite.connection.BUSY_TIMEOUT", 0.0)
     store = opened(tmp_path / "a.db")
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -329,7 +329,7 @@ def test_an_owner_is_alive_while_its_lock_is_held(tmp_path):
 
 def test_an_owner_that_was_killed_is_dead(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from resurgam.store.sql.owner import Owner; "
+        "import sys; from pathlib import Path; from resurgam.store.sqlite.owner_lock import Owner; "
         "o = Owner(Path(sys.argv[1]), 'other'); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from resurgam.core.errors import StoreError
 from resurgam.store.records import Extended, Lease, Refused
 from resurgam.testing import ManualClock
+from resurgam.worker.heartbeat import Heartbeat
 from resurgam.worker.leases import Leases
-from resurgam.worker.pulse import Pulse
 from resurgam.worker.tasks import Tasks
 
 LENGTH = 9000
@@ -37,7 +37,7 @@ class World:
         self.store = Renewed()
         self.tasks = Tasks()
         self.leases = Leases(self.store, self.clock, self.tasks, length=LENGTH)
-        self.pulse = Pulse(self.clock)
+        self.pulse = Heartbeat(self.clock)
         self.lost = []
         self.leases.keep(LEASE, lambda: self.lost.append(1), self.pulse)
 

@@ -15,11 +15,11 @@ from msgspec import Raw
 
 from resurgam import Engine, Registry, errors
 from resurgam.core.failure import rebuild
-from resurgam.runtime.definition import ActivityOptions
-from resurgam.runtime.info import ActivityInfo, Attempt
+from resurgam.runtime.definitions.definition import ActivityOptions
+from resurgam.runtime.definitions.info import ActivityInfo, Attempt
 from resurgam.testing.contract import engine_processes as cases
-from resurgam.worker import child
-from resurgam.worker.child import Answer, Beat, Call, Line, Wire, message, perform
+from resurgam.worker import process_main
+from resurgam.worker.process_main import Answer, Beat, Call, Line, Wire, message, perform
 from resurgam.worker.processes import Processes, _how, place_of, processors
 
 HERE = __name__
@@ -157,12 +157,12 @@ def test_a_main_program_that_is_being_imported_opens_no_engine():
         async with Engine():
             pass
 
-    child.importing_main.set()
+    process_main.importing_main.set()
     try:
         with pytest.raises(errors.DefinitionError, match="__main__"):
             asyncio.run(start())
     finally:
-        child.importing_main.clear()
+        process_main.importing_main.clear()
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ async def test_closing_what_was_never_used_starts_nothing():
 
 def test_a_message_says_how_long_it_is():
     written = message(None)
-    assert written == len(written[child.HEAD :]).to_bytes(child.HEAD, "big") + b"null"
+    assert written == len(written[process_main.HEAD :]).to_bytes(process_main.HEAD, "big") + b"null"
 
 
 @pytest.fixture
@@ -246,8 +246,8 @@ def taken(socket) -> list[Beat | Answer]:
     socket.setblocking(False)
     data, found = socket.recv(1 << 20), []
     while data:
-        length = child.HEAD + int.from_bytes(data[: child.HEAD], "big")
-        found.append(msgspec.json.decode(data[child.HEAD : length], type=Beat | Answer))
+        length = process_main.HEAD + int.from_bytes(data[: process_main.HEAD], "big")
+        found.append(msgspec.json.decode(data[process_main.HEAD : length], type=Beat | Answer))
         data = data[length:]
     return found
 

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from resurgam.core.outcome import ActivityRequest
 from resurgam.testing import ManualClock
-from resurgam.worker.pulse import Limits, Pulse
+from resurgam.worker.heartbeat import AttemptTimeouts, Heartbeat
 
 SILENT = "activity 'work' has said nothing for 5 s, its heartbeat timeout"
 SLOW = "activity 'work' ran longer than its timeout of 12 s"
@@ -18,9 +18,9 @@ class World:
 
     def __init__(self, **limits) -> None:
         self.clock = ManualClock()
-        self.pulse = Pulse(self.clock)
+        self.pulse = Heartbeat(self.clock)
         request = ActivityRequest(ref=2, name="work", queue="default", input=Raw(b"[]"), entity_id="e", **limits)
-        self.limits = Limits(self.clock, request, self.pulse)
+        self.limits = AttemptTimeouts(self.clock, request, self.pulse)
 
     async def passes(self, milliseconds: int) -> None:
         self.clock.move_to(self.clock.now() + milliseconds)
@@ -121,7 +121,7 @@ async def test_a_clock_that_is_set_neither_kills_an_attempt_nor_spares_it(jump):
 
 
 def test_details_are_those_told_last():
-    pulse = Pulse(ManualClock())
+    pulse = Heartbeat(ManualClock())
     assert pulse.details is None
     pulse.beat(Raw(b"1"))
     pulse.beat(Raw(b"2"))

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from resurgam import Context, Engine, Registry
-from resurgam.store.memory import MemoryStore
+from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment
 from resurgam.worker.retention import BATCH
 

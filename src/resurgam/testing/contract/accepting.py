@@ -7,7 +7,7 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core.outcome import Succession
 from resurgam.core.state import Status
-from resurgam.store import lines
+from resurgam.store import export
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import OpensStores, request
 
@@ -83,7 +83,7 @@ class AcceptingCases(OpensStores):
             await a.committed(await a.claim_one(), accepts=_MORE)
             copies = tuple(await a.store.copies("order"))
             assert copies[0].instance.accepts == _MORE
-            read = lines.read(lines.write(copies))
+            read = export.read(export.write(copies))
             assert read == copies
             await b.store.adopt([r.Adoption(copies=read)])
             assert tuple(await b.store.copies("order")) == copies

@@ -21,7 +21,7 @@ class AskingCases(OpensStores):
             assert await b.store.reply("q-1") is None
             assert await b.store.claim_questions("first", ["other"], 10) == []
             assert await b.store.claim_questions("first", ["other", QUEUE], 10) == [question]
-            reply = r.Reply(question_id="q-1", result=Raw(b'{"total":9007199254740993}'))
+            reply = r.QueryResult(question_id="q-1", result=Raw(b'{"total":9007199254740993}'))
             await b.store.answer([reply])
             assert await b.store.reply("q-1") == reply
             assert await b.store.claim_questions("first", [QUEUE], 10) == []
@@ -31,8 +31,8 @@ class AskingCases(OpensStores):
         async with self.bench() as b:
             await self._ask(b)
             failure = events.Failure(type="ValueError", message="no", traceback="here", args=Raw(b"[1]"))
-            await b.store.answer([r.Reply(question_id="q-1", failure=failure)])
-            assert await b.store.reply("q-1") == r.Reply(question_id="q-1", failure=failure)
+            await b.store.answer([r.QueryResult(question_id="q-1", failure=failure)])
+            assert await b.store.reply("q-1") == r.QueryResult(question_id="q-1", failure=failure)
 
     async def test_a_question_about_nobody_is_missing(self) -> None:
         """About an instance that is held, halted or has ended it is not."""
@@ -77,9 +77,9 @@ class AskingCases(OpensStores):
         async with self.bench() as b:
             await self._ask(b)
             for result in (b"1", b"2"):
-                await b.store.answer([r.Reply(question_id="q-1", result=Raw(result))])
-            await b.store.answer([r.Reply(question_id="no", result=Raw(b"3"))])
-            assert await b.store.reply("q-1") == r.Reply(question_id="q-1", result=Raw(b"1"))
+                await b.store.answer([r.QueryResult(question_id="q-1", result=Raw(result))])
+            await b.store.answer([r.QueryResult(question_id="no", result=Raw(b"3"))])
+            assert await b.store.reply("q-1") == r.QueryResult(question_id="q-1", result=Raw(b"1"))
             assert await b.store.reply("no") is None
 
     async def test_a_question_is_given_up_at_its_moment(self) -> None:
@@ -87,14 +87,14 @@ class AskingCases(OpensStores):
         async with self.bench() as b:
             await self._ask(b, "open")
             await self._ask(b, "answered")
-            await b.store.answer([r.Reply(question_id="answered", result=Raw(b"1"))])
+            await b.store.answer([r.QueryResult(question_id="answered", result=Raw(b"1"))])
             await b.pass_time(HOUR - 1)
             assert await b.is_there(QUESTIONS)
             assert await b.store.reply("answered") is not None
             await b.pass_time(1)
             assert not await b.is_there(QUESTIONS)
             assert await b.store.claim_questions("first", [QUEUE], 10) == []
-            await b.store.answer([r.Reply(question_id="open", result=Raw(b"1"))])
+            await b.store.answer([r.QueryResult(question_id="open", result=Raw(b"1"))])
             for name in ("open", "answered"):
                 assert await b.store.reply(name) is None
 
@@ -112,9 +112,9 @@ class AskingCases(OpensStores):
         """And it stays there to be had."""
         async with self.bench() as b:
             await self._ask(b)
-            watch = r.Replying(question_id="q-1")
+            watch = r.QueryAnswered(question_id="q-1")
             assert not await b.is_there(watch)
-            await b.store.answer([r.Reply(question_id="q-1", result=Raw(b"1"))])
+            await b.store.answer([r.QueryResult(question_id="q-1", result=Raw(b"1"))])
             for _ in range(2):
                 assert await b.is_there(watch)
 
@@ -125,8 +125,8 @@ class AskingCases(OpensStores):
             await b.store.ask([question("q-1", instance.execution_id, b.clock.now() + HOUR)])
             await b.store.purge([instance.execution_id])
             assert await b.store.claim_questions("first", [QUEUE], 10) == []
-            assert await b.is_there(r.Replying(question_id="q-1"))
-            await b.store.answer([r.Reply(question_id="q-1", result=Raw(b"1"))])
+            assert await b.is_there(r.QueryAnswered(question_id="q-1"))
+            await b.store.answer([r.QueryResult(question_id="q-1", result=Raw(b"1"))])
             assert await b.store.reply("q-1") is None
 
     async def test_a_question_touches_nothing_of_its_instance(self) -> None:
@@ -136,7 +136,7 @@ class AskingCases(OpensStores):
             await b.committed(await b.claim_one())
             before = await b.store.copies("order")
             await b.store.ask([question("q-1", instance.execution_id, b.clock.now() + HOUR)])
-            await b.store.answer([r.Reply(question_id="q-1", result=Raw(b"1"))])
+            await b.store.answer([r.QueryResult(question_id="q-1", result=Raw(b"1"))])
             assert await b.store.copies("order") == before
             assert not await b.claim()
 
@@ -148,7 +148,7 @@ class AskingCases(OpensStores):
             assert await a.store.secret() == secret
             assert await b.store.secret() != secret
 
-    async def _ask(self, b: Bench, question_id: str = "q-1", **fields: Any) -> r.Question:
+    async def _ask(self, b: Bench, question_id: str = "q-1", **fields: Any) -> r.QueryTask:
         found = await b.store.get("order")
         about = found or await b.create(queue="elsewhere")
         asked = question(question_id, about.execution_id, b.clock.now() + HOUR, **fields)
@@ -156,9 +156,9 @@ class AskingCases(OpensStores):
         return asked
 
 
-def question(question_id: str, execution_id: str, until: int, **fields: Any) -> r.Question:
+def question(question_id: str, execution_id: str, until: int, **fields: Any) -> r.QueryTask:
     """Return a question."""
-    return r.Question(
+    return r.QueryTask(
         question_id=question_id,
         execution_id=execution_id,
         until=until,

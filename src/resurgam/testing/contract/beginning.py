@@ -7,7 +7,7 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStores, ids, signal, values
 
-OFFER = r.Offer(worker="first", queues=(QUEUE,))
+OFFER = r.EagerOffer(worker="first", queues=(QUEUE,))
 
 
 class BeginningCases(OpensStores):

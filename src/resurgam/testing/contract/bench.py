@@ -281,19 +281,19 @@ def ids(inbox: Iterable[Entry]) -> tuple[int, ...]:
 
 
 def request(ref: int, queue: str = QUEUE) -> ActivityRequest:
-    """Return the wish for an activity."""
+    """Return the intent for an activity."""
     return ActivityRequest(ref=ref, name="charge", queue=queue, input=Raw(b"[1]"), entity_id=f"run/{ref}")
 
 
-def scheduled(wish: ActivityRequest) -> events.ActivityScheduled:
+def scheduled(intent: ActivityRequest) -> events.ActivityScheduled:
     """Return the event that asks for an activity."""
     return events.ActivityScheduled(
-        seq=wish.ref,
-        location=Location((wish.ref - 1,)),
-        command=f"Task({wish.ref - 2})",
-        name=wish.name,
-        queue=wish.queue,
-        input=wish.input,
+        seq=intent.ref,
+        location=Location((intent.ref - 1,)),
+        command=f"Task({intent.ref - 2})",
+        name=intent.name,
+        queue=intent.queue,
+        input=intent.input,
     )
 
 

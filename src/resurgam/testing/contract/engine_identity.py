@@ -6,9 +6,9 @@ from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.identity import entity_of, execution_of
 from resurgam.core.retry import RetryPolicy
-from resurgam.runtime.context import Context
-from resurgam.runtime.info import activity_info
-from resurgam.runtime.registry import Registry
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.definitions.info import activity_info
+from resurgam.runtime.definitions.registry import Registry
 from resurgam.testing.contract.bench import raises
 from resurgam.testing.contract.world import OpensEngines, of_kind
 

@@ -6,9 +6,9 @@ from typing import Any
 from resurgam.core import errors
 from resurgam.core.state import Status
 from resurgam.engine import Engine
-from resurgam.runtime.context import Context
-from resurgam.runtime.looping import Break, Continue
-from resurgam.runtime.registry import Registry
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.context.durable_loop import Break, Continue
+from resurgam.runtime.definitions.registry import Registry
 from resurgam.testing.contract.bench import raises
 from resurgam.testing.contract.world import OpensEngines
 

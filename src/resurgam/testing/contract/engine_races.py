@@ -11,9 +11,9 @@ from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
-from resurgam.runtime.context import Context
-from resurgam.runtime.definition import Workflow
-from resurgam.runtime.registry import Registry
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.definitions.registry import Registry
 from resurgam.testing.contract.bench import raises
 from resurgam.testing.contract.world import OpensEngines, count_of, types, types_of
 from resurgam.testing.replay import replay
@@ -214,7 +214,7 @@ class EngineRaceCases(OpensEngines):
                 for copy in await store.copies(handle.entity_id):
                     await assert_replays(parent, copy.log)
 
-    async def test_cancel_against_the_birth_of_a_child(self, cache: int) -> None:
+    async def test_cancel_against_the_request_of_a_child(self, cache: int) -> None:
         """Called off in the step that asks for it, in the next, or after it has ended: never left behind."""
         registry = Registry()
 

@@ -3,8 +3,8 @@
 from datetime import timedelta
 
 from resurgam import errors
-from resurgam.runtime.context import Context
-from resurgam.runtime.registry import Registry
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.definitions.registry import Registry
 from resurgam.testing.contract.bench import raises
 from resurgam.testing.contract.world import OpensEngines, count_of
 

@@ -7,8 +7,8 @@ from resurgam.client.handle import Handle
 from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.state import Status
-from resurgam.runtime.context import Context
-from resurgam.runtime.registry import Registry
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.definitions.registry import Registry
 from resurgam.testing.contract.bench import raises
 from resurgam.testing.contract.world import OpensEngines, types_of
 from resurgam.testing.environment import Environment

@@ -9,9 +9,9 @@ from resurgam.core import event as events
 from resurgam.core.outcome import Outcome
 from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
-from resurgam.runtime.context import Context
-from resurgam.runtime.info import activity_info
-from resurgam.runtime.registry import Registry
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.definitions.info import activity_info
+from resurgam.runtime.definitions.registry import Registry
 from resurgam.store.records import Commit, Committed
 from resurgam.testing.contract.bench import LEASE, raises
 from resurgam.testing.contract.world import OpensEngines, types_of

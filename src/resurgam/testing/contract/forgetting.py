@@ -10,7 +10,7 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten, Span
 from resurgam.core.state import Status
-from resurgam.store import lines
+from resurgam.store import export
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores
 
@@ -213,9 +213,9 @@ class ForgettingCases(OpensStores):
             claim = await _grown(b, 5)
             await b.committed(claim, forgotten=_marks({4: "{2, 5}", 5: "{2, 5, 3, 1}"}))
             copies = tuple(await b.store.copies("order"))
-            written = lines.write(copies)
-            assert lines.read(written) == copies
-            assert lines.newest_history(written) == list(await b.store.read(claim.instance.execution_id))
+            written = export.write(copies)
+            assert export.read(written) == copies
+            assert export.newest_history(written) == list(await b.store.read(claim.instance.execution_id))
 
 
 async def _grown(b: Bench, last: int, entity_id: str = "order") -> r.Claim:

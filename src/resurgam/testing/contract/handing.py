@@ -67,8 +67,8 @@ class HandingCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            wish = request(2)
-            [task] = (await b.committed(claim, scheduled(wish), activities=(wish,), hands=1)).tasks
+            intent = request(2)
+            [task] = (await b.committed(claim, scheduled(intent), activities=(intent,), hands=1)).tasks
             answer = msgspec.structs.replace(completed(task), seq=3)
             await b.committed(claim, answer, base_seq=2)
             b.clock.move_to(b.clock.now() + LEASE)
@@ -76,7 +76,7 @@ class HandingCases(OpensStores):
             late = r.ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=completed(task))
             assert isinstance((await b.store.complete_activities([late]))[0], r.Refused)
 
-    async def _asking(self, b: Bench, *wishes: ActivityRequest, hands: int, entity_id: str = "order") -> r.Committed:
+    async def _asking(self, b: Bench, *intents: ActivityRequest, hands: int, entity_id: str = "order") -> r.Committed:
         await b.create(entity_id)
-        log = [scheduled(wish) for wish in wishes]
-        return await b.committed(await b.claim_one(), *log, activities=wishes, hands=hands)
+        log = [scheduled(intent) for intent in intents]
+        return await b.committed(await b.claim_one(), *log, activities=intents, hands=hands)

@@ -185,7 +185,7 @@ class MovingCases(OpensStores):
             instance = await a.ended()
             await _move(a, b)
             assert not await b.claim(queues=[instance.queue])
-            assert await b.soon(b.store.wait(r.Closing(execution_id=instance.execution_id)))
+            assert await b.soon(b.store.wait(r.Closed(execution_id=instance.execution_id)))
             assert await b.tell("order", "x") == r.Ended(status=Status.COMPLETED)
 
     async def test_a_terminated_execution_is_handed_out_to_be_concluded(self) -> None:

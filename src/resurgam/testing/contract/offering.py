@@ -5,7 +5,7 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, signal, values
 
-OFFER = r.Offer(worker="first", queues=(QUEUE,))
+OFFER = r.EagerOffer(worker="first", queues=(QUEUE,))
 
 
 class OfferingCases(OpensStores):
@@ -35,7 +35,7 @@ class OfferingCases(OpensStores):
     async def test_an_offer_for_other_queues_changes_nothing(self) -> None:
         """The instance waits for those who serve its queue."""
         async with self.bench() as b:
-            assert await self._created(b, offer=r.Offer(worker="first", queues=("gpu",))) is None
+            assert await self._created(b, offer=r.EagerOffer(worker="first", queues=("gpu",))) is None
             await b.claim_one("other")
 
     async def test_an_offer_does_not_overtake_older_work(self) -> None:
@@ -79,7 +79,7 @@ class OfferingCases(OpensStores):
             await b.store.commit([commit])
             assert await self._told(b) is None
 
-    async def _created(self, b: Bench, offer: r.Offer = OFFER) -> r.Claim | None:
+    async def _created(self, b: Bench, offer: r.EagerOffer = OFFER) -> r.Claim | None:
         [answer] = await b.store.create([r.Creation(started=b.started(), offer=offer)])
         assert isinstance(answer, r.Created)
         return answer.claim

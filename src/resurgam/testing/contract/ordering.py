@@ -78,7 +78,7 @@ class OrderingCases(OpensStores):
             await self._at_rest(b, "due", wake_at=b.clock.now() + 10)
             await self._at_rest(b, "told")
             await b.pass_time(10)
-            offer = r.Offer(worker="first", queues=(QUEUE,))
+            offer = r.EagerOffer(worker="first", queues=(QUEUE,))
             assert await b.deliver(signal("x"), "told", offer=offer) == r.Delivered()
             assert await self._order(b) == ["due", "told"]
 

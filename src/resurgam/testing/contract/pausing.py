@@ -16,7 +16,7 @@ from resurgam.testing.contract.bench import (
     values,
 )
 
-OFFER = r.Offer(worker="first", queues=(QUEUE,))
+OFFER = r.EagerOffer(worker="first", queues=(QUEUE,))
 WORK = r.Work(worker="first", queues=(QUEUE,))
 
 
@@ -82,7 +82,7 @@ class PausingCases(OpensStores):
             instance = await b.create()
             claim = await b.claim_one()
             await b.pause()
-            assert await b.is_there(r.News(execution_id=instance.execution_id, wake=claim.wake))
+            assert await b.is_there(r.InboxChanged(execution_id=instance.execution_id, wake=claim.wake))
             kept = await b.committed(claim, scheduled(request(2)), release=False)
             assert values(kept.inbox) == ["workflow_paused"]
             await b.told("order", "x")

@@ -11,7 +11,7 @@ from resurgam.store import records as r
 from resurgam.store.protocol import PROMISES_KEPT
 from resurgam.testing.contract.bench import HOUR, QUEUE, Bench, OpensStores, ids, values
 
-OFFER = r.Offer(worker="first", queues=(QUEUE,))
+OFFER = r.EagerOffer(worker="first", queues=(QUEUE,))
 APPROVAL = OpenPromise("p-1", "approval")
 
 

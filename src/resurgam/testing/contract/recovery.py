@@ -116,7 +116,7 @@ class RecoveryCases(OpensStores):
             await b.claim_one("newest")
 
     async def test_a_parked_instance_keeps_what_comes_for_it(self) -> None:
-        """News does not bring it back to a worker that has tried; the next worker finds everything."""
+        """InboxChanged does not bring it back to a worker that has tried; the next worker finds everything."""
         async with self.bench() as b:
             await b.create()
             await self._park(b, "old", "no such step")

@@ -10,7 +10,7 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.protocol import MESSAGES_KEPT
 from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, signal, values
-from resurgam.testing.contract.birth import birth_of, parent_of
+from resurgam.testing.contract.children import parent_of, request_of
 from resurgam.testing.contract.promising import resolved
 
 DELIVERED = events.SignalDelivered(ref=2)
@@ -176,8 +176,8 @@ class SendingCases(OpensStores):
         async with self.bench() as b:
             parent = await b.create("sender", queue="sender")
             claim = await b.claim_one(queues=["sender"])
-            birth = birth_of(b, parent, "child")
-            await b.committed(claim, births=(birth,), messages=(message(signal("x"), "child", key="key"),))
+            request = request_of(b, parent, "child")
+            await b.committed(claim, children=(request,), messages=(message(signal("x"), "child", key="key"),))
             assert values((await b.claim_one()).inbox) == ["x"]
             told = await b.claim_one(queues=["sender"])
             assert values(told.inbox) == ["child_started", "signal_delivered"]

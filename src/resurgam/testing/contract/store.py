@@ -5,7 +5,7 @@ from resurgam.testing.contract.activities import ActivityCases
 from resurgam.testing.contract.asking import AskingCases
 from resurgam.testing.contract.basics import BasicCases
 from resurgam.testing.contract.beginning import BeginningCases
-from resurgam.testing.contract.birth import BirthCases
+from resurgam.testing.contract.children import ChildCases
 from resurgam.testing.contract.details import DetailsCases
 from resurgam.testing.contract.ending import EndingCases
 from resurgam.testing.contract.fencing import FencingCases
@@ -46,7 +46,7 @@ class StoreContract(
     OrderingCases,
     PausingCases,
     PromisingCases,
-    BirthCases,
+    ChildCases,
     SendingCases,
     SucceedingCases,
     AskingCases,

@@ -3,11 +3,11 @@
 from typing import Any
 
 from resurgam.core import event as events
-from resurgam.core.outcome import Birth, Succession
+from resurgam.core.outcome import ChildRequest, Succession
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStores, ids, request, signal, values
-from resurgam.testing.contract.birth import birth_of, parent_of
+from resurgam.testing.contract.children import parent_of, request_of
 
 MOVES = ("signal_received", "cancel_requested")
 
@@ -153,9 +153,9 @@ class SucceedingCases(OpensStores):
         async with self.bench() as b:
             old = await b.create()
             claim = await b.claim_one()
-            assert not await b.is_there(r.Closing(execution_id=old.execution_id))
+            assert not await b.is_there(r.Closed(execution_id=old.execution_id))
             await self._succeed(b, claim, b.started())
-            assert await b.is_there(r.Closing(execution_id=old.execution_id))
+            assert await b.is_there(r.Closed(execution_id=old.execution_id))
             assert await b.is_there(r.Work(worker="first", queues=(QUEUE,)))
 
     async def test_late_answers_stay_with_the_one_before(self) -> None:
@@ -174,8 +174,8 @@ class SucceedingCases(OpensStores):
         """It is found by its parent, and heard by the key."""
         async with self.bench() as b:
             parent = await b.create("parent", queue="parent")
-            birth: Birth = birth_of(b, parent, "child")
-            await b.committed(await b.claim_one(queues=["parent"]), births=(birth,))
+            request: ChildRequest = request_of(b, parent, "child")
+            await b.committed(await b.claim_one(queues=["parent"]), children=(request,))
             child = await b.claim_one()
             started = b.started("child", generation=2, parent=parent_of(parent))
             await self._succeed(b, child, started)

@@ -12,13 +12,13 @@ from resurgam.store import records as r
 from resurgam.testing.clock import ManualClock
 from resurgam.testing.contract.asking import question
 from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, ids, request, retried, scheduled
-from resurgam.testing.contract.birth import birth_of
+from resurgam.testing.contract.children import request_of
 
 WORK = r.Work(worker="first", queues=(QUEUE,))
 
 
 class WaitingCases(OpensStores):
-    """Work, Closing, News, Growing, Replying and Publishing."""
+    """Work, Closed, InboxChanged, LogGrown, QueryAnswered and Publishing."""
 
     async def test_waiting_for_what_is_there_returns_at_once(self) -> None:
         """Each watch is answered True as long as it holds, however often one asks."""
@@ -32,8 +32,8 @@ class WaitingCases(OpensStores):
             for _ in range(2):
                 assert await b.is_there(WORK)
                 assert await b.is_there(r.Work(worker="first", queues=(QUEUE,), instances=False))
-                assert await b.is_there(r.News(execution_id=held.execution_id, wake=claim.wake))
-                assert await b.is_there(r.Closing(execution_id=ended.execution_id))
+                assert await b.is_there(r.InboxChanged(execution_id=held.execution_id, wake=claim.wake))
+                assert await b.is_there(r.Closed(execution_id=ended.execution_id))
 
     async def test_waiting_ends_at_its_moment(self) -> None:
         """Where nothing comes, every wait returns False when its time has come, and not before."""
@@ -42,8 +42,8 @@ class WaitingCases(OpensStores):
             claim = await b.claim_one(queues=["elsewhere"])
             for watch in (
                 WORK,
-                r.Closing(execution_id=instance.execution_id),
-                r.News(execution_id=instance.execution_id, wake=claim.wake),
+                r.Closed(execution_id=instance.execution_id),
+                r.InboxChanged(execution_id=instance.execution_id, wake=claim.wake),
             ):
                 waiting = await self._wait(b, watch, b.clock.now() + 500)
                 await b.pass_time(499)
@@ -104,12 +104,12 @@ class WaitingCases(OpensStores):
             assert await b.soon(nothing) is False
 
     async def test_what_comes_while_an_instance_is_held_is_no_work_for_others(self) -> None:
-        """News for a held instance wakes its holder only; others are woken by the release."""
+        """InboxChanged for a held instance wakes its holder only; others are woken by the release."""
         async with self.bench() as b:
             instance = await b.create()
             claim = await b.claim_one()
             work = await self._wait(b, WORK)
-            news = await self._wait(b, r.News(execution_id=instance.execution_id, wake=claim.wake))
+            news = await self._wait(b, r.InboxChanged(execution_id=instance.execution_id, wake=claim.wake))
             await b.told("order", "x")
             assert await b.soon(news)
             await b.quiet()
@@ -118,19 +118,19 @@ class WaitingCases(OpensStores):
             assert await b.soon(work)
 
     async def test_news_that_is_known_wakes_nobody(self) -> None:
-        """News is what is newer than the counter that the holder names."""
+        """InboxChanged is what is newer than the counter that the holder names."""
         async with self.bench() as b:
             instance = await b.create()
             await b.told("order", "x")
             claim = await b.claim_one()
-            waiting = await self._wait(b, r.News(execution_id=instance.execution_id, wake=claim.wake))
+            waiting = await self._wait(b, r.InboxChanged(execution_id=instance.execution_id, wake=claim.wake))
             await b.quiet()
             assert not waiting.done()
             await b.told("order", "y")
             assert await b.soon(waiting)
             extended = await b.extend(claim, claim.wake)
             assert isinstance(extended, r.Extended)
-            assert not await b.is_there(r.News(execution_id=instance.execution_id, wake=extended.wake))
+            assert not await b.is_there(r.InboxChanged(execution_id=instance.execution_id, wake=extended.wake))
 
     async def test_a_deadline_wakes_whoever_waits_for_work(self) -> None:
         """Who waits is woken at the moment of a deadline, by the clock alone."""
@@ -169,7 +169,7 @@ class WaitingCases(OpensStores):
         async with self.bench() as b:
             for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
                 instance = await b.create(status)
-                waiting = await self._wait(b, r.Closing(execution_id=instance.execution_id))
+                waiting = await self._wait(b, r.Closed(execution_id=instance.execution_id))
                 claim = await b.claim_one()
                 await b.committed(claim, release=False)
                 await b.told(status, "x")
@@ -177,13 +177,13 @@ class WaitingCases(OpensStores):
                 assert not waiting.done()
                 await b.committed(claim, status=status, wake=claim.wake + 1)
                 assert await b.soon(waiting)
-            assert await b.is_there(r.Closing(execution_id="nobody"))
+            assert await b.is_there(r.Closed(execution_id="nobody"))
 
     async def test_parking_is_not_an_end(self) -> None:
         """A parked instance has not ended: who waits for the end goes on waiting."""
         async with self.bench() as b:
             instance = await b.create()
-            end = await self._wait(b, r.Closing(execution_id=instance.execution_id))
+            end = await self._wait(b, r.Closed(execution_id=instance.execution_id))
             entry = events.WorkflowDiverged(seq=2, diagnosis="no")
             await b.committed(await b.claim_one(), entry, status=Status.DIVERGED)
             await b.quiet()
@@ -195,7 +195,7 @@ class WaitingCases(OpensStores):
         """One end wakes everybody who waits for it, and work wakes everybody who could take it."""
         async with self.bench() as b:
             instance = await b.create()
-            ends = [await self._wait(b, r.Closing(execution_id=instance.execution_id)) for _ in range(3)]
+            ends = [await self._wait(b, r.Closed(execution_id=instance.execution_id)) for _ in range(3)]
             claim = await b.claim_one()
             workers = [await self._wait(b, r.Work(worker=name, queues=(QUEUE,))) for name in ("a", "b")]
             await b.end(claim)
@@ -235,7 +235,7 @@ class WaitingCases(OpensStores):
         async with self.bench(clock) as b:
             instance = await b.create()
             await b.committed(await b.claim_one(), wake_at=b.clock.now() + 100)
-            waiting = await self._wait(b, r.Closing(execution_id=instance.execution_id), b.clock.now() + 2 * LEASE)
+            waiting = await self._wait(b, r.Closed(execution_id=instance.execution_id), b.clock.now() + 2 * LEASE)
             await b.pass_time(LEASE)
             assert not waiting.done()
             await b.pass_time(LEASE)
@@ -256,7 +256,7 @@ class WaitingCases(OpensStores):
             assert await b.soon(waiting)
             await b.claim_one()
             waiting = await self._wait(b, WORK)
-            done = await b.committed(claim, births=(birth_of(b, instance, "child"),), release=False)
+            done = await b.committed(claim, children=(request_of(b, instance, "child"),), release=False)
             assert await b.soon(waiting)
             await b.claim_one()
             waiting = await self._wait(b, WORK)
@@ -324,7 +324,7 @@ class WaitingCases(OpensStores):
             assert await b.soon(more)
             assert await b.is_there(growing(instance, 99))
             assert done.wake == 1
-            assert await b.is_there(r.Growing(execution_id="nothing", last_seq=1))
+            assert await b.is_there(r.LogGrown(execution_id="nothing", last_seq=1))
 
     async def test_a_reply_and_a_message_wake_whoever_waits_for_them(self) -> None:
         """Each its own, and nobody else's."""
@@ -333,16 +333,16 @@ class WaitingCases(OpensStores):
             claim = await b.claim_one()
             until = b.clock.now() + LEASE
             await b.store.ask([question(name, instance.execution_id, until) for name in ("one", "two")])
-            one, two = [await self._wait(b, r.Replying(question_id=name)) for name in ("one", "two")]
+            one, two = [await self._wait(b, r.QueryAnswered(question_id=name)) for name in ("one", "two")]
             prices, weather = [await self._wait(b, r.Publishing(topic=name, after=0)) for name in ("prices", "weather")]
-            await b.store.answer([r.Reply(question_id="one", result=Raw(b"1"))])
+            await b.store.answer([r.QueryResult(question_id="one", result=Raw(b"1"))])
             assert await b.soon(one)
             await b.committed(claim, publications=(Publication("prices", Raw(b"1")),), release=False)
             assert await b.soon(prices)
             await b.quiet()
             assert not two.done()
             assert not weather.done()
-            await b.store.answer([r.Reply(question_id="two", result=Raw(b"1"))])
+            await b.store.answer([r.QueryResult(question_id="two", result=Raw(b"1"))])
             await b.committed(claim, publications=(Publication("weather", Raw(b"1")),))
             assert await b.soon(two)
             assert await b.soon(weather)
@@ -361,9 +361,9 @@ class WaitingCases(OpensStores):
         assert await b.soon(waiting)
 
 
-def growing(instance: r.Instance, last_seq: int) -> r.Growing:
+def growing(instance: r.Instance, last_seq: int) -> r.LogGrown:
     """Wait for more of a log."""
-    return r.Growing(execution_id=instance.execution_id, last_seq=last_seq)
+    return r.LogGrown(execution_id=instance.execution_id, last_seq=last_seq)
 
 
 class _Counting(ManualClock):

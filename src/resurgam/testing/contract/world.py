@@ -10,7 +10,7 @@ from resurgam.client.handle import Handle
 from resurgam.core import event as events
 from resurgam.core.codec import codec_for
 from resurgam.engine import Engine
-from resurgam.runtime.registry import Registry
+from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.system import new_id
 from resurgam.store import records as r
 from resurgam.store.protocol import Store

@@ -1,0 +1,90 @@
+"""The open runs of a store, read page by page, and replayed where they were read.
+
+The store is opened read-only: no lease is taken and nothing is written, so workers may be at work on it meanwhile.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
+
+from resurgam.check.examined import Edits, Examined, Outcome, Run
+from resurgam.check.examiner import Examiner
+from resurgam.core import event as events
+from resurgam.core.errors import CorruptHistory
+from resurgam.core.state import ENDS, Status
+from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.system import SystemClock
+from resurgam.store.open import open_inspector
+from resurgam.store.records import Query
+
+OPEN: Final = tuple(status for status in Status if not status.terminal)
+_PAGE: Final = 1000
+
+Log: TypeAlias = Sequence[events.Event] | CorruptHistory
+
+
+class Desk:
+    """The store as one process has it open, and the examiner that knows its code."""
+
+    def __init__(self, url: str, registry: Registry) -> None:
+        known = registry.workflows
+        self.examiner = Examiner(lambda name: known.find(name) if name in known else None)
+        self._runner = asyncio.Runner()
+        self._store = open_inspector(url, SystemClock())
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self._runner.run(self._store.close())
+        self._runner.close()
+
+    def count(self) -> int:
+        """Return how many runs are open."""
+        stats = self._runner.run(self._store.stats())
+        return sum(stats.instances.get(status, 0) for status in OPEN)
+
+    def runs(self, limit: int | None) -> Iterator[Run]:
+        """Return the open runs, newest first; one that changes its status meanwhile is not given twice."""
+        seen: set[str] = set()
+        for status in OPEN:
+            cursor = None
+            while True:
+                query = Query(status=status, limit=_PAGE, cursor=cursor)
+                page = self._runner.run(self._store.list(query))
+                for found in page.instances:
+                    if found.execution_id not in seen and (limit is None or len(seen) < limit):
+                        seen.add(found.execution_id)
+                        yield Run(found.entity_id, found.execution_id, found.name, status is Status.DIVERGED)
+                cursor = page.cursor
+                if cursor is None or (limit is not None and len(seen) >= limit):
+                    break
+
+    def look_at(self, runs: Sequence[Run]) -> list[Examined]:
+        """Replay some runs."""
+        return [self._examined(run, log) for run, log in self._logs(runs)]
+
+    def _examined(self, run: Run, log: Log) -> Examined:
+        if isinstance(log, CorruptHistory):
+            return self.examiner.unreadable(run, log)
+        if not log or any(type(entry) in ENDS for entry in log[-2:]):  # since it was listed
+            return Examined(run=run, outcome=Outcome.ENDED)
+        return self.examiner.examine(run, log)
+
+    def try_out(self, edits: Edits, runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:
+        """Replay some runs as if edits were made."""
+        return [
+            (run, Outcome.UNREADABLE if isinstance(log, CorruptHistory) else self.examiner.try_out(run, log, edits))
+            for run, log in self._logs(runs)
+        ]
+
+    def _logs(self, runs: Sequence[Run]) -> list[tuple[Run, Log]]:
+        async def read() -> list[tuple[Run, Log]]:
+            return [(run, await self._log(run)) for run in runs]
+
+        # First all is read, then all is replayed: workflows do not run inside of another loop's task.
+        return self._runner.run(read())
+
+    async def _log(self, run: Run) -> Log:
+        try:
+            return await self._store.history(run.execution_id)
+        except CorruptHistory as error:
+            return error

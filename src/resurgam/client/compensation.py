@@ -1,0 +1,141 @@
+"""Steps of sagas that were not taken back, and taking one back by hand, also long after its process is gone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.client.access import ANY, Access
+from resurgam.core import event as events
+from resurgam.core.errors import AlreadyExists, NotFound, StoreError
+from resurgam.core.location import ROOT, Location
+from resurgam.runtime.context.compensation import NAME, run_id_of
+from resurgam.runtime.ids import derived_id
+from resurgam.runtime.system import python
+from resurgam.store.protocol import Store
+from resurgam.store.records import Creation, Exists, Instance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SagaStep:
+    """What became of a step: *done* with a result, and *outcome* as `SagaClosed` says; None while the saga is open."""
+
+    command: events.SagaStepRegistered
+    result: Raw | None = None
+    outcome: str | None = None
+
+
+def steps_of(log: Sequence[events.Event]) -> list[SagaStep]:
+    """Return the steps of all sagas of an execution, in the order in which they were registered."""
+    commands = {entry.seq: entry for entry in log if isinstance(entry, events.Command)}
+    results = {
+        commands[entry.ref].location: entry.result
+        for entry in log
+        if isinstance(entry, events.ActivityCompleted) and entry.ref in commands
+    }
+    outcomes = {entry.ref: entry.outcome for entry in log if isinstance(entry, events.SagaClosed)}
+    return [
+        SagaStep(
+            command=command,
+            result=results.get(Location(*command.location.coordinates, (1,), (1,))),
+            outcome=outcomes.get(command.seq),
+        )
+        for command in commands.values()
+        if isinstance(command, events.SagaStepRegistered)
+    ]
+
+
+def uncompensated(log: Sequence[events.Event], *, ended: bool) -> tuple[SagaStep, ...]:
+    """Return the steps whose compensation failed for good, or whose saga was cut off by the end of the workflow."""
+    return tuple(
+        step
+        for step in steps_of(log)
+        if step.outcome == "failed"
+        or (ended and step.outcome is None and step.result is not None and step.command.undo)
+    )
+
+
+async def taken_back_by_hand(store: Store, instance: Instance, log: Sequence[events.Event]) -> list[Location]:
+    """Return the steps that somebody has taken back."""
+    places = []
+    for step in steps_of(log):
+        by_hand = await store.get(compensation_id(instance, step.command)) if step.command.undo else None
+        if by_hand is not None and by_hand.status == "completed":
+            places.append(step.command.location)
+    return places
+
+
+async def compensate(access: Access, instance: Instance, place: Location) -> Instance:
+    """Begin the compensation of a step, as a workflow of its own, and return its execution."""
+    log = await access.store.history(instance.execution_id, forgotten=True)
+    step = _find(instance, steps_of(log), place)
+    before = await _check(access.store, instance, step)
+    started = _started(access, instance, step, log[0])
+    # The saga itself may have tried, and somebody by hand: this is another try.
+    tried = int(step.outcome == "failed") if before is None else before.attempt
+    previous = None if before is None else before.execution_id
+    started = msgspec.structs.replace(started, attempt=tried + 1, previous=previous)
+    [answer] = await access.store.create([Creation(started=started)])
+    if isinstance(answer, Exists):
+        raise AlreadyExists(
+            f"step {step.command.name!r} at {place} is being taken back already, by {started.entity_id!r}"
+        )
+    return answer.instance
+
+
+def _find(instance: Instance, steps: Sequence[SagaStep], place: Location) -> SagaStep:
+    for step in steps:
+        if step.command.location == place:
+            return step
+    known = ", ".join(f"{step.command.name!r} at {step.command.location}" for step in steps) or "none"
+    raise NotFound(f"workflow {instance.entity_id!r} has no step of a saga at {place}; it has {known}")
+
+
+async def _check(store: Store, instance: Instance, step: SagaStep) -> Instance | None:
+    """Refuse what cannot be taken back, or has been; return the last try to do so by hand."""
+    what = f"step {step.command.name!r} at {step.command.location} of workflow {instance.entity_id!r}"
+    if step.command.undo is None:
+        raise StoreError(f"{what} has nothing that takes it back; it was registered without undo")
+    if step.outcome is None and not instance.status.terminal:
+        raise StoreError(f"{what} belongs to a saga that is still open; it takes back by itself what it must")
+    before = await store.get(compensation_id(instance, step.command))
+    if step.outcome == "compensated" or (before is not None and before.status == "completed"):
+        raise AlreadyExists(f"{what} has been taken back already")
+    if step.result is None and not step.command.unknown:
+        raise StoreError(f"{what} was never done, so there is nothing to be taken back")
+    return before
+
+
+def compensation_id(instance: Instance, command: events.SagaStepRegistered) -> str:
+    """Return the id of the workflow that takes a step back by hand."""
+    return f"{run_id_of(instance.run_id, command.location)}/compensation"
+
+
+def _started(access: Access, instance: Instance, step: SagaStep, first: events.Event) -> events.WorkflowStarted:
+    command, now = step.command, access.clock.now()
+    earlier = first.carried if isinstance(first, events.WorkflowStarted) else ()
+    undone = next((one.times for one in earlier if one.times and one.location == command.location), 0)
+    result = None if step.result is None else msgspec.json.decode(step.result)
+    return events.WorkflowStarted(
+        seq=1,
+        at=now,
+        name=NAME,
+        queue=command.queue,
+        entity_id=compensation_id(instance, command),
+        execution_id=derived_id(now, instance.execution_id, command.location, "compensation"),
+        run_id=run_id_of(instance.run_id, command.location),
+        tree_id=instance.tree_id,
+        python=python(),
+        input=ANY.encode([command.undo, result], "arguments of a compensation"),
+        # So that its activity has the key of the saga's own compensation, however often the step was taken back before.
+        carried=(events.Carried(location=ROOT, kind=command.type, times=undone),) if undone else (),
+        parent=events.Parent(
+            entity_id=instance.entity_id,
+            run_id=instance.run_id,
+            execution_id=instance.execution_id,
+            location=command.location,
+            key=compensation_id(instance, command),
+            detached=True,
+        ),
+    )

@@ -1,0 +1,158 @@
+"""Where a workflow stands and what it waits for, told from its history."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from resurgam.client.access import ANY
+from resurgam.client.compensation import compensation_id, uncompensated
+from resurgam.client.pending import PendingWork, Survey, failure_of, moment
+from resurgam.core import event as events
+from resurgam.core.failure import rebuild
+from resurgam.core.location import Location
+from resurgam.core.state import InstanceState, Status
+from resurgam.store.protocol import Store
+from resurgam.store.records import Instance
+
+_AS_STORED: Final = (
+    *("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "name", "queue", "status"),
+    *("deactivated", "tags"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParentCall:
+    """The call of another workflow's code that began this one."""
+
+    entity_id: str
+    run_id: str
+    execution_id: str
+    location: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """Where a workflow stands. *previous* is the execution that this one retries or continues.
+
+    *input* are its arguments, *result* what it returned, if it has, and *state* what it keeps by ``ctx.set``, all as plain
+    values. *pending* is its open work, *waiting_for* the same in words. *worker* holds the execution at this moment;
+    *redeliveries* counts how often it was handed out again without a commit. *previous_error* is what the attempt before
+    failed by.
+
+    *uncompensated* are steps of its sagas that could not be taken back, and that somebody has to see to.
+    """
+
+    entity_id: str
+    execution_id: str
+    run_id: str
+    tree_id: str
+    generation: int
+    attempt: int
+    name: str
+    queue: str
+    status: Status
+    paused: bool
+    created_at: datetime
+    begins_at: datetime | None
+    closed_at: datetime | None
+    deactivated: bool
+    history_length: int
+    tags: dict[str, str]
+    parent: ParentCall | None
+    previous: str | None
+    previous_error: BaseException | None
+    input: Any
+    result: Any
+    state: dict[str, Any]
+    waiting_for: tuple[str, ...]
+    pending: tuple[PendingWork, ...]
+    worker: str | None
+    redeliveries: int
+    uncompensated: tuple[str, ...]
+    error: BaseException | str | None
+
+
+async def describe(store: Store, instance: Instance, now: int) -> Description:
+    """Return where an execution stands."""
+    log = await store.history(instance.execution_id)
+    survey = await Survey.of(store, instance, log, now)
+    state, started = survey.state, survey.state.started
+    pending = await survey.pending()
+    if instance.status.terminal:
+        pending = tuple(work for work in pending if work.kind == "activity")  # which may still be at work
+    return Description(
+        **{name: getattr(instance, name) for name in _AS_STORED},
+        paused=instance.status is Status.PAUSED,
+        created_at=moment(instance.created_at),
+        begins_at=None if started is None or started.begins_at is None else moment(started.begins_at),
+        closed_at=None if instance.closed_at is None else moment(instance.closed_at),
+        history_length=instance.last_seq,
+        parent=_parent(instance),
+        previous=None if started is None else started.previous,
+        previous_error=await _previous_error(store, instance, started),
+        input=None if started is None else ANY.decode(started.input, "input"),
+        result=_result(state),
+        state={key: ANY.decode(value, f"state {key!r}") for key, value in state.variables.items()},
+        waiting_for=() if instance.status.terminal else _waiting_for(instance, state, pending),
+        pending=pending,
+        worker=survey.worker,
+        redeliveries=max(0, survey.work.deliveries - 1),
+        uncompensated=await _uncompensated(store, instance, log),
+        error=_error(state, instance),
+    )
+
+
+async def _uncompensated(store: Store, instance: Instance, log: Sequence[events.Event]) -> tuple[str, ...]:
+    left = []
+    for step in uncompensated(log, ended=instance.status.terminal):
+        by_hand = await store.get(compensation_id(instance, step.command))
+        if by_hand is None or by_hand.status is not Status.COMPLETED:
+            place = step.command.location
+            left.append(f"saga step {step.command.name!r} at {place}: handle.compensate({str(place)!r})")
+    return tuple(left)
+
+
+async def _previous_error(
+    store: Store, instance: Instance, started: events.WorkflowStarted | None
+) -> BaseException | None:
+    if started is None or started.previous is None or instance.attempt == 1:
+        return None
+    return await failure_of(store, started.previous)
+
+
+def _result(state: InstanceState) -> Any:
+    ended = state.ended
+    return ANY.decode(ended.result, "result") if isinstance(ended, events.WorkflowCompleted) else None
+
+
+def _parent(instance: Instance) -> ParentCall | None:
+    call = instance.parent
+    if call is None:
+        return None
+    return ParentCall(
+        entity_id=call.entity_id, run_id=call.run_id, execution_id=call.execution_id, location=call.location
+    )
+
+
+def _waiting_for(instance: Instance, state: InstanceState, pending: Sequence[PendingWork]) -> tuple[str, ...]:
+    waits = ["somebody to resume it: handle.resume()"] if instance.status is Status.PAUSED else []
+    begun = instance.status is Status.RUNNING and state.started is not None and state.started.attempt == 1
+    if not state.begun and state.started is not None and not begun:
+        return (*waits, _beginning(state.started))
+    waits += [work.text for work in pending if work.kind != "update"]
+    updates = [work.text for work in pending if work.kind == "update" and work.status == "queued"]
+    return (*(tuple(waits) or (f"a worker that serves queue {instance.queue!r}",)), *updates)
+
+
+def _beginning(started: events.WorkflowStarted) -> str:
+    if started.begins_at is None:
+        return "somebody to begin it: handle.begin()"
+    what = "its start" if started.attempt == 1 else f"its next attempt, number {started.attempt},"
+    return f"{what} at {moment(started.begins_at).isoformat()}"
+
+
+def _error(state: InstanceState, instance: Instance) -> BaseException | str | None:
+    if isinstance(state.ended, events.WorkflowFailed | events.WorkflowRetried):
+        return rebuild(state.ended.failure)
+    return instance.dead or instance.parked or "; ".join(instance.troubles) or None

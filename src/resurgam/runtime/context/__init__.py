@@ -1,0 +1,1 @@
+"""The workflow API: one module per family of durable calls, behind `Context`."""

@@ -1,0 +1,244 @@
+"""Workflows that a workflow begins: their futures, how they are begun, and what becomes of them when it ends."""
+
+import asyncio
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from msgspec import Raw
+
+from resurgam.core import errors
+from resurgam.core import event as events
+from resurgam.core.codec import Codec, within
+from resurgam.core.failure import capture
+from resurgam.core.identity import entity_of
+from resurgam.core.location import Location
+from resurgam.core.outcome import ChildRequest
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.execution.parent_close import key_of, to_child
+from resurgam.runtime.ids import derived_id
+from resurgam.runtime.loop.futures import Durable
+from resurgam.runtime.system import python
+
+if TYPE_CHECKING:
+    from resurgam.runtime.loop.event_loop import WorkflowLoop
+    from resurgam.runtime.matching.recorder import Recorder
+
+T = TypeVar("T")
+OnParentClose: TypeAlias = Literal["cancel", "abandon", "terminate"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildOptions:
+    """How a child is begun, and what becomes of it when its parent ends."""
+
+    id: str | None = None
+    queue: str | None = None
+    detach: bool = False
+    deferred: bool = False
+    on_parent_close: OnParentClose | None = None
+
+    def __post_init__(self) -> None:
+        for option in ("id", "queue"):
+            value = getattr(self, option)
+            if value is not None and not (isinstance(value, str) and value):
+                raise ValueError(f"ctx.workflow: {option} is {value!r}; it is a string that is not empty")
+        for option in ("detach", "deferred"):
+            value = getattr(self, option)
+            if not isinstance(value, bool):
+                raise TypeError(f"ctx.workflow: {option} is {value!r}; it is True or False")
+        if self.on_parent_close not in (None, "cancel", "abandon", "terminate"):
+            raise ValueError(
+                f"ctx.workflow: on_parent_close is {self.on_parent_close!r}; it is 'cancel', 'abandon' or 'terminate'"
+            )
+        if self.detach and self.on_parent_close not in (None, "abandon"):
+            raise ValueError(
+                f"ctx.workflow: on_parent_close is {self.on_parent_close!r}, and a detached child is left alone when its "
+                "parent ends; leave one of them out"
+            )
+
+    @property
+    def policy(self) -> str:
+        """What the parent's end means to it: one that somebody else is to begin is left to them."""
+        if self.detach:
+            return "abandon"
+        return self.on_parent_close or ("abandon" if self.deferred else "cancel")
+
+
+class Child(Durable[T]):
+    """What ``ctx.workflow`` returns: await it for the child's result, in its last generation.
+
+    Cancelling it asks the child to stop, and waits until it has.
+    """
+
+    def __init__(self, loop: "WorkflowLoop", command: events.Command, recorder: "Recorder", codec: Codec[Any]) -> None:
+        super().__init__(loop, command, recorder, codec)
+        self.started: asyncio.Future[str] = loop.create_future()
+        self._called_off = False
+
+    @property
+    def call(self) -> events.ChildScheduled:
+        """The command that began it."""
+        assert isinstance(self.command, events.ChildScheduled)
+        return self.command
+
+    @property
+    def entity_id(self) -> str:
+        """The child's id."""
+        return self.call.entity_id
+
+    @property
+    def run_id(self) -> str:
+        """The run that the child begins with."""
+        return self.call.run_id
+
+    def signal(self, name: str, value: object = None) -> Durable[None]:
+        """Send the child a signal."""
+        from resurgam.runtime.context.outbound import send  # noqa: PLC0415 -- which knows futures
+
+        return send(self._recorder, self.entity_id, name, value, key=key_of(self._recorder.started, self.call))
+
+    def cancel(self, msg: object = None) -> bool:
+        """Ask the child to stop; awaiting this raises `asyncio.CancelledError` once it has ended, however it did."""
+        if self.done():
+            return False
+        if not self._called_off:
+            self._called_off = True
+            # RecordedCommands its own timeout a workflow waits for nobody: its children are asked to stop, and that is that.
+            if call_off(self._recorder, self.call) or self._recorder.is_late:
+                self.started.cancel()
+                return super().cancel(msg)
+        return True
+
+    def answered(self, settle: Any) -> None:
+        """The child has ended; one that was asked to stop is waited for no longer, whatever came of it."""
+        if self._called_off:
+            self.started.cancel()
+            super().cancel()
+            return
+        settle()
+        if self.started.done() or not self.done():
+            return
+        error = self.exception()
+        if error is None:
+            self.started.set_result(self._began_as())  # in an earlier attempt of this workflow
+        else:
+            self.started.set_exception(error)
+            self.started.exception()  # whoever waits for the child hears of it; nobody need wait for its start
+
+    def _began_as(self) -> str:
+        adopted = self._recorder.carryover.adopted(self.call)
+        if adopted is None:
+            return ""
+        return adopted.execution_id or derived_id(adopted.at, adopted.by, adopted.location, "execution")
+
+    def begun(self, execution_id: str) -> None:
+        """The child is there."""
+        if not self.started.done():
+            self.started.set_result(execution_id)
+
+
+def begin(
+    recorder: "Recorder", definition: Workflow[..., Any], args: tuple[Any, ...], options: ChildOptions, step: int | None
+) -> Child[Any]:
+    """Issue the command that begins a child, and put its request into the outbox."""
+    own = recorder.started
+    queue = options.queue or definition.queue or recorder.settings.queue_of(definition.name) or own.queue
+    if recorder.rehearsing:
+        written, digest = events.NULL, None
+    else:
+        written = within(recorder.settings.max_payload, definition.write(args), f"arguments of {definition.name!r}")
+        digest = blake2b(bytes(written), digest_size=8).hexdigest()
+
+    def complete(place: Location) -> dict[str, Any]:
+        entity_id = options.id or entity_of(own.run_id, place)
+        earlier = recorder.carryover.run_of(place, entity_id, definition.name, digest)
+        run_id = earlier or derived_id(recorder.log.stamp(), own.execution_id, place, "run")
+        return {"entity_id": entity_id, "run_id": run_id}
+
+    future = recorder.call(
+        events.ChildScheduled,
+        definition.name,
+        definition.result,
+        step=step,
+        made=Child,
+        complete=complete,
+        target=options.id,
+        queue=queue,
+        input=written,
+        digest=digest,
+        detach=options.detach,
+        deferred=options.deferred,
+        on_parent_close=options.policy,
+        retry=definition.overrides.retry,
+        timeout=definition.overrides.timeout,
+    )
+    if not isinstance(future, Child):
+        return future  # type: ignore[return-value]  # nothing is asked for any more
+    if recorder.is_wanted(future.command) and not recorder.rehearsing:
+        request = _request(recorder, future.call, written, definition.matching)
+        recorder.outbox.add(future.command.seq, "children", request)
+    if recorder.rehearsing or future.command.seq in recorder.begun:
+        future.begun(recorder.begun.get(future.command.seq, ""))
+    return future
+
+
+def execution_id_of(parent: events.WorkflowStarted, call: events.ChildScheduled) -> str:
+    """Return the id of the execution that a call begins, unless an earlier attempt has begun the child already."""
+    return derived_id(call.at, parent.execution_id, call.location, "execution")
+
+
+def _request(recorder: "Recorder", call: events.ChildScheduled, written: Raw, matching: str | None) -> ChildRequest:
+    own, execution_id = recorder.started, execution_id_of(recorder.started, call)
+    started = events.WorkflowStarted(
+        seq=1,
+        at=call.at,
+        name=call.name,
+        queue=call.queue,
+        entity_id=call.entity_id,
+        execution_id=execution_id,
+        run_id=call.run_id,
+        tree_id=call.run_id if call.detach else own.tree_id,
+        matching=matching,
+        python=python(),
+        input=written,
+        parent=events.Parent(
+            entity_id=own.entity_id,
+            run_id=own.run_id,
+            execution_id=own.execution_id,
+            location=call.location,
+            key=key_of(own, call),
+            detached=call.detach,
+        ),
+        deferred=call.deferred,
+        retry=call.retry,
+        timeout=call.timeout,
+    )
+    in_use = errors.AlreadyExists(
+        f"workflow id {call.entity_id!r} is in use by an open execution; give the child another id, or none"
+    )
+    return ChildRequest(
+        started=started,
+        created=events.ChildStarted(ref=call.seq, at=call.at, execution_id=execution_id),
+        refused=events.ChildFailed(
+            ref=0, at=call.at, child=str(call.location), by=own.execution_id, failure=capture(in_use)
+        ),
+    )
+
+
+def call_off(recorder: "Recorder", call: events.ChildScheduled) -> bool:
+    """Ask a child to stop; whether that was the end of it, because it had not been begun yet."""
+    state, log = recorder.log.state, recorder.log
+    if call.seq in state.unborn:
+        recorder.pending.pop(call.seq, None)
+        return True
+    if recorder.verdict is not None or call.seq not in state.open or call.seq in state.called_off:
+        return False
+    if recorder.outbox.take_back(call.seq, "children"):
+        recorder.pending.pop(call.seq, None)
+        log.append(lambda seq, at: events.ChildCancelled(seq=seq, at=at, ref=call.seq))
+        return True
+    entry = log.append(lambda seq, at: events.ChildCancelRequested(seq=seq, at=at, ref=call.seq))
+    asked = events.CancelRequested(at=entry.at, reason=f"its parent {recorder.started.entity_id} called it off")
+    recorder.outbox.add(entry.seq, "messages", to_child(recorder.started, call, asked))
+    return False

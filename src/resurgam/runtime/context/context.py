@@ -1,0 +1,484 @@
+"""What workflow code may call. Each verb makes a intent and hands it to the `Recorder`; nothing is decided here."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from contextvars import copy_context
+from datetime import UTC, datetime
+from hashlib import blake2b
+from random import Random
+from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, TypeVarTuple, cast, overload
+from uuid import UUID
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.codec import within
+from resurgam.core.errors import DefinitionError
+from resurgam.core.identity import entity_of
+from resurgam.core.outcome import ActivityRequest
+from resurgam.core.retry import Duration, is_whole, milliseconds
+from resurgam.runtime.context.children import Child, ChildOptions, OnParentClose, begin
+from resurgam.runtime.context.continuation import Continuation
+from resurgam.runtime.context.durable_loop import Break, Continue, DurableLoop, check_body, check_bounds, state_codec
+from resurgam.runtime.context.fan_out import FanOut, Key
+from resurgam.runtime.context.messaging import Messaging
+from resurgam.runtime.context.operation import Operation
+from resurgam.runtime.context.race import run_race
+from resurgam.runtime.context.removed import Removed
+from resurgam.runtime.context.saga import Saga
+from resurgam.runtime.definitions.definition import Activity, WorkflowRef, activity_of, refuse_options, workflow_of
+from resurgam.runtime.definitions.info import WorkflowInfo
+from resurgam.runtime.definitions.signature import result_codec
+from resurgam.runtime.loop.futures import Durable
+from resurgam.runtime.loop.guard import guarded
+from resurgam.runtime.loop.scope import ambient
+from resurgam.runtime.matching.recorder import ANY, Recorder
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_OPTIONS = frozenset({"queue", "retry", "timeout", "start_timeout", "heartbeat_timeout"})
+
+
+class Context(Messaging):
+    """The door from a workflow's code to everything durable.
+
+    Durable calls are plain functions that return a future: they take their place in the history when they are called,
+    not when they are awaited. `set`, `get`, `clear`, `now`, `random`, `uuid4`, `logger` and `info` return plain values.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
+        self.logger: logging.LoggerAdapter[logging.Logger] = _ReplaySilent(recorder)
+
+    @overload
+    def activity(self, activity: Activity[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Durable[R]: ...
+    @overload
+    def activity(self, activity: str, /, *args: Any) -> Durable[Any]: ...
+    def activity(self, activity: Any, /, *args: Any, **kwargs: Any) -> Durable[Any]:
+        """Run an activity and return the future of its result; if it fails for good, `ActivityFailed`."""
+        return self._schedule(_activity(activity, kwargs), args, kwargs)
+
+    def _schedule(
+        self,
+        wanted: Activity[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: str | None = None,
+        *,
+        limited: bool = True,
+    ) -> Durable[Any]:
+        """Ask for an activity; its arguments are not *limited* where they are recorded already."""
+        queue = wanted.settings.queue or self._recorder.started.queue
+        if self._recorder.rehearsing:
+            return self._recorder.call(events.ActivityScheduled, wanted.name, step=self._step, key=key, queue=queue)
+        recorder = self._recorder
+        written = ANY.encode(args, wanted.name) if wanted.signature is None else wanted.signature.encode(args, kwargs)
+        if limited:
+            within(recorder.settings.max_payload, written, f"arguments of activity {wanted.name!r}")
+        limit = wanted.start_limit
+        future = recorder.call(
+            events.ActivityScheduled,
+            wanted.name,
+            wanted.result,
+            step=self._step,
+            key=key,
+            queue=queue,
+            input=written,
+            digest=_digest(written),
+            start_by=None if limit is None else recorder.log.stamp() + limit,
+        )
+        command = future.command
+        if recorder.is_wanted(command):
+            recorder.outbox.activities[command.seq] = _request(wanted, recorder, command, queue, written)
+        if limit is not None and isinstance(command, events.ActivityScheduled):
+            recorder.watch_start(command)
+        return future
+
+    @overload
+    def run(
+        self, function: Callable[[*Ts], Coroutine[Any, Any, R]], /, *args: *Ts, name: str | None = None
+    ) -> Durable[R]: ...
+    @overload
+    def run(self, function: Callable[[*Ts], R], /, *args: *Ts, name: str | None = None) -> Durable[R]: ...
+    def run(  # type: ignore[misc]  # mypy does not see that *args: Any takes any *Ts
+        self, function: Callable[..., Any], /, *args: Any, name: str | None = None
+    ) -> Durable[Any]:
+        """Run a side effect once and keep what it gave; it is not retried, and failure is `OperationFailed`."""
+        label = name or str(getattr(function, "__name__", type(function).__name__))
+        result = result_codec(function)
+        future = self._recorder.call(events.OperationStarted, label, result, step=self._step)
+        command = future.command
+        if command.seq in self._recorder.log.state.open:
+            limit = self._recorder.settings.max_payload
+            self._recorder.operations[command.seq] = Operation(command.seq, label, function, args, result, limit)
+        return future
+
+    def sleep(self, duration: Duration) -> Durable[None]:
+        """Wait this long, in seconds or as a timedelta, however often the process dies meanwhile."""
+        return self._recorder.start_timer(milliseconds(duration) / 1000, step=self._step)
+
+    def sleep_until(self, moment: datetime) -> Durable[None]:
+        """Wait until a moment; one that is past is over at once."""
+        deadline = _epoch_ms(moment)
+        return self._recorder.call(
+            events.TimerStarted, step=self._step, deadline=deadline, digest=f"until {deadline} ms"
+        )
+
+    def set(self, key: str, value: object) -> None:
+        """Keep a value in the workflow's durable state, where it can be read from outside too."""
+        _check_key(key)
+        written = self._recorder.write(ANY, value, f"state {key!r}")
+        digest = None if self._recorder.rehearsing else _digest(written)
+        command = self._recorder.issue(events.StateSet, key, step=self._step, value=written, digest=digest)
+        self._recorder.state.set(key, command, written)
+
+    def clear(self, key: str) -> None:
+        """Drop a value from the workflow's durable state."""
+        _check_key(key)
+        self._recorder.state.clear(key, self._recorder.issue(events.StateCleared, key, step=self._step))
+
+    def get(self, key: str, default: T | None = None) -> Any | T:
+        """Return a value of the workflow's durable state, as plain JSON types.
+
+        Beside a loop that forgets, what was read is written down: what the loop had set by then may be forgotten.
+        """
+        recorder = self._recorder
+        written = recorder.state.values.get(key)
+        if recorder.loops and recorder.is_beside_a_loop():
+            value, found = events.NULL if written is None else written, written is not None
+            read = recorder.issue(events.StateRead, key, step=self._step, value=value, found=found)
+            assert isinstance(read, events.StateRead)
+            written = read.value if read.found else None
+        return default if written is None else recorder.read(ANY, written, f"state {key!r}")
+
+    def branch(
+        self,
+        function: "Callable[[Context, *Ts], Coroutine[Any, Any, R]]",
+        /,
+        *args: *Ts,
+        name: str | None = None,
+    ) -> asyncio.Task[R]:
+        """Run ``function(ctx, *args)`` as a strand of its own, whose steps stand below the branch."""
+        scope = self._recorder.branch(name, step=self._step)
+        return self._recorder.loop.strand(function(self._plain, *args), scope, str(scope.location))
+
+    @overload
+    def map(
+        self, function: Activity[[T], R], items: Iterable[T], /, *, key: Key[T] = None, limit: int | None = None
+    ) -> asyncio.Future[list[R]]: ...
+    @overload
+    def map(
+        self,
+        function: "Callable[[Context, T], Coroutine[Any, Any, R]]",
+        items: Iterable[T],
+        /,
+        *,
+        key: Key[T] = None,
+        limit: int | None = None,
+    ) -> asyncio.Future[list[R]]: ...
+    def map(
+        self, function: Any, items: Iterable[Any], /, *, key: Key[Any] = None, limit: int | None = None
+    ) -> asyncio.Future[list[Any]]:
+        """Run an activity, or ``function(ctx, item)``, for each item; the results come in the order of the items.
+
+        Each item is known by its *key*, by default its own JSON: items may be put in another order, added or left out
+        while a run is open. At most *limit* are under way at once; the first failure ends the rest.
+        """
+        if isinstance(function, str) or not callable(function):
+            raise DefinitionError(f"ctx.map: {function!r} is no activity, and no async function of (ctx, item)")
+        if key is not None and not callable(key):
+            raise DefinitionError(
+                f"ctx.map: key is {key!r}; it is a function of an item, as in key=lambda item: item.id"
+            )
+        scope = self._recorder.branch(step=self._step, matching="keyed")
+        plain = self._plain
+
+        def begin(item: Any, key: str) -> "asyncio.Future[Any]":
+            if isinstance(function, Activity):
+                return plain._schedule(_activity(function, {}), (item,), {}, key)
+            below = self._recorder.branch(key=key)
+            return self._recorder.loop.strand(function(plain, item), below, str(below.location))
+
+        return FanOut(self._recorder, scope, items, begin, key=key, limit=limit).start()
+
+    def loop(
+        self,
+        body: "Callable[[Context, S], Coroutine[Any, Any, Continue[S] | Break[R]]]",
+        state: S = None,  # type: ignore[assignment]  # a loop without a state has None
+        *,
+        forget_every: int | None = 20,
+        keep_forgotten: int = 100,
+    ) -> asyncio.Task[R]:
+        """Run ``body(ctx, state)`` until it returns ``Break(value)``; ``Continue(state)`` is the next iteration.
+
+        After every *forget_every* iterations what they did is forgotten, so that a loop may run for ever; None keeps
+        everything. A body that may be forgotten shares nothing that changes with the code around it.
+        """
+        check_bounds(forget_every, keep_forgotten)
+        recorder = self._recorder
+        if forget_every is not None:
+            check_body(body)
+            recorder.handlers.check_all()
+        future = recorder.call(
+            events.LoopStarted,
+            step=self._step,
+            state=recorder.write(state_codec(body), state, "the state of a loop"),
+            forget_every=forget_every,
+            keep_forgotten=keep_forgotten,
+        )
+        looping = DurableLoop(recorder, self._plain, future, body)
+        recorder.loops[future.command.seq] = looping
+        scope = recorder.scope_below(looping.command)
+        return recorder.loop.strand(looping.run(), scope, str(scope.location))
+
+    @overload
+    def workflow(
+        self,
+        workflow: "Callable[[Context, *Ts], Coroutine[Any, Any, R]]",
+        /,
+        *args: *Ts,
+        id: str | None = None,
+        queue: str | None = None,
+        detach: bool = False,
+        deferred: bool = False,
+        on_parent_close: OnParentClose | None = None,
+    ) -> Child[R]: ...
+    @overload
+    def workflow(
+        self,
+        workflow: WorkflowRef[R],
+        /,
+        *args: Any,
+        id: str | None = None,
+        queue: str | None = None,
+        detach: bool = False,
+        deferred: bool = False,
+        on_parent_close: OnParentClose | None = None,
+    ) -> Child[R]: ...
+    @overload
+    def workflow(
+        self,
+        workflow: str,
+        /,
+        *args: Any,
+        id: str | None = None,
+        queue: str | None = None,
+        detach: bool = False,
+        deferred: bool = False,
+        on_parent_close: OnParentClose | None = None,
+    ) -> Child[Any]: ...
+    def workflow(  # type: ignore[misc]  # mypy does not see that *args: Any takes any *Ts
+        self, workflow: Any, /, *args: Any, **options: Any
+    ) -> Child[Any]:
+        """Begin another workflow, and return the future of its result; if it fails, `ChildWorkflowFailed`.
+
+        It runs on *queue*, else on that of its definition, else on the queue of this workflow. When this workflow ends, *on_parent_close* says what becomes
+        of it: ``"cancel"`` (the default), ``"terminate"`` or ``"abandon"``. A *deferred* one waits until somebody begins
+        it by `Handle.begin`. A *detached* one is on its own: awaiting it waits for its start only, and gives None.
+        """
+        refuse_options("ctx.workflow", workflow, options.keys() - ChildOptions.__dataclass_fields__.keys())
+        return begin(self._recorder, workflow_of(workflow), args, ChildOptions(**options), self._step)
+
+    def saga(self) -> Saga:
+        """Return a saga: ``async with ctx.saga() as saga: await saga.step(book, trip, undo=cancel)``.
+
+        Should the block fail or be cancelled, what its steps did is taken back, the last first.
+        """
+        return Saga(self)
+
+    def continue_as_new(self, *args: Any, signals: Literal["carry", "drop"] = "carry") -> NoReturn:
+        """End this execution and begin the next with these arguments and an empty history; what follows is not run.
+
+        Signals that were not taken are carried over, unless they are to be dropped.
+        """
+        if signals not in ("carry", "drop"):
+            raise ValueError(f"ctx.continue_as_new: signals is {signals!r}; it is 'carry' or 'drop'")
+        recorder = self._recorder
+        recorder.refuse_if_over("continue_as_new")
+        what = f"arguments of workflow {recorder.started.name!r}"
+        written = events.NULL
+        if not recorder.rehearsing:
+            written = within(recorder.settings.max_payload, recorder.workflow.write(args), what)
+        raise recorder.over(Continuation(args, signals, written))
+
+    def v(self, version: int) -> "Versioned":
+        """Return the same calls with a version, which puts them before older ones in an open run's history.
+
+        ``ctx.v(2).activity(...)`` for one call; ``with ctx.v(2):`` for every call, task and timer inside.
+        """
+        return Versioned(self, version)
+
+    @property
+    def removed(self) -> "Removed":
+        """Calls that were removed from the code, by what they were: ``await ctx.removed.activity("old")``."""
+        return Removed(self._recorder, self._step)
+
+    async def check_version(self, version: int, name: str | None = None) -> int:
+        """Return which version of the code this run belongs to: *version* from here on, less for older runs."""
+        if not is_whole(version, 1):
+            raise ValueError(f"check_version({version!r}): a version is a whole number from 1")
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ValueError(f"check_version: its name is {name!r}; it is a string that is not empty")
+        return self._recorder.check_version(version, name)
+
+    @property
+    def _plain(self) -> "Context":
+        """The context without a version, for a strand of its own, which begins with 1 again."""
+        return self
+
+    def race(self, *awaitables: Awaitable[T]) -> Durable[tuple[int, T]]:
+        """Wait for the first to settle and return ``(index, value)``; a failed winner raises, losers are cancelled.
+
+        Who won is written down, so that no later change of the code can decide it differently.
+        """
+        return run_race(self._recorder, awaitables, self._step)
+
+    def until(self, predicate: Callable[[], bool]) -> asyncio.Future[None]:
+        """Wait until *predicate* over the workflow's own variables holds."""
+        if not callable(predicate) or asyncio.iscoroutinefunction(predicate):
+            raise DefinitionError(
+                f"ctx.until: {predicate!r} is no plain function without arguments, as in ctx.until(lambda: total > 3)"
+            )
+        here = copy_context()
+
+        def holds() -> bool:
+            return self._recorder.without_wishes("the predicate of ctx.until", lambda: here.run(predicate))
+
+        return self._recorder.loop.add_condition(holds)
+
+    def now(self) -> datetime:
+        """Return the workflow's time, in UTC: the moment of the entry that is being delivered."""
+        if self._recorder.unknown is not None:
+            return cast("datetime", self._recorder.unknown)  # a rehearsal cannot know when it would be
+        return datetime.fromtimestamp(self._recorder.now / 1000, UTC)
+
+    @property
+    def random(self) -> Random:
+        """Random numbers that come out the same on replay, each strand's its own."""
+        return self._recorder.scope().random
+
+    def uuid4(self) -> UUID:
+        """Return a random UUID that comes out the same on replay."""
+        return UUID(int=self._recorder.scope().ids.getrandbits(128), version=4)
+
+    @property
+    def info(self) -> WorkflowInfo:
+        """Who this execution is, and how far it has come."""
+        started = self._recorder.started
+        return WorkflowInfo(
+            name=started.name,
+            entity_id=started.entity_id,
+            execution_id=started.execution_id,
+            run_id=started.run_id,
+            tree_id=started.tree_id,
+            generation=started.generation,
+            attempt=started.attempt,
+            queue=started.queue,
+            parent=started.parent,
+            history_length=self._recorder.position,
+            is_replaying=self._recorder.replaying,
+        )
+
+
+class Versioned(Context):
+    """A context whose calls have a version."""
+
+    def __init__(self, context: Context, version: int) -> None:
+        if not is_whole(version, 1):
+            raise ValueError(f"ctx.v({version!r}): a version is a whole number from 1")
+        self._recorder = context._recorder
+        self.logger = context.logger
+        self._step = version
+        self._context = context._plain
+
+    def __enter__(self) -> None:
+        """Give the version to every call, task and timer that this strand makes inside."""
+        assert self._step is not None
+        ambient.set((self._recorder.scope(), self._step, ambient.get(None)))
+
+    def __exit__(self, *_: object) -> None:
+        """Calls have the version again that they had before."""
+        # Not by a token, which would be kept here: several strands may be inside at once.
+        inside = ambient.get(None)
+        ambient.set(None if inside is None else inside[2])
+
+    @property
+    def _plain(self) -> Context:
+        return self._context
+
+
+class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
+    """Says nothing while the past is being replayed."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        started = recorder.started
+        super().__init__(logging.getLogger(f"resurgam.workflow.{started.name}"), {"entity_id": started.entity_id})
+        self._recorder = recorder
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 -- the name is logging's
+        return not self._recorder.replaying and super().isEnabledFor(level)
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        with guarded(on=False):  # a handler may well open a socket or start a thread
+            super().log(level, msg, *args, **kwargs)
+
+    def process(self, msg: object, kwargs: MutableMapping[str, Any]) -> tuple[object, MutableMapping[str, Any]]:
+        return f"[{(self.extra or {}).get('entity_id')}] {msg}", kwargs
+
+
+def _activity(given: object, kwargs: dict[str, Any]) -> Activity[..., Any]:
+    wanted = activity_of(given)
+    parameters = set() if wanted.signature is None else wanted.signature.parameters
+    misplaced = sorted(_OPTIONS & kwargs.keys() - parameters)
+    if misplaced:
+        option = misplaced[0]
+        raise DefinitionError(
+            f"activity {wanted.name!r} has no parameter {option!r}; for the option write "
+            f"ctx.activity({wanted.name}.options({option}={kwargs[option]!r}), ...)"
+        )
+    if wanted.signature is None and kwargs:
+        raise DefinitionError(f"activity {wanted.name!r} is known by name only; give its arguments by position")
+    return wanted
+
+
+def _request(
+    wanted: Activity[..., Any], recorder: Recorder, command: events.Command, queue: str, written: Raw
+) -> ActivityRequest:
+    settings = wanted.settings
+    # Done anew after its saga had taken it back, it must not be taken for the same by anybody outside.
+    carryover = recorder.carryover
+    undone = carryover.times_undone(command.location) if carryover.undone else 0
+    return ActivityRequest(
+        ref=command.seq,
+        name=wanted.name,
+        queue=queue,
+        input=written,
+        entity_id=entity_of(recorder.started.run_id, command.location, undone),
+        retry=None if wanted.is_by_name else wanted.rule,
+        timeout=None if settings.timeout is None else milliseconds(settings.timeout),
+        heartbeat=wanted.heartbeat,
+        executor=settings.executor,
+        of=recorder.started.attempt,
+    )
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, str) or not key:
+        raise TypeError(f"the key of a state is {key!r}; it is a string that is not empty")
+
+
+def _digest(written: Raw) -> str:
+    return blake2b(bytes(written), digest_size=8).hexdigest()
+
+
+def _epoch_ms(moment: datetime) -> int:
+    if not isinstance(moment, datetime):
+        raise TypeError(f"sleep_until({moment!r}): give an aware datetime, or use ctx.sleep for a length of time")
+    if moment.tzinfo is None:
+        raise ValueError(f"sleep_until({moment.isoformat()}): no time zone; use an aware datetime")
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,122 @@
+"""`ctx.map`: the same for each of many items, so many at once, each found again by its key."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextvars import Context as Variables
+from contextvars import copy_context
+from hashlib import blake2b
+from typing import Any, TypeAlias, TypeVar
+
+from resurgam.core.codec import codec_for
+from resurgam.core.retry import is_whole
+from resurgam.runtime.loop.scope import Scope, current
+from resurgam.runtime.matching.recorder import Recorder
+
+T = TypeVar("T")
+Key: TypeAlias = Callable[[T], object] | None
+
+_ANY = codec_for(Any)
+_LONGEST_KEY = 64
+
+
+class FanOut:
+    """The items of one map, and what has come of them so far."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        scope: Scope,
+        items: Iterable[Any],
+        begin: "Callable[[Any, str], asyncio.Future[Any]]",
+        *,
+        key: Key[Any],
+        limit: int | None,
+    ) -> None:
+        if limit is not None and not is_whole(limit, 1):
+            raise ValueError(f"limit is {limit!r}; it is a whole number from 1, or None")
+        self._items = list(items)
+        self._keys = _keys(self._items, key)
+        self._begin = begin
+        self._limit = limit or len(self._items)
+        self._results: list[Any] = [None] * len(self._items)
+        self._members: dict[asyncio.Future[Any], int] = {}
+        self._next = 0
+        self._done = 0
+        self._outcome: asyncio.Future[list[Any]] = recorder.loop.create_future()
+        # Members begin below the map, also those that begin when another one has ended.
+        self._inside: Variables = copy_context()
+        self._inside.run(current.set, scope)
+
+    def start(self) -> "asyncio.Future[list[Any]]":
+        """Begin as many as may be under way at once, and return the future of all results."""
+        self._outcome.add_done_callback(self._call_off)
+        if not self._items:
+            self._outcome.set_result([])
+        while self._next < min(self._limit, len(self._items)) and not self._outcome.done():
+            self._inside.run(self._begin_next)
+        return self._outcome
+
+    def _begin_next(self) -> None:
+        index, self._next = self._next, self._next + 1
+        try:
+            member = self._begin(self._items[index], self._keys[index])
+        except Exception as error:  # noqa: BLE001 -- an item that cannot be begun has failed, like any other
+            if not self._outcome.done():
+                self._outcome.set_exception(error)
+            return
+        self._members[member] = index
+        member.add_done_callback(self._ended, context=self._inside)
+
+    def _ended(self, member: "asyncio.Future[Any]") -> None:
+        index = self._members.pop(member)
+        if self._outcome.done():
+            if not member.cancelled():
+                member.exception()  # it has been seen; another one's failure was told
+            return
+        if member.cancelled():
+            self._outcome.cancel()
+        elif (error := member.exception()) is not None:
+            self._outcome.set_exception(error)
+        else:
+            self._results[index] = member.result()
+            self._done += 1
+            if self._done == len(self._items):
+                self._outcome.set_result(self._results)
+            elif self._next < len(self._items):
+                self._begin_next()
+
+    def _call_off(self, _: object) -> None:
+        for member in list(self._members):
+            member.cancel()
+
+
+def _keys(items: list[Any], key: Key[Any]) -> list[str]:
+    """Return what each item is known by; equal ones are told apart by their number."""
+    if key is not None:
+        given = [_text(found) for found in map(key, items)]
+        double = next((name for name, number in Counter(given).items() if number > 1), None)
+        if double is not None:
+            raise ValueError(f"ctx.map: two items have the key {double!r}; a key tells an item from all others")
+        return given
+    seen: Counter[str] = Counter()
+    names = []
+    for name in map(_json, items):
+        seen[name] += 1
+        # No JSON ends so, hence no item has the name that another one's number makes.
+        names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+    return names
+
+
+def _text(key: object) -> str:
+    return _short(key) if isinstance(key, str) else _json(key)
+
+
+def _json(key: object) -> str:
+    return _short(bytes(_ANY.encode(key, "the key of an item")).decode())
+
+
+def _short(written: str) -> str:
+    if len(written) <= _LONGEST_KEY:
+        return written
+    return blake2b(written.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,65 @@
+"""`ctx.race`: the first of several to settle, decided for ever."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from resurgam.core import event as events
+from resurgam.runtime.loop.futures import Durable
+from resurgam.runtime.loop.scope import Scope, current
+
+if TYPE_CHECKING:
+    from resurgam.runtime.matching.recorder import Recorder
+
+
+@dataclass(slots=True)
+class Race:
+    """The competitors of a race, and which of them settled first."""
+
+    members: list[asyncio.Future[Any]]
+    winner: int | None = None
+
+
+def run_race(recorder: "Recorder", awaitables: tuple[Awaitable[Any], ...], step: int | None) -> Durable[Any]:
+    """Begin a race of these competitors, and return the future of ``(index, value)``."""
+    if not awaitables:
+        raise ValueError("ctx.race needs at least one competitor; a race of nobody would never end")
+    try:
+        future = recorder.call(events.RaceStarted, step=step, size=len(awaitables))
+    except BaseException:
+        for coroutine in filter(asyncio.iscoroutine, awaitables):
+            coroutine.close()  # else asyncio complains that it was never awaited
+        raise
+    scope = recorder.scope_below(future.command)
+    race = Race([_competitor(awaitable, scope) for awaitable in awaitables])
+    recorder.races[future.command.seq] = race
+    recorder.close_scope(scope)
+    for index, member in enumerate(race.members):
+        member.add_done_callback(_arrival(race, index))
+    future.add_done_callback(lambda _: _cancel_all(race.members))
+    return future
+
+
+def _competitor(awaitable: Awaitable[Any], scope: Scope) -> asyncio.Future[Any]:
+    if isinstance(awaitable, asyncio.Future):
+        return awaitable
+    inside = copy_context()
+    inside.run(current.set, scope)
+    return cast("asyncio.Future[Any]", inside.run(asyncio.ensure_future, awaitable))
+
+
+def _arrival(race: Race, index: int) -> Callable[[asyncio.Future[Any]], None]:
+    def settled(member: asyncio.Future[Any]) -> None:
+        if not member.cancelled():
+            member.exception()  # a loser's failure has been seen, as far as asyncio is concerned
+        if race.winner is None:
+            race.winner = index
+
+    return settled
+
+
+def _cancel_all(members: list[asyncio.Future[Any]]) -> None:
+    for member in members:
+        member.cancel()

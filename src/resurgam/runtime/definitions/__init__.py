@@ -1,0 +1,1 @@
+"""Decorators, the registry, signatures and what a definition records of itself."""

@@ -1,0 +1,346 @@
+"""What the decorators make of a function: a definition, which is still a callable."""
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import update_wrapper
+from typing import Any, Final, Generic, Literal, Never, ParamSpec, Self, TypeAlias, TypeVar, cast
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.codec import Codec, TypeForm, codec_for
+from resurgam.core.errors import DefinitionError
+from resurgam.core.retry import Duration, RetryPolicy, RetryRule, milliseconds
+from resurgam.runtime.definitions.signature import Signature, place
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+Executor: TypeAlias = Literal["thread", "process"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityOptions:
+    """How an activity is run. Where *executor* is not said, it is a thread.
+
+    *timeout* is how long an attempt may take, *start_timeout* how long the activity may wait for somebody to begin it,
+    *heartbeat_timeout* how long an attempt may say nothing by ``activity.heartbeat()``.
+    """
+
+    queue: str | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    timeout: Duration | None = None
+    start_timeout: Duration | None = None
+    heartbeat_timeout: Duration | None = None
+    executor: Executor | None = None
+
+    def __post_init__(self) -> None:
+        if self.queue is not None and not (isinstance(self.queue, str) and self.queue):
+            raise DefinitionError(f"queue is {self.queue!r}; it is a name")
+        if not isinstance(self.retry, RetryPolicy):
+            raise DefinitionError(f"retry is {self.retry!r}; it is a RetryPolicy")
+        for option in ("timeout", "start_timeout", "heartbeat_timeout"):
+            length = getattr(self, option)
+            if length is not None and milliseconds(length) <= 0:
+                raise ValueError(f"{option} is {length!r}; it must be more than 0")
+        if self.executor not in (None, "thread", "process"):
+            raise DefinitionError(f"executor is {self.executor!r}; it is 'thread' or 'process'")
+
+
+_ONCE = RetryPolicy(max_attempts=1)
+DEFAULT_QUEUE: Final = "default"
+"""The queue of a workflow that is started without one and has no parent."""
+Matching: TypeAlias = Literal["location", "sequence"]
+OnDivergence: TypeAlias = Literal["block", "fail"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowOptions:
+    """How a workflow's code is held against its history.
+
+    *matching*: by the place of each step, or by the number of each type. *on_divergence*: park the run until code that
+    fits takes it up, or fail it; None is "block" by location and "fail" by sequence. *late_new* (sequence): a new step
+    while recorded ones are not matched yet. *orphans* (sequence): recorded steps that the code no longer asks for.
+    *input_check*: arguments, durations, the names of listeners and branches that differ from the recorded ones.
+
+    *retry*: whether a run that fails is tried again, as a new execution. *timeout*: how long a run may take, over all its
+    attempts, from when its code began.
+    """
+
+    matching: Matching = "location"
+    on_divergence: OnDivergence | None = None
+    late_new: Literal["allow", "warn", "error"] = "allow"
+    orphans: Literal["allow", "warn", "error", "cancel"] = "allow"
+    input_check: Literal["off", "warn", "strict"] = "off"
+    retry: RetryPolicy = _ONCE
+    timeout: Duration | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.retry, RetryPolicy):
+            raise DefinitionError(f"retry is {self.retry!r}; it is a RetryPolicy")
+        if self.timeout is not None and milliseconds(self.timeout) <= 0:
+            raise ValueError(f"timeout is {self.timeout!r}; it must be more than 0")
+        for option, known in _KNOWN.items():
+            value = getattr(self, option)
+            if value not in known:
+                choices = " or ".join(map(repr, known))
+                raise DefinitionError(f"{option} is {value!r}; it is {choices}")
+
+    def fails(self, matching: str) -> bool:
+        """Whether a run that diverges under this matching is failed, not parked."""
+        return (self.on_divergence or ("fail" if matching == "sequence" else "block")) == "fail"
+
+
+_KNOWN: dict[str, tuple[str | None, ...]] = {
+    "matching": ("location", "sequence"),
+    "on_divergence": (None, "block", "fail"),
+    "late_new": ("allow", "warn", "error"),
+    "orphans": ("allow", "warn", "error", "cancel"),
+    "input_check": ("off", "warn", "strict"),
+}
+_DEFAULT = WorkflowOptions()
+
+
+class Activity(Generic[P, R_co]):
+    """Work outside the workflow, dispatched through a queue and retried on its own."""
+
+    def __init__(
+        self, name: str, function: Callable[P, object] | None, options: ActivityOptions, returns: TypeForm = Any
+    ) -> None:
+        if function is not None:
+            # First, so that attributes which the function happens to have do not overwrite the definition's own.
+            update_wrapper(cast("Callable[..., object]", self), function)
+            if options.executor == "process":
+                _check_for_process(function)
+        self.name = name
+        self.function = function
+        self.settings = options
+        # Asked for at every call, so found out once.
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.rule = options.retry.rule()
+        # Known by its name only, and nothing else was said: then how often it is tried is for whoever defines it to say.
+        self.is_by_name = function is None and options.retry == RetryPolicy()
+        self.start_limit = _in_milliseconds(options.start_timeout)
+        self.heartbeat = _in_milliseconds(options.heartbeat_timeout)
+        self._stands_in = False
+        self.signature = None if function is None else Signature(function, f"activity {name!r}")
+        self._returns = returns
+
+    @property
+    def result(self) -> Codec[object]:
+        """The codec of what the activity returns."""
+        return codec_for(self._returns) if self.signature is None else self.signature.result
+
+    def in_process(self, asked: Executor | None) -> bool:
+        """Whether an attempt is run in a process of its own; *asked* is what the call said, if it did.
+
+        What stands in for the function is known in this process only.
+        """
+        return (asked or self.settings.executor) == "process" and not (self._stands_in or self.is_async)
+
+    def options(
+        self,
+        *,
+        queue: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: Duration | None = None,
+        start_timeout: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        executor: Executor | None = None,
+    ) -> Self:
+        """Return a copy that differs in these options: ``ctx.activity(charge.options(timeout=5), order)``."""
+        given: dict[str, Any] = {
+            "queue": queue,
+            "retry": retry,
+            "timeout": timeout,
+            "start_timeout": start_timeout,
+            "heartbeat_timeout": heartbeat_timeout,
+            "executor": executor,
+        }
+        changed = replace(self.settings, **{key: value for key, value in given.items() if value is not None})
+        return type(self)(self.name, self.function, changed, self._returns)
+
+    def acting(self, function: Callable[..., object]) -> "Activity[P, R_co]":
+        """Return a copy that calls *function*, with the arguments and the result of this one."""
+        twin = copy(self)
+        twin.function = function
+        twin.is_async = inspect.iscoroutinefunction(function)
+        twin._stands_in = True
+        return twin
+
+    def __repr__(self) -> str:
+        return f"<activity {self.name!r}>"
+
+
+class AsyncActivity(Activity[P, R_co]):
+    """An activity written as ``async def``."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Call the function itself, without any durability."""
+        assert self.function is not None
+        return self.function(*args, **kwargs)  # type: ignore[return-value]  # the decorator saw an async function
+
+
+class SyncActivity(Activity[P, R_co]):
+    """An activity written as ``def``; a worker runs it in a thread, or in a process of its own."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function itself, without any durability."""
+        assert self.function is not None
+        return self.function(*args, **kwargs)  # type: ignore[return-value]  # the decorator saw a plain function
+
+
+def _in_milliseconds(length: Duration | None) -> int | None:
+    return None if length is None else milliseconds(length)
+
+
+class ActivityRef(Activity[..., R_co]):
+    """An activity that is known by its name and the type of its result only."""
+
+
+def _check_for_process(function: Callable[..., object]) -> None:
+    if inspect.iscoroutinefunction(function):
+        raise DefinitionError(
+            f"{place(function)}: executor='process' is for plain functions, and an async one runs on the worker's loop; "
+            "write def, or leave the executor out"
+        )
+    if "<locals>" in function.__qualname__:
+        raise DefinitionError(
+            f"{place(function)}: executor='process' is for functions that another process can import; "
+            "define it at module level"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What `Workflow.options` was given for the runs that are started by it, in the form in which a run records it."""
+
+    retry: RetryRule | None = None
+    timeout: int | None = None
+
+
+class Workflow(Generic[P, R_co]):
+    """A durable function: ``async def name(ctx, ...)``. Without a *queue* a run is on its parent's, or on ``"default"``."""
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[P, Coroutine[Any, Any, R_co]] | None,
+        queue: str | None,
+        returns: TypeForm = Any,
+        settings: WorkflowOptions | None = None,
+    ) -> None:
+        if function is not None:
+            # First, so that attributes which the function happens to have do not overwrite the definition's own.
+            update_wrapper(cast("Callable[..., object]", self), function)
+        self.name = name
+        self.function = function
+        self.queue = queue
+        # None where the workflow is known by its name only: the worker that runs it has the definition.
+        self.settings = settings
+        self.overrides = Overrides()
+        self.signature = None if function is None else Signature(function, f"workflow {name!r}", skip=1)
+        self._returns = returns
+        # What the handlers of updates return, by name, as far as runs in this process have registered them; None where
+        # they differ.
+        self.update_results: dict[str, Codec[Any] | None] = {}
+
+    @property
+    def matching(self) -> Matching | None:
+        """The matching that a start records; None where the worker that runs the workflow knows it."""
+        return None if self.settings is None else self.settings.matching
+
+    def options(
+        self,
+        *,
+        queue: str | None = None,
+        retry: RetryPolicy | None = None,
+        timeout: Duration | None = None,
+        **unknown: Never,
+    ) -> Self:
+        """Return a copy that differs in these options: ``engine.start(checkout.options(timeout=60), order)``.
+
+        A run that is started by the copy records them. Each of its attempts and generations honours them, whatever the
+        definition of the worker says.
+        """
+        for option in unknown:
+            where = "@workflow(...)" if option in WorkflowOptions.__dataclass_fields__ else "the call that starts it"
+            raise DefinitionError(
+                f"workflow {self.name!r}: options() takes queue, retry and timeout, got {option!r}; give that to {where}"
+            )
+        if queue is not None and not (isinstance(queue, str) and queue):
+            raise DefinitionError(f"workflow {self.name!r}: queue must be a name, got {queue!r}")
+        asked = WorkflowOptions(retry=_ONCE if retry is None else retry, timeout=timeout)  # which refuses bad values
+        before = self.overrides
+        twin = copy(self)
+        twin.queue = self.queue if queue is None else queue
+        twin.overrides = Overrides(
+            retry=before.retry if retry is None else asked.retry.rule(),
+            timeout=before.timeout if timeout is None else milliseconds(timeout),
+        )
+        return twin
+
+    def settings_of(self, started: events.WorkflowStarted) -> WorkflowOptions:
+        """Return how a run is treated: as the definition says, except for what its start recorded."""
+        settings = _DEFAULT if self.settings is None else self.settings
+        if started.retry is not None:
+            settings = replace(settings, retry=started.retry.policy())
+        if started.timeout is not None:
+            settings = replace(settings, timeout=started.timeout / 1000)
+        return settings
+
+    def write(self, args: tuple[object, ...]) -> Raw:
+        """Return the JSON of its arguments, checked if its function is known here."""
+        if self.signature is not None:
+            return self.signature.encode(args)
+        return codec_for(Any).encode(args, f"workflow {self.name!r}, arguments")
+
+    @property
+    def result(self) -> Codec[object]:
+        """The codec of what the workflow returns."""
+        return codec_for(self._returns) if self.signature is None else self.signature.result
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Call the function itself; useful with a context, as a plain coroutine inside another workflow."""
+        if self.function is None:
+            raise TypeError(f"{self!r} is known by name only and cannot be called here")
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name!r}>"
+
+
+class WorkflowRef(Workflow[..., R_co]):
+    """A workflow that is known by its name and the type of its result only."""
+
+
+def activity_of(given: object) -> Activity[..., Any]:
+    """Return the activity that is meant by a definition or by its name."""
+    if isinstance(given, str) and given:
+        return Activity(given, None, ActivityOptions())
+    if not isinstance(given, Activity):
+        raise DefinitionError(f"{given!r} is not an activity; decorate it with @activity, or give its name")
+    return given
+
+
+def refuse_options(verb: str, workflow: object, unknown: Iterable[str]) -> None:
+    """Refuse what *verb* was given by keyword and does not take; say where options of the workflow itself go."""
+    for option in sorted(unknown):
+        if option in ("retry", "timeout"):
+            meant = f"workflow.ref({workflow!r})" if isinstance(workflow, str) else getattr(workflow, "name", "it")
+            remedy = f"write {verb}({meant}.options({option}=...), ...)"
+        else:
+            remedy = "a workflow's own arguments are given by position"
+        raise DefinitionError(f"{verb} has no option {option!r}; {remedy}")
+
+
+def workflow_of(given: object) -> Workflow[..., Any]:
+    """Return the workflow that is meant by a definition or by its name."""
+    if isinstance(given, str) and given:
+        return Workflow(given, None, None)
+    if not isinstance(given, Workflow):
+        raise DefinitionError(f"{given!r} is not a workflow; decorate it with @workflow, or give its name")
+    return given

@@ -1,0 +1,305 @@
+"""Names to workflow and activity functions, checked at registration."""
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+
+from resurgam.core.codec import TypeForm
+from resurgam.core.errors import DefinitionError, NotFound
+from resurgam.core.retry import Duration, RetryPolicy
+from resurgam.runtime.context.compensation import COMPENSATION
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.definitions.definition import (
+    Activity,
+    ActivityOptions,
+    ActivityRef,
+    AsyncActivity,
+    Executor,
+    Matching,
+    OnDivergence,
+    SyncActivity,
+    Workflow,
+    WorkflowOptions,
+    WorkflowRef,
+)
+from resurgam.runtime.definitions.info import ActivityInfo, activity_cancelled, activity_info, heartbeat
+from resurgam.runtime.definitions.signature import place
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm as Form
+
+P = ParamSpec("P")
+R = TypeVar("R")
+D = TypeVar("D", Activity[..., Any], Workflow[..., Any])
+_WorkflowFunction = Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+
+
+class _Names(Generic[D]):
+    """The definitions of one kind, by name."""
+
+    def __init__(self, kind: str, *built_in: D) -> None:
+        self._kind = kind
+        self._known: dict[str, D] = {}
+        # What the engine itself has need of; it is not listed among what users have registered.
+        self._built_in: dict[str, D] = {definition.name: definition for definition in built_in}
+
+    def add(self, definition: D) -> None:
+        if not (isinstance(definition.name, str) and definition.name):
+            raise DefinitionError(f"{place(definition.function)}: name is {definition.name!r}; it is a string")
+        known = self._known.get(definition.name)
+        if known is not None and _origin(known.function) != _origin(definition.function):
+            raise DefinitionError(
+                f"{place(definition.function)}: {self._kind} {definition.name!r} is already registered by "
+                f"{place(known.function)}; give one of them another name, or use a Registry of its own"
+            )
+        self._known[definition.name] = definition
+
+    def put(self, definition: D) -> None:
+        """Keep a definition in the place of whatever has its name."""
+        self._known[definition.name] = definition
+
+    def adopt(self, others: "_Names[D]") -> None:
+        """Take all definitions of another registry over."""
+        self._known.update(others._known)
+
+    def find(self, name: str) -> D:
+        found = self._known.get(name) or self._built_in.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._known)) or "none"
+            raise NotFound(
+                f"{self._kind} {name!r} is not registered here (registered: {known}); "
+                "import the module that defines it before the engine starts"
+            )
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def __iter__(self) -> Iterator[D]:
+        return iter(self._known.values())
+
+
+class WorkflowDecorator:
+    """``@workflow``, bare or with options; ``workflow.ref`` names one that is defined elsewhere."""
+
+    def __init__(self, names: _Names[Workflow[..., Any]]) -> None:
+        self._names = names
+
+    @overload
+    def __call__(self, function: _WorkflowFunction[P, R], /) -> Workflow[Concatenate[Context, P], R]: ...
+    @overload
+    def __call__(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        matching: Matching = "location",
+        on_divergence: OnDivergence | None = None,
+        late_new: Literal["allow", "warn", "error"] = "allow",
+        orphans: Literal["allow", "warn", "error", "cancel"] = "allow",
+        input_check: Literal["off", "warn", "strict"] = "off",
+        retry: RetryPolicy = ...,
+        timeout: Duration | None = None,
+    ) -> Callable[[_WorkflowFunction[P, R]], Workflow[Concatenate[Context, P], R]]: ...
+    def __call__(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Register an ``async def`` whose first parameter is the context. For the options see `WorkflowOptions`.
+
+        Without a *queue* a child runs on its parent's queue, and any other workflow on ``"default"``.
+        """
+        held = WorkflowOptions(**options)
+
+        def register(function: Callable[..., Any]) -> Workflow[..., Any]:
+            _check_workflow(function)
+            given = function.__name__ if name is None else name
+            definition: Workflow[..., Any] = Workflow(given, function, queue, settings=held)
+            if queue is not None and not (isinstance(queue, str) and queue):
+                raise DefinitionError(f"{place(function)}: queue must be a name, got {queue!r}")
+            assert definition.signature is not None
+            _check_annotations(function, definition.signature.check)
+            self._names.add(definition)
+            return definition
+
+        return register if function is None else register(function)
+
+    @overload
+    def ref(self, name: str, *, returns: "Form[R]", queue: str | None = None) -> WorkflowRef[R]: ...
+    @overload
+    def ref(self, name: str, *, queue: str | None = None) -> WorkflowRef[Any]: ...
+    def ref(self, name: str, *, returns: TypeForm = Any, queue: str | None = None) -> WorkflowRef[Any]:
+        """Return a workflow known by its name only, with the type of its result."""
+        return WorkflowRef(name, None, queue, returns)
+
+
+class ActivityDecorator:
+    """``@activity``, bare or with options; ``activity.ref`` names one that is defined elsewhere."""
+
+    def __init__(self, names: _Names[Activity[..., Any]]) -> None:
+        self._names = names
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # every async function is a function too; this fits first
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncActivity[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SyncActivity[P, R]: ...
+    @overload
+    def __call__(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        retry: RetryPolicy = ...,
+        timeout: Duration | None = None,
+        start_timeout: Duration | None = None,
+        heartbeat_timeout: Duration | None = None,
+        executor: Executor | None = None,
+    ) -> "_ActivityRegistrar": ...
+    def __call__(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Register a function, ``async def`` or plain. For the options see `ActivityOptions`.
+
+        A plain one runs in a thread; with ``executor="process"`` in a process, which is ended if it is cancelled.
+        """
+        settings = ActivityOptions(**options)
+
+        def register(function: Callable[..., Any]) -> Activity[..., Any]:
+            _check_function(function, "an activity")
+            kind: Any = AsyncActivity if inspect.iscoroutinefunction(function) else SyncActivity
+            definition: Activity[..., Any] = kind(function.__name__ if name is None else name, function, settings)
+            assert definition.signature is not None
+            _check_annotations(function, definition.signature.check)
+            self._names.add(definition)
+            return definition
+
+        return register if function is None else register(function)
+
+    @overload
+    def ref(self, name: str, *, returns: "Form[R]") -> ActivityRef[R]: ...
+    @overload
+    def ref(self, name: str) -> ActivityRef[Any]: ...
+    def ref(self, name: str, *, returns: TypeForm = Any) -> ActivityRef[Any]:
+        """Return an activity known by its name only, with the type of its result."""
+        return ActivityRef(name, None, ActivityOptions(), returns)
+
+    def info(self) -> ActivityInfo:
+        """Return the ids and the attempt of the activity that is running, and the details of the one before."""
+        return activity_info()
+
+    def heartbeat(self, details: object = None) -> None:
+        """Say that the running attempt is alive, and how far it has come.
+
+        The *details* are kept with the next renewal of the attempt's lease, or with its failure; the next attempt finds
+        the last of them in ``activity.info().details``. Without details those told before stay. An attempt that is
+        cancelled, or has had its time, gets `asyncio.CancelledError` here. A thread that the activity starts may call
+        this too, if it has its context (``asyncio.to_thread``, ``contextvars.copy_context().run``).
+        """
+        heartbeat(details)
+
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the running attempt any more: it was cancelled, timed out, or has lost its lease.
+
+        An async function and a thread get `asyncio.CancelledError` beside, a thread as soon as it executes Python code;
+        a process is ended at once, with SIGTERM, so that only what a handler of that signal calls finds this true.
+        """
+        return activity_cancelled()
+
+
+class _ActivityRegistrar(Protocol):
+    """The type of ``@activity(...)`` with options, for static checkers."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # every async function is a function too; this fits first
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncActivity[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> SyncActivity[P, R]: ...
+
+
+class Registry:
+    """Workflows and activities by name. Libraries, tests and several versions of one name have one of their own."""
+
+    def __init__(self) -> None:
+        self.workflows: _Names[Workflow[..., Any]] = _Names("workflow", COMPENSATION)
+        self.activities: _Names[Activity[..., Any]] = _Names("activity")
+        self.workflow = WorkflowDecorator(self.workflows)
+        self.activity = ActivityDecorator(self.activities)
+
+    def copy(self) -> "Registry":
+        """Return a registry with the same definitions, to be changed apart from this one."""
+        twin = Registry()
+        twin.workflows.adopt(self.workflows)
+        twin.activities.adopt(self.activities)
+        return twin
+
+    def replace(self, activity: Activity[..., Any] | str, function: Callable[..., object]) -> None:
+        """Have *function* called instead of the activity's own; arguments and result stay those of the activity."""
+        name = activity if isinstance(activity, str) else activity.name
+        known = activity if name not in self.activities else self.activities.find(name)
+        definition = Activity(name, function, ActivityOptions()) if isinstance(known, str) else known
+        self.activities.put(definition.acting(function))
+
+
+default_registry = Registry()
+
+
+def _check_function(function: object, what: str) -> None:
+    if not inspect.isfunction(function):
+        raise DefinitionError(f"{function!r} is not a function; {what} is a plain function of a module")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise DefinitionError(f"{place(function)}: {what} cannot be a generator; return a list")
+    first = next(iter(inspect.signature(function).parameters), "")
+    if first == "self" or ("." in function.__qualname__ and first == "cls"):
+        raise DefinitionError(f"{place(function)}: {what} cannot be a method; define it as a function")
+
+
+def _check_workflow(function: Callable[..., Any]) -> None:
+    _check_function(function, "a workflow")
+    if not inspect.iscoroutinefunction(function):
+        raise DefinitionError(f"{place(function)}: a workflow is an async function; write async def")
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.POSITIONAL_ONLY,
+    ):
+        raise DefinitionError(f"{place(function)}: a workflow takes the context as its first parameter: (ctx, ...)")
+    annotation = parameters[0].annotation
+    if isinstance(annotation, str) and annotation.rpartition(".")[2] == "Context":
+        annotation = Context
+    if annotation not in (inspect.Parameter.empty, Context):
+        raise DefinitionError(f"{place(function)}: the first parameter is annotated {annotation!r}, not Context")
+    for parameter in parameters:
+        if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
+            raise DefinitionError(
+                f"{place(function)}: parameter {parameter.name!r} can only be given by keyword; "
+                "a workflow's arguments are given by position"
+            )
+
+
+def _check_annotations(function: Callable[..., Any], check: Callable[[], None]) -> None:
+    try:
+        check()
+    except DefinitionError:
+        return  # a type defined further down or in a local scope: it is resolved, or refused, at first use
+    except Exception as error:
+        error.add_note(f"defined at {place(function)}")
+        raise
+
+
+def _origin(function: Any) -> tuple[str, str]:
+    return function.__module__, function.__qualname__

@@ -1,0 +1,1 @@
+"""Match each durable call with the recorded history."""

@@ -1,0 +1,240 @@
+"""Says where code and history part: each way to diverge as the error that tells of it."""
+
+import asyncio
+import inspect
+import linecache
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.command import TYPES, Intent
+from resurgam.core.errors import DeterminismViolation, HistoryDiverged, LatentHistory, ResurgamError
+from resurgam.core.failure import capture, in_user_code
+from resurgam.core.location import ROOT, Location
+from resurgam.core.replay import Diverged
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.loop.scope import Scope
+
+_OWN_FILES = (
+    *map(str, (Path(__file__).parents[1], Path(__file__).parents[2] / "core", Path(asyncio.__file__).parent)),
+)
+
+_SHOWN: Final = 200
+"""Characters of a recorded value that a divergence shows."""
+
+KINDS: Final = {str(kind.__struct_config__.tag): kind for kind in TYPES}
+"""Kinds of command by the name that stands in a history."""
+
+VERBS: Final = {
+    events.ActivityScheduled: "activity",
+    events.TimerStarted: "sleep",
+    events.OperationStarted: "run",
+    events.StateSet: "set",
+    events.StateCleared: "clear",
+    events.StateRead: "get",
+    events.ListenStarted: "listen",
+    events.BranchStarted: "branch",
+    events.RaceStarted: "race",
+    events.LoopStarted: "loop",
+    events.VersionChecked: "check_version",
+    events.ChildScheduled: "workflow",
+    events.PromiseCreated: "promise",
+    events.PromiseSettled: "resolve",
+    events.SignalSent: "signal",
+    events.MessagePublished: "publish",
+    events.SagaStepRegistered: "step",
+}
+"""The method of `Context` that asks for each kind of command."""
+
+
+def diverged(verdict: Diverged, scope: Scope, command_id: str, intent: Intent | None = None) -> HistoryDiverged:
+    """The history holds something else where the code makes this call."""
+    kind = DeterminismViolation if scope.by_type else HistoryDiverged
+    error = kind(
+        verdict.event.location,
+        command_id,
+        verdict.field,
+        code_value=verdict.code_value,
+        history_value=verdict.history_value,
+        event_seq=verdict.event.seq,
+        source=source(),
+    )
+    error.place = (scope.location, scope.calls - 1)
+    error.scope_version = scope.version
+    error.event = verdict.event
+    if intent is not None:
+        error.intent, error.asked = intent.kind, intent.name
+    return error
+
+
+def in_values(difference: Diverged, given: object) -> Diverged:
+    """Show inputs by their values where they were found to differ by their fingerprints."""
+    recorded = getattr(difference.event, "input", getattr(difference.event, "value", None))
+    if difference.field != "input" or not isinstance(given, Raw) or not isinstance(recorded, Raw):
+        return difference
+    code_value, history_value = shown(given), shown(recorded)
+    if code_value == history_value:  # they differ beyond what is shown
+        return difference
+    return msgspec.structs.replace(difference, code_value=code_value, history_value=history_value)
+
+
+def shown(written: Raw) -> str:
+    """Return a recorded value as text, cut where it is long."""
+    text = bytes(written).decode()
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def latent(left: events.Command, scope: Scope) -> LatentHistory:
+    """The code of a strand has ended, and its history has not."""
+    error = LatentHistory(
+        left.location, left.command, "end", code_value="ended", history_value=left.name or left.type, event_seq=left.seq
+    )
+    error.place = (scope.location, scope.calls)
+    error.scope_version = scope.version
+    error.event = left
+    return error
+
+
+def orphaned(left: events.Command, root: Scope) -> DeterminismViolation:
+    """The code has ended, and the history holds a command that it did not ask for."""
+    error = DeterminismViolation(
+        left.location,
+        left.command,
+        "orphan",
+        code_value="not asked for",
+        history_value=left.name or left.type,
+        event_seq=left.seq,
+    )
+    if left.location.scope == root.location:
+        error.place = (root.location, root.calls)
+    error.event = left
+    return error
+
+
+def gone_on(
+    location: Location, ended: events.Event, kind: type[events.Command], command_id: str, name: str | None
+) -> HistoryDiverged:
+    """The history says that the workflow has ended, and the code makes another call."""
+    return HistoryDiverged(
+        location,
+        command_id,
+        "end",
+        code_value=f"goes on with {name or kind.__struct_config__.tag}",
+        history_value=ended.type,
+        event_seq=ended.seq,
+        source=source(),
+    )
+
+
+def unasked(command: events.Command, answer: events.Answer) -> HistoryDiverged:
+    """The history holds an answer to a call that the code has not made."""
+    error = HistoryDiverged(
+        command.location,
+        command.command,
+        "order",
+        code_value="not asked for",
+        history_value=f"{answer.type} of {command.name or command.type}",
+        event_seq=answer.seq,
+    )
+    error.event = command
+    return error
+
+
+def cancelled_another(
+    cancelled: events.Command, recorded: events.Command, answer: events.Event
+) -> DeterminismViolation:
+    """The code cancels another command than the history does."""
+    return DeterminismViolation(
+        recorded.location,
+        recorded.command,
+        "cancellation",
+        code_value=cancelled.command,
+        history_value=recorded.command,
+        event_seq=answer.seq,
+    )
+
+
+def unfit_arguments(
+    workflow: Workflow[..., Any], started: events.WorkflowStarted, error: ResurgamError
+) -> HistoryDiverged:
+    """The code does not take the arguments that the run was started with."""
+    return HistoryDiverged(
+        ROOT,
+        f"workflow {workflow.name!r}",
+        "parameters",
+        code_value=str(error),
+        history_value=shown(started.input),
+        event_seq=started.seq,
+        source=_defined_at(workflow),
+    )
+
+
+def unfit(
+    command: events.Command, answer: events.Event, field: str, code_value: str, history_value: str
+) -> HistoryDiverged:
+    """The history holds an answer that the code's call cannot be given."""
+    return HistoryDiverged(
+        command.location,
+        command.command,
+        field,
+        code_value=code_value,
+        history_value=history_value,
+        event_seq=answer.seq,
+    )
+
+
+def violation(error: HistoryDiverged) -> events.Failure:
+    """Return what is recorded of a run that fails because it diverged: where, and what code and history have there."""
+    fields = {
+        "error": type(error).__name__,
+        "location": str(error.location),
+        "command": error.command,
+        "field": error.field,
+        "code_value": error.code_value,
+        "history_value": error.history_value,
+        "event_seq": error.event_seq,
+        "source": error.source,
+    }
+    return events.Failure(
+        type="DETERMINISM_VIOLATION",
+        message=str(error),
+        traceback=capture(in_user_code(error)).traceback or _line(error.source),
+        fields={name: Raw(msgspec.json.encode(value)) for name, value in fields.items()},
+    )
+
+
+def _line(place: str) -> str:
+    """Return ``file:line`` with its code, set as in a traceback."""
+    file, _, line = place.rpartition(":")
+    if not line.isdecimal():
+        return ""
+    return f'  File "{file}", line {line}\n    {linecache.getline(file, int(line)).strip()}'.rstrip()
+
+
+def source() -> str:
+    """Return file and line of the user's code that is being run."""
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
+        frame = frame.f_back  # type: ignore[assignment]
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame else ""
+
+
+def _defined_at(workflow: Workflow[..., Any]) -> str:
+    """Return file and line of a workflow's function."""
+    code = getattr(inspect.unwrap(workflow.function), "__code__", None) if workflow.function is not None else None
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
+
+
+def raised_at(error: BaseException) -> str:
+    """Return file and line of the user's code that raised an error, or called what did."""
+    places = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith(_OWN_FILES)
+    ]
+    return places[-1] if places else ""

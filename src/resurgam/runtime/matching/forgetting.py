@@ -1,0 +1,180 @@
+"""Which entries of a log belong to which iteration of a loop, so that they can be forgotten together.
+
+Forgotten are the commands of the iterations that are done, with everything below them, their answers, the signals that
+were consumed there, and the loop's own earlier checkpoint; and with them what handlers did that have returned. What other
+strands did, and signals that nobody has taken yet, stay.
+"""
+
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Final
+
+from resurgam.core import event as events
+from resurgam.core.location import Location
+from resurgam.core.outcome import Forgotten, Span
+
+REMEMBERED_SIGNALS: Final = 100
+"""Ids of forgotten signals and updates that are kept, so that one that is sent twice is still heard once."""
+
+
+HANDLERS: Final = (0,)
+"""The coordinate below which the steps of handlers stand, each under its number."""
+
+
+class Footprint:
+    """The entries that stand below loops which forget."""
+
+    def __init__(self, log: Iterable[events.Event]) -> None:
+        self._loops: dict[int, events.LoopStarted] = {}
+        self._places: dict[int, Location] = {}
+        self._checkpoints: dict[int, events.Checkpoint] = {}
+        # The entries of handlers, by their number.
+        self._handled: dict[int, int] = {}
+        for entry in log:
+            if self._loops or type(entry) in _WATCHED or self._handled:
+                self.add(entry)
+
+    def add(self, entry: events.Event) -> None:
+        """Note where an entry belongs."""
+        if type(entry) is events.LoopStarted:
+            self._command(entry)
+            if entry.forget_every is not None:
+                self._loops[entry.seq] = entry
+        elif type(entry) in _BEGINNINGS:
+            self._begin(entry)
+        elif not self._loops and not self._handled:
+            return
+        elif type(entry) in _UPDATED:
+            # One that was refused had no handler of its own; it goes with the one that came last.
+            self._handled[entry.seq] = self._handled.get(entry.ref or 0, max(self._handled.values(), default=1))
+        elif isinstance(entry, events.Command):
+            self._command(entry)
+        elif isinstance(entry, events.Answer):
+            self._answer(entry)
+
+    def _begin(self, entry: events.Event) -> None:
+        """A handler begins."""
+        assert isinstance(entry, events.SignalHandled | events.UpdateAccepted)
+        self._handled[entry.seq] = entry.scope
+        if isinstance(entry, events.SignalHandled):
+            self._handled[entry.signal] = entry.scope
+
+    def _command(self, entry: events.Command) -> None:
+        if self._handled and entry.location.coordinates[0] == HANDLERS:
+            self._handled[entry.seq] = entry.location.coordinates[1][0]
+        if any(loop.location.contains(entry.location) for loop in self._loops.values()):
+            self._places[entry.seq] = entry.location
+
+    def _answer(self, entry: events.Answer) -> None:
+        if entry.ref in self._handled:
+            self._handled[entry.seq] = self._handled[entry.ref]
+            if isinstance(entry, events.SignalsConsumed):
+                self._handled.update(dict.fromkeys(entry.signals, self._handled[entry.ref]))
+        place = self._places.get(entry.ref)
+        if place is not None:
+            self._places[entry.seq] = place
+            if isinstance(entry, events.SignalsConsumed):
+                self._places.update(dict.fromkeys(entry.signals, place))
+        if isinstance(entry, events.LoopCompleted):
+            self._loops.pop(entry.ref, None)
+        elif isinstance(entry, events.Checkpoint):
+            self._checkpoints[entry.ref] = entry
+
+    def through(self, loop: events.LoopStarted, iteration: int, busy: Container[int] = ()) -> list[Forgotten]:
+        """Return what can be forgotten once this many iterations of a loop are done, and all handlers that are not *busy*."""
+        depth = len(loop.location.coordinates)
+        done = [
+            Forgotten(seq, place)
+            for seq, place in self._places.items()
+            if len(place.coordinates) > depth
+            and loop.location.contains(place)
+            and place.coordinates[depth][0] <= iteration
+        ]
+        earlier = self._checkpoints.get(loop.seq)
+        if earlier is not None:
+            done.append(Forgotten(earlier.seq, loop.location.child((max(1, earlier.iteration),))))
+        known = {entry.seq for entry in done}
+        done += (
+            Forgotten(seq, Location(HANDLERS, (number,)))
+            for seq, number in self._handled.items()
+            if number not in busy and seq not in known
+        )
+        return sorted(done, key=_seq)
+
+    def forget(self, forgotten: Iterable[Forgotten]) -> None:
+        """What has been forgotten belongs nowhere any more."""
+        for entry in forgotten:
+            self._places.pop(entry.seq, None)
+            self._handled.pop(entry.seq, None)
+            self._loops.pop(entry.seq, None)
+            self._checkpoints.pop(entry.seq, None)
+
+
+def dropped(loop: events.LoopStarted, iteration: int, handlers: int = 0) -> tuple[Span, ...]:
+    """Return the places of the iterations of a loop, and of handlers, that are not kept any longer, not even for tools."""
+    spans = ((loop.location, iteration - loop.keep_forgotten), (Location(HANDLERS), handlers - loop.keep_forgotten))
+    return tuple(Span(place.child((1,)), place.child((last + 1,))) for place, last in spans if last >= 1)
+
+
+class ReceivedIds:
+    """The signals and updates that were received, so that one that is sent twice counts once.
+
+    A signal is the same if its name and its id are; signals of different names, or a signal and an update, may share an id.
+    """
+
+    def __init__(self, log: Sequence[events.Event]) -> None:
+        self._known: dict[str, int] = {}
+        self._forgotten: deque[str] = deque(maxlen=REMEMBERED_SIGNALS)
+        for entry in log:
+            if type(entry) is events.SignalReceived or type(entry) is events.UpdateAccepted:
+                self._known[known_as(entry)] = entry.seq
+            elif isinstance(entry, events.Checkpoint | events.WorkflowStarted) and entry.signals:
+                self._forgotten = deque(entry.signals, maxlen=REMEMBERED_SIGNALS)
+
+    def __contains__(self, received: events.SignalReceived | events.UpdateAccepted) -> bool:
+        known = known_as(received)
+        return known in self._known or known in self._forgotten
+
+    def is_forgotten(self, received: events.SignalReceived | events.UpdateAccepted) -> bool:
+        """Whether no more is known of it than that it came."""
+        known = known_as(received)
+        return known not in self._known and known in self._forgotten
+
+    def add(self, signal: events.SignalReceived | events.UpdateAccepted) -> None:
+        """A signal has been received, or an update accepted."""
+        self._known[known_as(signal)] = signal.seq
+
+    def heard(self, unread: Iterable[events.SignalReceived]) -> tuple[str, ...]:
+        """Return the ids that the next generation is to remember; what it finds unread it is told anew."""
+        anew = {known_as(signal) for signal in unread}
+        known = (*self._forgotten, *(known for known in self._known if known not in anew))
+        return known[-REMEMBERED_SIGNALS:]
+
+    def after(self, forgotten: Iterable[Forgotten]) -> Iterator[str]:
+        """Return the ids to be remembered once these entries are forgotten, the oldest first."""
+        gone = {entry.seq for entry in forgotten}
+        ids = (*self._forgotten, *(known for known, seq in self._known.items() if seq in gone))
+        return iter(ids[-REMEMBERED_SIGNALS:])
+
+    def forget(self, forgotten: Iterable[Forgotten]) -> None:
+        """Keep of the signals that are forgotten no more than the last ids."""
+        gone = {entry.seq for entry in forgotten}
+        self._forgotten.extend(known for known, seq in self._known.items() if seq in gone)
+        self._known = {known: seq for known, seq in self._known.items() if seq not in gone}
+
+
+def known_as(received: events.Event) -> str:
+    """Return what a message is remembered by: a signal by its name and id, an update by its id alone."""
+    if isinstance(received, events.SignalReceived):
+        return f"signal {received.name!r} {received.id}"
+    assert isinstance(received, events.UpdateAccepted | events.UpdateRejected)
+    return f"update {received.id}"
+
+
+def _seq(entry: Forgotten) -> int:
+    return entry.seq
+
+
+_BEGINNINGS: Final = frozenset({events.SignalHandled, events.UpdateAccepted})
+_WATCHED: Final = frozenset({events.LoopStarted, *_BEGINNINGS})
+_UPDATED: Final = frozenset({events.UpdateCompleted, events.UpdateRejected})

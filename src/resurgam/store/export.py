@@ -1,0 +1,352 @@
+"""Executions as lines of JSON, the form in which they leave one store and enter another.
+
+An execution is a head line, every event of its log as it is on disk, then its inbox in order, then the activities that
+are not answered, then its promises. An entry that is forgotten stands where it stood, with the place that it is kept under::
+
+    {"type":"instance","format":1,"events":4,"inbox":1,"activities":1,"instance":{"entity_id":"o-1", ...}}
+    {"type":"workflow_started","seq":1, ...}
+    {"type":"activity_scheduled","seq":2, ...}
+    {"type":"forgotten","place":"{2, 5}","event":{"type":"timer_started","seq":3, ...}}
+    {"type":"timer_started","seq":4, ...}
+    {"type":"inbox","event":{"type":"signal_received", ...}}
+    {"type":"activity","pending":{"request":{"ref":2, ...},"visible_at":1700000000000}}
+    {"type":"promise","promise":{"promise_id":"p-1","name":"approval","settled":false,"schema":null}}
+
+The head says how many lines of each kind follow (of promises, if there are any), so that a file that was cut off is found
+out, and whether the execution is paused. No event has one of the five types. Entries that are kept no longer leave gaps in the log; whether what is there can be replayed without them,
+its `InstanceState` says. Whatever is wrong is a `SerializationError` that names the line.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NoReturn, TypeVar
+
+import msgspec
+
+from resurgam.core import event as events
+from resurgam.core.errors import CorruptHistory, SerializationError
+from resurgam.core.event import decode_event
+from resurgam.core.location import Location
+from resurgam.core.outcome import Forgotten
+from resurgam.core.state import InstanceState, Status
+from resurgam.store import records as r
+from resurgam.store.encoding import decode, encode
+
+FORMAT: Final = 1
+"""Raised when a reader of before would misread what is written now."""
+
+_AGAIN: Final = "export it again, and give every line as it is"
+_LARGEST: Final = 2**63 - 1
+"""The largest number that every store can keep."""
+
+_WIDEST: Final = 60
+"""Characters of a wrong place that an error repeats."""
+
+_FIXED: Final = ("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "name", "parent")
+"""What the head of an execution and its first event both say."""
+
+_TOLD: Final = (
+    *(events.Answer, events.SignalReceived, events.UpdateAccepted, events.CancelRequested),
+    *(events.WorkflowBegun, events.WorkflowPaused, events.WorkflowResumed),
+)
+"""What can wait in an inbox."""
+
+_NOTHING: Final = msgspec.Raw()
+
+L = TypeVar("L")
+
+
+class Head(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="type",
+    tag="instance",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+):
+    """The first line of an execution."""
+
+    format: int
+    events: int
+    inbox: int
+    activities: int
+    promises: int = 0
+    paused: r.Pause | None = None
+    instance: r.Instance
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="forgotten", forbid_unknown_fields=True):
+    """An entry of the log that is forgotten."""
+
+    place: str
+    event: msgspec.Raw
+
+
+class InInbox(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="inbox", forbid_unknown_fields=True):
+    """An event that is not told yet."""
+
+    event: msgspec.Raw
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="activity", forbid_unknown_fields=True):
+    """An activity that is not answered yet."""
+
+    pending: r.Pending
+    # Beside it and not in it, as long as msgspec cannot read a value that may be missing or anything.
+    details: msgspec.Raw = _NOTHING
+
+
+class Promised(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="promise", forbid_unknown_fields=True):
+    """A promise, open or settled."""
+
+    promise: r.Promise
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """As much of a line as says how to read the rest."""
+
+    type: str
+    format: object = None
+    active: object = True
+
+    @property
+    def kind(self) -> str:
+        """Its own type, or ``event`` for all that an event can be."""
+        if self.active is False:  # so `resurgam history --forgotten --json` marks an event that is forgotten
+            return "forgotten"
+        return self.type if self.type in ("instance", "forgotten", "inbox", "activity", "promise") else "event"
+
+
+def write(copies: Iterable[r.Copy]) -> list[str]:
+    """Return the lines of executions, in their order."""
+    return [line for copy in copies for line in _written(copy)]
+
+
+def _written(copy: r.Copy) -> Iterator[str]:
+    log, inbox, activities = copy.log, copy.inbox, copy.activities
+    counts = {"events": len(log), "inbox": len(inbox), "activities": len(activities), "promises": len(copy.promises)}
+    yield encode(Head(format=FORMAT, **counts, paused=copy.paused, instance=copy.instance))
+    places = {entry.seq: entry.place for entry in copy.forgotten}
+    yield from (_entry(event, places.get(event.seq)) for event in log)
+    yield from (encode(InInbox(event=msgspec.Raw(event.to_json().encode()))) for event in inbox)
+    yield from (_wanted(pending) for pending in activities)
+    yield from (encode(Promised(promise=promise)) for promise in copy.promises)
+
+
+def _entry(event: events.Event, place: Location | None) -> str:
+    if place is None:
+        return event.to_json()
+    return encode(Past(place=str(place), event=msgspec.Raw(event.to_json().encode())))
+
+
+def _wanted(pending: r.Pending) -> str:
+    line = {"type": "activity", "pending": msgspec.structs.replace(pending, details=None)}
+    return encode(line if pending.details is None else {**line, "details": pending.details})
+
+
+def read(lines: str | Iterable[str]) -> tuple[r.Copy, ...]:
+    """Return the executions that the lines hold; at least one."""
+    reader = _Reader(lines.split("\n") if isinstance(lines, str) else lines)
+    found: dict[str, r.Copy] = {}
+    while not found or reader.more:
+        copy = reader.execution()
+        if copy.instance.execution_id in found:
+            reader.refuse(f"execution {copy.instance.execution_id} ends here for the second time; give it only once")
+        found[copy.instance.execution_id] = copy
+    return tuple(found.values())
+
+
+def newest_history(lines: Iterable[str | events.Event]) -> list[events.Event]:
+    """Return the log of the last execution among lines, without what is forgotten; without a head they are all of it."""
+    found: list[events.Event] = []
+    for line in lines:
+        if isinstance(line, events.Event):
+            found.append(line)
+        elif line.strip():
+            kind = _kind_of(line)
+            if kind == "instance":
+                found = []
+            elif kind == "event":
+                found.append(decode_event(line))
+    return found
+
+
+def _kind_of(line: str) -> str:
+    """Return ``instance``, ``forgotten``, ``inbox``, ``activity`` or ``promise``; whatever else it may be is an event."""
+    try:
+        return msgspec.json.decode(line, type=_Kind).kind
+    except msgspec.MsgspecError:
+        return "event"
+
+
+class _Reader:
+    """Goes through lines once, and knows where it is."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = [(number, line) for number, line in enumerate(lines, 1) if not _blank(line)]
+        self._at = 0
+
+    @property
+    def more(self) -> bool:
+        """Whether there are lines that have not been read."""
+        return self._at < len(self._lines)
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Say what is wrong with the line that was read last."""
+        number = self._lines[self._at - 1][0] if self._at else 1
+        raise SerializationError(f"line {number}", reason)
+
+    def execution(self) -> r.Copy:
+        """Read an execution from its head to its last promise."""
+        head = self._head()
+        of = f"of execution {head.instance.execution_id}"
+        log, forgotten, state = self._log(head, of)
+        self._compare(head, state, log[-1].seq)
+        inbox = [self._inbox(f"inbox line {n} of {head.inbox} {of}") for n in range(1, head.inbox + 1)]
+        wanted: dict[int, r.Pending] = {}
+        for n in range(1, head.activities + 1):
+            pending = self._activity(state, f"activity {n} of {head.activities} {of}")
+            if pending.request.ref in wanted:
+                self.refuse(f"entry {pending.request.ref} has an activity already; {_AGAIN}")
+            wanted[pending.request.ref] = pending
+        promises = self._promises(head, of)
+        return r.Copy(
+            instance=msgspec.structs.replace(head.instance, troubles=()),
+            log=tuple(log),
+            forgotten=tuple(forgotten),
+            inbox=tuple(inbox),
+            activities=tuple(wanted.values()),
+            promises=promises,
+            paused=head.paused,
+        )
+
+    def _head(self) -> Head:
+        line, kind = self._take(("instance",), "the head of an execution (type 'instance')")
+        if kind.format != FORMAT:
+            self.refuse(
+                f"the line has format {kind.format!r}, this Resurgam reads {FORMAT}; export and import with one version"
+            )
+        head = self._decode(line, Head)
+        self._check_numbers(head.instance)
+        if head.events < 1 or min(head.inbox, head.activities, head.promises) < 0:
+            self.refuse(f"the line counts less than nothing, or no event; {_AGAIN}")
+        return head
+
+    def _log(self, head: Head, of: str) -> tuple[list[events.Event], list[Forgotten], InstanceState]:
+        """Return the entries, which of them are forgotten, and what those amount to that are not."""
+        log: list[events.Event] = []
+        forgotten: list[Forgotten] = []
+        state = InstanceState()
+        for n in range(1, head.events + 1):
+            event, place = self._event(f"entry {n} of {head.events} {of}")
+            before = log[-1].seq if log else 0
+            if event.seq <= before:
+                self.refuse(f"entry {event.seq} follows entry {before}; {_AGAIN}")
+            log.append(event)
+            if place is None:
+                self._apply(state, event)
+            else:
+                forgotten.append(Forgotten(event.seq, place))
+        return log, forgotten, state
+
+    def _event(self, what: str) -> tuple[events.Event, Location | None]:
+        """Return an entry of the log, and the place that it is kept under if it is forgotten."""
+        line, found = self._take(("event", "forgotten"), what)
+        if found.kind == "event":
+            return self._decode_event(line), None
+        past = self._decode(line, Past)
+        try:
+            place = Location.parse(past.place)
+            place.key()  # which an ordinate may be too large for
+        except ValueError:
+            self.refuse(f"{past.place[:_WIDEST]!r} is no place that an entry can be kept under; {_AGAIN}")
+        return self._decode_event(bytes(past.event)), place
+
+    def _apply(self, state: InstanceState, event: events.Event) -> None:
+        try:
+            state.apply(event)
+        except CorruptHistory as error:
+            self.refuse(f"{error}; {_AGAIN}")
+
+    def _compare(self, head: Head, state: InstanceState, last_seq: int) -> None:
+        """Refuse a head that is not that of this log."""
+        instance, started = head.instance, state.started
+        # Of a log that is forgotten from its first entry on nothing is known.
+        wrong = [name for name in _FIXED if getattr(instance, name) != getattr(started, name, None)]
+        # A run may be parked without an entry, and be taken up again without one; its end always has one.
+        ends = [status for status in (instance.status, state.status) if status is not None and status.terminal]
+        if len(ends) == 1 or len(set(ends)) > 1 or instance.deactivated != state.deactivated:
+            wrong.append("status")
+        # What was put off may have been begun without an entry, but not the other way round; a pause is no status.
+        late = instance.status is Status.SCHEDULED and state.status is not Status.SCHEDULED
+        if late or instance.status is Status.PAUSED:
+            wrong.append("status")
+        if head.paused is not None and instance.status.terminal:
+            wrong.append("paused")
+        if instance.status.terminal != (instance.closed_at is not None):
+            wrong.append("closed_at")
+        if instance.last_seq != last_seq:
+            wrong.append("last_seq")
+        if wrong:
+            self.refuse(f"the log ends here, and its head says otherwise about {', '.join(wrong)}; {_AGAIN}")
+
+    def _inbox(self, what: str) -> events.Event:
+        line, _ = self._take(("inbox",), what)
+        event = self._decode_event(bytes(self._decode(line, InInbox).event))
+        if not isinstance(event, _TOLD):
+            self.refuse(f"{event.type} is nothing that can wait in an inbox; {_AGAIN}")
+        return event
+
+    def _activity(self, state: InstanceState, what: str) -> r.Pending:
+        line, _ = self._take(("activity",), what)
+        wanted = self._decode(line, Wanted)
+        details = wanted.details if bytes(wanted.details) else None
+        pending = msgspec.structs.replace(wanted.pending, details=details)
+        self._check_numbers(pending)
+        if not isinstance(state.open.get(pending.request.ref), events.ActivityScheduled):
+            self.refuse(f"entry {pending.request.ref} is no activity that waits for an answer; {_AGAIN}")
+        return pending
+
+    def _promises(self, head: Head, of: str) -> tuple[r.Promise, ...]:
+        found: dict[str, r.Promise] = {}
+        for n in range(1, head.promises + 1):
+            line, _ = self._take(("promise",), f"promise {n} of {head.promises} {of}")
+            promise = self._decode(line, Promised).promise
+            if promise.promise_id in found:
+                self.refuse(f"promise {promise.promise_id} occurs twice; {_AGAIN}")
+            found[promise.promise_id] = promise
+        return tuple(found.values())
+
+    def _take(self, kinds: tuple[str, ...], what: str) -> tuple[str, _Kind]:
+        """Return the next line, which must be of one of these kinds."""
+        if not self.more:
+            self.refuse(f"the lines end here, but {what} is to follow; {_AGAIN}")
+        line = self._lines[self._at][1]
+        self._at += 1
+        found = self._decode(line, _Kind)
+        if found.kind not in kinds:
+            self.refuse(f"expected {what}, found type {found.type!r}; {_AGAIN}")
+        return line, found
+
+    def _decode(self, line: str, kind: type[L]) -> L:
+        try:
+            return decode(line, kind)
+        except (msgspec.ValidationError, TypeError) as error:
+            self.refuse(f"not a line of an export: {error}; {_AGAIN}")
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            self.refuse(f"not JSON: {error}; {_AGAIN}")
+
+    def _decode_event(self, text: str | bytes) -> events.Event:
+        try:
+            return decode_event(text)
+        except (ValueError, RecursionError) as error:
+            self.refuse(f"{error}; {_AGAIN}")
+
+    def _check_numbers(self, record: r.Record) -> None:
+        for name, value in msgspec.structs.asdict(record).items():
+            if isinstance(value, int) and not 0 <= value <= _LARGEST:
+                self.refuse(f"{name} is {value}; it is from 0 to {_LARGEST}")
+
+
+def _blank(line: object) -> bool:
+    return isinstance(line, str) and not line.strip()

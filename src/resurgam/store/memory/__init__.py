@@ -1,0 +1,1 @@
+"""The reference store: plain dictionaries, and the oracle of the other backends."""

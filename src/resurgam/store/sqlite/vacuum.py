@@ -1,0 +1,69 @@
+"""Give the free pages of a SQLite file back to the file system."""
+
+import sqlite3
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from resurgam.core.errors import StoreError
+from resurgam.store.sqlite.connection import BUSY_TIMEOUT, check_ours, explain
+from resurgam.store.sqlite.log_size import cut_log, log_of, log_size
+
+_MOMENT: Final = 0.01
+"""Seconds until a log that another connection is at is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """The size of a file with its log, in bytes, *before* and *after*."""
+
+    before: int
+    after: int
+
+
+def vacuum(path: Path) -> Vacuumed:
+    """Rewrite the file without its free pages.
+
+    Engines may have it open: they can read meanwhile, and their writes wait. It needs free space of the file's size.
+    """
+    try:
+        existing = f"file:{quote(str(path.absolute()))}?mode=rw"
+        connection = sqlite3.connect(existing, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None)
+    except sqlite3.Error as error:
+        raise explain(path, error) from error
+    try:
+        check_ours(connection, path)
+        before = _size(path)
+        connection.execute("VACUUM")
+        if not _cut_patiently(connection):
+            raise StoreError(
+                f"{path}: another process keeps reading it, so the file could not be shortened yet; try again when the "
+                "workers are idle, or stop them"
+            )
+        return Vacuumed(before, _size(path))
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise StoreError(
+                f"{path}: another process writes to it all the time; try again when the workers are idle, or stop them"
+            ) from error
+        raise explain(path, error) from error
+    except sqlite3.Error as error:
+        raise explain(path, error) from error
+    finally:
+        connection.close()
+
+
+def _cut_patiently(connection: sqlite3.Connection) -> bool:
+    """Cut the log; for a checkpoint of another connection SQLite itself does not wait, whatever its timeout."""
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while not cut_log(connection):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_MOMENT)
+    return True
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size + log_size(log_of(path))

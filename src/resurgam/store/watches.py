@@ -1,0 +1,144 @@
+"""Who waits for what in a store within this process, and the alarm that wakes them when something becomes due."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final, TypeAlias, assert_never
+
+from resurgam.core.clock import Clock
+from resurgam.core.errors import StoreError
+from resurgam.store import records as r
+from resurgam.store.records import Watch
+
+Place: TypeAlias = str | tuple[str, str] | None
+"""Where a change is noted and waited for: an execution, None for work, or what the functions below return."""
+
+GROWTH: Final = "growth"
+"""The kind of place that a log is."""
+
+_Waiter = tuple[Watch, "asyncio.Future[bool]"]
+
+
+def growth_of(execution_id: str) -> Place:
+    """Return the place of a log, apart from its execution: it changes with every step, which few wait for."""
+    return GROWTH, execution_id
+
+
+def reply_to(question_id: str) -> Place:
+    """Return the place of the reply to a question."""
+    return "reply", question_id
+
+
+def topic_of(topic: str) -> Place:
+    """Return the place of what is published on a topic."""
+    return "topic", topic
+
+
+class Waiting:
+    """Waiters by what they watch: those for work are asked after every change, the others only if theirs changed."""
+
+    def __init__(self, clock: Clock, are_there: Callable[[Sequence[Watch]], Iterable[bool]]) -> None:
+        self._clock = clock
+        self._are_there = are_there
+        self._waiters: defaultdict[Place, list[_Waiter]] = defaultdict(list)
+        self._alarm: tuple[int, Callable[[], None]] | None = None
+
+    @property
+    def follows(self) -> bool:
+        """Whether a waiter follows a log."""
+        return any(type(place) is tuple and place[0] == GROWTH for place in self._waiters)
+
+    async def wait(self, watch: Watch, until: int | None) -> bool:
+        """Return True once what is watched for is there, False when the moment *until* has come before."""
+        if any(self._are_there([watch])):
+            return True
+        if until is not None and until <= self._clock.now():
+            return False
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        place = self._waiters[_place(watch)]
+        place.append((watch, waiter))
+        call_off = self._clock.call_at(until, lambda: _settle(waiter, there=False)) if until is not None else None
+        try:
+            return await waiter
+        finally:
+            place.remove((watch, waiter))
+            if not place:
+                self._waiters.pop(_place(watch), None)
+            if call_off is not None:
+                call_off()
+
+    def look(self, touched: Collection[Place], grown: Iterable[str] = (), *, work: bool = True) -> None:
+        """Settle those whose moment it is: where something was *touched*, a log has *grown*, or *work* may be there."""
+        places = [place for place in touched if place in self._waiters]
+        places += [(GROWTH, execution_id) for execution_id in grown if (GROWTH, execution_id) in self._waiters]
+        if places:
+            self._look_at(places)
+        if work:
+            self._look_at([None])
+
+    def _look_at(self, places: Iterable[Place]) -> None:
+        waiters = [one for place in places for one in self._waiters.get(place, ()) if not one[1].done()]
+        if waiters:
+            for (_, waiter), there in zip(waiters, self._are_there([watch for watch, _ in waiters]), strict=True):
+                if there:
+                    _settle(waiter, there=True)
+
+    def look_at_all(self) -> None:
+        """Settle everybody whose moment it is."""
+        self._look_at(self._waiters)
+
+    def set_alarm(self, when: int | None, ring: Callable[[], None]) -> None:
+        """Have *ring* called at *when*, instead of whatever was set before."""
+        if self._alarm is not None and self._alarm[0] == when:
+            return
+        self.call_off()
+        if when is not None:
+            self._alarm = when, self._clock.call_at(when, ring)
+
+    def set_alarm_by(self, when: int, ring: Callable[[], None]) -> None:
+        """Have *ring* called at *when* at the latest."""
+        if self._alarm is None or when < self._alarm[0]:
+            self.set_alarm(when, ring)
+
+    def rang(self) -> None:
+        """The alarm has rung; the next one is to be set."""
+        self._alarm = None
+
+    def call_off(self) -> None:
+        """Set no alarm."""
+        if self._alarm is not None:
+            self._alarm[1]()
+            self._alarm = None
+
+    def close(self) -> None:
+        """Tell whoever still waits that it is over."""
+        self.call_off()
+        self.fail(StoreError("the store was closed while this waited"))
+
+    def fail(self, error: StoreError) -> None:
+        """Raise *error* in all waiters."""
+        for waiters in self._waiters.values():
+            for _, waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(error)
+
+
+def _place(watch: Watch) -> Place:
+    match watch:
+        case r.Work():
+            return None
+        case r.Closed() | r.InboxChanged():
+            return watch.execution_id
+        case r.LogGrown():
+            return growth_of(watch.execution_id)
+        case r.QueryAnswered():
+            return reply_to(watch.question_id)
+        case r.Publishing():
+            return topic_of(watch.topic)
+        case _:
+            assert_never(watch)
+
+
+def _settle(waiter: asyncio.Future[bool], *, there: bool) -> None:
+    if not waiter.done():
+        waiter.set_result(there)

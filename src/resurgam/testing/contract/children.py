@@ -1,0 +1,189 @@
+"""Children: they are begun by the commit that asks for them, or not at all."""
+
+from typing import Any
+
+from resurgam.core import event as events
+from resurgam.core.location import Location
+from resurgam.core.outcome import ChildRequest, Succession
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, ids, values
+
+
+class ChildCases(OpensStores):
+    """`Outcome.children`, and what is known of a child."""
+
+    async def test_a_child_is_begun_by_the_commit_and_its_parent_is_told(self) -> None:
+        """The child is ready and knows its parent; the news are in the parent's inbox."""
+        async with self.bench() as b:
+            parent = await b.create()
+            request = request_of(b, parent, "child")
+            await b.committed(await b.claim_one(), children=(request,))
+            claims = {claim.instance.entity_id: claim for claim in await b.claim()}
+            assert claims["child"].instance == r.Instance.of(request.started)
+            assert claims["child"].instance.parent == request.started.parent
+            assert await b.store.read(request.started.execution_id) == [request.started]
+            assert [entry.event for entry in claims["order"].inbox] == [request.created]
+
+    async def test_a_kept_lease_brings_the_news_of_a_birth_with_it(self) -> None:
+        """With the raised counter, so that nothing is told twice and nothing is missed."""
+        async with self.bench() as b:
+            parent = await b.create()
+            claim = await b.claim_one()
+            children = (request_of(b, parent, "one"), request_of(b, parent, "two", ref=3))
+            done = await b.committed(claim, children=children, release=False)
+            assert [entry.event for entry in done.inbox] == [request.created for request in children]
+            again = await b.committed(claim, wake=done.wake, consumed=ids(done.inbox), release=False)
+            assert again == r.Committed(wake=done.wake)
+
+    async def test_an_id_that_is_taken_refuses_the_child(self) -> None:
+        """The parent is told so, and whoever has the id is left alone."""
+        async with self.bench() as b:
+            other = await b.create("child", queue="other")
+            parent = await b.create()
+            request = request_of(b, parent, "child")
+            done = await b.committed(await b.claim_one(), children=(request,), release=False)
+            assert [entry.event for entry in done.inbox] == [request.refused]
+            assert await b.get("child") == other
+
+    async def test_an_id_whose_execution_has_ended_can_be_had(self) -> None:
+        """Even by the same call, in another attempt."""
+        async with self.bench() as b:
+            await b.ended("child")
+            parent = await b.create()
+            request = request_of(b, parent, "child")
+            done = await b.committed(await b.claim_one(), children=(request,), release=False)
+            assert [entry.event for entry in done.inbox] == [request.created]
+            assert (await b.get("child")).execution_id == request.started.execution_id
+
+    async def test_a_child_of_the_same_key_is_the_one_that_is_meant(self) -> None:
+        """An earlier attempt of the parent began it: the later one is told which execution it is, and begins none."""
+        async with self.bench() as b:
+            parent = await b.create()
+            first, second = (request_of(b, parent, "child") for _ in range(2))
+            claim = await b.claim_one()
+            done = await b.committed(claim, children=(first,), release=False)
+            done = await b.committed(claim, children=(second,), wake=done.wake, release=False)
+            assert isinstance(second.created, events.ChildStarted)
+            assert [entry.event for entry in done.inbox] == [first.created]
+            assert len(await b.store.copies("child")) == 1
+
+    async def test_a_retried_child_has_the_key_still(self) -> None:
+        """Whichever attempt of it is open is the one that is meant."""
+        async with self.bench() as b:
+            parent = await b.create(queue="parent")
+            first, second = (request_of(b, parent, "child") for _ in range(2))
+            claim = await b.claim_one(queues=["parent"])
+            done = await b.committed(claim, children=(first,), release=False)
+            child = await b.claim_one()
+            retry = b.started("child", run_id=first.started.run_id, attempt=2, parent=first.started.parent)
+            await b.committed(child, status=Status.FAILED, successor=Succession(started=retry))
+            done = await b.committed(claim, children=(second,), wake=done.wake, release=False)
+            [told] = [entry.event for entry in done.inbox]
+            assert isinstance(told, events.ChildStarted)
+            assert told.execution_id == retry.execution_id
+
+    async def test_a_birth_that_is_repeated_changes_nothing(self) -> None:
+        """The same run and attempt is there already, and counts, though it may have ended."""
+        async with self.bench() as b:
+            parent = await b.create(queue="parent")
+            request = request_of(b, parent, "child")
+            claim = await b.claim_one(queues=["parent"])
+            done = await b.committed(claim, children=(request,), release=False)
+            await b.end(await b.claim_one())
+            done = await b.committed(claim, children=(request,), wake=done.wake, release=False)
+            assert values(done.inbox) == ["child_started"]
+            assert (await b.get("child")).status is Status.COMPLETED
+
+    async def test_a_refused_commit_begins_no_child(self) -> None:
+        """Whoever lost the lease has asked in vain."""
+        async with self.bench() as b:
+            parent = await b.create()
+            stale = await b.claim_one()
+            await b.pass_time(LEASE)
+            fresh = await b.claim_one("second")
+            children = (request_of(b, parent, "child"),)
+            assert isinstance(await b.commit(stale, children=children), r.Refused)
+            assert isinstance(await b.commit(fresh, children=children, base_seq=9), r.Refused)
+            assert await b.store.get("child") is None
+            assert fresh.inbox == ()
+            await b.committed(fresh)
+            assert not await b.claim()
+
+    async def test_a_child_may_be_put_off(self) -> None:
+        """It waits like any other."""
+        async with self.bench() as b:
+            parent = await b.create(queue="parent")
+            request = request_of(b, parent, "child", begins_at=b.clock.now() + HOUR)
+            await b.committed(await b.claim_one(queues=["parent"]), children=(request,))
+            assert (await b.get("child")).status is Status.SCHEDULED
+            assert not await b.claim()
+            await b.pass_time(HOUR)
+            await b.claim_one()
+
+    async def test_a_child_of_a_tree_that_is_paused_is_born_paused(self) -> None:
+        """With its own children; that of an instance that is paused alone is not."""
+        for tree in (True, False):
+            async with self.bench() as b:
+                parent = await b.create(queue="parent")
+                claim = await b.claim_one(queues=["parent"])
+                await b.pause(tree=tree)
+                await b.committed(claim, children=(request_of(b, parent, "child"),))
+                [copy] = await b.store.copies("child")
+                assert copy.paused is (r.Pause.TREE if tree else None)
+                assert len(await b.claim()) == int(not tree)
+
+    async def test_a_child_wakes_whoever_waits_for_work(self) -> None:
+        """Though its parent is held on."""
+        async with self.bench() as b:
+            parent = await b.create(queue="parent")
+            claim = await b.claim_one(queues=["parent"])
+            children = (request_of(b, parent, "child"),)
+            await b.committed(claim, children=children, release=False)
+            assert await b.is_there(r.Work(worker="first", queues=("default",)))
+
+    async def test_children_and_trees_are_listed(self) -> None:
+        """Newest first, with whatever else is asked for; and page by page."""
+        async with self.bench() as b:
+            parent = await b.create()
+            claim = await b.claim_one()
+            requests = [request_of(b, parent, f"child-{n}", ref=n, tree_id=parent.tree_id) for n in range(5)]
+            requests.append(request_of(b, parent, "detached", ref=9))
+            await b.committed(claim, children=tuple(requests))
+            await b.create("stranger")
+            named = await self._names(b, parent="order")
+            assert named == ["detached", "child-4", "child-3", "child-2", "child-1", "child-0"]
+            assert await self._names(b, tree_id=parent.tree_id) == [*named[1:], "order"]
+            assert await self._names(b, parent="order", tree_id=parent.tree_id) == named[1:]
+            await b.pause("child-2")
+            assert await self._names(b, parent="order", status=Status.PAUSED) == ["child-2"]
+            assert await self._names(b, tree_id=parent.tree_id, status=Status.PAUSED) == ["child-2"]
+            assert await self._names(b, parent="nobody") == []
+            assert await self._names(b, parent="order", limit=2) == named
+            assert await self._names(b, tree_id=parent.tree_id, limit=2) == [*named[1:], "order"]
+
+    async def _names(self, b: Bench, **fields: Any) -> list[str]:
+        page = await b.store.list(r.Query(**fields))
+        names = [instance.entity_id for instance in page.instances]
+        return names if page.cursor is None else names + await self._names(b, **{**fields, "cursor": page.cursor})
+
+
+def parent_of(instance: r.Instance, key: str = "key") -> events.Parent:
+    """Return an instance as the parent of another."""
+    return events.Parent(
+        entity_id=instance.entity_id,
+        run_id=instance.run_id,
+        execution_id=instance.execution_id,
+        location=Location((1, 2)),
+        key=key,
+    )
+
+
+def request_of(b: Bench, parent: r.Instance, entity_id: str, *, ref: int = 2, **fields: Any) -> ChildRequest:
+    """Return a child to be begun by an instance."""
+    started = b.started(entity_id, parent=parent_of(parent), **fields)
+    return ChildRequest(
+        started=started,
+        created=events.ChildStarted(ref=ref, execution_id=started.execution_id),
+        refused=events.ChildFailed(ref=ref, failure=events.Failure(type="AlreadyExists", message=entity_id)),
+    )

@@ -1,0 +1,215 @@
+"""Runs one attempt of an activity, and decides what its failure means."""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.clock import Clock
+from resurgam.core.codec import MAX_PAYLOAD, within
+from resurgam.core.errors import ProcessDied, ResurgamError
+from resurgam.core.event import NULL
+from resurgam.core.failure import capture, in_user_code, pause_after, rebuild
+from resurgam.core.identity import execution_of
+from resurgam.core.outcome import ActivityRequest
+from resurgam.core.retry import RetryRule
+from resurgam.runtime.definitions.definition import Activity
+from resurgam.runtime.definitions.info import ActivityInfo, enter_activity, read_details
+from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.loop.interrupts import pass_on
+from resurgam.store.records import ActivityTask
+from resurgam.worker.failures import moment
+from resurgam.worker.heartbeat import AttemptTimeouts, Heartbeat
+from resurgam.worker.process_main import Answer, Call
+from resurgam.worker.processes import Process, Processes, place_of, processors
+from resurgam.worker.threads import Ended, ThreadCall
+
+logger = logging.getLogger("resurgam.activity")
+
+Result = events.ActivityCompleted | events.ActivityFailed | events.ActivityRetryScheduled
+
+
+class LeaseLost(ResurgamError):
+    """The worker that ran this attempt died or lost its lease, and the activity must not be run twice unasked."""
+
+
+class _Failed(Exception):
+    """Brings what an attempt raised, whatever it is, past everything that is not the attempt's.
+
+    *recorded* is what is to be recorded of it, where it was raised in another process.
+    """
+
+    def __init__(self, recorded: events.Failure | None = None) -> None:
+        super().__init__(recorded)
+        self.recorded = recorded
+
+
+class ActivityRunner:
+    """Runs attempts: async functions on this loop, others in threads or in processes."""
+
+    def __init__(
+        self, registry: Registry, clock: Clock, *, chance: Callable[[], float], max_payload: int = MAX_PAYLOAD
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._chance = chance
+        self._max_payload = max_payload
+        self._processes = Processes(processors())
+
+    async def close(self) -> None:
+        """End the processes that attempts were run in."""
+        await self._processes.close()
+
+    async def attempt(self, task: ActivityTask, heartbeat: Heartbeat) -> Result:
+        """Run one attempt and return what is to be recorded of it."""
+        request = task.request
+        try:
+            result = within(self._max_payload, await self._run(task, heartbeat), f"result of activity {request.name!r}")
+        except _Failed as failed:
+            return self._failed(task, failed.__cause__ or failed, failed.recorded)
+        except Exception as error:  # noqa: BLE001 -- what keeps an attempt from being made is its failure too
+            return self._failed(task, error)
+        return events.ActivityCompleted(ref=request.ref, at=self._clock.now(), attempt=task.attempt, result=result)
+
+    def cancelled_from_within(self, task: ActivityTask) -> Result:
+        """Return what is to be recorded of an attempt that nobody called off, but that was cancelled all the same."""
+        return self._failed(task, RuntimeError(f"activity {task.request.name!r} was cancelled from within"))
+
+    async def _run(self, task: ActivityTask, heartbeat: Heartbeat) -> Raw:
+        request = task.request
+        if task.deliveries and not self._rule(request).redeliver:
+            raise LeaseLost(f"the worker that ran attempt {task.attempt} of activity {request.name!r} was lost")
+        activity = self._registry.activities.find(request.name)
+        if activity.in_process(request.executor):
+            return await self._in_process(task, activity, heartbeat)
+        assert activity.signature is not None
+        assert activity.function is not None
+        args, kwargs = activity.signature.decode(request.input)
+        heartbeat.info = _info(task)
+        heartbeat.max_payload = self._max_payload
+        enter_activity(heartbeat)
+        call: Callable[[], Any] = partial(activity.function, *args, **kwargs)
+        if not activity.is_async:
+            thread = ThreadCall(partial(contextvars.copy_context().run, call), f"activity {activity.name}")
+            value = await self._within(request, heartbeat, thread.ended, thread.stop)
+        elif request.timeout is None and request.heartbeat is None:
+            value, error = await _contained(call())
+            if error is not None:
+                raise _Failed from error
+        else:
+            beside = asyncio.get_running_loop().create_task(_contained(call()), name=f"activity {activity.name}")
+            value = await self._within(request, heartbeat, beside, beside.cancel)
+        return activity.result.check(value, f"result of activity {activity.name!r}")
+
+    async def _in_process(self, task: ActivityTask, activity: Activity[..., Any], heartbeat: Heartbeat) -> Raw:
+        """Have an attempt made by another process. Its time begins when there is one that is free for it.
+
+        Whatever ends the wait for it, a timeout, a cancellation or a lost lease, ends that process.
+        """
+        call = Call(
+            **place_of(activity),
+            info=_identity(task),
+            details=task.details or NULL,
+            input=task.request.input,
+            max_payload=self._max_payload,
+        )
+        async with self._processes.borrow(activity.name) as process:
+            asking = asyncio.ensure_future(_asked(process, call, heartbeat))
+            answer: Answer = await self._within(task.request, heartbeat, asking, asking.cancel)
+        if answer.failure is not None:
+            raise _Failed(answer.failure) from rebuild(answer.failure)
+        return answer.result
+
+    async def _within(
+        self, request: ActivityRequest, heartbeat: Heartbeat, running: asyncio.Future[Any], stop: Callable[[], object]
+    ) -> Any:
+        """Wait for an attempt, but no longer than its limits allow.
+
+        One that does not end when it is told to *stop* is left behind: its lease has ended with the answer, so what it
+        returns is not heard.
+        """
+        limits = AttemptTimeouts(self._clock, request, heartbeat)
+        try:
+            await asyncio.wait({running, limits.passed}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            stop()
+            raise
+        finally:
+            limits.close()
+        if not running.done():
+            heartbeat.over = True
+            stop()
+            raise TimeoutError(limits.passed.result())
+        if running.cancelled():
+            raise RuntimeError(f"activity {request.name!r} was cancelled from within")
+        value, error = running.result()
+        if error is not None:
+            raise _Failed from error
+        return value
+
+    def _rule(self, request: ActivityRequest) -> RetryRule:
+        """Return how often an activity is tried: as the call says, else as it is defined here."""
+        if request.retry is not None:
+            return request.retry
+        known = request.name in self._registry.activities
+        return self._registry.activities.find(request.name).rule if known else RetryRule()
+
+    def _failed(self, task: ActivityTask, error: BaseException, recorded: events.Failure | None = None) -> Result:
+        request, now = task.request, self._clock.now()
+        failure = recorded or capture(in_user_code(error), limit=self._max_payload)
+        pause = pause_after(self._rule(request), task.attempt, error, failure, self._chance())
+        when = "no further attempt" if pause is None else f"next at {moment(now + pause)}"
+        logger.warning(
+            "activity %r of workflow %s, attempt %d failed; %s",
+            request.name,
+            task.workflow_id,
+            task.attempt,
+            when,
+            exc_info=error,
+        )
+        if pause is None:
+            return events.ActivityFailed(ref=request.ref, at=now, attempt=task.attempt, failure=failure)
+        return events.ActivityRetryScheduled(
+            ref=request.ref, at=now, attempt=task.attempt, next_at=now + pause, failure=failure
+        )
+
+
+def _identity(task: ActivityTask) -> ActivityInfo:
+    request = task.request
+    return ActivityInfo(
+        name=request.name,
+        entity_id=request.entity_id,
+        execution_id=execution_of(request.entity_id, task.attempt, request.of),
+        workflow_id=task.workflow_id,
+        attempt=task.attempt,
+        queue=request.queue,
+    )
+
+
+def _info(task: ActivityTask) -> ActivityInfo:
+    identity = _identity(task)
+    return identity if task.details is None else replace(identity, details=read_details(task.details))
+
+
+async def _asked(process: Process, call: Call, heartbeat: Heartbeat) -> Ended:
+    try:
+        return await process.ask(call, heartbeat.beat), None
+    except ProcessDied as died:
+        return None, died
+
+
+async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Ended:
+    """Await an attempt; even sys.exit() in it is only its failure."""
+    try:
+        return await coroutine, None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001 -- see above
+        pass_on(error)
+        return None, error
