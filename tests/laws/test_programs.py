@@ -5,7 +5,7 @@ import random
 import pytest
 
 from programs import BOUND_TO_MINOR, EXPECTED, FAILING, PROGRAMS
-from programs_laws import terminal_event, misfit, simulate
+from programs_laws import misfit, simulate, terminal_event
 from resurgam.core.state import Status
 from resurgam.testing.simulation import First
 
