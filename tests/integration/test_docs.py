@@ -1,7 +1,7 @@
 """The pages of docs/ tell what happens.
 
 docs/changing-code.md and docs/inspecting.md are stories: their files are written and their commands run, in their order,
-with what they print. Each block of docs/vocabulary.md and docs/retention.md is a program of its own.
+with what they print. Each block of docs/workflow-api.md and docs/retention.md is a program of its own.
 """
 
 import os
@@ -65,7 +65,7 @@ def test_each_command_of_inspecting_is_run():
     ]
 
 
-WORDS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/vocabulary.md").read_text(), re.DOTALL)
+WORDS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow-api.md").read_text(), re.DOTALL)
 
 
 @pytest.mark.parametrize("block", WORDS, ids=lambda block: re.search(r"async def (\w+)\(ctx", block)[1])
@@ -75,7 +75,7 @@ async def test_the_block_runs(block, monkeypatch):
     for decorator in ("workflow", "activity"):
         monkeypatch.setattr(f"resurgam.{decorator}", getattr(registry, decorator))
     names: dict[str, object] = {}
-    exec(compile(block, "docs/vocabulary.md", "exec"), names)
+    exec(compile(block, "docs/workflow-api.md", "exec"), names)
     async with Environment(registry=registry) as env:
         await names["example"](env)
 

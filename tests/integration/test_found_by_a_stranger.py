@@ -66,7 +66,7 @@ def test_a_query_whose_handler_exits_leaves_the_worker_alive(registry, tmp_path)
 
 
 async def test_a_signal_whose_handler_exits_fails_the_workflow(registry):
-    """docs/vocabulary.md: what leaves the handler of a signal fails the workflow."""
+    """docs/workflow-api.md: what leaves the handler of a signal fails the workflow."""
     talk = talker(registry)
     async with Environment(registry=registry) as env:
         handle = await env.start(talk)
