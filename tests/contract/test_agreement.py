@@ -368,7 +368,7 @@ class Story:
     def withdrawal(self, hold):
         ref = self.random.randrange(2, hold.seq + 2)
         entry = events.ActivityCancelled(ref=ref) if self.chance(0.7) else None
-        return Withdrawal(ref, answered=self.chance(0.3), entry=entry, unbegun=self.chance(0.5))
+        return Withdrawal(ref, answered=self.chance(0.3), entry=entry, never_started=self.chance(0.5))
 
     def request(self, instance):
         parent = events.Parent(

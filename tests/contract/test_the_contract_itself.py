@@ -798,7 +798,7 @@ class ForgetsDetails(MemoryStore):
 @breaks("test_what_somebody_has_begun_once_is_left_alone")
 class WithdrawsWhatWasBegun(MemoryStore):
     def _withdraw(self, row, withdrawal):
-        super()._withdraw(row, msgspec.structs.replace(withdrawal, unbegun=False))
+        super()._withdraw(row, msgspec.structs.replace(withdrawal, never_started=False))
 
 
 @breaks("test_a_log_that_grows_wakes_whoever_waits_for_more_of_it")

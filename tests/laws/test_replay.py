@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from laws import generated
 from laws.mutants import MUTANTS
 from resurgam.core import event as events
-from resurgam.core.state import ENDS, Status, put_off
+from resurgam.core.state import ENDS, Status, is_delayed
 from resurgam.testing import Simulation
 from resurgam.testing.replay import replay
 from resurgam.testing.simulation import Again, Point
@@ -107,7 +107,7 @@ async def check_replay(tree: generated.Node, seed: int) -> Simulation:
             assert report.diverged is None, f"{report.diverged}\n{tree} seed {seed}"
             assert report.new == ()
             # Not what has continued as new, and not what was called off before it began.
-            begun = not put_off(life.started) or any(isinstance(entry, events.WorkflowBegun) for entry in life.log)
+            begun = not is_delayed(life.started) or any(isinstance(entry, events.WorkflowBegun) for entry in life.log)
             assert report.finished or not begun or life.status is Status.CONTINUED
     return world
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from msgspec import Raw
 
 from resurgam.core.clock import Clock
-from resurgam.core.codec import MAX_PAYLOAD, Codec, codec_for, within
+from resurgam.core.codec import MAX_PAYLOAD, Codec, check_size, codec_for
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definitions.registry import Registry
 from resurgam.store.protocol import Store
@@ -26,7 +26,7 @@ class Access:
 
     def write(self, value: object, where: str) -> Raw:
         """Return the JSON of a value that somebody outside gives; *where* names it in an error."""
-        return within(self.max_payload, ANY.encode(value, where), where)
+        return check_size(self.max_payload, ANY.encode(value, where), where)
 
     def write_all(self, values: Sequence[object], where: str) -> Raw:
         """Return the JSON of arguments: a list of them."""

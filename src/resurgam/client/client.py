@@ -14,7 +14,7 @@ from resurgam.client.handle import Handle, signal_received
 from resurgam.client.subscription import Subscription
 from resurgam.client.update import NotBegun, Position, Update, written_update
 from resurgam.core import event as events
-from resurgam.core.codec import Codec, within
+from resurgam.core.codec import Codec, check_size
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
@@ -221,7 +221,7 @@ class Client:
             if given is not None:
                 check_text(given, what)
         where = f"arguments of workflow {definition.name!r}"
-        written = within(self._access.max_payload, _input(definition, args), where)
+        written = check_size(self._access.max_payload, _input(definition, args), where)
         now = self._access.clock.now()
         run_id = new_id(now)
         started = events.WorkflowStarted(

@@ -36,7 +36,7 @@ from resurgam.core.failure import rebuild
 from resurgam.core.location import Location
 from resurgam.core.retry import Duration
 from resurgam.core.state import InstanceState, Status
-from resurgam.core.succession import next_attempt, with_ends
+from resurgam.core.succession import next_attempt, with_child_answers
 from resurgam.runtime.system import new_id, python
 from resurgam.store.records import Creation, Delivered, Delivery, Ended, Exists, Instance, Missing, Settled
 from resurgam.store.retention import same_line
@@ -388,10 +388,10 @@ class Handle(Generic[R]):
             execution_id=new_id(now),
             at=now,
             python=python(),
-            by_hand=True,
-            taken_back=await taken_back_by_hand(self._store, failed, log),
+            manual=True,
+            compensated=await taken_back_by_hand(self._store, failed, log),
         )
-        started = with_ends(started, await ends_of_children(self._store, started))
+        started = with_child_answers(started, await ends_of_children(self._store, started))
         [answer] = await self._store.create([Creation(started=started, inbox=inbox, follows=failed.execution_id)])
         if isinstance(answer, Exists):
             found = answer.instance

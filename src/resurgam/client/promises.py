@@ -6,7 +6,7 @@ from msgspec import Raw, json
 
 from resurgam.client.access import Access, check_text
 from resurgam.core import event as events
-from resurgam.core.codec import within
+from resurgam.core.codec import check_size
 from resurgam.core.errors import NotFound, SerializationError
 from resurgam.core.failure import capture
 from resurgam.core.schema import mismatch
@@ -30,7 +30,7 @@ def rejected(access: Access, what: str, error: BaseException | str) -> Settlemen
     if not isinstance(error, BaseException):
         raise TypeError(f"promise {what!r} is rejected with {error!r}; give an exception or a text")
     failure = capture(error)
-    within(access.max_payload, Raw(json.encode(failure)), f"promise {what!r}, error")
+    check_size(access.max_payload, Raw(json.encode(failure)), f"promise {what!r}, error")
     return events.PromiseRejected(ref=0, at=access.clock.now(), failure=failure)
 
 

@@ -164,7 +164,7 @@ def tree_of(data: bytes | Raw) -> tuple[object, bool]:
     return (revived(tree), True) if MARK_BYTES in bytes(data) else (tree, False)
 
 
-def within(limit: int, written: Raw, where: str) -> Raw:
+def check_size(limit: int, written: Raw, where: str) -> Raw:
     """Return what is to be recorded as it is; `PayloadTooLarge` if it has more bytes than *limit*."""
     size = len(bytes(written))
     if size > limit:

@@ -144,13 +144,13 @@ def rebuild(failure: Failure) -> BaseException:
     return error
 
 
-def pause_after(rule: RetryRule, attempt: int, error: BaseException, failure: Failure, chance: float) -> int | None:
+def retry_delay(rule: RetryRule, attempt: int, error: BaseException, failure: Failure, chance: float) -> int | None:
     """Return the milliseconds until an activity is tried again after failed try number *attempt*, or None."""
     names = (failure.type, *failure.bases)
     # By name too: in another process it may have been of a type that is not known in this one.
-    if isinstance(error, _FINAL) or not _FINAL_NAMES.isdisjoint(names) or rule.refuses(names):
+    if isinstance(error, _FINAL) or not _FINAL_NAMES.isdisjoint(names) or rule.excludes(names):
         return None
-    usual = rule.pause(attempt, chance)
+    usual = rule.delay_after(attempt, chance)
     return error.pause_ms if usual is not None and isinstance(error, RetryAfter) else usual
 
 

@@ -40,13 +40,13 @@ class Withdrawal(msgspec.Struct, gc=False, frozen=True):
 
     *answered*: its cancellation is in the log already, so it goes whether or not a worker has begun it. Otherwise (the
     workflow has ended) it goes only if nobody is at work on it, and the store puts *entry* into the inbox to say so.
-    *unbegun*: only if nobody has ever begun it, either.
+    *never_started*: only if nobody has ever begun it, either.
     """
 
     ref: int
     answered: bool
     entry: Event | None = None
-    unbegun: bool = False
+    never_started: bool = False
 
 
 class ChildRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ Rule 2: an entry is never searched for by chance: each matcher looks at exactly 
 
 By *location*, the command at the cursor is looked at::
 
-    history at the cursor        the code's intent            verdict
+    history at the cursor        the code's intent            match
     -------------------------    -----------------------    ------------------------------------------
     nothing                      any                        New, after the last place of the scope
     version lower                whatever it is             Inserted, between the last place and this one
@@ -77,8 +77,8 @@ class Peeked(msgspec.Struct, gc=False, frozen=True):
 
 
 Taken: TypeAlias = Replayed | New | Inserted
-Verdict: TypeAlias = Replayed | New | Inserted | Diverged
-Matcher: TypeAlias = "Callable[[Cursor, Intent], Verdict]"
+Match: TypeAlias = Replayed | New | Inserted | Diverged
+Matcher: TypeAlias = "Callable[[Cursor, Intent], Match]"
 
 
 class Cursor:
@@ -144,21 +144,21 @@ class Cursor:
         found = self._by_key.get(key)
         return found if found is not None and self._is_left(found) else None
 
-    def take(self, verdict: Taken) -> None:
-        """Move past the place that the verdict gave."""
-        if isinstance(verdict, Replayed):
-            self._last = verdict.event.location.last
-            if verdict.marks:
-                self._index += verdict.marks
-            if verdict.event is not self.next:
-                self._ahead.add(verdict.event.seq)
+    def take(self, match: Taken) -> None:
+        """Move past the place that the match gave."""
+        if isinstance(match, Replayed):
+            self._last = match.event.location.last
+            if match.marks:
+                self._index += match.marks
+            if match.event is not self.next:
+                self._ahead.add(match.event.seq)
                 return
             self._index += 1
             while self._ahead and (follower := self.next) is not None and follower.seq in self._ahead:
                 self._ahead.discard(follower.seq)
                 self._index += 1
         else:
-            self._last = verdict.coordinate
+            self._last = match.coordinate
             self._end = max(self._end, self._last[0])
 
     def _is_left(self, command: events.Command) -> bool:
@@ -166,7 +166,7 @@ class Cursor:
         return following is not None and command.location >= following.location and command.seq not in self._ahead
 
 
-def by_location(cursor: Cursor, intent: Intent) -> Verdict:
+def by_location(cursor: Cursor, intent: Intent) -> Match:
     """Decide by the command at the cursor, past marks whose notes are gone."""
     found, marks = cursor.next, 0
     if type(found) is events.StepRemoved:
@@ -180,7 +180,7 @@ def by_location(cursor: Cursor, intent: Intent) -> Verdict:
     return _compared(found, intent, marks)
 
 
-def by_sequence(cursor: Cursor, intent: Intent) -> Verdict:
+def by_sequence(cursor: Cursor, intent: Intent) -> Match:
     """Decide by the next command of the same type; a child's kind is its workflow, and its name the id it is given."""
     found = cursor.next_of(intent.type)
     if found is None:
@@ -193,13 +193,13 @@ def by_sequence(cursor: Cursor, intent: Intent) -> Verdict:
     return _compared(found, intent)
 
 
-def by_key(cursor: Cursor, intent: Intent) -> Verdict:
+def by_key(cursor: Cursor, intent: Intent) -> Match:
     """Decide by the command of the same key."""
     found = cursor.with_key(intent.key)
     return New(cursor.appended) if found is None else _compared(found, intent)
 
 
-def _compared(found: events.Command, intent: Intent, marks: int = 0) -> Verdict:
+def _compared(found: events.Command, intent: Intent, marks: int = 0) -> Match:
     if type(found) is not intent.kind:
         return Diverged(found, "type", str(intent.kind.__struct_config__.tag), found.type)
     if not _same_name(found, intent):

@@ -94,7 +94,7 @@ class RetryRule(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
         """Return the policy that was written down."""
         return RetryPolicy(**msgspec.structs.asdict(self))
 
-    def pause(self, attempt: int, chance: float) -> int | None:
+    def delay_after(self, attempt: int, chance: float) -> int | None:
         """Return the milliseconds to wait after failed try number *attempt*, or None if it was the last.
 
         *chance* is a number in [0, 1) that somebody else drew.
@@ -107,7 +107,7 @@ class RetryRule(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
             base = self.max_interval if self.initial_interval else 0.0
         return round(min(base * 1000 * (1 + self.jitter * (2 * chance - 1)), _LONGEST_PAUSE))
 
-    def refuses(self, type_names: Sequence[str]) -> bool:
+    def excludes(self, type_names: Sequence[str]) -> bool:
         """Whether an error with these names (its type and the types it derives from) is not to be retried."""
         listed = set(self.non_retryable)
         return any(name in listed or name.rsplit(".", 1)[-1] in listed for name in type_names)

@@ -103,9 +103,9 @@ class InstanceState:
         self.diverged: events.WorkflowDiverged | None = None
         self.deactivated = False
         # The children that have been asked to stop, and the steps of sagas that are being taken back.
-        self.called_off: set[int] = set()
+        self.cancel_requested: set[int] = set()
         # The children that were called off before they had been begun.
-        self.unborn: set[int] = set()
+        self.never_started: set[int] = set()
         # The runs of all children that were called for.
         self.children: set[str] = set()
         self.compensating: set[int] = set()
@@ -144,7 +144,9 @@ class InstanceState:
         effect = _EFFECTS.get(type(entry))
         if effect is not None:
             effect(self, entry)
-        self.status = Status.SCHEDULED if isinstance(entry, events.WorkflowStarted) and scheduled(entry) else following
+        self.status = (
+            Status.SCHEDULED if isinstance(entry, events.WorkflowStarted) and is_scheduled(entry) else following
+        )
         self.last_seq = entry.seq
         self.last_at = max(self.last_at, entry.at)
 
@@ -156,17 +158,17 @@ class InstanceState:
         """Nothing waits any longer for an answer to commands that are forgotten: races and timers that were given up."""
         for seq in seqs:
             self.open.pop(seq, None)
-            self.unborn.discard(seq)
+            self.never_started.discard(seq)
 
 
-def put_off(started: events.WorkflowStarted) -> bool:
+def is_delayed(started: events.WorkflowStarted) -> bool:
     """Whether the code of an execution does not begin at once."""
     return started.deferred or started.begins_at is not None
 
 
-def scheduled(started: events.WorkflowStarted) -> bool:
+def is_scheduled(started: events.WorkflowStarted) -> bool:
     """Whether a run is put off as a whole; one that pauses between two attempts is under way."""
-    return put_off(started) and started.attempt == 1
+    return is_delayed(started) and started.attempt == 1
 
 
 E_ = TypeVar("E_", bound=events.Event)
@@ -185,7 +187,7 @@ def _effect(*kinds: type[E_]) -> Callable[[Callable[[InstanceState, E_], None]],
 @_effect(events.WorkflowStarted)
 def _start(state: InstanceState, entry: events.WorkflowStarted) -> None:
     state.started = entry
-    state.begun = not put_off(entry)
+    state.begun = not is_delayed(entry)
 
 
 @_effect(events.WorkflowBegun)
@@ -219,11 +221,11 @@ def _close(state: InstanceState, entry: events.Answer) -> None:
     if isinstance(entry, events.LoopCompleted) and entry.whole:
         _restore(state, entry)
     if isinstance(entry, events.ChildCancelled) and not entry.child:
-        state.unborn.add(entry.ref)
+        state.never_started.add(entry.ref)
     del state.open[entry.ref]
     if isinstance(command, events.ChildScheduled | events.PromiseCreated):
         state.addresses.pop(address_of(command) or "", None)
-    state.called_off.discard(entry.ref)
+    state.cancel_requested.discard(entry.ref)
     state.compensating.discard(entry.ref)
 
 
@@ -236,7 +238,7 @@ def _child(state: InstanceState, entry: events.ChildStarted) -> None:
 @_effect(events.ChildCancelRequested)
 def _call_child_off(state: InstanceState, entry: events.ChildCancelRequested) -> None:
     _open_child(state, entry)
-    state.called_off.add(entry.ref)
+    state.cancel_requested.add(entry.ref)
 
 
 def _open_child(state: InstanceState, entry: events.Answer) -> events.ChildScheduled:

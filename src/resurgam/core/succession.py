@@ -31,13 +31,13 @@ def next_attempt(
     at: int,
     python: str,
     begins_at: int | None = None,
-    by_hand: bool = False,
-    taken_back: Sequence[Location] = (),
+    manual: bool = False,
+    compensated: Sequence[Location] = (),
 ) -> tuple[events.WorkflowStarted, tuple[events.Event, ...]]:
     """Return the first entry of the next attempt of a run, and what its inbox begins with.
 
     One that somebody asks for *by hand* has its whole timeout before it: that of the attempts before may be over.
-    *taken_back* are the steps of sagas that somebody has taken back since.
+    *compensated* are the steps of sagas that somebody has taken back since.
     """
     started = log[0]
     assert isinstance(started, events.WorkflowStarted)
@@ -49,17 +49,17 @@ def next_attempt(
         attempt=started.attempt + 1,
         python=python,
         previous=started.execution_id,
-        since=None if by_hand else started.since or begun,
+        since=None if manual else started.since or begun,
         begins_at=begins_at,
         deferred=False,
-        carried=carried(log, taken_back),
+        carried=carried(log, compensated),
         children=tuple(_children(log)),
     )
     heard = (entry for entry in log if isinstance(entry, events.SignalReceived | events.UpdateAccepted))
     return following, tuple(map(_anew, heard))
 
 
-def with_ends(started: events.WorkflowStarted, ends: Sequence[events.ChildAnswer]) -> events.WorkflowStarted:
+def with_child_answers(started: events.WorkflowStarted, ends: Sequence[events.ChildAnswer]) -> events.WorkflowStarted:
     """Return the first entry of an attempt that knows how children of earlier attempts have ended meanwhile.
 
     The result of one that completed is carried over; one that failed or was cancelled is begun anew.
@@ -108,7 +108,7 @@ def next_generation(
     )
 
 
-def unread(signals: Iterable[events.SignalReceived]) -> tuple[events.Event, ...]:
+def requeue(signals: Iterable[events.SignalReceived]) -> tuple[events.Event, ...]:
     """Return signals as they are put into another inbox."""
     return tuple(_anew(signal) for signal in signals)
 
@@ -124,13 +124,13 @@ def carried(log: Sequence[events.Event], also: Sequence[Location] = ()) -> tuple
     started = log[0]
     assert isinstance(started, events.WorkflowStarted)
     commands = {entry.seq: entry for entry in log if isinstance(entry, events.Command)}
-    taken_back = [commands[entry.ref].location for entry in log if isinstance(entry, events.SagaCompensationStarted)]
-    taken_back += (step for step in also if step not in taken_back)
+    compensated = [commands[entry.ref].location for entry in log if isinstance(entry, events.SagaCompensationStarted)]
+    compensated += (step for step in also if step not in compensated)
     asked = {(command.location, command.type) for command in commands.values()}
     kept = [one for one in started.carried if (one.location, one.kind) not in asked or one.times]
     kept += _answered(log, commands)
-    kept = [one for one in kept if one.times or not _is_below(one.location, taken_back)]
-    return tuple(_counted(kept, taken_back))
+    kept = [one for one in kept if one.times or not _is_below(one.location, compensated)]
+    return tuple(_counted(kept, compensated))
 
 
 def _answered(log: Iterable[events.Event], commands: dict[int, events.Command]) -> Iterator[events.Carried]:
@@ -185,10 +185,10 @@ def _children(log: Sequence[events.Event]) -> Iterator[events.EarlierChild]:
         )
 
 
-def _counted(kept: list[events.Carried], taken_back: list[Location]) -> Iterator[events.Carried]:
+def _counted(kept: list[events.Carried], compensated: list[Location]) -> Iterator[events.Carried]:
     """Count how often each step of a saga was taken back, over all attempts."""
     times = {one.location: one.times for one in kept if one.times}
-    for step in taken_back:
+    for step in compensated:
         times[step] = times.get(step, 0) + 1
     yield from (one for one in kept if not one.times)
     yield from (events.Carried(location=step, kind=_SAGA, times=number) for step, number in times.items())

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.state import Status, scheduled
+from resurgam.core.state import Status, is_scheduled
 
 
 class Record(msgspec.Struct, gc=False, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Instance(Record, frozen=True, omit_defaults=True):
             attempt=started.attempt,
             name=started.name,
             queue=started.queue,
-            status=Status.SCHEDULED if scheduled(started) else Status.RUNNING,
+            status=Status.SCHEDULED if is_scheduled(started) else Status.RUNNING,
             created_at=started.at,
             wake_at=started.begins_at,
             tags=started.tags,

@@ -4,7 +4,7 @@ import inspect
 from typing import Any
 
 from resurgam.core import event as events
-from resurgam.core.failure import capture, pause_after
+from resurgam.core.failure import capture, retry_delay
 from resurgam.core.retry import RetryRule
 from resurgam.runtime.definitions.definition import Activity
 
@@ -40,7 +40,7 @@ def _failed(
     error: Exception, command: events.ActivityScheduled, rule: RetryRule, number: int, clock: int
 ) -> events.Event:
     failure = capture(error)
-    pause = pause_after(rule, number, error, failure, 0.5)
+    pause = retry_delay(rule, number, error, failure, 0.5)
     if pause is None:
         return events.ActivityFailed(ref=command.seq, at=clock, attempt=number, failure=failure)
     next_at = clock + pause

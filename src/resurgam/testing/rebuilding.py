@@ -26,7 +26,7 @@ def rebuild(log: Sequence[events.Event]) -> World:
                 life.promises[command.promise_id] = Promised(command.name)
             case events.ChildScheduled():
                 _bear(world, life, command, told=command.seq in begun)
-                if command.seq in state.called_off:
+                if command.seq in state.cancel_requested:
                     world.send(to_child(started, command, events.CancelRequested(at=world.clock)))
             case events.SignalSent():
                 _send(world, life, command)

@@ -179,7 +179,7 @@ class World:
         life.requests.update((request.ref, request) for request in outcome.activities)
         life.status, life.wake_at = outcome.status, outcome.wake_at
         for withdrawal in outcome.withdrawals:
-            begun = withdrawal.unbegun and life.retries(withdrawal.ref)
+            begun = withdrawal.never_started and life.retries(withdrawal.ref)
             if withdrawal.entry is not None and not begun and withdrawal.ref not in life.withdrawn:
                 life.withdrawn.add(withdrawal.ref)
                 self.put(life, withdrawal.entry)

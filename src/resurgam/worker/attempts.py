@@ -12,10 +12,10 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
-from resurgam.core.codec import MAX_PAYLOAD, within
+from resurgam.core.codec import MAX_PAYLOAD, check_size
 from resurgam.core.errors import ProcessDied, ResurgamError
 from resurgam.core.event import NULL
-from resurgam.core.failure import capture, in_user_code, pause_after, rebuild
+from resurgam.core.failure import capture, in_user_code, rebuild, retry_delay
 from resurgam.core.identity import execution_of
 from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import RetryRule
@@ -70,7 +70,9 @@ class ActivityRunner:
         """Run one attempt and return what is to be recorded of it."""
         request = task.request
         try:
-            result = within(self._max_payload, await self._run(task, heartbeat), f"result of activity {request.name!r}")
+            result = check_size(
+                self._max_payload, await self._run(task, heartbeat), f"result of activity {request.name!r}"
+            )
         except _Failed as failed:
             return self._failed(task, failed.__cause__ or failed, failed.recorded)
         except Exception as error:  # noqa: BLE001 -- what keeps an attempt from being made is its failure too
@@ -163,7 +165,7 @@ class ActivityRunner:
     def _failed(self, task: ActivityTask, error: BaseException, recorded: events.Failure | None = None) -> Result:
         request, now = task.request, self._clock.now()
         failure = recorded or capture(in_user_code(error), limit=self._max_payload)
-        pause = pause_after(self._rule(request), task.attempt, error, failure, self._chance())
+        pause = retry_delay(self._rule(request), task.attempt, error, failure, self._chance())
         when = "no further attempt" if pause is None else f"next at {moment(now + pause)}"
         logger.warning(
             "activity %r of workflow %s, attempt %d failed; %s",

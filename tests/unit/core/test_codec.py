@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from resurgam.core.codec import Codec, codec_for, within
+from resurgam.core.codec import Codec, check_size, codec_for
 from resurgam.core.errors import PayloadTooLarge, SerializationError
 
 T = TypeVar("T")
@@ -517,8 +517,8 @@ def test_any_aware_datetime_keeps_its_zone_and_its_moment(moment):
 def test_a_value_may_have_as_many_bytes_as_the_limit_says_and_no_more():
     written = codec_for(str).encode("ä" * 4)  # 8 bytes and two quotes
 
-    assert within(10, written, "signal 'pay'") is written
+    assert check_size(10, written, "signal 'pay'") is written
     with pytest.raises(PayloadTooLarge) as caught:
-        within(9, written, "signal 'pay'")
+        check_size(9, written, "signal 'pay'")
 
     assert (caught.value.path, caught.value.size, caught.value.limit) == ("signal 'pay'", 10, 9)

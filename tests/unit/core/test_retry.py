@@ -47,7 +47,7 @@ def test_milliseconds_refuses_what_is_no_length_of_time(wrong):
     [(1, 1000), (2, 2000), (3, 4000), (4, 8000), (5, 16_000), (6, 32_000), (7, 64_000), (8, 100_000), (9, 100_000)],
 )
 def test_pauses_double_up_to_the_cap(attempt, expected):
-    assert RetryPolicy(max_attempts=None, jitter=0).rule().pause(attempt, 0.9) == expected
+    assert RetryPolicy(max_attempts=None, jitter=0).rule().delay_after(attempt, 0.9) == expected
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_pauses_double_up_to_the_cap(attempt, expected):
     ],
 )
 def test_pauses_of_a_policy(policy, pauses):
-    assert [policy.rule().pause(attempt, 0.5) for attempt in range(1, len(pauses) + 1)] == pauses
+    assert [policy.rule().delay_after(attempt, 0.5) for attempt in range(1, len(pauses) + 1)] == pauses
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_pauses_of_a_policy(policy, pauses):
     [(0.1, 0.0, 900), (0.1, 0.5, 1000), (0.1, 0.999999, 1100), (1, 0.0, 0), (1, 0.999999, 2000), (0, 0.0, 1000)],
 )
 def test_jitter_spreads_both_ways(jitter, chance, expected):
-    assert RetryPolicy(jitter=jitter).rule().pause(1, chance) == expected
+    assert RetryPolicy(jitter=jitter).rule().delay_after(1, chance) == expected
 
 
 @given(
@@ -84,25 +84,25 @@ def test_jitter_spreads_both_ways(jitter, chance, expected):
 )
 def test_a_pause_is_never_negative_and_within_the_jitter_of_the_cap(attempt, chance, jitter, backoff, first, cap):
     policy = RetryPolicy(max_attempts=None, jitter=jitter, backoff=backoff, initial_interval=first, max_interval=cap)
-    assert 0 <= policy.rule().pause(attempt, chance) <= cap * 1000 * (1 + jitter) + 1
+    assert 0 <= policy.rule().delay_after(attempt, chance) <= cap * 1000 * (1 + jitter) + 1
 
 
 @pytest.mark.parametrize("attempt", [65, 66, 1100, 10**6, 10**18])
 def test_large_attempt_numbers_stay_at_the_cap(attempt):
-    assert RetryPolicy(max_attempts=None, jitter=0).rule().pause(attempt, 0.5) == 100_000
+    assert RetryPolicy(max_attempts=None, jitter=0).rule().delay_after(attempt, 0.5) == 100_000
 
 
 def test_a_steep_backoff_does_not_overflow():
-    assert RetryPolicy(max_attempts=None, jitter=0, backoff=1e6).rule().pause(100, 0.5) == 100_000
+    assert RetryPolicy(max_attempts=None, jitter=0, backoff=1e6).rule().delay_after(100, 0.5) == 100_000
 
 
 def test_a_gentle_backoff_reaches_the_cap_too():
     """1.01 ** 499 is 143, so the cap of 100 seconds has been reached."""
-    assert RetryPolicy(max_attempts=None, jitter=0, backoff=1.01).rule().pause(500, 0.5) == 100_000
+    assert RetryPolicy(max_attempts=None, jitter=0, backoff=1.01).rule().delay_after(500, 0.5) == 100_000
 
 
 def test_without_a_limit_there_is_always_another_attempt():
-    assert RetryPolicy(max_attempts=None).rule().pause(10**9, 0.5) is not None
+    assert RetryPolicy(max_attempts=None).rule().delay_after(10**9, 0.5) is not None
 
 
 @pytest.mark.parametrize(
@@ -161,5 +161,5 @@ def test_types_travel_as_names():
         ((ValueError,), [], False),
     ],
 )
-def test_refuses(listed, names, expected):
-    assert RetryPolicy(non_retryable=listed).rule().refuses(names) is expected
+def test_excludes(listed, names, expected):
+    assert RetryPolicy(non_retryable=listed).rule().excludes(names) is expected

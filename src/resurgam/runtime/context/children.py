@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from resurgam.core import errors
 from resurgam.core import event as events
-from resurgam.core.codec import Codec, within
+from resurgam.core.codec import Codec, check_size
 from resurgam.core.failure import capture
 from resurgam.core.identity import entity_of
 from resurgam.core.location import Location
@@ -147,7 +147,7 @@ def begin(
     if recorder.rehearsing:
         written, digest = events.NULL, None
     else:
-        written = within(recorder.settings.max_payload, definition.write(args), f"arguments of {definition.name!r}")
+        written = check_size(recorder.settings.max_payload, definition.write(args), f"arguments of {definition.name!r}")
         digest = blake2b(bytes(written), digest_size=8).hexdigest()
 
     def complete(place: Location) -> dict[str, Any]:
@@ -229,10 +229,10 @@ def _request(recorder: "Recorder", call: events.ChildScheduled, written: Raw, ma
 def call_off(recorder: "Recorder", call: events.ChildScheduled) -> bool:
     """Ask a child to stop; whether that was the end of it, because it had not been begun yet."""
     state, log = recorder.log.state, recorder.log
-    if call.seq in state.unborn:
+    if call.seq in state.never_started:
         recorder.pending.pop(call.seq, None)
         return True
-    if recorder.verdict is not None or call.seq not in state.open or call.seq in state.called_off:
+    if recorder.verdict is not None or call.seq not in state.open or call.seq in state.cancel_requested:
         return False
     if recorder.outbox.take_back(call.seq, "children"):
         recorder.pending.pop(call.seq, None)

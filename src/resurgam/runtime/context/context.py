@@ -13,7 +13,7 @@ from uuid import UUID
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.codec import within
+from resurgam.core.codec import check_size
 from resurgam.core.errors import DefinitionError
 from resurgam.core.identity import entity_of
 from resurgam.core.outcome import ActivityRequest
@@ -79,7 +79,7 @@ class Context(Messaging):
         recorder = self._recorder
         written = ANY.encode(args, wanted.name) if wanted.signature is None else wanted.signature.encode(args, kwargs)
         if limited:
-            within(recorder.settings.max_payload, written, f"arguments of activity {wanted.name!r}")
+            check_size(recorder.settings.max_payload, written, f"arguments of activity {wanted.name!r}")
         limit = wanted.start_limit
         future = recorder.call(
             events.ActivityScheduled,
@@ -303,7 +303,7 @@ class Context(Messaging):
         what = f"arguments of workflow {recorder.started.name!r}"
         written = events.NULL
         if not recorder.rehearsing:
-            written = within(recorder.settings.max_payload, recorder.workflow.write(args), what)
+            written = check_size(recorder.settings.max_payload, recorder.workflow.write(args), what)
         raise recorder.over(Continuation(args, signals, written))
 
     def v(self, version: int) -> "Versioned":

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from resurgam.core import event as events
-from resurgam.core.codec import MAX_PAYLOAD, Codec, within
+from resurgam.core.codec import MAX_PAYLOAD, Codec, check_size
 from resurgam.core.errors import SerializationError
 from resurgam.core.failure import capture, in_user_code
 
@@ -24,7 +24,7 @@ class Operation:
         """Return the answer for a value that the function returned; one that cannot be written is a failure."""
         try:
             what = f"result of operation {self.name!r}"
-            written = within(self.max_payload, self.result.check(value, what), what)
+            written = check_size(self.max_payload, self.result.check(value, what), what)
         except SerializationError as error:
             return self.failed(error, at)
         return events.OperationCompleted(ref=self.ref, at=at, result=written)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from msgspec import Raw
 
-from resurgam.core.codec import codec_for, within
+from resurgam.core.codec import check_size, codec_for
 from resurgam.core.event import Parent
 
 
@@ -101,7 +101,7 @@ def heartbeat(details: object = None) -> None:
 
 def _written(details: object, attempt: Attempt) -> Raw:
     where = f"heartbeat of activity {attempt.info.name!r}"
-    return within(attempt.max_payload, _DETAILS.encode(details, where), where)
+    return check_size(attempt.max_payload, _DETAILS.encode(details, where), where)
 
 
 def read_details(written: Raw | None) -> Any:

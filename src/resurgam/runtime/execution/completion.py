@@ -6,11 +6,11 @@ from random import Random
 from typing import Final
 
 from resurgam.core import event as events
-from resurgam.core.codec import within
+from resurgam.core.codec import check_size
 from resurgam.core.errors import ContinueAsNew, NonRetryable, RetryAfter, SerializationError, WorkflowTimeout
 from resurgam.core.failure import capture, in_user_code
 from resurgam.core.outcome import Succession
-from resurgam.core.succession import next_attempt, next_generation, unread
+from resurgam.core.succession import next_attempt, next_generation, requeue
 from resurgam.runtime.context.continuation import Continuation
 from resurgam.runtime.execution.driver import Driver
 from resurgam.runtime.ids import derived_id
@@ -46,7 +46,7 @@ def terminal_event(
         what = f"result of workflow {workflow.name!r}"
         try:
             return events.WorkflowCompleted(
-                result=within(limit, workflow.result.check(driver.root.result(), what), what)
+                result=check_size(limit, workflow.result.check(driver.root.result(), what), what)
             ), None
         except SerializationError as unwritable:
             error = unwritable
@@ -80,10 +80,10 @@ def _pause(driver: Driver, error: BaseException, failure: events.Failure) -> int
     """Return the milliseconds until the next attempt, or None if there is to be none."""
     names = (failure.type, *failure.bases)
     rule = driver.options.retry.rule()
-    if rule.refuses(names) or not _NEVER.isdisjoint(names):
+    if rule.excludes(names) or not _NEVER.isdisjoint(names):
         return None
     chance = Random(driver.started.execution_id).random()
-    usual = rule.pause(driver.started.attempt, chance)
+    usual = rule.delay_after(driver.started.attempt, chance)
     return error.pause_ms if usual is not None and isinstance(error, RetryAfter) else usual
 
 
@@ -107,4 +107,4 @@ def _continued(
     )
     moves = (*_CARRIED_ON, "signal_received") if carries else _CARRIED_ON
     ended = events.WorkflowContinued(run_id=run_id, execution_id=execution_id)
-    return ended, Succession(started=following, inbox=unread(inbox), moves=moves)
+    return ended, Succession(started=following, inbox=requeue(inbox), moves=moves)

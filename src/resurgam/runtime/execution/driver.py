@@ -18,7 +18,7 @@ from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.command import CANCELLATIONS
 from resurgam.core.errors import ContinueAsNew, CorruptHistory, Evicted, HistoryDiverged
-from resurgam.core.state import ENDS, put_off
+from resurgam.core.state import ENDS, is_delayed
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Workflow, WorkflowOptions
 from resurgam.runtime.definitions.settings import Settings
@@ -121,7 +121,7 @@ class Driver:
         """Whether the recorded run is scheduled for later, and neither its code has begun nor its end has come."""
         recorded = self._recorder.log.state
         begun = any(type(entry) is events.WorkflowBegun for entry in self._undelivered)
-        return put_off(self.started) and not begun and recorded.ended is None
+        return is_delayed(self.started) and not begun and recorded.ended is None
 
     def replay(self) -> None:
         """Deliver every recorded entry that has not been delivered yet."""
@@ -203,7 +203,7 @@ class Driver:
                 recorder.loop.run()
 
     def _start(self, entry: events.Event) -> None:
-        if not put_off(self.started):
+        if not is_delayed(self.started):
             self._begin(entry)
 
     def _begin(self, entry: events.Event) -> None:

@@ -17,7 +17,7 @@ from resurgam.core.errors import NotFound
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Entry, Forgotten, Span, Withdrawal
 from resurgam.core.retry import milliseconds
-from resurgam.core.state import put_off
+from resurgam.core.state import is_delayed
 from resurgam.runtime.context.durable_loop import DurableLoop
 from resurgam.runtime.context.operation import Operation
 from resurgam.runtime.definitions.definition import Workflow
@@ -144,7 +144,7 @@ class EntrySource(Driver):
 
         A later attempt or generation does not count anew.
         """
-        log, begun = self._recorder.log, (self._began_at or 0) if put_off(self.started) else 0
+        log, begun = self._recorder.log, (self._began_at or 0) if is_delayed(self.started) else 0
         if (self.started.generation, self.started.attempt) != (1, 1):
             return begun
         return max(begun, log.stamp() if self._ran_at is None else self._ran_at)
@@ -326,7 +326,7 @@ class EntrySource(Driver):
                 length = (start_by - command.at) / 1000
                 late = TimeoutError(f"activity {command.name!r} was not begun within {length:g} s")
                 entry = events.ActivityFailed(ref=seq, at=clock, attempt=0, failure=capture(late))
-                outbox.add(0, "withdrawals", Withdrawal(seq, answered=False, entry=entry, unbegun=True))
+                outbox.add(0, "withdrawals", Withdrawal(seq, answered=False, entry=entry, never_started=True))
 
     def _next_of(self, waiting: deque[Entry]) -> Entry | None:
         """Take the next entry out of the inbox; while paused, only of what this worker brings itself."""

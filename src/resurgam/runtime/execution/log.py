@@ -111,7 +111,7 @@ def _last_words(log: Log, recorded: Sequence[events.Event]) -> tuple[Message, ..
     messages = (*closing(started, log.state, at, earlier=first), *telling(started, ended, at))
     for command in list(log.state.open.values()):
         asked = isinstance(command, events.ChildScheduled) and command.on_parent_close == "cancel"
-        if asked and command.seq not in log.state.called_off:
+        if asked and command.seq not in log.state.cancel_requested:
             log.append(lambda seq, at, ref=command.seq: events.ChildCancelRequested(seq=seq, at=at, ref=ref))  # type: ignore[misc]
     return messages
 

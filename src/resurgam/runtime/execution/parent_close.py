@@ -34,7 +34,7 @@ def closing(own: events.WorkflowStarted, state: InstanceState, at: int, *, earli
     calls: list[Call] = [command for command in state.open.values() if isinstance(command, events.ChildScheduled)]
     left: list[Call] = [one for one in own.children if one.open and one.run_id not in state.children]
     for call in (*(left if earlier else ()), *calls):
-        asked = isinstance(call, events.ChildScheduled) and call.seq in state.called_off
+        asked = isinstance(call, events.ChildScheduled) and call.seq in state.cancel_requested
         if call.on_parent_close == "terminate":
             yield to_child(own, call, events.WorkflowTerminated(at=at, reason=reason))
         elif call.on_parent_close == "cancel" and not asked:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.codec import Codec, within
+from resurgam.core.codec import Codec, check_size
 from resurgam.core.errors import DefinitionError, HistoryDiverged, NotDeterministic, NotFound, SerializationError
 from resurgam.core.failure import capture, in_user_code
 from resurgam.core.location import Location
@@ -209,7 +209,7 @@ class Handlers:
             raise DefinitionError(f"the handler of query {name!r} is async; write def: a query waits for nothing")
         what = f"answer to query {name!r}"
         codec = handler.signature.result
-        return within(self._recorder.settings.max_payload, codec.check(answer, what), what), codec
+        return check_size(self._recorder.settings.max_payload, codec.check(answer, what), what), codec
 
     def refuses(self, update: events.UpdateAccepted) -> events.Failure | None:
         """Ask the validator of an update, and try its arguments: what speaks against it, if anything does."""
@@ -245,7 +245,7 @@ class Handlers:
                 value = await _called(handler.function, args, kwargs)
             else:
                 value = await handler.turns.run(entry.scope, lambda: _called(handler.function, args, kwargs))
-            written = within(self._recorder.settings.max_payload, handler.signature.result.check(value, what), what)
+            written = check_size(self._recorder.settings.max_payload, handler.signature.result.check(value, what), what)
         except _WHATEVER as error:
             pass_on(error)
             failure = capture(in_user_code(error), limit=self._recorder.settings.max_payload)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.codec import Codec, codec_for, within
+from resurgam.core.codec import Codec, check_size, codec_for
 from resurgam.core.command import CANCELLATIONS, TYPES, Intent
 from resurgam.core.edit import Note
 from resurgam.core.errors import Evicted, NotDeterministic
@@ -306,7 +306,7 @@ class Recorder:
 
     def write(self, codec: Codec[Any], value: object, what: str) -> Any:
         """Return a value as it is recorded."""
-        return value if self.rehearsing else within(self.settings.max_payload, codec.check(value, what), what)
+        return value if self.rehearsing else check_size(self.settings.max_payload, codec.check(value, what), what)
 
     def read(self, codec: Codec[Any], written: Any, what: str) -> Any:
         """Return the value that was recorded."""

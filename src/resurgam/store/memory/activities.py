@@ -30,7 +30,7 @@ class MemoryActivities(MemoryRows):
 
     def _withdraw(self, row: Row, withdrawal: Withdrawal) -> None:
         activity = row.activities.get(withdrawal.ref)
-        if activity is None or (withdrawal.unbegun and activity.begun):
+        if activity is None or (withdrawal.never_started and activity.begun):
             return
         if withdrawal.answered or activity.leased_until is None:
             self._drop(row, withdrawal.ref)

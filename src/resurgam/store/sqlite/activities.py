@@ -163,7 +163,7 @@ class Activities(Writing):
             execution_id=execution_id,
             ref=withdrawal.ref,
             answered=withdrawal.answered,
-            unbegun=withdrawal.unbegun,
+            never_started=withdrawal.never_started,
         )
         if not gone or withdrawal.entry is None:
             return 0

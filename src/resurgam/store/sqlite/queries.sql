@@ -231,7 +231,7 @@ VALUES (:execution_id, :ref, :queue, :request, :visible_at, :available_at, :atte
 -- withdraw_activity: An activity that is no longer wanted; one that somebody is at only if it is answered.
 DELETE FROM activities
 WHERE execution_id = :execution_id AND ref = :ref AND (:answered OR lease_owner IS NULL)
-  AND (NOT :unbegun OR (lease_owner IS NULL AND deliveries = 0 AND attempt = 1))
+  AND (NOT :never_started OR (lease_owner IS NULL AND deliveries = 0 AND attempt = 1))
 RETURNING ref;
 
 -- claimable_activities: Activities of a queue whose time has come, or whose lease has run out.

@@ -9,7 +9,7 @@ from resurgam.testing.contract.bench import LEASE, Bench, OpensStores, ids, retr
 
 
 class DetailsCases(OpensStores):
-    """`Lease.details`, `ActivityResult.details` and `Withdrawal.unbegun`."""
+    """`Lease.details`, `ActivityResult.details` and `Withdrawal.never_started`."""
 
     async def test_what_an_attempt_told_last_comes_to_the_next_one(self) -> None:
         """Whether the attempt failed, was given back, or its worker is gone; a heartbeat without details keeps them."""
@@ -104,6 +104,7 @@ class DetailsCases(OpensStores):
         await b.told("order", "x")
         claim = await b.claim_one(queues=["wanting"])
         withdrawals = tuple(
-            Withdrawal(ref, answered=False, entry=events.ActivityCancelled(ref=ref), unbegun=True) for ref in (2, 3)
+            Withdrawal(ref, answered=False, entry=events.ActivityCancelled(ref=ref), never_started=True)
+            for ref in (2, 3)
         )
         await b.committed(claim, withdrawals=withdrawals, consumed=ids(claim.inbox))
