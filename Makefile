@@ -41,7 +41,7 @@ test-long: $(STAMP)  ## thousands of random programs
 	@$(BIN)/python -m pytest -n $(JOBS) -m long -o timeout=3600 tests
 
 test-pythons: $(STAMP)  ## the named programs on every Python >= 3.11 of this machine, each replaying the others' histories
-	@$(BIN)/python tests/pythons.py
+	@$(BIN)/python tests/support/pythons.py
 
 $(BENCH_STAMP): benchmarks/requirements.txt
 	@echo "setting up $(BENCH_VENV) ..."

@@ -1,14 +1,14 @@
-"""A town for each test, with nobody left in it afterwards."""
+"""A cluster for each test, with nobody left in it afterwards."""
 
 import pytest
 
-from acceptance.town import Town
+from support.cluster import Cluster
 
 
 @pytest.fixture
-def town(tmp_path):
-    town = Town(tmp_path)
+def cluster(tmp_path):
+    cluster = Cluster(tmp_path)
     try:
-        yield town
+        yield cluster
     finally:
-        town.close()
+        cluster.close()

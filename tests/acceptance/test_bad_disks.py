@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from acceptance import shop
-from acceptance.town import Town, check_effects, check_run, eventually
 from resurgam.errors import StoreError
+from support import shop
+from support.cluster import Cluster, check_effects, check_run, eventually
 
 READ_ONLY = "attempt to write a readonly database: the file, or its folder, may not be written; change the permissions"
 NOT_OPENED = "unable to open database file: the file cannot be opened; does its folder exist, and may it be written?"
@@ -153,48 +153,50 @@ def _small_disk(folder: Path) -> SmallFileSystem | LimitedFiles:
 
 @pytest.fixture(params=[(_small_disk, 60.0), (LimitedFiles, 1.0)], ids=["long leases", "leases that run out"])
 def crowded(request, tmp_path):
-    """A town whose database is on a disk that can be filled, the disk, and the length of its leases."""
+    """A cluster whose database is on a disk that can be filled, the disk, and the length of its leases."""
     make, lease = request.param
     folder = tmp_path / "disk"
     folder.mkdir()
     disk = make(folder)
-    town = Town(tmp_path, disk=folder)
+    cluster = Cluster(tmp_path, disk=folder)
     try:
-        yield town, disk, lease
+        yield cluster, disk, lease
     finally:
-        town.close()
+        cluster.close()
         disk.close()
 
 
-def complaints(town: Town, worker: subprocess.Popen, reason: str) -> list[str]:
+def complaints(cluster: Cluster, worker: subprocess.Popen, reason: str) -> list[str]:
     """Return the lines in which a worker says what is wrong with its store."""
-    return [line for line in town.said(worker).splitlines() if line.endswith(f": {town.file}: {reason}")]
+    return [line for line in cluster.said(worker).splitlines() if line.endswith(f": {cluster.file}: {reason}")]
 
 
-def check_said(town: Town, worker: subprocess.Popen, reason: str) -> None:
+def check_said(cluster: Cluster, worker: subprocess.Popen, reason: str) -> None:
     """Check that a worker said nothing else, but for what was lost with leases that ran out meanwhile."""
     lost = ("refused", "is lost", "is not heard")
-    rest = set(town.said(worker).splitlines()) - set(complaints(town, worker, reason))
+    rest = set(cluster.said(worker).splitlines()) - set(complaints(cluster, worker, reason))
     assert [line for line in rest if not any(word in line for word in lost)] == []
 
 
 async def test_a_full_disk_holds_everything_up_and_loses_nothing(crowded):
     """Runs that need room wait, retried every second, and go on by themselves when there is some."""
-    town, disk, lease = crowded
+    cluster, disk, lease = crowded
     numbers, parts = range(6), 5
-    async with town.client() as engine:
+    async with cluster.client() as engine:
         for number in numbers:
             await engine.start(shop.fat, parts, id=f"fat-{number}")
-        worker = town.open_shop(lease=lease)
+        worker = cluster.start_worker(lease=lease)
         disk.fill(worker, room=8 * shop.FAT)
         began = time.monotonic()
-        await eventually(lambda: len(complaints(town, worker, disk.reason)) > 2 * len(numbers), 15, "the disk is full")
+        await eventually(
+            lambda: len(complaints(cluster, worker, disk.reason)) > 2 * len(numbers), 15, "the disk is full"
+        )
         await eventually(lambda: time.monotonic() > began + 1.5, 5, "short leases have run out")
         statuses = {(await engine.handle(f"fat-{number}").describe()).status for number in numbers}
         assert statuses == {"running"}
         assert worker.poll() is None
         if disk.reason == FULL:
-            with pytest.raises(StoreError, match=f"{town.file}: {FULL}"):
+            with pytest.raises(StoreError, match=f"{cluster.file}: {FULL}"):
                 await engine.start(shop.fat, parts, id="one more", tags={"size": "x" * 20 * shop.FAT})
         disk.make_room(worker)
 
@@ -203,12 +205,12 @@ async def test_a_full_disk_holds_everything_up_and_loses_nothing(crowded):
         for number, result in zip(numbers, results, strict=True):
             history = await engine.handle(f"fat-{number}").history()
             await check_run(shop.fat, history, result)
-            check_effects(history, town.effects())
+            check_effects(history, cluster.effects())
         assert [found.entity_id for found in (await engine.list()).instances if found.entity_id == "one more"] == []
     worker.terminate()
     assert worker.wait(15) == 0
-    check_said(town, worker, disk.reason)
-    keys = [effect.key for effect in town.effects()]
+    check_said(cluster, worker, disk.reason)
+    keys = [effect.key for effect in cluster.effects()]
     assert len(set(keys)) == len(numbers) * parts
     assert lease < 60 or len(keys) == len(set(keys)), "done twice, though its lease was held"
 
@@ -221,20 +223,20 @@ async def test_a_full_disk_holds_everything_up_and_loses_nothing(crowded):
     [(60.0, "1.5"), (1.0, "0.05")],  # the watchdog would tell of a loop that stands still for as long as 1.5 s
     ids=["long leases", "leases that run out"],
 )
-async def test_a_database_that_somebody_holds_holds_everything_up_and_loses_nothing(town, lease, patience):
+async def test_a_database_that_somebody_holds_holds_everything_up_and_loses_nothing(cluster, lease, patience):
     """Somebody forgets to end a transaction: who waits for it says so, and goes on when it is ended."""
     numbers = range(5)
-    worker = town.open_shop(lease=lease, SHOP_PATIENCE=patience)
-    async with town.client() as engine:
+    worker = cluster.start_worker(lease=lease, SHOP_PATIENCE=patience)
+    async with cluster.client() as engine:
         for number in numbers:
             handle = await engine.start(shop.order, number, id=f"order-{number}")
             await handle.signal("approve", 7)
-        await eventually(lambda: len(town.effects()) > len(numbers), 10, "work has begun")
-        with closing(sqlite3.connect(town.file, isolation_level=None)) as other:
+        await eventually(lambda: len(cluster.effects()) > len(numbers), 10, "work has begun")
+        with closing(sqlite3.connect(cluster.file, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             began = time.monotonic()
             held = [await engine.handle(f"order-{number}").history() for number in numbers]
-            await eventually(lambda: len(complaints(town, worker, LOCKED)) > 1, 10, "it is said")
+            await eventually(lambda: len(complaints(cluster, worker, LOCKED)) > 1, 10, "it is said")
             await eventually(lambda: time.monotonic() > began + 1.5, 5, "short leases have run out")
             assert [await engine.handle(f"order-{number}").history() for number in numbers] == held
             assert worker.poll() is None
@@ -246,21 +248,21 @@ async def test_a_database_that_somebody_holds_holds_everything_up_and_loses_noth
             history = await engine.handle(f"order-{number}").history()
             assert history[: len(before)] == before
             await check_run(shop.order, history, result)
-            check_effects(history, town.effects())
-    check_said(town, worker, LOCKED)
-    keys = [effect.key for effect in town.effects() if effect.key]
+            check_effects(history, cluster.effects())
+    check_said(cluster, worker, LOCKED)
+    keys = [effect.key for effect in cluster.effects() if effect.key]
     assert lease < 60 or len(keys) == len(set(keys)), "done twice, though its lease was held"
 
 
-async def test_a_database_that_somebody_holds_cannot_be_opened_and_says_why(town, monkeypatch):
+async def test_a_database_that_somebody_holds_cannot_be_opened_and_says_why(cluster, monkeypatch):
     monkeypatch.setattr("resurgam.store.sqlite.connection.BUSY_TIMEOUT", 0.05)
-    async with town.client():
+    async with cluster.client():
         pass
-    with closing(sqlite3.connect(town.file, isolation_level=None)) as other:
+    with closing(sqlite3.connect(cluster.file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match=f"^{town.file}: {LOCKED}$"):
-            async with town.client():
+        with pytest.raises(StoreError, match=f"^{cluster.file}: {LOCKED}$"):
+            async with cluster.client():
                 pass
         other.execute("ROLLBACK")
-    async with town.client() as engine:
+    async with cluster.client() as engine:
         assert (await engine.list()).instances == ()

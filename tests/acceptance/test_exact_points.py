@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from acceptance import shop
-from acceptance.town import Town, check_effects, check_run, commands, eventually
 from resurgam import Engine
+from support import shop
+from support.cluster import Cluster, check_effects, check_run, commands, eventually
 
 POINTS = (
     "commit:before",
@@ -18,54 +18,54 @@ POINTS = (
 TOGETHER = 3  # processes at a time
 
 
-def _start(town, plan: str):
-    return town.spawn(town.command("--once", "--lease", "60"), SHOP_DIE=plan)
+def _start(cluster, plan: str):
+    return cluster.spawn(cluster.command("--once", "--lease", "60"), SHOP_DIE=plan)
 
 
-async def _finish(town) -> list[tuple]:
+async def _finish(cluster) -> list[tuple]:
     """Go on in this process from whatever is there; return the commands of the whole run."""
-    async with Engine(town.url, registry=shop.registry, lease=60) as engine:
+    async with Engine(cluster.url, registry=shop.registry, lease=60) as engine:
         handle = await engine.start(shop.small, 4, id=shop.SMALL, if_exists="attach")
         result = await handle.result(timeout=20)
         history = await handle.history()
     assert result == shop.SMALL_RESULT
     await check_run(shop.small, history, result)
-    check_effects(history, town.effects())
+    check_effects(history, cluster.effects())
     return commands(history)
 
 
 @pytest.fixture
-def towns(tmp_path):
-    """Makes towns, each with a file of its own."""
+def clusters(tmp_path):
+    """Makes clusters, each with a file of its own."""
     made = []
 
     def make():
         folder = tmp_path / str(len(made))
         folder.mkdir()
-        made.append(Town(folder))
+        made.append(Cluster(folder))
         return made[-1]
 
     yield make
-    for town in made:
-        town.close()
+    for cluster in made:
+        cluster.close()
 
 
-async def _die(town, monkeypatch, process) -> tuple[bool, list[tuple]]:
+async def _die(cluster, monkeypatch, process) -> tuple[bool, list[tuple]]:
     """Wait for the death and go on; whether the process died, and the commands of the whole run."""
     code = process.wait(40)
-    assert code in (0, 9), town.said(process)
-    monkeypatch.setenv("SHOP_EFFECTS", str(town.effects_file))
-    return code == 9, await _finish(town)
+    assert code in (0, 9), cluster.said(process)
+    monkeypatch.setenv("SHOP_EFFECTS", str(cluster.effects_file))
+    return code == 9, await _finish(cluster)
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_death_at_the_nth_call(towns, monkeypatch, point):
+async def test_death_at_the_nth_call(clusters, monkeypatch, point):
     """The lease is a minute, so that only the death of its owner can have ended it."""
     ends = []
     for first in range(1, 50, TOGETHER):
         numbers = range(first, first + TOGETHER)
-        started = [(town := towns(), _start(town, f"{point}:{number}")) for number in numbers]
-        ends += [await _die(town, monkeypatch, process) for town, process in started]
+        started = [(cluster := clusters(), _start(cluster, f"{point}:{number}")) for number in numbers]
+        ends += [await _die(cluster, monkeypatch, process) for cluster, process in started]
         if not ends[-1][0]:
             break
     deaths = sum(died for died, _ in ends)
@@ -74,46 +74,46 @@ async def test_death_at_the_nth_call(towns, monkeypatch, point):
     print(f"{deaths} deaths at {point}")
 
 
-async def _die_elsewhere(town, plan: str) -> tuple[bool, list[tuple]]:
+async def _die_elsewhere(cluster, plan: str) -> tuple[bool, list[tuple]]:
     """Let activities be done by a process of their own, which dies; whether it did, and the commands of the whole run."""
-    async with Engine(town.url, registry=shop.registry, lease=60) as here:
+    async with Engine(cluster.url, registry=shop.registry, lease=60) as here:
         handle = await here.start(shop.apart, 4, id="apart")
-        mortal = town.open_shop(lease=60, queue=shop.APART, SHOP_DIE=plan)
+        mortal = cluster.start_worker(lease=60, queue=shop.APART, SHOP_DIE=plan)
         result = asyncio.ensure_future(handle.result(timeout=20))
         await eventually(lambda: result.done() or mortal.poll() is not None, 20, "it dies, or all is done")
         died = mortal.poll() is not None
-        assert mortal.poll() in (None, 9), town.said(mortal)
-        async with Engine(town.url, registry=shop.registry, lease=60, queues=[shop.APART]):
+        assert mortal.poll() in (None, 9), cluster.said(mortal)
+        async with Engine(cluster.url, registry=shop.registry, lease=60, queues=[shop.APART]):
             assert await result == shop.APART_RESULT
         history = await handle.history()
     await check_run(shop.apart, history, shop.APART_RESULT)
-    check_effects(history, town.effects())
+    check_effects(history, cluster.effects())
     return died, commands(history)
 
 
 @pytest.mark.parametrize(("when", "done"), [("before", 2), ("after", 1)])
-async def test_death_at_the_nth_handing_in(towns, monkeypatch, when, done):
+async def test_death_at_the_nth_handing_in(clusters, monkeypatch, when, done):
     """What a worker does for a run that it does not hold is handed in by itself; *done* says how often it was done then."""
     ends = []
     for number in (1, 2, 3):
-        town = towns()
-        monkeypatch.setenv("SHOP_EFFECTS", str(town.effects_file))
-        ends.append(await _die_elsewhere(town, f"complete_activities:{when}:{number}"))
-        times = Counter(effect.key for effect in town.effects() if effect.key)
+        cluster = clusters()
+        monkeypatch.setenv("SHOP_EFFECTS", str(cluster.effects_file))
+        ends.append(await _die_elsewhere(cluster, f"complete_activities:{when}:{number}"))
+        times = Counter(effect.key for effect in cluster.effects() if effect.key)
         assert list(times.values()) == [1, *(done if n == number else 1 for n in (1, 2))]
     assert [died for died, _ in ends] == [True, True, False]
     assert all(commands == ends[0][1] for _, commands in ends)
 
 
-async def test_death_between_scheduling_and_start(towns, monkeypatch):
+async def test_death_between_scheduling_and_start(clusters, monkeypatch):
     """The commit that schedules the activity is there, and nobody has begun it: it is begun by the next, once."""
-    town = towns()
-    monkeypatch.setenv("SHOP_EFFECTS", str(town.effects_file))
-    process = _start(town, "commit:after:1")
-    assert process.wait(30) == 9, town.said(process)
-    assert town.effects() == []
-    async with town.client() as engine:
+    cluster = clusters()
+    monkeypatch.setenv("SHOP_EFFECTS", str(cluster.effects_file))
+    process = _start(cluster, "commit:after:1")
+    assert process.wait(30) == 9, cluster.said(process)
+    assert cluster.effects() == []
+    async with cluster.client() as engine:
         last = (await engine.handle(shop.SMALL).history())[-1]
         assert (last.type, last.name) == ("activity_scheduled", "reserve")
-    await _finish(town)
-    assert [effect.name for effect in town.effects()] == ["reserve", "stamp", "price"]
+    await _finish(cluster)
+    assert [effect.name for effect in cluster.effects()] == ["reserve", "stamp", "price"]

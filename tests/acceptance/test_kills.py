@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from acceptance import shop
-from acceptance.town import check_effects, check_run, eventually
+from support import shop
+from support.cluster import check_effects, check_run, eventually
 
 LEASE = 1.0
 SEED = int(os.environ.get("RESURGAM_SEED") or random.SystemRandom().randrange(10**9))
@@ -23,179 +23,179 @@ async def _order(engine, number: int, after: float) -> None:
     await handle.signal("approve", number + 1, id="the one")  # sent twice, counts once
 
 
-async def _kill_some(town, rng, moments) -> None:
+async def _kill_some(cluster, rng, moments) -> None:
     begin = time.monotonic()
     for moment in moments:
         await asyncio.sleep(max(0.0, begin + moment - time.monotonic()))
-        town.kill(rng.choice(town.workers))
-        town.open_shop(lease=LEASE)
+        cluster.kill(rng.choice(cluster.workers))
+        cluster.start_worker(lease=LEASE)
 
 
-async def _stop_some(town, rng, moments) -> None:
+async def _stop_some(cluster, rng, moments) -> None:
     """Let workers stand still for longer than their leases last, so that others take over what they hold."""
     begin = time.monotonic()
     for moment in moments:
         await asyncio.sleep(max(0.0, begin + moment - time.monotonic()))
-        await town.stop_for(rng.choice(town.workers), rng.uniform(1.2, 2) * LEASE)
+        await cluster.stop_for(rng.choice(cluster.workers), rng.uniform(1.2, 2) * LEASE)
 
 
-async def _kill_and_check(town, *, runs: int, kills: int, stops: int, span: float) -> None:
+async def _kill_and_check(cluster, *, runs: int, kills: int, stops: int, span: float) -> None:
     """Start *runs* runs, kill *kills* workers and stop *stops*, all at uniformly random moments within *span* seconds."""
     print(f"RESURGAM_SEED={SEED}")
     rng = random.Random(SEED)
     numbers = range(runs)
-    async with town.client() as engine:
+    async with cluster.client() as engine:
         for _ in range(3):
-            town.open_shop(lease=LEASE)
+            cluster.start_worker(lease=LEASE)
         orders = [_order(engine, number, rng.uniform(0, span)) for number in numbers]
         deaths = sorted(rng.uniform(0, span) for _ in range(kills))
         pauses = sorted(rng.uniform(0, span) for _ in range(stops))
-        stopping = _stop_some(town, random.Random(SEED + 1), pauses)
-        await asyncio.gather(_kill_some(town, rng, deaths), stopping, *orders)
+        stopping = _stop_some(cluster, random.Random(SEED + 1), pauses)
+        await asyncio.gather(_kill_some(cluster, rng, deaths), stopping, *orders)
         results = await asyncio.gather(*(engine.handle(f"order-{n}").result(timeout=60) for n in numbers))
         assert results == [shop.ordered(number, number + 1) for number in numbers]
-        effects = town.effects()
+        effects = cluster.effects()
         for number, result in zip(numbers, results, strict=True):
             handle = engine.handle(f"order-{number}")
             assert await handle.state("stage") == "done"
             history = await handle.history()
             await check_run(shop.order, history, result)
             check_effects(history, effects)
-    assert not town.errors()
+    assert not cluster.errors()
     again = len(effects) - len({(e.workflow, e.key) for e in effects})
-    refused = len(town.refusals())
+    refused = len(cluster.refusals())
     print(f"{runs} runs, {kills} kills, {stops} stops, {refused} refusals")
     print(f"{len(effects)} effects, {again} of them repeated")
 
 
-async def test_ten_kills(town):
-    await _kill_and_check(town, runs=40, kills=10, stops=3, span=6)
+async def test_ten_kills(cluster):
+    await _kill_and_check(cluster, runs=40, kills=10, stops=3, span=6)
 
 
 @pytest.mark.long
-async def test_five_hundred_kills(town):
-    await _kill_and_check(town, runs=1000, kills=500, stops=150, span=280)
-    assert town.refusals()
+async def test_five_hundred_kills(cluster):
+    await _kill_and_check(cluster, runs=1000, kills=500, stops=150, span=280)
+    assert cluster.refusals()
 
 
-async def test_what_a_stopped_worker_has_in_hand_is_refused_when_it_goes_on(town):
+async def test_what_a_stopped_worker_has_in_hand_is_refused_when_it_goes_on(cluster):
     """It stands still with the answer of its operation in hand, and commits it when another has long committed its own."""
-    stopped = town.open_shop(lease=LEASE, SHOP_STOP="1")
-    async with town.client() as engine:
+    stopped = cluster.start_worker(lease=LEASE, SHOP_STOP="1")
+    async with cluster.client() as engine:
         handle = await engine.start(shop.long_pause, id="held")
-        await eventually(lambda: _held_by(town, stopped), 10, "the first worker stops in the midst of it")
-        other = town.open_shop(lease=LEASE)
+        await eventually(lambda: _held_by(cluster, stopped), 10, "the first worker stops in the midst of it")
+        other = cluster.start_worker(lease=LEASE)
         result = await handle.result(timeout=10)
         history = await handle.history()
         stopped.send_signal(signal.SIGCONT)
-        await eventually(lambda: "commit of workflow held refused: " in town.said(stopped), 10, "it is refused")
-        assert town.said(other) == ""
+        await eventually(lambda: "commit of workflow held refused: " in cluster.said(stopped), 10, "it is refused")
+        assert cluster.said(other) == ""
         assert await handle.history() == history
         await check_run(shop.long_pause, history, result)
-        assert [effect.pid for effect in town.effects()] == [stopped.pid, other.pid]
+        assert [effect.pid for effect in cluster.effects()] == [stopped.pid, other.pid]
 
 
 @pytest.mark.parametrize(("workflow", "name"), [(shop.long_activity, "linger"), (shop.long_operation, "stamp")])
-async def test_a_worker_that_was_stopped_is_refused_and_goes_on(town, workflow, name):
+async def test_a_worker_that_was_stopped_is_refused_and_goes_on(cluster, workflow, name):
     """SIGSTOP beyond the lease: somebody else does the work, and what the first one has to say is not heard."""
-    stopped = town.open_shop(lease=2)
+    stopped = cluster.start_worker(lease=2)
 
     def done_by(worker):
-        return [e for e in town.effects() if e.pid == worker.pid and e.name == name]
+        return [e for e in cluster.effects() if e.pid == worker.pid and e.name == name]
 
-    async with town.client() as engine:
+    async with cluster.client() as engine:
         handle = await engine.start(workflow, 1.5, id="held")
         await eventually(lambda: done_by(stopped), 10, "the first worker begins")
         stopped.send_signal(signal.SIGSTOP)
-        other = town.open_shop(lease=2)
+        other = cluster.start_worker(lease=2)
         await eventually(lambda: done_by(other), 10, "the second worker takes over")
         stopped.send_signal(signal.SIGCONT)
-        await eventually(lambda: _was_refused(town.said(stopped)), 10, "the first worker is refused")
+        await eventually(lambda: _was_refused(cluster.said(stopped)), 10, "the first worker is refused")
         result = await handle.result(timeout=20)
         assert result == (other.pid if name == "linger" else 42)
         history = await handle.history()
         await check_run(workflow, history, result)
-        check_effects(history, town.effects())
-        town.kill(other)
+        check_effects(history, cluster.effects())
+        cluster.kill(other)
         await engine.start(shop.small, 4, id="afterwards")
         assert await engine.handle("afterwards").result(timeout=20) == shop.SMALL_RESULT
-        assert {e.pid for e in town.effects() if e.workflow == "afterwards"} == {stopped.pid}
+        assert {e.pid for e in cluster.effects() if e.workflow == "afterwards"} == {stopped.pid}
 
 
 def _was_refused(said: str) -> bool:
     return "is lost" in said or "refused" in said or "is not heard" in said
 
 
-async def _until_it_works(town, engine, worker) -> None:
+async def _until_it_works(cluster, engine, worker) -> None:
     """Give work out until *worker* has done some of it, and all of it is done."""
     for number in range(200):
         await engine.start(shop.small, 4, id=f"warm-up-{number}")
         await engine.handle(f"warm-up-{number}").result(timeout=20)
-        if any(effect.pid == worker.pid for effect in town.effects()):
+        if any(effect.pid == worker.pid for effect in cluster.effects()):
             return
     raise AssertionError("the worker did nothing")
 
 
-def _held_by(town, worker) -> bool:
-    return any(effect.workflow == "held" and effect.pid == worker.pid for effect in town.effects())
+def _held_by(cluster, worker) -> bool:
+    return any(effect.workflow == "held" and effect.pid == worker.pid for effect in cluster.effects())
 
 
 @pytest.mark.parametrize("workflow", [shop.long_activity, shop.long_operation])
-async def test_leases_of_the_dead_end_at_once(town, workflow):
+async def test_leases_of_the_dead_end_at_once(cluster, workflow):
     """The lease is a minute long, but whoever held it is dead; the other worker stands by idle."""
-    first = town.open_shop(lease=60)
-    async with town.client() as engine:
+    first = cluster.start_worker(lease=60)
+    async with cluster.client() as engine:
         await engine.start(workflow, 60.0, id="held")
-        await eventually(lambda: _held_by(town, first), 10, "the first worker begins")
-        second = town.open_shop(lease=60)
-        await _until_it_works(town, engine, second)
-        assert not _held_by(town, second)
-        town.kill(first)
+        await eventually(lambda: _held_by(cluster, first), 10, "the first worker begins")
+        second = cluster.start_worker(lease=60)
+        await _until_it_works(cluster, engine, second)
+        assert not _held_by(cluster, second)
+        cluster.kill(first)
         killed = time.monotonic()
-        await eventually(lambda: _held_by(town, second), 5, "the second worker takes over")
+        await eventually(lambda: _held_by(cluster, second), 5, "the second worker takes over")
         print(f"taken over after {time.monotonic() - killed:.2f} s")
 
 
-async def test_a_new_worker_finds_the_dead_at_once(town):
-    first = town.open_shop(lease=60)
-    async with town.client() as engine:
+async def test_a_new_worker_finds_the_dead_at_once(cluster):
+    first = cluster.start_worker(lease=60)
+    async with cluster.client() as engine:
         await engine.start(shop.long_activity, 60.0, id="held")
-        await eventually(lambda: _held_by(town, first), 10, "the first worker begins")
-        town.kill(first)
-        second = town.open_shop(lease=60)
-        await eventually(lambda: _held_by(town, second), 5, "the second worker starts and takes over")
+        await eventually(lambda: _held_by(cluster, first), 10, "the first worker begins")
+        cluster.kill(first)
+        second = cluster.start_worker(lease=60)
+        await eventually(lambda: _held_by(cluster, second), 5, "the second worker starts and takes over")
 
 
-async def test_two_processes_share_one_file(town):
+async def test_two_processes_share_one_file(cluster):
     """Both make progress, and nothing is done by both."""
-    town.open_shop()
-    town.open_shop()
-    pids = {worker.pid for worker in town.workers}
-    async with town.client() as engine:
+    cluster.start_worker()
+    cluster.start_worker()
+    pids = {worker.pid for worker in cluster.workers}
+    async with cluster.client() as engine:
         for number in range(60):
             await _order(engine, number, 0)
-            if {e.pid for e in town.effects()} >= pids:
+            if {e.pid for e in cluster.effects()} >= pids:
                 break
             await asyncio.sleep(0.05)
         numbers = range(number + 1)
         results = await asyncio.gather(*(engine.handle(f"order-{n}").result(timeout=30) for n in numbers))
         assert results == [shop.ordered(n, n + 1) for n in numbers]
-    effects = town.effects()
+    effects = cluster.effects()
     assert {e.pid for e in effects} == pids
     keys = [e.key for e in effects if e.key]
     assert len(keys) == len(set(keys))
 
 
-async def test_a_loop_that_forgets_is_killed_again_and_again(town):
+async def test_a_loop_that_forgets_is_killed_again_and_again(cluster):
     """Every number is entered once and in order, though nothing before the last checkpoint can be read again."""
     numbers = list(range(60))
-    async with town.client() as engine:
+    async with cluster.client() as engine:
         handle = await engine.start(shop.ledger, id="ledger")
         for _ in range(2):
-            town.open_shop(lease=LEASE)
+            cluster.start_worker(lease=LEASE)
         rng = random.Random(SEED)
         sending = asyncio.create_task(_enter(handle, numbers))
-        await _kill_some(town, rng, sorted(rng.uniform(0, 5) for _ in range(8)))
+        await _kill_some(cluster, rng, sorted(rng.uniform(0, 5) for _ in range(8)))
         await sending
         assert await handle.result(timeout=60) == [3 * number + 1 for number in numbers]
         assert await handle.state("last") == numbers[-1]
@@ -205,8 +205,8 @@ async def test_a_loop_that_forgets_is_killed_again_and_again(town):
         entry.location.coordinates[1][0] for entry in kept if entry.location and len(entry.location.coordinates) > 1
     } <= {*range(len(numbers) - 4, len(numbers) + 2)}
     # An effect may be had again after a kill, under the same key; none is left out.
-    assert len({effect.key for effect in town.effects()}) == 2 * len(numbers)
-    assert not town.errors()
+    assert len({effect.key for effect in cluster.effects()}) == 2 * len(numbers)
+    assert not cluster.errors()
 
 
 async def _enter(handle, numbers) -> None:

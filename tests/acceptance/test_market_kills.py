@@ -8,35 +8,35 @@ from collections import Counter
 
 import pytest
 
-from acceptance import market
-from acceptance.town import Town, check_log, eventually
+from acceptance import marketplace
 from resurgam.testing import replay
+from support.cluster import Cluster, check_log, eventually
 
 LEASE = 1.0
 SEED = int(os.environ.get("RESURGAM_SEED") or random.SystemRandom().randrange(10**9))
 
 
 @pytest.fixture
-def town(tmp_path):
-    town = Town(tmp_path, program=market)
+def cluster(tmp_path):
+    cluster = Cluster(tmp_path, program=marketplace)
     try:
-        yield town
+        yield cluster
     finally:
-        town.close()
+        cluster.close()
 
 
-async def _kill_some(town: Town, rng: random.Random, kills: int) -> None:
+async def _kill_some(cluster: Cluster, rng: random.Random, kills: int) -> None:
     """Kill workers that have been at work, one after the other; one that is only about to open is no loss."""
 
     def at_work():
-        pids = {effect.pid for effect in town.effects()}
-        return [worker for worker in town.workers if worker.pid in pids]
+        pids = {effect.pid for effect in cluster.effects()}
+        return [worker for worker in cluster.workers if worker.pid in pids]
 
     for _ in range(kills):
         await asyncio.sleep(rng.uniform(0, 1))
         worker = rng.choice(await eventually(at_work, 20, "somebody works"))
-        town.kill(worker)
-        town.open_shop(lease=LEASE, queue=worker.args[-1])
+        cluster.kill(worker)
+        cluster.start_worker(lease=LEASE, queue=worker.args[-1])
 
 
 async def _send(engine, rng: random.Random, killing: "asyncio.Task[None]") -> range:
@@ -44,29 +44,29 @@ async def _send(engine, rng: random.Random, killing: "asyncio.Task[None]") -> ra
     for number in itertools.count():
         if killing.done():
             return range(number)
-        await engine.start(market.caravan, number, id=f"caravan-{number}")
+        await engine.start(marketplace.caravan, number, id=f"caravan-{number}")
         await asyncio.sleep(rng.uniform(0, 0.3))
     raise AssertionError
 
 
-async def _trade(town: Town, kills: int) -> None:
+async def _trade(cluster: Cluster, kills: int) -> None:
     """Let caravans go and workers die, at random moments; then do the accounts."""
     print(f"RESURGAM_SEED={SEED}")
-    for queue in ("default", "default", market.DOCKS):
-        town.open_shop(lease=LEASE, queue=queue)
-    async with town.client() as engine:
-        book = await engine.start(market.clerk, [], id=market.CLERK)
-        killing = asyncio.create_task(_kill_some(town, random.Random(SEED), kills))
+    for queue in ("default", "default", marketplace.DOCKS):
+        cluster.start_worker(lease=LEASE, queue=queue)
+    async with cluster.client() as engine:
+        book = await engine.start(marketplace.clerk, [], id=marketplace.CLERK)
+        killing = asyncio.create_task(_kill_some(cluster, random.Random(SEED), kills))
         numbers = await _send(engine, random.Random(SEED + 1), killing)
         await killing
         results = await asyncio.gather(*(engine.handle(f"caravan-{n}").result(timeout=90) for n in numbers))
-        assert results == [market.arrived(number) for number in numbers]
+        assert results == [marketplace.arrived(number) for number in numbers]
         await book.signal("close", ("", 0))
         assert sorted(await book.result(timeout=30)) == list(numbers)
         await _check_histories(engine, len(numbers))
-    _check_accounts(town, len(numbers))
-    assert not town.errors()
-    effects = Counter((effect.key, effect.attempt) for effect in town.effects())
+    _check_accounts(cluster, len(numbers))
+    assert not cluster.errors()
+    effects = Counter((effect.key, effect.attempt) for effect in cluster.effects())
     print(
         f"{len(numbers)} caravans, {kills} kills, {effects.total()} effects, {effects.total() - len(effects)} of them repeated"
     )
@@ -74,7 +74,9 @@ async def _trade(town: Town, kills: int) -> None:
 
 async def _check_histories(engine, caravans: int) -> None:
     """Check that there is one child to each call, that every log is whole, and that the code still gives the same."""
-    expected = Counter({"caravan": caravans, "load": market.TRIPS * caravans, "clerk": caravans // market.PAGE + 1})
+    expected = Counter(
+        {"caravan": caravans, "load": marketplace.TRIPS * caravans, "clerk": caravans // marketplace.PAGE + 1}
+    )
     found = []
     page = await engine.list(limit=1000)
     while True:
@@ -87,26 +89,26 @@ async def _check_histories(engine, caravans: int) -> None:
     for one in found:
         history = list(await engine.store.history(one.execution_id))
         check_log(history)
-        report = await replay(market.registry.workflows.find(one.name), history)
+        report = await replay(marketplace.registry.workflows.find(one.name), history)
         assert (report.diverged, report.new) == (None, ())
 
 
-def _check_accounts(town: Town, caravans: int) -> None:
+def _check_accounts(cluster: Cluster, caravans: int) -> None:
     """Check who has what: under each key something was done once, however often it was tried."""
-    done = Counter(name for name, _ in {(effect.name, effect.key) for effect in town.effects()})
-    lost = sum(market.is_lost(number) for number in range(caravans))
+    done = Counter(name for name, _ in {(effect.name, effect.key) for effect in cluster.effects()})
+    lost = sum(marketplace.is_lost(number) for number in range(caravans))
     assert done == {
         **dict.fromkeys(("pay", "hire", "depart"), caravans),
         "refund": lost,
         "dismiss": lost,
-        "stow": market.TRIPS * caravans,
+        "stow": marketplace.TRIPS * caravans,
     }
 
 
-async def test_four_kills_in_the_market(town):
-    await _trade(town, kills=4)
+async def test_four_kills_in_the_market(cluster):
+    await _trade(cluster, kills=4)
 
 
 @pytest.mark.long
-async def test_three_hundred_kills_in_the_market(town):
-    await _trade(town, kills=300)
+async def test_three_hundred_kills_in_the_market(cluster):
+    await _trade(cluster, kills=300)

@@ -7,10 +7,10 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from acceptance import shop
 from resurgam import Engine
 from resurgam.runtime.system import SystemClock
 from resurgam.store.sqlite.store import SqliteStore
+from support import shop
 
 
 def _open_and_close(file, name: str) -> None:

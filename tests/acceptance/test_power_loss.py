@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from acceptance import shop
-from acceptance.town import check_log, check_run, commands
 from resurgam import Engine
 from resurgam.runtime.system import SystemClock
 from resurgam.store.sqlite.store import SqliteStore
+from support import shop
+from support.cluster import check_log, check_run, commands
 
 HEADER, FRAME = 32, 24
 

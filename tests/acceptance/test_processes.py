@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from acceptance.town import eventually
 from resurgam import Context, Engine, Registry
 from resurgam.core.state import Status
+from support.cluster import eventually
 
-PRESS = Path(__file__).with_name("press.py")
+PRESS = Path(__file__).with_name("process_activities.py")
 SRC = Path(__file__).parents[2] / "src"
 
 

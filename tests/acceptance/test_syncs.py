@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from acceptance.town import Town
+from support.cluster import Cluster
 
 ACKS = 25
 
@@ -43,36 +43,38 @@ ssize_t pwrite(int fd, const void *b, size_t n, off_t o) { tell("pwrite64", fd);
 CALL = re.compile(r"^\d+\s+(fsync|fdatasync|write|pwrite64)\(\d+<([^>]*)>", re.MULTILINE)
 
 
-def _with_strace(town, arguments, trace) -> None:
+def _with_strace(cluster, arguments, trace) -> None:
     calls = "trace=fsync,fdatasync,write,pwrite64"
-    process = town.spawn(["strace", "-f", "-y", "-s", "0", "-e", calls, "-o", str(trace), *town.command(*arguments)])
-    assert process.wait(60) == 0, town.said(process)
+    process = cluster.spawn(
+        ["strace", "-f", "-y", "-s", "0", "-e", calls, "-o", str(trace), *cluster.command(*arguments)]
+    )
+    assert process.wait(60) == 0, cluster.said(process)
 
 
-def _with_shim(town, arguments, trace) -> None:
-    source, library = town.folder / "shim.c", town.folder / "shim.so"
+def _with_shim(cluster, arguments, trace) -> None:
+    source, library = cluster.folder / "shim.c", cluster.folder / "shim.so"
     source.write_text(SHIM)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
-    process = town.spawn(town.command(*arguments), LD_PRELOAD=str(library), SHIM_LOG=str(trace))
-    assert process.wait(60) == 0, town.said(process)
+    process = cluster.spawn(cluster.command(*arguments), LD_PRELOAD=str(library), SHIM_LOG=str(trace))
+    assert process.wait(60) == 0, cluster.said(process)
 
 
-def _calls(town, *arguments: str) -> list[tuple[str, str]]:
+def _calls(cluster, *arguments: str) -> list[tuple[str, str]]:
     """Run a shop and return its writes and syncs: what, and to which file."""
-    trace = town.folder / "calls.txt"
+    trace = cluster.folder / "calls.txt"
     if shutil.which("strace"):
-        _with_strace(town, arguments, trace)
+        _with_strace(cluster, arguments, trace)
     elif shutil.which("cc"):
-        _with_shim(town, arguments, trace)
+        _with_shim(cluster, arguments, trace)
     else:
         pytest.fail("neither strace nor a C compiler (cc) is installed; without one of them syncs cannot be seen")
     return CALL.findall(trace.read_text())
 
 
-def _town(tmp_path, level: str) -> Town:
+def _town(tmp_path, level: str) -> Cluster:
     folder = tmp_path / level
     folder.mkdir()
-    return Town(folder, options=f"?synchronous={level}")
+    return Cluster(folder, options=f"?synchronous={level}")
 
 
 def _syncs(calls) -> int:
@@ -80,20 +82,20 @@ def _syncs(calls) -> int:
     return sum(what in {"fsync", "fdatasync"} and path.endswith("-wal") for what, path in calls)
 
 
-def _commits(town) -> int:
+def _commits(cluster) -> int:
     """Count the transactions in the WAL; the shop leaves it there."""
-    wal = town.file.with_name("shop.db-wal").read_bytes()
+    wal = cluster.file.with_name("shop.db-wal").read_bytes()
     frame = 24 + int.from_bytes(wal[8:12], "big")
     return sum(wal[begin + 4 : begin + 8] != bytes(4) for begin in range(32, len(wal) - frame + 1, frame))
 
 
-def _early(town, calls) -> tuple[int, int]:
+def _early(cluster, calls) -> tuple[int, int]:
     """Return how many acknowledgements there were, and how many of them while the WAL was not synced."""
     acks = early = dirty = 0
     for what, path in calls:
         if path.endswith("shop.db-wal"):
             dirty = what in {"write", "pwrite64"}
-        elif path == str(town.effects_file) and what == "write":
+        elif path == str(cluster.effects_file) and what == "write":
             acks += 1
             early += dirty
     return acks, early

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-import calls
-from budget import within
-from calls import unfinished_history
 from resurgam import Engine
 from resurgam.bench import programs
 from resurgam.bench.figures import counting
 from resurgam.core.event import decode_event, encode_event
 from resurgam.runtime.execution.execution import Execution
+from support import count_calls
+from support.budget import within
+from support.count_calls import unfinished_history
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ async def test_commits_and_statements_of_a_sequential_step(engine) -> None:
 
 
 def test_calls_of_a_step_and_of_a_replayed_event(tmp_path) -> None:
-    command = [sys.executable, calls.__file__, f"sqlite:///{tmp_path}/calls.db"]
+    command = [sys.executable, count_calls.__file__, f"sqlite:///{tmp_path}/calls.db"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
     numbers = json.loads(done.stdout)

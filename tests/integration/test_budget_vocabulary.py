@@ -2,9 +2,9 @@
 
 import pytest
 
-from budget import within
 from resurgam import Context, Engine, Registry
 from resurgam.bench.figures import counting
+from support.budget import within
 
 registry = Registry()
 

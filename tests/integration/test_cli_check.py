@@ -13,24 +13,24 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from checked import HEAD, INSERTED, OLD, Shop, check, last
 from resurgam import Context, Engine, Registry
 from resurgam.check import check as checking
 from resurgam.cli.main import main
 from resurgam.core import event as events
 from resurgam.runtime.definitions.registry import default_registry
 from resurgam.store import export
+from support.check_project import HEAD, INSERTED, OLD, Project, check, last
 
 SRC = str(Path(__file__).parents[2] / "src")
 
 
 @pytest.fixture
-def shop(tmp_path, monkeypatch) -> Shop:
+def shop(tmp_path, monkeypatch) -> Project:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RESURGAM_STORE", f"sqlite:///{tmp_path}/shop.db")
     monkeypatch.setattr(default_registry.workflows, "_known", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
-    return Shop(tmp_path)
+    return Project(tmp_path)
 
 
 # What is found.
@@ -260,7 +260,7 @@ def test_runs_that_were_begun_on_another_python(shop):
     assert shop.document(OLD)["other_pythons"] == {"3.9": 1}
 
 
-def exported(shop: Shop, id: str) -> str:
+def exported(shop: Project, id: str) -> str:
     done = CliRunner().invoke(main, ["export", id])
     assert done.exit_code == 0
     return done.stdout

@@ -6,12 +6,12 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from by_hand import FAILURE, Hands, at
 from resurgam import Engine, Registry
 from resurgam.cli.history import fitted
 from resurgam.cli.main import main
 from resurgam.core import event as events
 from resurgam.runtime.system import SystemClock
+from support.manual_worker import FAILURE, ManualWorker, at
 
 
 @pytest.fixture
@@ -31,21 +31,21 @@ def ok(*arguments):
     return done.stdout
 
 
-def by_hand(url, act):
+def workerless_engine(url, act):
     """Do what workers would, in the store that the commands talk to."""
 
     async def work():
         async with Engine(url, worker=False, registry=Registry()) as engine:
-            return await act(engine, Hands(engine.store, SystemClock(), pause=0, limit=5))
+            return await act(engine, ManualWorker(engine.store, SystemClock(), pause=0, limit=5))
 
     return asyncio.run(work())
 
 
-async def _life(engine, hands):
+async def _life(engine, worker):
     """Record calls and answers in another order than that of their places; the first attempt fails."""
     first = await engine.start("sell", id="o-1")
-    await hands.retries("o-1", "second")
-    await hands.does(
+    await worker.retries("o-1", "second")
+    await worker.does(
         "o-1",
         events.TimerStarted(deadline=1, version=2, **at(2)),
         events.ActivityScheduled(name="charge", queue="q", **at(1)),
@@ -59,7 +59,7 @@ async def _life(engine, hands):
 
 
 def test_a_call_is_printed_with_its_place_and_its_version(url):
-    by_hand(url, _life)
+    workerless_engine(url, _life)
     lines = [line.split() for line in ok("o-1").splitlines()]
     assert [line[4] for line in lines if "timer_started" in line] == ["{2}v2", "{0,"]
     assert [line[4] for line in lines if "activity_scheduled" in line] == ["{1}v1"]
@@ -67,7 +67,7 @@ def test_a_call_is_printed_with_its_place_and_its_version(url):
 
 
 def test_a_history_is_printed_in_the_order_of_locations(url):
-    by_hand(url, _life)
+    workerless_engine(url, _life)
     seqs = [json.loads(line)["seq"] for line in ok("o-1", "--by-location", "--json").splitlines()]
     assert seqs == [1, 6, 7, 3, 8, 2, 4, 5]
     shown = [line.split()[0] for line in ok("o-1", "--by-location").splitlines()[1:]]
@@ -78,7 +78,7 @@ def test_a_history_is_printed_in_the_order_of_locations(url):
 
 
 def test_the_history_of_an_earlier_attempt_is_printed(url):
-    first = by_hand(url, _life)
+    first = workerless_engine(url, _life)
     types = [json.loads(line)["type"] for line in ok("o-1", "--execution", first, "--json").splitlines()]
     assert types == ["workflow_started", "workflow_retried"]
     assert "workflow_retried" in ok("o-1", "--execution", first, "--forgotten")

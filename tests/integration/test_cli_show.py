@@ -7,7 +7,6 @@ import pytest
 from click.testing import CliRunner
 from msgspec import Raw
 
-from by_hand import FAILURE, Hands, at
 from resurgam import Context, Engine, Registry
 from resurgam.cli.main import main
 from resurgam.cli.tree import shortened
@@ -16,6 +15,7 @@ from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.testing import Environment
 from resurgam.testing.contract.bench import lease_of, request, retried
+from support.manual_worker import FAILURE, ManualWorker, at
 
 
 @pytest.fixture
@@ -35,17 +35,17 @@ def rows(*arguments):
     return [" ".join(line.split()) for line in ok("show", *arguments).splitlines()]
 
 
-def by_hand(url, act):
+def workerless_engine(url, act):
     """Do what workers would, in the store that the commands talk to."""
 
     async def work():
-        async with Engine(url, worker=False, registry=Registry(), name="hands") as engine:
-            return await act(engine, Hands(engine.store, SystemClock(), pause=0, limit=5))
+        async with Engine(url, worker=False, registry=Registry(), name="worker") as engine:
+            return await act(engine, ManualWorker(engine.store, SystemClock(), pause=0, limit=5))
 
     return asyncio.run(work())
 
 
-async def _busy(engine, hands):
+async def _busy(engine, worker):
     """Begin a workflow with open work of several kinds: one activity runs, one failed, one nobody serves."""
     await engine.start("sell", {"id": 7}, 2, id="o-1", tags={"shop": "b"})
     intents = tuple(request(ref, "q" if ref < 4 else "nobody") for ref in (2, 3, 4))
@@ -57,24 +57,24 @@ async def _busy(engine, hands):
         events.PromiseCreated(name="pay", promise_id="p-1", **at(5)),
         events.StateSet(name="step", value=Raw(b'"charging"'), **at(6)),
     ]
-    await hands.does("o-1", *activities, *others, activities=intents)
-    first, second = await hands.tasks(queues=["q"])
+    await worker.does("o-1", *activities, *others, activities=intents)
+    first, second = await worker.tasks(queues=["q"])
     held = lease_of(first)
-    await hands.store.extend(
+    await worker.store.extend(
         [r.Lease(execution_id=held.execution_id, epoch=held.epoch, ref=held.ref, details=Raw(b'{"page":3}'), heartbeat_at=7000)]
     )  # fmt: skip
-    await hands.answer(second, retried(second, 4102444800000))
+    await worker.answer(second, retried(second, 4102444800000))
 
 
 def test_open_work_is_shown_with_attempts_errors_heartbeats_and_workers(url):
-    by_hand(url, _busy)
+    workerless_engine(url, _busy)
 
     page = rows("o-1")
     assert 'input [{"id":7},2]' in page
     assert 'state step = "charging"' in page
     start = page.index("waits for activity 'charge' on queue 'q' at {1}")
     assert page[start + 1].startswith("attempt 1 of 5, ")
-    assert "hands-" in page[start + 1]
+    assert "worker-" in page[start + 1]
     assert page[start + 2 : start + 12] == [
         'heartbeat 1970-01-01 00:00:07.000Z {"page":3}',
         "waits for activity 'charge' on queue 'q' at {2}",
@@ -90,25 +90,25 @@ def test_open_work_is_shown_with_attempts_errors_heartbeats_and_workers(url):
 
 
 def test_open_work_is_a_document_for_programs(url):
-    by_hand(url, _busy)
+    workerless_engine(url, _busy)
 
     found = json.loads(ok("show", "o-1", "--json"))
     assert (found["input"], found["state"], found["result"]) == ([{"id": 7}, 2], {"step": "charging"}, None)
     first, second, *_ = found["pending"]
     assert (first["kind"], first["location"], first["attempt"], first["details"]) == ("activity", "{1}", 1, {"page": 3})
-    assert first["worker"].startswith("hands-")
+    assert first["worker"].startswith("worker-")
     assert first["heartbeat_at"] == "1970-01-01T00:00:07Z"
     assert (second["status"], second["error"]["error"]) == ("retrying", "ValueError: no")
     assert second["next_try"] == "2100-01-01T00:00:00Z"
 
 
 def test_the_result_and_the_failure_before_it_are_shown(url):
-    async def act(engine, hands):
+    async def act(engine, worker):
         await engine.start("sell", id="o-1")
-        await hands.retries("o-1", "second")
-        await hands.completes("o-1", b'{"total":3}')
+        await worker.retries("o-1", "second")
+        await worker.completes("o-1", b'{"total":3}')
 
-    by_hand(url, act)
+    workerless_engine(url, act)
     page = rows("o-1")
     assert 'result {"total":3}' in page
     assert "failed before ValueError: no" in page
@@ -117,25 +117,25 @@ def test_the_result_and_the_failure_before_it_are_shown(url):
 
 
 def test_redeliveries_are_shown(url):
-    async def act(engine, hands):
+    async def act(engine, worker):
         await engine.start("sell", id="o-1")
         intent = request(2, "q")
-        await hands.does("o-1", events.ActivityScheduled(name="charge", queue="q", **at(1)), activities=(intent,))
+        await worker.does("o-1", events.ActivityScheduled(name="charge", queue="q", **at(1)), activities=(intent,))
         for _ in range(3):
-            await hands.release(await hands.task(queues=["q"]), failed="out of memory")
+            await worker.release(await worker.task(queues=["q"]), failed="out of memory")
 
-    by_hand(url, act)
+    workerless_engine(url, act)
     assert "redelivered 2 times" in rows("o-1")
     [work] = json.loads(ok("show", "o-1", "--json"))["pending"]
     assert work["redeliveries"] == 2
 
 
 def test_a_long_list_of_open_work_and_a_long_value_are_cut(url):
-    async def act(engine, hands):
+    async def act(engine, worker):
         await engine.start("sell", "x" * 1000, id="o-1")
-        await hands.does("o-1", *(events.TimerStarted(deadline=9000, **at(n)) for n in range(1, 31)))
+        await worker.does("o-1", *(events.TimerStarted(deadline=9000, **at(n)) for n in range(1, 31)))
 
-    by_hand(url, act)
+    workerless_engine(url, act)
     page = rows("o-1")
     assert sum(line.startswith("waits for timer") for line in page) == 20
     assert "waits for 10 more; --json shows all" in page
@@ -144,12 +144,12 @@ def test_a_long_list_of_open_work_and_a_long_value_are_cut(url):
 
 
 def test_an_error_is_shown_with_its_causes(url):
-    async def act(engine, hands):
+    async def act(engine, worker):
         await engine.start("sell", id="o-1")
         cause = events.Failure(type="builtins.KeyError", message="'x'", args=Raw(b'["x"]'))
-        await hands.fails("o-1", events.Failure(type=FAILURE.type, message="no", args=Raw(b'["no"]'), cause=cause))
+        await worker.fails("o-1", events.Failure(type=FAILURE.type, message="no", args=Raw(b'["no"]'), cause=cause))
 
-    by_hand(url, act)
+    workerless_engine(url, act)
     assert rows("o-1")[-2:] == ["error ValueError: no", "caused by KeyError: 'x'"]
 
 
@@ -173,21 +173,21 @@ def test_ids_with_the_same_end_keep_what_tells_them_apart():
 
 
 def test_a_tree_shows_redeliveries_and_who_holds_an_activity(url):
-    async def act(engine, hands):
+    async def act(engine, worker):
         await engine.start("sell", id="o-1")
         intent = request(2, "q")
-        await hands.does("o-1", events.ActivityScheduled(name="charge", queue="q", **at(1)), activities=(intent,))
+        await worker.does("o-1", events.ActivityScheduled(name="charge", queue="q", **at(1)), activities=(intent,))
         for _ in range(2):
-            await hands.release(await hands.task(queues=["q"]), failed="out of memory")
-        await hands.task(queues=["q"])
+            await worker.release(await worker.task(queues=["q"]), failed="out of memory")
+        await worker.task(queues=["q"])
 
-    by_hand(url, act)
+    workerless_engine(url, act)
     [line] = [line for line in ok("show", "o-1", "--tree").splitlines() if "ActivityExecutionID" in line]
-    assert ", held by hands-" in line
+    assert ", held by worker-" in line
     assert line.endswith(", redelivered 2 times)")
     [run] = json.loads(ok("show", "o-1", "--tree", "--json"))["runs"]
     [attempt] = run["steps"][0]["executions"]
-    assert (attempt["redeliveries"], attempt["worker"].startswith("hands-")) == (2, True)
+    assert (attempt["redeliveries"], attempt["worker"].startswith("worker-")) == (2, True)
 
 
 def test_whole_ids_are_asked_for_with_a_tree(url):

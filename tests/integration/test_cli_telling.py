@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 from msgspec import Raw
 
-from by_hand import FAILURE, Hands, at
 from resurgam import Context, Engine, Registry, Status
 from resurgam.cli.main import main
 from resurgam.client.access import ANY
@@ -16,6 +15,7 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.runtime.rehearsal import query
 from resurgam.runtime.system import SystemClock
+from support.manual_worker import FAILURE, ManualWorker, at
 
 registry = Registry()
 
@@ -50,12 +50,12 @@ def refused(*arguments):
     return line.removeprefix("Error: ")
 
 
-def by_hand(url, act):
+def workerless_engine(url, act):
     """Do what workers would, in the store that the commands talk to."""
 
     async def work():
         async with Engine(url, worker=False, registry=Registry()) as engine:
-            return await act(engine, Hands(engine.store, SystemClock(), pause=0, limit=5))
+            return await act(engine, ManualWorker(engine.store, SystemClock(), pause=0, limit=5))
 
     return asyncio.run(work())
 
@@ -87,11 +87,11 @@ def test_an_id_in_use_is_taken_or_replaced(url):
 
 
 def test_a_tree_is_paused_and_resumed(url):
-    async def family(engine, hands):
-        await hands.begets("o-1", "c-1")
+    async def family(engine, worker):
+        await worker.starts_child("o-1", "c-1")
 
     ok("start", "sell", "--id", "o-1")
-    by_hand(url, family)
+    workerless_engine(url, family)
     assert ok("pause", "o-1", "--tree", "--reason", "lunch") == "paused o-1 and what hangs below it\n"
     assert [shown(one)["status"] for one in ("o-1", "c-1")] == ["paused", "paused"]
     assert "waits for  somebody to resume it: handle.resume()" in ok("show", "o-1")
@@ -104,11 +104,11 @@ def test_a_tree_is_paused_and_resumed(url):
 
 
 def test_children_are_listed_and_show_their_parent(url):
-    async def family(engine, hands):
-        await hands.begets("o-1", "c-1")
+    async def family(engine, worker):
+        await worker.starts_child("o-1", "c-1")
 
     ok("start", "sell", "--id", "o-1")
-    by_hand(url, family)
+    workerless_engine(url, family)
 
     [child] = json.loads(ok("list", "--parent", "o-1", "--json"))["instances"]
     assert (child["entity_id"], child["parent"]["entity_id"], child["parent"]["location"]) == ("c-1", "o-1", "{1}")
@@ -118,11 +118,11 @@ def test_children_are_listed_and_show_their_parent(url):
 
 
 def test_promises_are_settled_by_id_and_by_name(url):
-    async def promise(engine, hands):
-        await hands.promises("o-1", "pay", "p-1")
+    async def promise(engine, worker):
+        await worker.promises("o-1", "pay", "p-1")
 
     ok("start", "sell", "--id", "o-1")
-    by_hand(url, promise)
+    workerless_engine(url, promise)
 
     assert "promise_created" in ok("history", "o-1")
     assert "p-1" in ok("history", "o-1")
@@ -136,17 +136,17 @@ def test_promises_are_settled_by_id_and_by_name(url):
 
 
 def test_a_failed_workflow_is_tried_again(url):
-    async def fail(engine, hands):
-        await hands.fails("o-1")
+    async def fail(engine, worker):
+        await worker.fails("o-1")
 
     ok("start", "sell", "--id", "o-1")
     assert refused("retry", "o-1").startswith("nothing of workflow 'o-1' (running) was put aside or is parked")
-    by_hand(url, fail)
+    workerless_engine(url, fail)
 
     assert ok("retry", "o-1").startswith("attempt 2 of o-1 begins (execution ")
     assert (shown("o-1")["attempt"], shown("o-1")["status"]) == (2, "running")
     assert "previous   " in ok("show", "o-1")
-    by_hand(url, fail)
+    workerless_engine(url, fail)
     again = json.loads(ok("retry", "o-1", "--json"))
     assert (again["revived"], again["attempt"]) == (1, 3)
 
@@ -199,15 +199,15 @@ def test_a_query_that_nobody_answers_is_one_line(url):
 
 
 def test_an_update_is_done_and_its_result_printed(url):
-    async def take(engine, hands):
+    async def take(engine, worker):
         waiting = asyncio.ensure_future(engine.handle("o-1").update("add", 1, id="u-1"))
         while not (await engine.store.copies("o-1"))[0].inbox:
             await asyncio.sleep(0.01)
-        await hands.does("o-1", events.UpdateCompleted(ref=2, id="u-1", result=Raw(b"7")))
+        await worker.does("o-1", events.UpdateCompleted(ref=2, id="u-1", result=Raw(b"7")))
         return await waiting
 
     ok("start", "sell", "--id", "o-1")
-    assert by_hand(url, take) == 7
+    assert workerless_engine(url, take) == 7
 
     assert ok("update", "o-1", "add", "1", "--id", "u-1") == "7\n"
     done = json.loads(ok("update", "o-1", "add", "1", "--id", "u-1", "--json"))
@@ -223,9 +223,9 @@ def place(*coordinates):
     return {"location": Location(*((n,) for n in coordinates)), "command": "Some(0)"}
 
 
-async def a_life(engine, hands):
+async def a_life(engine, worker):
     """Have o-1 do something of every kind, fail, be tried again, and continue as new."""
-    await hands.does(
+    await worker.does(
         "o-1",
         events.ActivityScheduled(name="charge", queue="cards", **place(1)),
         events.ActivityRetryScheduled(ref=2, attempt=1, next_at=0, failure=FAILURE),
@@ -243,17 +243,17 @@ async def a_life(engine, hands):
         events.TimerStarted(deadline=10**15, **place(5)),
     )
     await engine.handle("o-1").signal("go")
-    await hands.begets("o-1", "c-1", place=6, queue="slow")
-    await hands.does("c-1", events.ActivityScheduled(name="ship", queue="slow", **place(1)))
-    await hands.retries("o-1", "second-try")
-    await hands.does("o-1", events.OperationStarted(name="draw", **place(2)))
+    await worker.starts_child("o-1", "c-1", place=6, queue="slow")
+    await worker.does("c-1", events.ActivityScheduled(name="ship", queue="slow", **place(1)))
+    await worker.retries("o-1", "second-try")
+    await worker.does("o-1", events.OperationStarted(name="draw", **place(2)))
     await engine.handle("o-1").signal("go")
-    await hands.continues("o-1", "run-two")
+    await worker.continues("o-1", "run-two")
 
 
 def test_all_that_became_of_a_workflow_is_drawn_with_every_id(url):
     started = json.loads(ok("start", "sell", "--id", "o-1", "--json"))
-    by_hand(url, a_life)
+    workerless_engine(url, a_life)
     run, first = started["run_id"], started["execution_id"]
     child = shown("c-1")
 
@@ -301,7 +301,7 @@ def test_all_that_became_of_a_workflow_is_drawn_with_every_id(url):
 
 def test_all_that_became_of_a_workflow_is_data_for_programs(url):
     run = json.loads(ok("start", "sell", "--id", "o-1", "--json"))["run_id"]
-    by_hand(url, a_life)
+    workerless_engine(url, a_life)
     found = json.loads(ok("show", "o-1", "--tree", "--json"))
 
     assert (found["entity_id"], found["tree_id"]) == ("o-1", run)
@@ -315,7 +315,7 @@ def test_all_that_became_of_a_workflow_is_data_for_programs(url):
 
 def test_the_tree_of_a_child_is_its_own(url):
     ok("start", "sell", "--id", "o-1")
-    by_hand(url, a_life)
+    workerless_engine(url, a_life)
 
     assert [run["run_id"] for run in json.loads(ok("show", "c-1", "--tree", "--json"))["runs"]] == [
         shown("c-1")["run_id"]
@@ -324,10 +324,10 @@ def test_the_tree_of_a_child_is_its_own(url):
 
 
 def test_a_detached_child_is_drawn_without_what_it_did(url):
-    async def detach(engine, hands):
+    async def detach(engine, worker):
         other = await engine.start("sell", id="d-1")
-        await hands.does("d-1", events.ActivityScheduled(name="ship", queue="slow", **at(1)))
-        await hands.does(
+        await worker.does("d-1", events.ActivityScheduled(name="ship", queue="slow", **at(1)))
+        await worker.does(
             "o-1",
             events.ChildScheduled(
                 name="sell", queue="default", entity_id="d-1", run_id=other.run_id, detach=True, **at(1)
@@ -338,7 +338,7 @@ def test_a_detached_child_is_drawn_without_what_it_did(url):
         )
 
     ok("start", "sell", "--id", "o-1")
-    by_hand(url, detach)
+    workerless_engine(url, detach)
 
     drawn = ok("show", "o-1", "--tree", "--ids")
     assert f"Sub-workflow sell at {{1}}, detached, in tree {shown('d-1')['tree_id']}" in drawn

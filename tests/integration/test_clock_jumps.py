@@ -7,14 +7,14 @@ from itertools import pairwise
 
 import pytest
 
-from acceptance.shop import Effect
-from acceptance.town import check_effects, check_run, key_of
 from resurgam import Context, Engine, Registry, RetryPolicy, errors
 from resurgam.core import event as events
 from resurgam.runtime.definitions.info import activity_info
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import Environment, ManualClock
+from support.cluster import check_effects, check_run, key_of
+from support.shop import Effect
 
 HOUR = 3_600_000
 LEASE = 10_000
@@ -227,21 +227,21 @@ async def test_two_machines_whose_clocks_are_an_hour_apart_share_their_work(tmp_
     one, other = shops = [Shop(LoopClock(time)), Shop(LoopClock(time))]
     async with AsyncExitStack() as stack:
 
-        async def open_shop(shop) -> Engine:
+        async def start_worker(shop) -> Engine:
             open_store("sqlite", tmp_path, shop, name=f"machine-{shops.index(shop)}")
             stack.push_async_callback(shop.store.close)
             return await stack.enter_async_context(
                 Engine(shop.store, clock=shop.clock, registry=shop.registry, grace=0)
             )
 
-        engine = await open_shop(one)
+        engine = await start_worker(one)
         handles = [await engine.start(one.order, id=f"order-{number}") for number in range(4)]
         waiting = asyncio.gather(*(handle.result() for handle in handles))
         await turn(one.store)
         while not waiting.done():
             if other.store is None and time.now() >= begin + 1000 * jump:
                 one.clock.set_back(HOUR)
-                await open_shop(other)
+                await start_worker(other)
             due = time.next_due()
             assert due is not None, "nothing is due, and the orders are not finished"
             time.move_to(due)

@@ -13,17 +13,14 @@ from typing import Any
 
 import pytest
 
-import perils
-import perils_crossing
-import perils_families
-from judging import Verdict, compare, verdict
-from mortal import Death, World, in_file, in_memory
-from perils import SCENARIOS, Scenario
+from support.faults import Death, World, in_file, in_memory
+from support.oracle import Verdict, compare, verdict
+from support.scenarios import SCENARIOS, Scenario, crossing, families, registry
 
 SEED = 20
 EACH = [pytest.param(scenario, id=scenario.name) for scenario in SCENARIOS]
 assert len({scenario.name for scenario in SCENARIOS}) == len(SCENARIOS)
-assert {perils_families.__name__, perils_crossing.__name__} <= {scenario.story.__module__ for scenario in SCENARIOS}
+assert {families.__name__, crossing.__name__} <= {scenario.story.__module__ for scenario in SCENARIOS}
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +40,7 @@ class Place:
         self._count = itertools.count()
 
     def world(self, scenario: Scenario, deaths: list[Death], victim: int) -> Any:
-        options = {"registry": perils.registry, "places": scenario.places, "deaths": deaths, "victim": victim}
+        options = {"registry": registry, "places": scenario.places, "deaths": deaths, "victim": victim}
         if self._kind == "memory":
             return in_memory(**options)
         return in_file(self._folder / f"{next(self._count)}.db", **options)

@@ -11,7 +11,7 @@ from resurgam.store.protocol import PROMISES_KEPT
 from resurgam.store.records import Commit, Delivery
 from resurgam.testing import Environment, ManualClock
 from resurgam.testing.contract.world import Interposed
-from worlds import ONCE, TWICE, world
+from support.environments import ONCE, TWICE, world
 
 # A strict commit that is refused: the execution is built anew, and what only the old one held is gone.
 

@@ -10,7 +10,7 @@ from resurgam.store.memory.store import MemoryStore
 from resurgam.store.records import Commit, Delivery
 from resurgam.testing import Environment, ManualClock
 from resurgam.testing.contract.world import Interposed
-from worlds import ONCE, TWICE, world
+from support.environments import ONCE, TWICE, world
 
 
 async def test_a_query_before_the_first_commit_gives_a_wrong_promise_id() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from resurgam import Context, Continue, Registry, errors
-from worlds import ONCE, TWICE, world
+from support.environments import ONCE, TWICE, world
 
 
 async def test_an_update_with_the_id_of_a_signal_is_never_answered(url: str, cache: int) -> None:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
-import counted
-from budget import within
+from support import count_instructions
+from support.budget import within
 
 STEPS = 60
 ALLOCATING = {"malloc", "calloc", "realloc"}
@@ -49,9 +49,14 @@ class Counts(NamedTuple):
 
 def counted_parts(valgrind: str, folder: Path) -> list[Counts]:
     """Return what was counted before each mark; one run for all of it, as most of that is starting Python."""
-    command = [valgrind, "--tool=callgrind", f"--dump-before={counted.MARK}", f"--callgrind-out-file={folder}/out"]
+    command = [
+        valgrind,
+        "--tool=callgrind",
+        f"--dump-before={count_instructions.MARK}",
+        f"--callgrind-out-file={folder}/out",
+    ]
     done = subprocess.run(
-        [*command, sys.executable, counted.__file__, str(folder), str(STEPS)],
+        [*command, sys.executable, count_instructions.__file__, str(folder), str(STEPS)],
         # Python's own allocator is seen by nobody; with that of the C library, every allocation is a call that counts.
         env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"},
         capture_output=True,

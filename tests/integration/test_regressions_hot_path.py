@@ -206,7 +206,7 @@ async def test_a_worker_in_doubt_about_its_commit_leaves_the_lease_that_another_
         assert shop.begun == ["work"]
 
 
-# Hands.
+# ManualWorker.
 
 
 async def test_commits_that_are_written_together_claim_no_more_activities_than_there_are_hands(shop, store):

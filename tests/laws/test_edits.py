@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from laws.edited import Block, Settled, expected, workflow_of
-from laws.editing import Author
+from laws.edit_generator import Author
+from laws.edit_programs import Block, Settled, expected, workflow_of
 from resurgam.core import event as events
 from resurgam.core.codec import codec_for
 from resurgam.core.errors import HistoryDiverged

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from laws import generated
+from laws import random_programs
 from laws.test_replay import length_to_end
 from resurgam.core import event as events
 from resurgam.core.location import Location
@@ -92,13 +92,13 @@ def remembered(noted: list[Any], log: list[events.Event]) -> list[Any]:
     return [note for note in noted if not is_gone(note[0])]
 
 
-async def watch(tree: generated.Node, seed: int, census: Counter[str]) -> Watched:
+async def watch(tree: random_programs.Node, seed: int, census: Counter[str]) -> Watched:
     world = Watched(
-        generated.program,
+        random_programs.program,
         tree,
         keep=True,
         chooser=random.Random(seed),
-        **generated.outside(seed),
+        **random_programs.outside(seed),
     )
     await world.run()
     census["programs"] += 1
@@ -111,11 +111,11 @@ async def watch(tree: generated.Node, seed: int, census: Counter[str]) -> Watche
     return world
 
 
-async def crash(world: Watched, tree: generated.Node, seed: int, points: int) -> None:
+async def crash(world: Watched, tree: random_programs.Node, seed: int, points: int) -> None:
     """Killed after any entry, a world goes on to the very same histories, what is forgotten included."""
     for point in random.Random(seed).sample(world.points[:-1], min(points, len(world.points) - 1)):
         again = Again(world.choices[point.choices :])
-        resumed = Simulation(generated.program, at=point, chooser=again, **generated.outside(seed))
+        resumed = Simulation(random_programs.program, at=point, chooser=again, **random_programs.outside(seed))
         await resumed.run()
         where = f"killed after {point.entry.to_json()} of {point.execution_id}: {tree} seed {seed}"
         assert resumed.histories.keys() == world.histories.keys(), where
@@ -125,7 +125,7 @@ async def crash(world: Watched, tree: generated.Node, seed: int, points: int) ->
             assert resumed.histories[of][:end] == life.ever[:end], where
 
 
-def hold(examples: int, check: Callable[[generated.Node, int], Any], *, fixed: bool = True) -> None:
+def hold(examples: int, check: Callable[[random_programs.Node, int], Any], *, fixed: bool = True) -> None:
     @settings(
         max_examples=examples,
         deadline=None,
@@ -135,15 +135,15 @@ def hold(examples: int, check: Callable[[generated.Node, int], Any], *, fixed: b
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    @given(tree=generated.looping_trees, seed=st.integers(0, 2**32))
-    def holds(tree: generated.Node, seed: int) -> None:
+    @given(tree=random_programs.looping_trees, seed=st.integers(0, 2**32))
+    def holds(tree: random_programs.Node, seed: int) -> None:
         asyncio.run(check(tree, seed))
 
     holds()
 
 
 def run_law(census: Counter[str], examples: int, points: int, *, fixed: bool = True) -> None:
-    async def check(tree: generated.Node, seed: int) -> None:
+    async def check(tree: random_programs.Node, seed: int) -> None:
         await crash(await watch(tree, seed, census), tree, seed, points)
 
     hold(examples, check, fixed=fixed)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from msgspec.structs import replace
 
-from laws.edited import Block, Step, workflow_of
-from laws.editing import Author, Slot, needed, put, slots
+from laws.edit_generator import Author, Slot, needed, put, slots
+from laws.edit_programs import Block, Step, workflow_of
 from laws.test_edits import before_end, world
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged

@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from programs import BOUND_TO_MINOR, EXPECTED, FAILING, PROGRAMS
-from programs_laws import misfit, simulate, terminal_event
 from resurgam.core.state import Status
 from resurgam.testing.simulation import First
+from support.programs import BOUND_TO_MINOR, EXPECTED, FAILING, PROGRAMS
+from support.programs.simulated import misfit, simulate, terminal_event
 
 ORDERS = 12
 each_program = pytest.mark.parametrize("name", PROGRAMS)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from laws import generated
-from laws.mutants import MUTANTS
+from laws import random_programs
+from laws.wrong_drivers import MUTANTS
 from resurgam.core import event as events
 from resurgam.core.state import ENDS, Status, is_delayed
 from resurgam.testing import Simulation
@@ -23,12 +23,15 @@ CRASH_POINTS = 12
 """Crashes tried per program in the short run; the long one tries every one."""
 
 
-ENDS_BEFORE_IT_IS_ASKED_FOR: generated.Node = [
+ENDS_BEFORE_IT_IS_ASKED_FOR: random_programs.Node = [
     "seq",
     [["seq", [["op", 0], ["race", [["op", 0], ["child", [["sleep", 0]]]]]]], ["flop", 1], ["act", 4]],
 ]
 """The child of the first attempt ends before the second attempt, which an operation holds up, asks for it."""
-SETTLES_AND_FAILS: generated.Node = ["seq", [["race", [["sleep", 0], ["own_promise", 1]]], ["flop", 1], ["act", 4]]]
+SETTLES_AND_FAILS: random_programs.Node = [
+    "seq",
+    [["race", [["sleep", 0], ["own_promise", 1]]], ["flop", 1], ["act", 4]],
+]
 """The commit that ends the first attempt settles a promise of its own, which the second attempt makes again."""
 
 VOCABULARY = (
@@ -51,10 +54,10 @@ class Census:
 
     kinds: Counter[str] = field(default_factory=Counter)
 
-    def count(self, tree: generated.Node, world: Simulation) -> None:
+    def count(self, tree: random_programs.Node, world: Simulation) -> None:
         self.programs += 1
-        self.nested += generated.nests_concurrency(tree)
-        self.racing += bool(generated.RACES & set(generated.kinds(tree)))
+        self.nested += random_programs.nests_concurrency(tree)
+        self.racing += bool(random_programs.RACES & set(random_programs.kinds(tree)))
         self.entries.append(sum(map(len, world.histories.values())))
         self.kinds.update({entry.type for log in world.histories.values() for entry in log})
 
@@ -65,9 +68,11 @@ class Census:
         assert self.racing >= 0.2 * self.programs, f"only {self.racing} of {self.programs} race"
 
 
-async def live(tree: generated.Node, seed: int) -> Simulation:
+async def live(tree: random_programs.Node, seed: int) -> Simulation:
     """Run a program in a world that the seed decides."""
-    world = Simulation(generated.program, tree, keep=True, chooser=random.Random(seed), **generated.outside(seed))
+    world = Simulation(
+        random_programs.program, tree, keep=True, chooser=random.Random(seed), **random_programs.outside(seed)
+    )
     await world.run()
     return world
 
@@ -75,7 +80,7 @@ async def live(tree: generated.Node, seed: int) -> Simulation:
 async def resume(world: Simulation, seed: int, point: Point) -> Simulation:
     """Go on from some point of a world, in one that does what it did the first time."""
     again = Again(world.choices[point.choices :])
-    resumed = Simulation(generated.program, at=point, chooser=again, **generated.outside(seed))
+    resumed = Simulation(random_programs.program, at=point, chooser=again, **random_programs.outside(seed))
     await resumed.run()
     return resumed
 
@@ -96,11 +101,11 @@ def essence(log: list[events.Event]) -> tuple[list[events.Event], list[tuple[str
     return log[:length], sorted((entry.type, entry.ref or 0) for entry in rest)
 
 
-async def check_replay(tree: generated.Node, seed: int) -> Simulation:
+async def check_replay(tree: random_programs.Node, seed: int) -> Simulation:
     """Replaying an unchanged history appends nothing, diverges nowhere and gives the same result."""
     world = await live(tree, seed)
     for life in world.world.lives.values():
-        code = generated.registry.workflows.find(life.started.name)
+        code = random_programs.registry.workflows.find(life.started.name)
         # Twice by its own rule, and once by the other: unchanged code fits under any.
         for matching in (None, None, "sequence"):
             report = await replay(code, life.log, matching=matching)
@@ -112,7 +117,7 @@ async def check_replay(tree: generated.Node, seed: int) -> Simulation:
     return world
 
 
-async def check_crashes(tree: generated.Node, seed: int, world: Simulation, points: list[Point]) -> None:
+async def check_crashes(tree: random_programs.Node, seed: int, world: Simulation, points: list[Point]) -> None:
     """A world that is killed after any entry of any execution goes on to the very same histories."""
     for point in points:
         resumed = await resume(world, seed, point)
@@ -136,13 +141,13 @@ def run_law(census: Census, examples: int, *, every_crash: bool = False, shrink:
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    @given(tree=generated.trees, seed=st.integers(0, 2**32))
+    @given(tree=random_programs.trees, seed=st.integers(0, 2**32))
     @example(tree=ENDS_BEFORE_IT_IS_ASKED_FOR, seed=0)
     @example(tree=SETTLES_AND_FAILS, seed=0)
-    def holds(tree: generated.Node, seed: int) -> None:
+    def holds(tree: random_programs.Node, seed: int) -> None:
         asyncio.run(check(tree, seed))
 
-    async def check(tree: generated.Node, seed: int) -> None:
+    async def check(tree: random_programs.Node, seed: int) -> None:
         world = await check_replay(tree, seed)
         census.count(tree, world)
         points = world.points[:-1]

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from laws.valued import HINTS, is_same, values_of
+from laws.typed_values import HINTS, is_same, values_of
 from resurgam import Context, Registry
 from resurgam.core import event as events
 from resurgam.core.codec import Codec

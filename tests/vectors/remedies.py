@@ -4,8 +4,8 @@ from resurgam.core import event as events
 from resurgam.core.edit import Edit
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.rehearsal.rehearsal import rehearse
-from vectors.calls import Program, edited
-from vectors.playing import player, workflow
+from vectors.player import player, workflow
+from vectors.program_notation import Program, edited
 
 
 async def remedied(calls: Program, log: list[events.Event], remedy: "tuple[Edit, ...]") -> Program:

@@ -5,12 +5,12 @@ from collections import Counter
 import pytest
 
 from resurgam.core import event as events
-from vectors.calls import Program, program
-from vectors.places import location
-from vectors.playing import player
-from vectors.recipes import RECIPES, Recipe
+from vectors.deployments import Deployment, World, found
+from vectors.edit_recipes import RECIPES, Recipe
+from vectors.history_notation import location
+from vectors.player import player
+from vectors.program_notation import Program, program
 from vectors.remedies import remedied
-from vectors.world import Deployment, World, found
 
 STOPS = [(recipe, calls) for recipe in RECIPES for calls in range(len(recipe.old) + 1)]
 

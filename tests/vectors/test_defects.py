@@ -45,10 +45,10 @@ from resurgam.errors import ActivityFailed, LatentHistory
 from resurgam.runtime.execution.execution import Execution
 from resurgam.testing import Environment, ManualClock, Simulation, replay
 from resurgam.testing.simulation import START, start_event
-from vectors.calls import branch, gather, loop, program, removed, strand
-from vectors.places import told
-from vectors.playing import player, workflow
-from vectors.world import ID, World, found
+from vectors.deployments import ID, World, found
+from vectors.history_notation import told
+from vectors.player import player, workflow
+from vectors.program_notation import branch, gather, loop, program, removed, strand
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from resurgam.core.outcome import Entry
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.execution.execution import Execution
 from resurgam.testing.simulation import START, start_event
-from vectors.places import told
+from vectors.history_notation import told
 
 
 def build(*, inserted: bool) -> Workflow[..., Any]:

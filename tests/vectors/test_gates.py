@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import pytest
 
 from resurgam.testing import replay
-from vectors.calls import Call, Program, branch, check, loop, program, removed
-from vectors.places import place
-from vectors.playing import player, workflow
+from vectors.deployments import World, found
+from vectors.history_notation import place
+from vectors.player import player, workflow
+from vectors.program_notation import Call, Program, branch, check, loop, program, removed
 from vectors.remedies import remedied
-from vectors.world import World, found
 
 Deployed = tuple[Program, list[int]]
 

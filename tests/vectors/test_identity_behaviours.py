@@ -61,7 +61,7 @@ from resurgam.errors import ChildWorkflowFailed, WorkflowFailed
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.records import Purged
 from resurgam.testing import Environment, ManualClock
-from vectors.lives import EVERYWHERE, TWICE, Life, executions, run
+from vectors.environments import EVERYWHERE, TWICE, Life, executions, run
 
 
 @pytest.fixture(params=EVERYWHERE)

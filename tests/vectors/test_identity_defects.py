@@ -29,7 +29,7 @@ from resurgam.core.state import Status
 from resurgam.errors import SerializationError, SignalTimeout, WorkflowFailed
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock
-from vectors.lives import EVERYWHERE, ONCE, TWICE, Life, executions, run
+from vectors.environments import EVERYWHERE, ONCE, TWICE, Life, executions, run
 
 
 @pytest.fixture(params=EVERYWHERE)

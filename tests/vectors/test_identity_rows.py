@@ -30,7 +30,7 @@ import pytest
 from resurgam import Context, Registry, activity
 from resurgam.core.identity import entity_of, execution_of
 from resurgam.errors import ChildWorkflowFailed
-from vectors.lives import EVERYWHERE, TWICE, Life, executions, ids, run
+from vectors.environments import EVERYWHERE, TWICE, Life, executions, ids, run
 
 
 @pytest.fixture(params=EVERYWHERE)

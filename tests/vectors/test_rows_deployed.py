@@ -2,11 +2,11 @@
 
 import pytest
 
-from vectors.calls import Program
-from vectors.places import merged, place
-from vectors.playing import player
-from vectors.rows import ROWS, Row
-from vectors.world import World, found
+from vectors.deployments import World, found
+from vectors.edit_table import ROWS, Row
+from vectors.history_notation import merged, place
+from vectors.player import player
+from vectors.program_notation import Program
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@
 import pytest
 
 from resurgam.core.location import Location
-from vectors.calls import program
-from vectors.matching import Matching, Parted
-from vectors.places import merged, recorded, told
-from vectors.rows import ROWS, Row
+from vectors.edit_table import ROWS, Row
+from vectors.history_notation import merged, recorded, told
+from vectors.matcher_runner import Matching, Parted
+from vectors.program_notation import program
 
 NUMBERS = {
     *(1, 2, 3, 4, 5, 6, 8, 10, 12, 13, 14, 15, 16, 17, 19, 20, 21, 22, 24, 25, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37),

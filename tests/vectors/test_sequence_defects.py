@@ -62,7 +62,7 @@ from resurgam.runtime.execution.execution import Execution
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock, Simulation, replay
 from resurgam.testing.simulation import START
-from vectors.sequence_world import answer_of, history, registry_of, told, workflow
+from vectors.event_notation import answer_of, history, registry_of, told, workflow
 
 BOTH = pytest.mark.parametrize("matching", ["sequence", "location"])
 
@@ -216,7 +216,7 @@ async def test_a_request_to_cancel_replays(matching):
 
 
 def workflow_started(matching: str) -> events.WorkflowStarted:
-    from vectors.sequence_world import started
+    from vectors.event_notation import started
 
     return started(matching)
 

@@ -16,7 +16,7 @@ from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock, replay
-from vectors.sequence_world import DAY, HOUR, history, told, workflow
+from vectors.event_notation import DAY, HOUR, history, told, workflow
 
 
 @pytest.fixture(autouse=True)

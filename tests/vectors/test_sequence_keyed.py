@@ -14,7 +14,7 @@ from resurgam.core.state import Status
 from resurgam.errors import ActivityFailed, HistoryDiverged, SerializationError
 from resurgam.testing import Environment, ManualClock, Simulation, replay
 from resurgam.testing.simulation import Follower
-from vectors.sequence_world import answer_of, told
+from vectors.event_notation import answer_of, told
 
 BOTH = pytest.mark.parametrize("matching", ["sequence", "location"])
 STYLES = pytest.mark.parametrize("style", ["activity", "function"])

@@ -24,7 +24,7 @@ from resurgam.errors import (
     PromiseTimeout,
 )
 from resurgam.testing import Simulation, replay
-from vectors.sequence_world import answer_of, history, registry_of, told, workflow
+from vectors.event_notation import answer_of, history, registry_of, told, workflow
 
 
 @pytest.fixture(autouse=True)

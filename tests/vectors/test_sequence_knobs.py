@@ -12,7 +12,7 @@ from resurgam.core.state import Status
 from resurgam.errors import DefinitionError, DeterminismViolation, HistoryDiverged
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock, Simulation, replay
-from vectors.sequence_world import history, registry_of, started, told, workflow
+from vectors.event_notation import history, registry_of, started, told, workflow
 
 SEQUENCE = {"matching": "sequence"}
 BOTH = pytest.mark.parametrize("matching", ["sequence", "location"])

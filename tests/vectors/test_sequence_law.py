@@ -9,10 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from laws import generated
+from laws import random_programs
 from laws.test_replay import length_to_end
-from programs import PROGRAMS
-from programs_laws import simulate
 from resurgam import Break, Context, Continue
 from resurgam.core import event as events
 from resurgam.core.location import Location
@@ -22,7 +20,9 @@ from resurgam.runtime.definitions.definition import Workflow, WorkflowOptions
 from resurgam.runtime.execution.execution import Execution
 from resurgam.testing import Simulation, replay
 from resurgam.testing.simulation import START, Again, Point
-from vectors.sequence_world import history, started, told, workflow
+from support.programs import PROGRAMS
+from support.programs.simulated import simulate
+from vectors.event_notation import history, started, told, workflow
 
 OTHER = {"location": "sequence", "sequence": "location"}
 PROGRAM_COUNT = 100
@@ -49,18 +49,18 @@ def turned(point: Point, matching: str) -> Point:
     return dataclasses.replace(point, world=world)
 
 
-async def check(tree: generated.Node, seed: int) -> None:
+async def check(tree: random_programs.Node, seed: int) -> None:
     worlds = {}
     for matching in OTHER:
-        code = by(matching, generated.program)
-        world = Simulation(code, tree, keep=True, chooser=random.Random(seed), **generated.outside(seed))
+        code = by(matching, random_programs.program)
+        world = Simulation(code, tree, keep=True, chooser=random.Random(seed), **random_programs.outside(seed))
         await world.run()
         worlds[matching] = world
     histories = [[apart(log) for log in world.histories.values()] for world in worlds.values()]
     assert histories[0] == histories[1]
     for matching, world in worlds.items():
         for life in world.world.lives.values():
-            code = by(matching, generated.registry.workflows.find(life.started.name))
+            code = by(matching, random_programs.registry.workflows.find(life.started.name))
             report = await replay(code, life.log, matching=OTHER[matching])
             assert (report.diverged, report.new, report.orphans) == (None, (), ()), report
             assert report.finished or life.status is Status.CONTINUED
@@ -71,10 +71,10 @@ async def check_crashes(seed: int, matching: str, world: Simulation) -> None:
     """Killed after any entry it goes on to the very same histories, under the matcher that it did not begin with."""
     for point in random.Random(seed).sample(world.points[:-1], min(3, len(world.points) - 1)):
         resumed = Simulation(
-            by(OTHER[matching], generated.program),
+            by(OTHER[matching], random_programs.program),
             at=turned(point, OTHER[matching]),
             chooser=Again(world.choices[point.choices :]),
-            **generated.outside(seed),
+            **random_programs.outside(seed),
         )
         await resumed.run()
         for of, log in world.histories.items():
@@ -85,7 +85,7 @@ async def check_crashes(seed: int, matching: str, world: Simulation) -> None:
 @settings(
     max_examples=PROGRAM_COUNT, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )
-@given(tree=generated.trees, seed=st.integers(0, 2**32))
+@given(tree=random_programs.trees, seed=st.integers(0, 2**32))
 def test_a_history_recorded_under_one_matcher_verifies_under_the_other(tree, seed):
     asyncio.run(check(tree, seed))
 

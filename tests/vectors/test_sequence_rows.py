@@ -19,7 +19,7 @@ from resurgam.core.state import Status
 from resurgam.errors import ActivityFailed, DeterminismViolation
 from resurgam.testing import Simulation, replay
 from resurgam.testing.simulation import START, Follower
-from vectors.sequence_world import DAY, HOUR, answer_of, history, registry_of, told, workflow
+from vectors.event_notation import DAY, HOUR, answer_of, history, registry_of, told, workflow
 
 
 @pytest.fixture(autouse=True)

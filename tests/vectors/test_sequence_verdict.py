@@ -16,7 +16,7 @@ from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock, Simulation, replay
 from resurgam.testing.simulation import START
-from vectors.sequence_world import history, registry_of, started, workflow
+from vectors.event_notation import history, registry_of, started, workflow
 
 BOTH = pytest.mark.parametrize("matching", ["sequence", "location"])
 STUBBORN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -10,7 +10,7 @@ from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.testing import Simulation, replay
 from resurgam.testing.simulation import Follower
-from vectors.sequence_world import answer_of, history, registry_of, started, told, workflow
+from vectors.event_notation import answer_of, history, registry_of, started, told, workflow
 
 GO = [events.SignalReceived(name="go", id="1")]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from by_hand import at, by_hand
 from resurgam.core import event as events
+from support.manual_worker import at, workerless_engine
 
 HOUR = 3_600_000
 WAITS = [
@@ -29,27 +29,27 @@ WAITS = [
 
 @pytest.mark.parametrize(("command", "text"), WAITS, ids=[command.type for command, _ in WAITS])
 async def test_what_is_waited_for_is_said_in_words(command, text):
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        await hands.does("o-1", command)
+        await worker.does("o-1", command)
 
         assert (await handle.describe()).waiting_for == (text,)
 
 
 async def test_a_step_of_a_saga_that_is_taken_back_is_waited_for():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         step = events.SagaStepRegistered(name="charge", undo="refund", **at(1))
-        await hands.does("o-1", step, events.SagaCompensationStarted(ref=2))
+        await worker.does("o-1", step, events.SagaCompensationStarted(ref=2))
 
         assert (await handle.describe()).waiting_for == ("compensation 'refund' of saga step 'charge' at {1}",)
 
 
 async def test_a_root_has_no_parent_and_no_previous_execution():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         found = await handle.describe()
-        await hands.continues("o-1", "run-two")
+        await worker.continues("o-1", "run-two")
         after = await handle.describe()
 
         assert (found.parent, found.previous, found.paused, found.begins_at) == (None, None, False, None)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from by_hand import by_hand
 from resurgam import Status, errors
+from support.manual_worker import workerless_engine
 
 
-async def family(engine, hands):
+async def family(engine, worker):
     """Begin o-1 with c-1 below it, and g-1 below that; and u-1, which has nothing to do with them."""
     await engine.start("sell", id="u-1")
     await engine.start("sell", id="o-1")
-    await hands.begets("o-1", "c-1")
-    await hands.begets("c-1", "g-1")
+    await worker.starts_child("o-1", "c-1")
+    await worker.starts_child("c-1", "g-1")
 
 
 async def statuses(engine):
@@ -19,33 +19,33 @@ async def statuses(engine):
 
 
 async def test_a_paused_workflow_is_offered_to_nobody_until_it_is_resumed():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         await handle.pause(reason="lunch")
 
         found = await handle.describe()
         assert (found.status, found.paused) == (Status.PAUSED, True)
         assert found.waiting_for[0] == "somebody to resume it: handle.resume()"
-        assert list(await hands.claim()) == []
+        assert list(await worker.claim()) == []
         await handle.resume()
         assert (await handle.describe()).status is Status.RUNNING
-        assert [entry.event.type for entry in (await hands.take("o-1")).inbox] == [
+        assert [entry.event.type for entry in (await worker.take("o-1")).inbox] == [
             "workflow_paused",
             "workflow_resumed",
         ]
 
 
 async def test_a_pause_is_of_one_workflow_only_unless_the_tree_is_asked_for():
-    async with by_hand() as (engine, hands):
-        await family(engine, hands)
+    async with workerless_engine() as (engine, worker):
+        await family(engine, worker)
         await engine.handle("o-1").pause()
 
         assert await statuses(engine) == {"u-1": "running", "o-1": "paused", "c-1": "running", "g-1": "running"}
 
 
 async def test_a_tree_is_paused_and_resumed_from_anywhere_downwards():
-    async with by_hand() as (engine, hands):
-        await family(engine, hands)
+    async with workerless_engine() as (engine, worker):
+        await family(engine, worker)
         await engine.handle("o-1").pause(tree=True)
         assert await statuses(engine) == {"u-1": "running", "o-1": "paused", "c-1": "paused", "g-1": "paused"}
 
@@ -57,8 +57,8 @@ async def test_a_tree_is_paused_and_resumed_from_anywhere_downwards():
 
 
 async def test_one_that_was_paused_by_itself_is_not_resumed_with_the_tree():
-    async with by_hand() as (engine, hands):
-        await family(engine, hands)
+    async with workerless_engine() as (engine, worker):
+        await family(engine, worker)
         await engine.handle("c-1").pause()
         await engine.handle("o-1").pause(tree=True)
         await engine.handle("o-1").resume()
@@ -67,8 +67,8 @@ async def test_one_that_was_paused_by_itself_is_not_resumed_with_the_tree():
 
 
 async def test_descendants_below_one_that_has_ended_are_paused_too():
-    async with by_hand() as (engine, hands):
-        await family(engine, hands)
+    async with workerless_engine() as (engine, worker):
+        await family(engine, worker)
         await engine.handle("c-1").terminate()
         await engine.handle("o-1").pause(tree=True)
 
@@ -76,28 +76,28 @@ async def test_descendants_below_one_that_has_ended_are_paused_too():
 
 
 async def test_a_paused_workflow_is_not_paused_twice():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         await handle.pause()
         await handle.pause()
         await handle.resume()
 
-        assert len((await hands.take("o-1")).inbox) == 2
+        assert len((await worker.take("o-1")).inbox) == 2
 
 
 async def test_what_is_put_off_begins_when_somebody_says_so():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1", delay=3600)
         await handle.begin()
 
         assert (await handle.describe()).status is Status.RUNNING
-        assert [entry.event.type for entry in (await hands.take("o-1")).inbox] == ["workflow_begun"]
+        assert [entry.event.type for entry in (await worker.take("o-1")).inbox] == ["workflow_begun"]
 
 
 async def test_a_deferred_child_is_begun_and_its_parent_says_that_nobody_has():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         await engine.start("sell", id="o-1")
-        await hands.begets("o-1", "c-1", deferred=True, queue="slow")
+        await worker.starts_child("o-1", "c-1", deferred=True, queue="slow")
 
         said = "child workflow 'sell' (c-1) on queue 'slow', which nobody has begun: handle.begin(), at {1}"
         assert said in (await engine.handle("o-1").describe()).waiting_for
@@ -125,9 +125,9 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "text"), BAD, ids=[f"{n} {text[:40]}" for n, (_, text) in enumerate(BAD)])
 async def test_what_is_in_the_wrong_state_is_left_alone(call, text):
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         await engine.start("sell", id="ended")
-        await hands.completes("ended")
+        await worker.completes("ended")
         await engine.start("sell", id="o-1")
         before = await engine.list()
         with pytest.raises((errors.NotFound, errors.StoreError)) as found:
@@ -135,4 +135,4 @@ async def test_what_is_in_the_wrong_state_is_left_alone(call, text):
 
         assert text in str(found.value)
         assert await engine.list() == before
-        assert (await hands.take("o-1")).inbox == ()
+        assert (await worker.take("o-1")).inbox == ()

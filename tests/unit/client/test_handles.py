@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from by_hand import by_hand
 from resurgam import Context, Registry, RetryPolicy, Status, errors, workflow
 from resurgam.testing import Environment
+from support.manual_worker import workerless_engine
 
 
 @dataclass
@@ -65,11 +65,11 @@ async def test_a_handle_of_one_execution_waits_for_its_own_end_only(env):
 
 
 async def test_an_execution_that_was_continued_says_where_the_result_is():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         started = await engine.start("sell", id="o-1")
         first = engine.handle("o-1", execution_id=started.execution_id)
-        await hands.continues("o-1", "run-two")
-        await hands.completes("o-1", b"7")
+        await worker.continues("o-1", "run-two")
+        await worker.completes("o-1", b"7")
         with pytest.raises(errors.NotFound, match="continued as new, in run 'run-two'"):
             await first.result(1)
 

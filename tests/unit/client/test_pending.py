@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec import Raw
 
-from by_hand import FAILURE, at, by_hand
 from resurgam import Context, Registry, RetryPolicy, activity
 from resurgam.core import event as events
 from resurgam.store import records as r
 from resurgam.testing import Environment
 from resurgam.testing.contract.bench import LEASE, lease_of, request, retried
+from support.manual_worker import FAILURE, at, workerless_engine
 
 registry = Registry()
 
@@ -61,42 +61,42 @@ async def pending(handle):
 
 
 async def test_an_activity_tells_its_attempt_its_worker_and_its_last_error():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         scheduled = events.ActivityScheduled(name="charge", queue="q", **at(1))
-        await hands.does("o-1", scheduled, activities=(request(2, "q"),))
+        await worker.does("o-1", scheduled, activities=(request(2, "q"),))
         work = await pending(handle)
         assert (work.kind, work.name, work.queue, str(work.location)) == ("activity", "charge", "q", "{1}")
         assert (work.status, work.attempt, work.max_attempts, work.worker) == ("queued", 1, 5, None)
 
-        await hands.task(queues=["q"])
+        await worker.task(queues=["q"])
         assert ((await pending(handle)).status, (await pending(handle)).worker) == ("running", "first")
-        await hands.pass_time(LEASE)
+        await worker.pass_time(LEASE)
         assert ((await pending(handle)).status, (await pending(handle)).worker) == ("lost", "first")
-        task = await hands.task("second", queues=["q"])
+        task = await worker.task("second", queues=["q"])
         work = await pending(handle)
         assert (work.status, work.worker, work.redeliveries, work.error) == ("running", "second", 1, None)
 
-        next_at = hands.clock.now() + 500
-        await hands.answer(task, retried(task, next_at))  # which the workflow has not read yet
+        next_at = worker.clock.now() + 500
+        await worker.answer(task, retried(task, next_at))  # which the workflow has not read yet
         work = await pending(handle)
         assert (work.status, work.attempt, work.redeliveries, work.next_try) == ("retrying", 2, 0, moment(next_at))
         assert str(work.error) == "no"
-        await hands.pass_time(500)
+        await worker.pass_time(500)
         assert (await pending(handle)).status == "queued"
 
 
 async def test_an_activity_tells_its_last_heartbeat():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         scheduled = events.ActivityScheduled(name="charge", queue="q", **at(1))
-        await hands.does("o-1", scheduled, activities=(request(2, "q"),))
-        lease = lease_of(await hands.task(queues=["q"]))
+        await worker.does("o-1", scheduled, activities=(request(2, "q"),))
+        lease = lease_of(await worker.task(queues=["q"]))
         assert (await pending(handle)).heartbeat_at is None
         beat = r.Lease(
             execution_id=lease.execution_id, epoch=lease.epoch, ref=2, details=Raw(b'{"page":3}'), heartbeat_at=7000
         )
-        await hands.store.extend([beat])
+        await worker.store.extend([beat])
         work = await pending(handle)
         assert (work.heartbeat_at, work.details) == (moment(7000), {"page": 3})
 
@@ -112,11 +112,11 @@ async def test_a_worker_reports_heartbeats_with_its_leases():
 
 
 async def test_an_answer_that_the_workflow_has_not_read_is_told():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         scheduled = events.ActivityScheduled(name="charge", queue="q", **at(1))
-        await hands.does("o-1", scheduled, activities=(request(2, "q"),))
-        await hands.answer(await hands.task(queues=["q"]))
+        await worker.does("o-1", scheduled, activities=(request(2, "q"),))
+        await worker.answer(await worker.task(queues=["q"]))
         assert (await pending(handle)).status == "answered"
 
 
@@ -132,9 +132,9 @@ async def test_a_child_tells_its_attempt_its_last_error_and_its_next_try():
 
 
 async def test_updates_are_told_while_they_wait_and_while_they_are_handled():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        await hands.store.deliver(
+        await worker.store.deliver(
             [r.Delivery(event=events.UpdateAccepted(at=5, name="add", id="u-1"), entity_id="o-1")]
         )
         work = await pending(handle)
@@ -164,14 +164,14 @@ async def test_input_result_and_state_are_plain_values():
 
 
 async def test_an_execution_tells_who_holds_it_and_how_often_it_was_handed_out():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        await hands.claim()
+        await worker.claim()
         found = await handle.describe()
         assert (found.worker, found.redeliveries) == ("first", 0)
-        await hands.pass_time(LEASE)
+        await worker.pass_time(LEASE)
         assert (await handle.describe()).worker is None
-        await hands.claim("second")
+        await worker.claim("second")
         found = await handle.describe()
         assert (found.worker, found.redeliveries) == ("second", 1)
 
@@ -188,22 +188,22 @@ async def test_an_execution_tells_who_holds_it_and_how_often_it_was_handed_out()
     ids=lambda value: getattr(value, "type", None),
 )
 async def test_what_is_open_tells_its_kind_and_its_deadline(command, kind, until, entity_id):
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        await hands.does("o-1", command)
+        await worker.does("o-1", command)
         work = await pending(handle)
         assert (work.kind, work.entity_id, work.status) == (kind, entity_id, "open")
         assert work.until == (None if until is None else moment(until))
 
 
 async def test_an_activity_that_outlives_its_workflow_is_still_told():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         scheduled = events.ActivityScheduled(name="charge", queue="q", **at(1))
-        await hands.does("o-1", scheduled, events.TimerStarted(deadline=9, **at(2)), activities=(request(2, "q"),))
-        await hands.task(queues=["q"])
-        await hands.told("o-1", "x")
-        await hands.fails("o-1", FAILURE)
+        await worker.does("o-1", scheduled, events.TimerStarted(deadline=9, **at(2)), activities=(request(2, "q"),))
+        await worker.task(queues=["q"])
+        await worker.told("o-1", "x")
+        await worker.fails("o-1", FAILURE)
         work = await pending(handle)
         assert (work.kind, work.status) == ("activity", "running")
         assert (await handle.describe()).waiting_for == ()

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from msgspec import Raw, json
 
-from by_hand import FAILURE, by_hand
 from resurgam import Context, Engine, Registry, errors
 from resurgam.client.access import ANY
 from resurgam.runtime.rehearsal import query
 from resurgam.store import records as r
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import ManualClock
+from support.manual_worker import FAILURE, workerless_engine
 
 registry = Registry()
 
@@ -38,11 +38,11 @@ def _stubbed(monkeypatch):
 
 
 async def test_a_query_is_answered_here_by_the_code_that_is_known_here():
-    async with by_hand(registry) as (engine, hands):
+    async with workerless_engine(registry) as (engine, worker):
         handle = await engine.start(sell, id="o-1")
 
         assert await handle.query("total", 1, 2) == ["sell", 1, 3]
-        await hands.completes("o-1")
+        await worker.completes("o-1")
         assert await handle.query("total") == ["sell", 2, 0]
         with pytest.raises(ValueError, match="no total"):
             await handle.query("broken")
@@ -51,37 +51,37 @@ async def test_a_query_is_answered_here_by_the_code_that_is_known_here():
 
 
 async def test_a_query_for_code_that_is_not_known_here_is_answered_by_whoever_serves_the_queue():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1", queue="slow")
         waiting = asyncio.ensure_future(handle.query("total", 1))
-        await hands.quiet()
-        [question] = await hands.store.claim_questions("first", ["slow"], 10)
-        await hands.store.answer([r.QueryResult(question_id=question.question_id, result=Raw(b'{"a": 5}'))])
+        await worker.quiet()
+        [question] = await worker.store.claim_questions("first", ["slow"], 10)
+        await worker.store.answer([r.QueryResult(question_id=question.question_id, result=Raw(b'{"a": 5}'))])
 
         assert (question.name, bytes(question.input)) == ("total", b"[1]")
-        assert await hands.soon(waiting) == {"a": 5}
+        assert await worker.soon(waiting) == {"a": 5}
 
 
 async def test_what_the_handler_raised_there_is_raised_here():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         waiting = asyncio.ensure_future(handle.query("total"))
-        await hands.quiet()
-        [question] = await hands.store.claim_questions("first", ["default"], 10)
-        await hands.store.answer([r.QueryResult(question_id=question.question_id, failure=FAILURE)])
+        await worker.quiet()
+        [question] = await worker.store.claim_questions("first", ["default"], 10)
+        await worker.store.answer([r.QueryResult(question_id=question.question_id, failure=FAILURE)])
 
         with pytest.raises(ValueError, match="no"):
-            await hands.soon(waiting)
+            await worker.soon(waiting)
 
 
 async def test_a_query_that_nobody_answers_names_the_queue():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1", queue="slow")
         waiting = asyncio.ensure_future(handle.query("total"))
-        await hands.quiet()
-        await hands.pass_time(29_999)
+        await worker.quiet()
+        await worker.pass_time(29_999)
         assert not waiting.done()
-        await hands.pass_time(1)
+        await worker.pass_time(1)
 
         with pytest.raises(TimeoutError, match="no worker of queue 'slow' did; start one, or give more time"):
             await waiting
@@ -104,7 +104,7 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "kind", "text"), BAD, ids=[f"{n} {text[:30]}" for n, (*_, text) in enumerate(BAD)])
 async def test_a_query_that_makes_no_sense_is_refused(call, kind, text):
-    async with by_hand(registry, max_payload=100) as (engine, _):
+    async with workerless_engine(registry, max_payload=100) as (engine, _):
         await engine.start("sell", id="o-1")
         with pytest.raises(kind) as found:
             await call(engine)

@@ -3,37 +3,37 @@
 import pytest
 from msgspec import json
 
-from by_hand import by_hand
 from resurgam import errors
 from resurgam.core import event as events
 from resurgam.core.failure import rebuild
+from support.manual_worker import workerless_engine
 
 
-async def inbox(hands, entity_id="o-1"):
-    return [entry.event for entry in (await hands.take(entity_id)).inbox]
+async def inbox(worker, entity_id="o-1"):
+    return [entry.event for entry in (await worker.take(entity_id)).inbox]
 
 
 async def test_the_first_settlement_counts_by_id_and_by_name():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        await hands.promises("o-1", "pay", "p-1")
+        await worker.promises("o-1", "pay", "p-1")
 
         assert await engine.resolve("p-1", {"cents": 5}) is True
         assert await engine.resolve("p-1", 6) is False
         assert await handle.resolve("pay", 7) is False
         assert await handle.reject("pay", "late") is False
-        [settled] = await inbox(hands)
+        [settled] = await inbox(worker)
         assert isinstance(settled, events.PromiseResolved)
         assert (settled.promise_id, json.decode(settled.value)) == ("p-1", {"cents": 5})
 
 
 async def test_a_promise_is_settled_by_its_name():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        await hands.promises("o-1", "pay", "p-1")
+        await worker.promises("o-1", "pay", "p-1")
 
         assert await engine.handle("o-1", handle.run_id).resolve("pay") is True
-        [settled] = await inbox(hands)
+        [settled] = await inbox(worker)
         assert settled.promise_id == "p-1"
 
 
@@ -41,12 +41,12 @@ async def test_a_promise_is_settled_by_its_name():
     ("error", "kind"), [("no money", Exception), (ValueError("no money"), ValueError), (KeyError("no money"), KeyError)]
 )
 async def test_a_promise_is_rejected_with_an_exception_or_a_text(error, kind):
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         await engine.start("sell", id="o-1")
-        await hands.promises("o-1", "pay", "p-1")
+        await worker.promises("o-1", "pay", "p-1")
 
         assert await engine.reject("p-1", error) is True
-        [settled] = await inbox(hands)
+        [settled] = await inbox(worker)
         assert isinstance(settled, events.PromiseRejected)
         rebuilt = rebuild(settled.failure)
         assert type(rebuilt) is kind
@@ -79,11 +79,11 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "kind", "text"), BAD, ids=[text[:40] for *_, text in BAD])
 async def test_what_cannot_be_settled_says_why_and_changes_nothing(call, kind, text):
-    async with by_hand(max_payload=5000) as (engine, hands):
+    async with workerless_engine(max_payload=5000) as (engine, worker):
         await engine.start("sell", id="ended")
-        await hands.completes("ended")
+        await worker.completes("ended")
         await engine.start("sell", id="o-1")
-        await hands.promises("o-1", "pay", "p-1")
+        await worker.promises("o-1", "pay", "p-1")
         with pytest.raises(kind) as found:
             await call(engine)
 
@@ -92,9 +92,9 @@ async def test_what_cannot_be_settled_says_why_and_changes_nothing(call, kind, t
 
 
 async def test_settling_a_promise_after_the_end_of_its_workflow_is_not_the_first():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        await hands.promises("o-1", "pay", "p-1")
+        await worker.promises("o-1", "pay", "p-1")
         await handle.terminate()
 
         assert await engine.resolve("p-1", 1) is False

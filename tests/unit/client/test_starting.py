@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from msgspec import Raw
 
-from by_hand import by_hand
 from resurgam import Context, Engine, Registry, Status, errors
 from resurgam.testing import Environment
+from support.manual_worker import workerless_engine
 
 registry = Registry()
 
@@ -24,30 +24,30 @@ async def everything(engine):
 
 
 async def test_a_delayed_start_is_scheduled_until_its_moment():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1", delay=timedelta(hours=1))
-        begins = hands.clock.now() + 3_600_000
+        begins = worker.clock.now() + 3_600_000
 
         found = await handle.describe()
         assert found.status is Status.SCHEDULED
         assert found.begins_at is not None
         assert found.begins_at.timestamp() * 1000 == begins
         assert found.waiting_for == (f"its start at {found.begins_at.isoformat()}",)
-        assert list(await hands.claim()) == []
-        await hands.pass_time(3_600_000)
-        assert [claim.instance.entity_id for claim in await hands.claim()] == ["o-1"]
+        assert list(await worker.claim()) == []
+        await worker.pass_time(3_600_000)
+        assert [claim.instance.entity_id for claim in await worker.claim()] == ["o-1"]
 
 
 async def test_no_delay_at_all_is_a_start_at_once():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         await engine.start("sell", id="o-1", delay=0)
 
-        assert len(await hands.claim()) == 1
+        assert len(await worker.claim()) == 1
 
 
 @pytest.mark.parametrize("delay", [-1, timedelta(days=-1), "soon", True, float("nan")])
 async def test_a_delay_that_is_none_is_refused_and_nothing_begun(delay):
-    async with by_hand() as (engine, _):
+    async with workerless_engine() as (engine, _):
         with pytest.raises(ValueError, match=r"delay is|not a length of time"):
             await engine.start("sell", delay=delay)
 
@@ -55,7 +55,7 @@ async def test_a_delay_that_is_none_is_refused_and_nothing_begun(delay):
 
 
 async def test_replace_ends_the_open_execution_and_begins_another_in_one_step():
-    async with by_hand() as (engine, _):
+    async with workerless_engine() as (engine, _):
         first = await engine.start("sell", id="o-1")
         second = await engine.start("sell", id="o-1", if_exists="replace")
 
@@ -68,14 +68,14 @@ async def test_replace_ends_the_open_execution_and_begins_another_in_one_step():
 
 
 async def test_replace_without_anything_to_replace_is_a_start():
-    async with by_hand() as (engine, _):
+    async with workerless_engine() as (engine, _):
         handle = await engine.start("sell", id="o-1", if_exists="replace")
 
         assert (await handle.describe()).status is Status.RUNNING
 
 
 async def test_an_id_in_use_names_both_ways_out():
-    async with by_hand() as (engine, _):
+    async with workerless_engine() as (engine, _):
         await engine.start("sell", id="o-1")
         with pytest.raises(errors.AlreadyExists, match=r"if_exists='attach' to wait for that one, 'replace' to end it"):
             await engine.start("sell", id="o-1")
@@ -99,10 +99,10 @@ async def test_a_signal_with_a_start_reaches_the_one_that_is_open():
 
 
 async def test_a_signal_with_a_start_of_the_same_id_counts_once():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         for _ in range(2):
             await engine.signal_with_start("sell", id="o-1", signal="word", value=1, signal_id="s-1")
-        claim = await hands.take("o-1")
+        claim = await worker.take("o-1")
 
         assert {entry.event.id for entry in claim.inbox} == {"s-1"}
 
@@ -122,7 +122,7 @@ BAD = [
 
 @pytest.mark.parametrize(("options", "kind", "text"), BAD, ids=[text[:30] for *_, text in BAD])
 async def test_a_signal_with_a_start_that_makes_no_sense_changes_nothing(options, kind, text):
-    async with by_hand(max_payload=100) as (engine, _):
+    async with workerless_engine(max_payload=100) as (engine, _):
         with pytest.raises(kind) as found:
             await engine.signal_with_start("sell", **{"id": "o-1", "signal": "word", **options})
 
@@ -131,7 +131,7 @@ async def test_a_signal_with_a_start_that_makes_no_sense_changes_nothing(options
 
 
 async def test_arguments_that_are_too_large_are_refused_and_nothing_is_begun():
-    async with by_hand(registry, max_payload=100) as (engine, _):
+    async with workerless_engine(registry, max_payload=100) as (engine, _):
         with pytest.raises(errors.PayloadTooLarge) as found:
             await engine.start(greets, "x" * 200)
         with pytest.raises(errors.PayloadTooLarge, match="arguments of workflow 'elsewhere'"):
@@ -144,12 +144,12 @@ async def test_arguments_that_are_too_large_are_refused_and_nothing_is_begun():
 
 
 async def test_a_signal_that_is_too_large_is_refused_and_not_sent():
-    async with by_hand(max_payload=100) as (engine, hands):
+    async with workerless_engine(max_payload=100) as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         with pytest.raises(errors.PayloadTooLarge, match="signal 'word': 202 bytes"):
             await handle.signal("word", "x" * 200)
 
-        assert (await hands.take("o-1")).inbox == ()
+        assert (await worker.take("o-1")).inbox == ()
 
 
 @pytest.mark.parametrize("limit", [0, -5, 1.5, "2 MiB", True, None])
@@ -159,7 +159,7 @@ def test_a_limit_that_is_no_number_of_bytes_is_refused(limit):
 
 
 async def test_by_default_two_mebibytes_may_be_said_at_once():
-    async with by_hand() as (engine, _):
+    async with workerless_engine() as (engine, _):
         handle = await engine.start("sell")
         await handle.signal("word", "x" * (2 * 1024 * 1024 - 2))
         with pytest.raises(errors.PayloadTooLarge, match="at most 2,097,152"):
@@ -167,9 +167,9 @@ async def test_by_default_two_mebibytes_may_be_said_at_once():
 
 
 async def test_children_are_listed_by_their_parent():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         await engine.start("sell", id="o-1")
-        await hands.begets("o-1", "c-1")
+        await worker.starts_child("o-1", "c-1")
         await engine.start("sell", id="o-2")
 
         assert [i.entity_id for i in (await engine.list(parent="o-1")).instances] == ["c-1"]
@@ -181,18 +181,18 @@ async def test_children_are_listed_by_their_parent():
 async def test_what_is_published_is_heard_from_the_moment_one_listens():
     from resurgam.core.outcome import Publication
 
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         await engine.start("sell", id="o-1")
-        claim = await hands.take("o-1")
-        await hands.committed(claim, publications=(Publication("news", Raw(b'"early"')),), release=False)
+        claim = await worker.take("o-1")
+        await worker.committed(claim, publications=(Publication("news", Raw(b'"early"')),), release=False)
         async with engine.subscribe("news") as heard:
             values = [Publication("news", Raw(b"1")), Publication("other", Raw(b"2")), Publication("news", Raw(b"3"))]
-            await hands.committed(claim, publications=tuple(values))
+            await worker.committed(claim, publications=tuple(values))
 
-            assert [await hands.soon(anext(heard)) for _ in range(2)] == [1, 3]
+            assert [await worker.soon(anext(heard)) for _ in range(2)] == [1, 3]
 
 
 async def test_a_topic_that_is_no_name_is_refused():
-    async with by_hand() as (engine, _):
+    async with workerless_engine() as (engine, _):
         with pytest.raises(ValueError, match="a topic is ''; it is a string"):
             engine.subscribe("")

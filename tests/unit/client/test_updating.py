@@ -5,17 +5,17 @@ import asyncio
 import pytest
 from msgspec import Raw
 
-from by_hand import FAILURE, by_hand
 from resurgam import Status, errors
 from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten
+from support.manual_worker import FAILURE, workerless_engine
 
 
-async def sending(hands, coroutine):
+async def sending(worker, coroutine):
     """Begin to wait for an update, and let it be sent."""
     waiting = asyncio.ensure_future(coroutine)
-    await hands.quiet()
+    await worker.quiet()
     return waiting
 
 
@@ -24,101 +24,101 @@ def completed(ref, id, result=b"7"):
 
 
 async def test_an_update_is_sent_with_its_arguments_and_its_result_comes_back():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        waiting = await sending(hands, handle.update("add", 1, {"a": [2]}, id="u-1"))
-        claim = await hands.does("o-1", completed(2, "u-1", b'{"total": 3}'))
+        waiting = await sending(worker, handle.update("add", 1, {"a": [2]}, id="u-1"))
+        claim = await worker.does("o-1", completed(2, "u-1", b'{"total": 3}'))
 
         [sent] = [entry.event for entry in claim.inbox]
         assert isinstance(sent, events.UpdateAccepted)
         assert (sent.name, sent.id, bytes(sent.input)) == ("add", "u-1", b'[1,{"a":[2]}]')
-        assert await hands.soon(waiting) == {"total": 3}
+        assert await worker.soon(waiting) == {"total": 3}
 
 
 async def test_the_same_id_again_returns_what_was_recorded_and_sends_nothing():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        waiting = await sending(hands, handle.update("add", id="u-1"))
-        await hands.does("o-1", completed(2, "u-1"))
-        await hands.soon(waiting)
+        waiting = await sending(worker, handle.update("add", id="u-1"))
+        await worker.does("o-1", completed(2, "u-1"))
+        await worker.soon(waiting)
 
         assert await handle.update("add", id="u-1") == 7
-        assert list(await hands.claim()) == []
+        assert list(await worker.claim()) == []
         await handle.terminate()
         assert await handle.update("add", id="u-1") == 7
 
 
 async def test_the_same_id_while_its_handler_is_at_work_waits_for_that_one():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        first = await sending(hands, handle.update("add", id="u-1"))
-        await hands.does("o-1")
-        second = await sending(hands, handle.update("add", id="u-1"))
-        assert list(await hands.claim()) == []
+        first = await sending(worker, handle.update("add", id="u-1"))
+        await worker.does("o-1")
+        second = await sending(worker, handle.update("add", id="u-1"))
+        assert list(await worker.claim()) == []
         await handle.signal("go")
-        await hands.does("o-1", completed(2, "u-1"))
+        await worker.does("o-1", completed(2, "u-1"))
 
-        assert await hands.soon(asyncio.gather(first, second)) == [7, 7]
+        assert await worker.soon(asyncio.gather(first, second)) == [7, 7]
 
 
 async def test_the_same_id_is_known_in_the_next_generation():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        waiting = await sending(hands, handle.update("add", id="u-1"))
-        await hands.does("o-1", completed(2, "u-1"))
-        await hands.soon(waiting)
+        waiting = await sending(worker, handle.update("add", id="u-1"))
+        await worker.does("o-1", completed(2, "u-1"))
+        await worker.soon(waiting)
         await handle.signal("go")
-        await hands.continues("o-1", "run-two")
+        await worker.continues("o-1", "run-two")
 
         assert await handle.update("add", id="u-1") == 7
 
 
 @pytest.mark.parametrize("more", [True, False])
 async def test_what_a_loop_has_forgotten_is_still_the_outcome(more):
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        waiting = await sending(hands, handle.update("add", id="u-1"))
+        waiting = await sending(worker, handle.update("add", id="u-1"))
         place = Location((0,), (1,))
         kept = [events.StateSet(name="k", location=Location((1,)), command="State(0)")] if more else []
         gone = (Forgotten(2, place), Forgotten(3, place))
-        await hands.does("o-1", completed(2, "u-1"), *kept, forgotten=gone)
+        await worker.does("o-1", completed(2, "u-1"), *kept, forgotten=gone)
 
-        assert await hands.soon(waiting) == 7
+        assert await worker.soon(waiting) == 7
         assert await handle.update("add", id="u-1") == 7
 
 
 @pytest.mark.parametrize("ref", [None, 2])
 async def test_an_update_that_is_refused_raises_with_its_cause(ref):
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        waiting = await sending(hands, handle.update("add", id="u-1"))
-        await hands.does("o-1", events.UpdateRejected(ref=ref, name="add", id="u-1", failure=FAILURE))
+        waiting = await sending(worker, handle.update("add", id="u-1"))
+        await worker.does("o-1", events.UpdateRejected(ref=ref, name="add", id="u-1", failure=FAILURE))
         with pytest.raises(errors.UpdateRejected) as found:
-            await hands.soon(waiting)
+            await worker.soon(waiting)
 
         assert str(found.value) == "update 'add' was rejected: ValueError: no"
         assert isinstance(found.value.cause, ValueError)
 
 
 async def test_an_update_that_was_not_begun_goes_on_in_the_next_generation():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        waiting = await sending(hands, handle.update("add", id="u-1"))
-        await hands.continues("o-1", "run-two")
-        await hands.quiet()
-        await hands.does("o-1", completed(2, "u-1"))
+        waiting = await sending(worker, handle.update("add", id="u-1"))
+        await worker.continues("o-1", "run-two")
+        await worker.quiet()
+        await worker.does("o-1", completed(2, "u-1"))
 
-        assert await hands.soon(waiting) == 7
+        assert await worker.soon(waiting) == 7
 
 
 async def test_an_update_finds_the_execution_that_has_begun_meanwhile():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         stale = await handle._instance()
-        await hands.continues("o-1", "run-two")
+        await worker.continues("o-1", "run-two")
         handle._store = _Stale(handle._store, stale)
-        waiting = await sending(hands, handle.update("add", id=None))
-        claim = await hands.take("o-1")
+        waiting = await sending(worker, handle.update("add", id=None))
+        claim = await worker.take("o-1")
 
         assert [entry.event.name for entry in claim.inbox] == ["add"]
         waiting.cancel()
@@ -139,35 +139,35 @@ class _Stale:
 
 @pytest.mark.parametrize("begun", [True, False])
 async def test_a_run_that_ends_before_the_handler_returned_is_an_error(begun):
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        waiting = await sending(hands, handle.update("add"))
+        waiting = await sending(worker, handle.update("add"))
         if begun:
-            await hands.does("o-1", events.WorkflowCompleted(), status=Status.COMPLETED)
+            await worker.does("o-1", events.WorkflowCompleted(), status=Status.COMPLETED)
         else:
             await handle.terminate()
         what = "its handler returned" if begun else "its handler had begun"
         with pytest.raises(
             errors.NotFound, match=f"update 'add' came to nothing: workflow 'o-1' ended .* before {what}"
         ):
-            await hands.soon(waiting)
+            await worker.soon(waiting)
 
 
 async def test_a_run_that_is_purged_meanwhile_is_an_error():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        waiting = await sending(hands, handle.update("add", id="u-1"))
+        waiting = await sending(worker, handle.update("add", id="u-1"))
         await handle.terminate()
         await engine.store.purge([handle.execution_id])
         with pytest.raises(errors.NotFound, match=r"what became of update 'add' \(id 'u-1'\) is not kept any more"):
-            await hands.soon(waiting)
+            await worker.soon(waiting)
 
 
 async def test_an_update_that_takes_too_long_says_how_to_wait_again():
-    async with by_hand() as (engine, hands):
+    async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
-        waiting = await sending(hands, handle.update("add", id="u-1", timeout=5))
-        await hands.pass_time(5000)
+        waiting = await sending(worker, handle.update("add", id="u-1", timeout=5))
+        await worker.pass_time(5000)
         with pytest.raises(errors.ResultTimeout, match="repeat it with id='u-1' to wait for it again"):
             await waiting
 
@@ -195,12 +195,12 @@ BAD = [
 
 @pytest.mark.parametrize(("call", "kind", "text"), BAD, ids=[f"{n} {text[:30]}" for n, (*_, text) in enumerate(BAD)])
 async def test_an_update_that_makes_no_sense_changes_nothing(call, kind, text):
-    async with by_hand(max_payload=100) as (engine, hands):
+    async with workerless_engine(max_payload=100) as (engine, worker):
         await engine.start("sell", id="ended")
-        await hands.completes("ended")
+        await worker.completes("ended")
         await engine.start("sell", id="o-1")
         with pytest.raises(kind) as found:
             await call(engine)
 
         assert text in str(found.value)
-        assert (await hands.take("o-1")).inbox == ()
+        assert (await worker.take("o-1")).inbox == ()

@@ -25,7 +25,7 @@ await ctx.listen("go")
 INSERTED = OLD.replace('await ctx.activity("b", id)', 'await ctx.activity("c", id)\nawait ctx.activity("b", id)')
 
 
-class Shop:
+class Project:
     """A store with runs of yesterday's workflow ``w``, and files with the code of today."""
 
     def __init__(self, folder: Path) -> None:

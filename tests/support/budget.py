@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-BUDGET: dict[str, float] = json.loads((Path(__file__).parent / "budget.json").read_text())
+BUDGET: dict[str, float] = json.loads((Path(__file__).parents[1] / "budget.json").read_text())
 
 
 def within(what: str, measured: float) -> None:

@@ -1,44 +1,10 @@
-"""Named programs, one for each primitive of asyncio, for each verb of the context, and for the nasty combinations.
-
-Each is a small workflow that notes down what happens as it happens, so that any difference in order shows in its
-result. `MESSAGES` holds what the world sends to it, `EXPECTED` what it returns whatever the order of events is,
-`FAILING` those that end with an error, and `BOUND_TO_MINOR` those whose history cannot be replayed by another minor
-version of Python, with the reason.
-
-Here stand those about the engine's own verbs; the others are in the modules that are imported.
-"""
+"""Named programs: the verbs of the context."""
 
 import asyncio
 import contextlib
 
-import programs_sharing
-import programs_waiting
-from programs_base import (
-    BOUND_TO_MINOR,
-    CANCEL,
-    EXPECTED,
-    FAILING,
-    MESSAGES,
-    PROGRAMS,
-    Notes,
-    echo,
-    fail,
-    program,
-    registry,
-    signal,
-)
 from resurgam.core.errors import SignalTimeout, describe
-
-__all__ = [
-    "BOUND_TO_MINOR",
-    "EXPECTED",
-    "FAILING",
-    "MESSAGES",
-    "PROGRAMS",
-    "programs_sharing",
-    "programs_waiting",
-    "registry",
-]
+from support.programs.tables import CANCEL, Notes, echo, fail, program, signal
 
 # Races and conditions.
 

@@ -25,7 +25,7 @@ def at(*place: int) -> dict[str, Any]:
     return {"location": Location(*((n,) for n in place)), "command": f"Some({place[-1]})"}
 
 
-class Hands(Bench):
+class ManualWorker(Bench):
     """What stands in for a worker and for the code of workflows, in any queue."""
 
     async def take(self, entity_id: str) -> r.Claim:
@@ -88,7 +88,7 @@ class Hands(Bench):
         created = events.PromiseCreated(name=name, promise_id=promise_id, **at(1))
         await self.does(entity_id, created, promises=(OpenPromise(promise_id, name),))
 
-    async def begets(self, entity_id: str, child: str, *, place: int = 1, **fields: Any) -> None:
+    async def starts_child(self, entity_id: str, child: str, *, place: int = 1, **fields: Any) -> None:
         """Have an execution begin a child."""
         claim = await self.take(entity_id)
         parent, seq = claim.instance, claim.instance.last_seq + len(claim.inbox) + 1
@@ -123,9 +123,9 @@ def _numbered(entry: events.Event, seq: int) -> events.Event:
 
 
 @asynccontextmanager
-async def by_hand(registry: Registry | None = None, **options: Any):
+async def workerless_engine(registry: Registry | None = None, **options: Any):
     """Open an engine that serves nothing on a store of its own, and hands to do what workers would."""
     clock = ManualClock()
     store = MemoryStore(clock, lease=LEASE)
     async with Engine(store, worker=False, clock=clock, registry=registry or Registry(), **options) as engine:
-        yield engine, Hands(store, clock, pause=0, limit=5)
+        yield engine, ManualWorker(store, clock, pause=0, limit=5)

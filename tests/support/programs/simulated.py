@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from programs import MESSAGES, PROGRAMS, registry
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.execution.completion import terminal_event as how_it_ends
@@ -10,6 +9,7 @@ from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.matching.forgetting import ReceivedIds
 from resurgam.testing.simulation import Chooser, Simulation
+from support.programs import MESSAGES, PROGRAMS, registry
 
 ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled)
 

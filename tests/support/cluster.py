@@ -12,19 +12,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from acceptance import shop
 from resurgam import Engine
 from resurgam.core import event as events
 from resurgam.core.command import ANSWERS
 from resurgam.core.state import InstanceState, Status
 from resurgam.testing import replay
+from support import shop
 
 TESTS = Path(shop.__file__).parent.parent
 ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled)
 _FINAL = tuple({answer for answers in ANSWERS.values() for answer in answers})
 
 
-class Town:
+class Cluster:
     """One database file, and the worker processes on it: shops, or whatever else *program* is."""
 
     def __init__(self, folder: Path, *, options: str = "", disk: Path | None = None, program: Any = shop) -> None:
@@ -48,7 +48,7 @@ class Town:
         self._all.append(process)
         return process
 
-    def open_shop(self, *, lease: float = 2, queue: str = "default", **environment: str) -> subprocess.Popen:
+    def start_worker(self, *, lease: float = 2, queue: str = "default", **environment: str) -> subprocess.Popen:
         """Start one more worker."""
         worker = self.spawn(self.command("--lease", str(lease), "--queue", queue), **environment)
         self.workers.append(worker)

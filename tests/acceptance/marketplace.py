@@ -1,4 +1,4 @@
-"""A market as a process of its own: workflows that begin, tell and pay each other. ``python market.py URL`` serves.
+"""A market as a process of its own: workflows that begin, tell and pay each other. ``python marketplace.py URL`` serves.
 
 Every effect is one line in the file ``SHOP_EFFECTS``, as of the shop; from them it can be told what everybody has.
 """
@@ -8,9 +8,9 @@ import asyncio
 import logging
 from typing import Any
 
-from acceptance.shop import note
 from resurgam import Context, Engine, NonRetryable, Registry, RetryPolicy
 from resurgam.errors import ActivityFailed
+from support.shop import note
 
 registry = Registry()
 activity, workflow = registry.activity, registry.workflow

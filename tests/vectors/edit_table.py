@@ -8,7 +8,7 @@ its version checks answered and its waits gave.
 
 from dataclasses import dataclass
 
-from vectors.calls import Call, Program, branch, check, gather, loop, program, strand, task_group
+from vectors.program_notation import Call, Program, branch, check, gather, loop, program, strand, task_group
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
-"""More of what engines die of: workflows that begin, tell and end others, sagas, and what follows an execution."""
+"""Scenarios of several workflows: children, messages between workflows, sagas, and successors of an execution."""
 
 import asyncio
 from typing import Any
 
-from mortal import World, did, operated
-from perils import MINUTE, ONCE, activity, fail, note, scenario, workflow
 from resurgam import Context, Engine, RetryPolicy
 from resurgam.errors import ActivityFailed, ChildWorkflowCancelled, ChildWorkflowFailed, SignalFailed
+from support.faults import World, did, operated
+from support.scenarios.table import MINUTE, ONCE, activity, scenario, workflow
+from support.scenarios.verbs import fail, note
 
 AGAIN = RetryPolicy(max_attempts=3, initial_interval=MINUTE, jitter=0)
 

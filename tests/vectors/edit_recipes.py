@@ -7,7 +7,7 @@ numbers of calls of the old code are *stops*), and one that had *finished*, whic
 
 from dataclasses import dataclass
 
-from vectors.calls import Program, branch, gather, loop, program, strand
+from vectors.program_notation import Program, branch, gather, loop, program, strand
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from laws.edited import LEAVES, NAMED, NESTS, TAGS, Block, Step, steps
+from laws.edit_programs import LEAVES, NAMED, NESTS, TAGS, Block, Step, steps
 
 
 @dataclass(frozen=True)

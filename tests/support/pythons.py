@@ -1,6 +1,6 @@
 """Run the named programs on every Python >= 3.11 of this machine, each replaying the histories that the others wrote.
 
-``python tests/pythons.py`` is what ``make test-pythons`` runs. For each minor version it makes an environment under
+``python tests/support/pythons.py`` is what ``make test-pythons`` runs. For each minor version it makes an environment under
 ``.venv-pythons``, and there calls this same file with ``record`` and ``replay``.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = ROOT / ".venv-pythons"
 NEEDED = ("msgspec>=0.20", "tzdata>=2025.1")
 OLDEST, NEWEST = 11, 15
@@ -36,8 +36,8 @@ def say(text: str) -> None:
 
 async def record(file: Path) -> dict[str, str]:
     """Run every program live under this Python and write the histories to *file*; return the misfits of a replay."""
-    from programs import PROGRAMS
-    from programs_laws import simulate
+    from support.programs import PROGRAMS
+    from support.programs.simulated import simulate
 
     written = {}
     for name in PROGRAMS:
@@ -49,8 +49,8 @@ async def record(file: Path) -> dict[str, str]:
 
 async def replay(file: Path) -> dict[str, str]:
     """Replay the histories in *file* under this Python; return by name of the program in which way they do not fit."""
-    from programs_laws import misfit
     from resurgam.core.event import decode_event
+    from support.programs.simulated import misfit
 
     found = {}
     for name, logs in json.loads(file.read_text()).items():
@@ -193,7 +193,7 @@ def main() -> int:
 def work(command: str, *arguments: str) -> dict[str, str]:
     """Do what the version at the top asks for."""
     if command == "bound":
-        from programs import BOUND_TO_MINOR
+        from support.programs import BOUND_TO_MINOR
 
         return BOUND_TO_MINOR
     return asyncio.run({"record": record, "replay": replay}[command](Path(*arguments)))

@@ -103,7 +103,9 @@ def histories_under(seed: int) -> list[dict[str, list[events.Event]]]:
     tests = Path(__file__).parents[1]
     path = os.pathsep.join([str(tests), str(tests.parent / "src")])
     environment = {**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": path}
-    run = subprocess.run([sys.executable, "-m", "laws.hashed"], env=environment, capture_output=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-m", "laws.hashed_programs"], env=environment, capture_output=True, check=True
+    )
     worlds: list[dict[str, list[str]]] = json.loads(run.stdout)
     return [{key: [events.decode_event(line) for line in log] for key, log in world.items()} for world in worlds]
 

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 from contextvars import ContextVar
 
-from programs_base import CANCEL, Notes, echo, fail, program
 from resurgam.core.errors import describe
+from support.programs.tables import CANCEL, Notes, echo, fail, program
 
 # Shielding and cancelling.
 

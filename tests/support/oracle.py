@@ -4,12 +4,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from mortal import Effect, World
 from resurgam.core import event as events
 from resurgam.core.command import ANSWERS
 from resurgam.core.state import InstanceState
 from resurgam.store.records import Copy
 from resurgam.testing.crash import commands
+from support.faults import Effect, World
 
 _FINAL = tuple({answer for answers in ANSWERS.values() for answer in answers})
 _ENDS = (

@@ -21,9 +21,9 @@ from resurgam.store.export import write
 from resurgam.store.records import Copy, Instance
 from resurgam.testing import Environment, ManualClock
 from resurgam.testing.simulation import start_event
-from vectors.calls import Program
-from vectors.places import answered, recorded, told
-from vectors.playing import NAME, Player, player, workflow
+from vectors.history_notation import answered, recorded, told
+from vectors.player import NAME, Player, player, workflow
+from vectors.program_notation import Program
 
 ID = "w-1"
 ACTIVITIES = (*"abcdefgknpqrxyz", "k1", "k2", "k3", "e1", "e2", "e3", "e4", "e5", "foo", "bar", "baz", "bar_fast")

@@ -1,4 +1,4 @@
-"""What `tests/integration/test_instructions.py` runs under callgrind: ``counted.py FOLDER STEPS``.
+"""What `tests/integration/test_instructions.py` runs under callgrind: ``count_instructions.py FOLDER STEPS``.
 
 A chain of activities runs live, and its history is replayed, each at two lengths, so that their difference is what
 further steps cost and nothing else. Between them stands a mark, a call of the C library that nobody else makes, at

@@ -1,4 +1,4 @@
-"""A printing press whose activities run in processes of their own, as a program: ``python press.py URL WORKFLOW``.
+"""A printing press whose activities run in processes of their own, as a program: ``python process_activities.py URL WORKFLOW``.
 
 Its functions are defined in the main program, and what they start themselves writes its process id down too.
 """

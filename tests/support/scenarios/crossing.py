@@ -1,13 +1,14 @@
-"""Still more of what engines die of: things that cross each other, and what is done by hand."""
+"""Scenarios in which messages cross each other, and scenarios that an operator interferes with."""
 
 import asyncio
 from typing import Any
 
-from mortal import World, did
-from perils import MINUTE, activity, fail, note, scenario, unserved, workflow
-from perils_families import AGAIN, careful, kid, middle, undo, waiter
 from resurgam import Context, Engine, RetryPolicy
 from resurgam.errors import ActivityFailed, ChildWorkflowFailed
+from support.faults import World, did
+from support.scenarios.families import AGAIN, careful, kid, middle, undo, waiter
+from support.scenarios.table import MINUTE, activity, scenario, workflow
+from support.scenarios.verbs import fail, note, unserved
 
 
 @workflow
@@ -224,7 +225,7 @@ async def parent_of_kid(ctx: Context) -> str:
 
 
 @workflow
-async def open_shop(ctx: Context, generation: int) -> list[Any]:
+async def start_worker(ctx: Context, generation: int) -> list[Any]:
     """Hear a signal and take an update in each of two generations."""
     sold: list[int] = []
 
@@ -246,7 +247,7 @@ async def open_shop(ctx: Context, generation: int) -> list[Any]:
 )
 async def one_id_for_a_signal_and_an_update(world: World) -> None:
     """What two kinds of things are called by those who send them is their own affair; also in the next generation."""
-    await world.start(open_shop, 1, id="s")
+    await world.start(start_worker, 1, id="s")
     await world.update("s", "sell", 1, key="x")
     for number, key in enumerate(("x", "y", "v", "w"), 1):
         await world.signal("s", "a", number, key=key)

@@ -10,7 +10,7 @@ from resurgam import Break, Context, Continue, Registry, SignalTimeout
 from resurgam.core.location import Location
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.loop.scope import current
-from vectors.calls import STOP, Call, Path, Program
+from vectors.program_notation import STOP, Call, Path, Program
 
 NAME = "edited"
 WAIT = 3600

@@ -8,8 +8,8 @@ from resurgam.core.command import Intent
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
 from resurgam.core.replay import Cursor, Diverged, Ignored, Peeked, Replayed, by_location, removal, version_check
-from vectors.calls import Call, Program
-from vectors.places import KINDS, place
+from vectors.history_notation import KINDS, place
+from vectors.program_notation import Call, Program
 
 WISHES = {**KINDS, "activity": events.ActivityScheduled, "wait": events.ListenStarted, "strand": events.BranchStarted}
 SPELLED = {"wait": "~listen", "strand": "~branch"}
