@@ -68,7 +68,9 @@ async def test_a_history_with_what_it_has_forgotten_is_not_one_with_a_gap():
         handle = await env.start(counting)
         assert await handle.result() == 3
         assert (await replay(counting, await handle.history())).diverged is None
-        with pytest.raises(errors.CorruptHistory, match=r"forgotten, and here nevertheless; .* without forgotten=True"):
+        with pytest.raises(
+            errors.CorruptHistory, match=r"must not contain forgotten entries, .* without forgotten=True"
+        ):
             await replay(counting, await handle.history(forgotten=True))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from resurgam.check.examined import Detail, Edits, Examined, Outcome, Run
 from resurgam.check.view import definition_of, detail_of, source_of
 from resurgam.core import event as events
-from resurgam.core.edit import merged
+from resurgam.core.edit import merge_edits
 from resurgam.core.errors import HistoryDiverged, ResurgamError, describe
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.matching.divergence import raised_at
@@ -115,7 +115,7 @@ class Examiner:
         else:
             found = find_remedy(workflow, log, error, by_line=True)
             self._in_vain[key] += not found
-            self._remedies[key] = merged((*known, *found))
+            self._remedies[key] = merge_edits((*known, *found))
         self._by_shape[key, shape] = found
         return found
 

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from resurgam.check.examined import Detail, Edits, Examined, Outcome, Run
-from resurgam.core.edit import Note, merged
+from resurgam.core.edit import Note, merge_edits
 
 TRIED: Final = 1000
 """Histories of different shape that a remedy is tried on, for each workflow."""
@@ -133,7 +133,7 @@ class Report:
 
     def _edits(self, workflow: str) -> Edits:
         groups = (group for group in self.groups.values() if group.workflow == workflow)
-        return merged(edit for group in groups for edits in group.found for edit in edits)
+        return merge_edits(edit for group in groups for edits in group.found for edit in edits)
 
     def _shapes(self, workflow: str) -> list[tuple[Key, list[Run]]]:
         """Return the runs of each shape: those first that the remedy is for, then those that most runs have."""
@@ -143,4 +143,4 @@ class Report:
 
 def _is_among(edit: object, group: Group) -> bool:
     """Whether an edit, or a lower version of it, is one that this group needs."""
-    return any(merged((edit, other)) == (edit,) for edits in group.found for other in edits)  # type: ignore[arg-type]
+    return any(merge_edits((edit, other)) == (edit,) for edits in group.found for other in edits)  # type: ignore[arg-type]

@@ -1,16 +1,16 @@
-"""The `Clock` that everything asks for the time, so that a test can be the one who answers."""
+"""The `Clock` protocol: the only source of time, so that tests can control it."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Milliseconds since 1970, and a call when a moment has come."""
+    """Tells the time in milliseconds since 1970, and schedules callbacks."""
 
     def now(self) -> int:
-        """Return the present moment."""
+        """Return the current time."""
         ...
 
     def call_at(self, when: int, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call *callback* once, at *when* or soon after; return what calls it off."""
+        """Call *callback* once, at *when* or soon after; return a function that cancels the call."""
         ...

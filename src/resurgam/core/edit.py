@@ -1,8 +1,7 @@
-"""Edits of a workflow's code that let a recorded history fit it again, as values.
+"""Edits of workflow code, as values, that make the code fit a recorded history again.
 
-An edit is about one strand of the code, and about the number of the call in it, counted from 0 over all kinds: ``call``
-is the number that the call has which is to be changed, or before which something is to be put; at the end of a strand,
-the number of its calls.
+An edit names a scope and a call in it. Calls are numbered from 0 over all kinds: ``call`` is the number of the call to be
+changed, or before which a line is to be added; at the end of a scope it is the number of calls.
 """
 
 from collections.abc import Iterable
@@ -14,7 +13,7 @@ from resurgam.core.location import Location
 
 
 class Insert(msgspec.Struct, frozen=True, kw_only=True):
-    """Give a call a version, so that it is put before what the history goes on with: ``ctx.v(2).activity(...)``."""
+    """Give a call a version, so that it is inserted before the recorded command: ``ctx.v(2).activity(...)``."""
 
     scope: Location
     call: int
@@ -29,7 +28,7 @@ class Insert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remove(msgspec.Struct, frozen=True, kw_only=True):
-    """Leave a note of a call that is gone, where it was: ``await ctx.removed.activity("old")``."""
+    """Add a note of a removed call where it was: ``await ctx.removed.activity("old")``."""
 
     scope: Location
     call: int
@@ -44,7 +43,7 @@ class Remove(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask for the version again where the history holds the answer: ``await ctx.check_version(2)``."""
+    """Restore a version check where the history holds its answer: ``await ctx.check_version(2)``."""
 
     scope: Location
     call: int
@@ -61,7 +60,7 @@ Edit: TypeAlias = Insert | Remove | Check
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A ``ctx.removed`` in the code, and whether a history *holds* the call that was removed, not only the note's mark."""
+    """A ``ctx.removed`` in the code. *holds*: a history holds the removed call itself, not only the note's mark."""
 
     source: str
     verb: str
@@ -73,13 +72,14 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
         return f"ctx.removed.{self.verb}({given}){_at(self.source)}"
 
 
-def merged(edits: Iterable[Edit]) -> tuple[Edit, ...]:
-    """Return edits with one for each line of code: of several versions the highest, which out-ranks what the others do."""
+def merge_edits(edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """Reduce edits to one for each line of code; of several versions the highest, which implies the others."""
     found: dict[object, Edit] = {}
     for edit in edits:
-        place = edit.source or (edit.scope, edit.call)
+        line = edit.source or (edit.scope, edit.call)
         kind = edit.kind if isinstance(edit, Remove) else edit.verb if isinstance(edit, Insert) else ""
-        key = (type(edit), place, kind, edit.name)
+        key = (type(edit), line, kind, edit.name)
+
         known = found.get(key)
         if known is None or (not isinstance(edit, Remove) and edit.version > getattr(known, "version", 0)):
             found[key] = edit

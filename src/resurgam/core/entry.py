@@ -1,4 +1,4 @@
-"""What every entry of a history is made of: the bases that the kinds of events derive from, and their JSON."""
+"""Base structs of all events, and their JSON encoding."""
 
 import msgspec
 from msgspec import Raw
@@ -9,7 +9,7 @@ NULL = Raw(b"null")
 
 
 class Failure(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, kw_only=True):
-    """An exception as it is recorded: enough to show it, and to rebuild it where its type is known."""
+    """A recorded exception: enough to show it, and to rebuild it where its type is importable."""
 
     type: str
     message: str
@@ -25,7 +25,7 @@ class Failure(msgspec.Struct, gc=False, frozen=True, omit_defaults=True, kw_only
 class Event(
     msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, repr_omit_defaults=True, tag_field="type"
 ):
-    """One entry of a history. Fields that a kind does not have are None."""
+    """One entry of a history. Fields that a kind of event does not use are None."""
 
     seq: int = 0
     at: int = 0
@@ -38,19 +38,19 @@ class Event(
 
     @property
     def type(self) -> str:
-        """The kind of event, in snake_case and past tense."""
+        """The kind of event, in snake_case and past tense: ``activity_scheduled``."""
         return str(self.__struct_config__.tag)
 
     def to_json(self) -> str:
-        """Return the event as one line of JSON, the form it has on disk."""
+        """Return the event as one line of JSON, as it is stored."""
         return encode_event(self).decode()
 
 
 class Command(Event, frozen=True, kw_only=True):
-    """A intent of the workflow's code, at the place it took.
+    """A durable call made by workflow code, at its location.
 
-    *digest* is a fingerprint of its input. *gate*: it was inserted right behind a version check that had answered this,
-    and must go on answering it. *key* tells it from its siblings where they are found by key.
+    *digest* is a fingerprint of its input. *gate*: the command was inserted directly after a version check that had given
+    this answer, and the check must keep giving it. *key* identifies the command among its siblings in a keyed scope.
     """
 
     location: Location
@@ -62,7 +62,7 @@ class Command(Event, frozen=True, kw_only=True):
 
 
 class Answer(Event, frozen=True, kw_only=True):
-    """What became of the command with ``seq == ref``."""
+    """The result of the command with ``seq == ref``."""
 
     ref: int
 
@@ -70,12 +70,12 @@ class Answer(Event, frozen=True, kw_only=True):
 def _write_location(value: object) -> str:
     if isinstance(value, Location):
         return str(value)
-    raise TypeError(f"an event holds a {type(value).__name__}, which has no JSON form")
+    raise TypeError(f"event fields must be JSON values or locations, got {type(value).__name__}")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_write_location)
 
 
 def encode_event(event: Event) -> bytes:
-    """Return the JSON of an event."""
+    """Encode an event as JSON."""
     return _encoder.encode(event)

@@ -1,15 +1,15 @@
-"""Every fact that can be in a history, as one closed union of frozen structs.
+"""All events of a history, as one closed union of frozen structs.
 
 An event is one of
 
-- a `Command`: the workflow's code asked for something and thereby took a place. It has a location, a version, a
-  command id such as ``Task(0)`` and, where it has input, a digest of it;
-- an `Answer`: what became of a command. It carries ``ref``, the ``seq`` of that command; never a name, never a
+- a `Command`: workflow code made a durable call. It has a location, a version, a command id such as ``Task(0)`` and,
+  if it has input, a digest of it;
+- an `Answer`: the result of a command. It carries ``ref``, the ``seq`` of that command; never a name, never a
   location. The first answer to a command is final;
-- something from outside (a signal, a request to cancel) or a step in the life of the instance.
+- an external event (a signal, a cancel request) or a lifecycle event of the instance.
 
-``seq`` counts from 1 without a gap, ``at`` never goes back. On disk an event is one JSON object whose ``type`` is the
-tag below; values that users passed stand in it as they are, so that a person can read a history with any tool.
+``seq`` counts from 1 without gaps, ``at`` never decreases. On disk an event is one JSON object whose ``type`` is the
+tag below. Values passed by users are embedded as plain JSON, so that a history can be read with any tool.
 """
 
 from typing import TypeAlias
@@ -49,7 +49,7 @@ from resurgam.core.retry import RetryRule
 
 
 class ActivityScheduled(Command, frozen=True, kw_only=True, tag="activity_scheduled"):
-    """Run an activity. It is called off if nobody has begun it by *start_by*."""
+    """Run an activity. It is cancelled if no worker has started it by *start_by*."""
 
     name: str
     queue: str
@@ -58,7 +58,7 @@ class ActivityScheduled(Command, frozen=True, kw_only=True, tag="activity_schedu
 
 
 class ActivityCompleted(Answer, frozen=True, kw_only=True, tag="activity_completed"):
-    """The activity returned. *carried*: in an earlier attempt of the workflow."""
+    """The activity returned. *carried*: it did so in an earlier attempt of the workflow."""
 
     attempt: int = 1
     result: Raw = NULL
@@ -66,18 +66,18 @@ class ActivityCompleted(Answer, frozen=True, kw_only=True, tag="activity_complet
 
 
 class ActivityFailed(Answer, frozen=True, kw_only=True, tag="activity_failed"):
-    """The activity failed, and no further attempt will be made."""
+    """The activity failed and is not retried."""
 
     attempt: int = 1
     failure: Failure
 
 
 class ActivityCancelled(Answer, frozen=True, kw_only=True, tag="activity_cancelled"):
-    """The activity was called off; what it may still return is not heard."""
+    """The activity was cancelled; a result that it may still return is ignored."""
 
 
 class ActivityRetryScheduled(Answer, frozen=True, kw_only=True, tag="activity_retry_scheduled"):
-    """An attempt failed; the next begins at ``next_at``. Not an answer yet: the command stays open."""
+    """An attempt failed; the next starts at ``next_at``. Not final: the command stays open."""
 
     attempt: int
     next_at: int
@@ -91,15 +91,15 @@ class TimerStarted(Command, frozen=True, kw_only=True, tag="timer_started"):
 
 
 class TimerFired(Answer, frozen=True, kw_only=True, tag="timer_fired"):
-    """The deadline of a timer has come."""
+    """The timer reached its deadline."""
 
 
 class TimerCancelled(Answer, frozen=True, kw_only=True, tag="timer_cancelled"):
-    """The workflow no longer waits for this timer."""
+    """The workflow cancelled the timer."""
 
 
 class OperationStarted(Command, frozen=True, kw_only=True, tag="operation_started"):
-    """Run a side effect beside the workflow, and keep what it gave."""
+    """Run a side effect beside the workflow and record its result."""
 
     name: str
 
@@ -111,30 +111,30 @@ class OperationCompleted(Answer, frozen=True, kw_only=True, tag="operation_compl
 
 
 class OperationFailed(Answer, frozen=True, kw_only=True, tag="operation_failed"):
-    """The operation raised; it is not tried again."""
+    """The operation raised; it is not retried."""
 
     failure: Failure
 
 
 class OperationCancelled(Answer, frozen=True, kw_only=True, tag="operation_cancelled"):
-    """The workflow no longer waits for this operation."""
+    """The workflow cancelled the operation."""
 
 
 class StateSet(Command, frozen=True, kw_only=True, tag="state_set"):
-    """The workflow's state holds this value under ``name`` from here on."""
+    """Set ``name`` in the workflow's durable state."""
 
     name: str
     value: Raw = NULL
 
 
 class StateCleared(Command, frozen=True, kw_only=True, tag="state_cleared"):
-    """The workflow's state holds nothing under ``name`` from here on."""
+    """Remove ``name`` from the workflow's durable state."""
 
     name: str
 
 
 class StateRead(Command, frozen=True, kw_only=True, tag="state_read"):
-    """A strand beside a loop that forgets read the state: what the loop had set by then may be forgotten later."""
+    """A branch that runs beside a forgetting loop read the state; the entry that set it may be forgotten later."""
 
     name: str
     value: Raw = NULL
@@ -142,7 +142,7 @@ class StateRead(Command, frozen=True, kw_only=True, tag="state_read"):
 
 
 class ListenStarted(Command, frozen=True, kw_only=True, tag="listen_started"):
-    """Wait for a signal of one of these names, until ``deadline`` if there is one; for up to *limit* at once."""
+    """Wait for a signal of one of these names, until ``deadline`` if set; take up to *limit* at once."""
 
     name: str
     names: tuple[str, ...]
@@ -151,7 +151,7 @@ class ListenStarted(Command, frozen=True, kw_only=True, tag="listen_started"):
 
 
 class SignalsConsumed(Answer, frozen=True, kw_only=True, tag="signals_consumed"):
-    """A listener took these signals (their ``seq``) out of the mailbox."""
+    """A listener took these signals (given by ``seq``) out of the mailbox."""
 
     signals: tuple[int, ...]
 
@@ -161,35 +161,35 @@ class ListenTimedOut(Answer, frozen=True, kw_only=True, tag="listen_timed_out"):
 
 
 class ListenCancelled(Answer, frozen=True, kw_only=True, tag="listen_cancelled"):
-    """The workflow no longer waits for this listener."""
+    """The workflow cancelled the listener."""
 
 
 class BranchStarted(Command, frozen=True, kw_only=True, tag="branch_started"):
-    """A strand of its own begins; its steps stand below this place.
+    """Start a branch; its commands are located below this one.
 
-    *matching* is the rule by which they are matched, where it is not that of the strand around it.
+    *matching* names the matcher of the branch, if it differs from that of the enclosing scope.
     """
 
     matching: str | None = None
 
 
 class RaceStarted(Command, frozen=True, kw_only=True, tag="race_started"):
-    """Wait for the first of several to settle."""
+    """Wait for the first of several futures to settle."""
 
     size: int
 
 
 class RaceDecided(Answer, frozen=True, kw_only=True, tag="race_decided"):
-    """The competitor with this index settled first, for ever."""
+    """The competitor with this index settled first; replays keep the decision."""
 
     winner: int
 
 
 class LoopStarted(Command, frozen=True, kw_only=True, tag="loop_started"):
-    """A loop begins; iteration *i* of it has its steps below the child *i* of this place.
+    """Start a durable loop; the commands of iteration *i* are located below child *i* of this location.
 
-    After every *forget_every* iterations those that are done are forgotten; None, never. Of the forgotten ones the last
-    *keep_forgotten* are kept for tools.
+    After every *forget_every* iterations the completed ones are forgotten; None means never. The last *keep_forgotten*
+    forgotten iterations remain readable for tools.
     """
 
     state: Raw = NULL
@@ -198,11 +198,11 @@ class LoopStarted(Command, frozen=True, kw_only=True, tag="loop_started"):
 
 
 class Checkpoint(Answer, frozen=True, kw_only=True):
-    """A loop has come so far that what it did before can be forgotten.
+    """The progress of a durable loop: entries of completed iterations may be forgotten.
 
-    *iteration* is the last that is done, *variables* the workflow's durable state, *forgotten* the number of entries of
-    this execution that are forgotten by now, *signals* the ids of the last signals and updates among them, *handlers* the
-    number of handlers that have begun.
+    *iteration* is the last completed iteration, *variables* the workflow's durable state, *forgotten* the number of
+    entries of this execution forgotten so far, *signals* the ids of the latest signals and updates among them,
+    *handlers* the number of handlers started so far.
     """
 
     iteration: int
@@ -213,34 +213,34 @@ class Checkpoint(Answer, frozen=True, kw_only=True):
 
 
 class LoopCheckpointed(Checkpoint, frozen=True, kw_only=True, tag="loop_checkpointed"):
-    """The loop goes on from here with this state. Not an answer yet: the loop stays open."""
+    """The loop continues from here with this state. Not final: the loop stays open."""
 
     state: Raw = NULL
 
 
 class LoopCompleted(Checkpoint, frozen=True, kw_only=True, tag="loop_completed"):
-    """The loop ended with a value; *whole* if none of its iterations need be run again to know it."""
+    """The loop returned a value; *whole*: replay need not run any of its iterations again."""
 
     result: Raw = NULL
     whole: bool = False
 
 
 class VersionChecked(Command, frozen=True, kw_only=True, tag="version_checked"):
-    """The code asked which version of it this run belongs to, where there was no history to tell."""
+    """A version check that had no recorded history to decide it; *answer* is the version from now on."""
 
     answer: int
 
 
 class StepRemoved(Command, frozen=True, kw_only=True, tag="step_removed"):
-    """A call that this run never made, because it had been removed from the code by then."""
+    """Mark a call that this run never made, because it had already been removed from the code."""
 
     removed: str
 
 
 class ChildScheduled(Command, frozen=True, kw_only=True, tag="child_scheduled"):
-    """Begin another workflow. *name* is that of its definition, the ids are those that it begins with.
+    """Start a child workflow. *name* is its definition; the ids are those of its first execution.
 
-    *retry* and *timeout* are those of the call, if it gave any.
+    *retry* and *timeout* override the definition, if the call gave them.
     """
 
     name: str
@@ -256,20 +256,20 @@ class ChildScheduled(Command, frozen=True, kw_only=True, tag="child_scheduled"):
 
 
 class ChildStarted(Answer, frozen=True, kw_only=True, tag="child_started"):
-    """The child is there. Not an answer yet, unless it is detached: the command stays open."""
+    """The child was created. Not final unless the child is detached: the command stays open."""
 
     execution_id: str
 
 
 class ChildCancelRequested(Answer, frozen=True, kw_only=True, tag="child_cancel_requested"):
-    """The workflow's own code asked the child to stop; the command stays open until it has."""
+    """Workflow code cancelled the child; the command stays open until the child has ended."""
 
 
 class ChildAnswer(Answer, frozen=True, kw_only=True):
-    """How a child ended, in its last generation.
+    """The end of a child, in its last generation.
 
-    It comes from the child with the place of the call, as *child*, the execution that made it, as *by*, and ``ref`` 0;
-    the parent knows which of its commands that is.
+    The child sends it with ``ref`` 0, the location of the call as *child* and the execution that made the call as *by*;
+    the parent resolves them to one of its commands.
     """
 
     child: str = ""
@@ -284,17 +284,17 @@ class ChildCompleted(ChildAnswer, frozen=True, kw_only=True, tag="child_complete
 
 
 class ChildFailed(ChildAnswer, frozen=True, kw_only=True, tag="child_failed"):
-    """The child failed, was terminated, or could not be begun."""
+    """The child failed, was terminated, or could not be started."""
 
     failure: Failure
 
 
 class ChildCancelled(ChildAnswer, frozen=True, kw_only=True, tag="child_cancelled"):
-    """The child was asked to stop, and stopped; without *child* it was called off before it had been begun."""
+    """The child was cancelled; without *child*, before it had been started."""
 
 
 class PromiseCreated(Command, frozen=True, kw_only=True, tag="promise_created"):
-    """Wait for a value that somebody outside gives, by the id or by the name."""
+    """Wait for a value given from outside, by the promise's id or by its name."""
 
     name: str
     promise_id: str
@@ -302,30 +302,30 @@ class PromiseCreated(Command, frozen=True, kw_only=True, tag="promise_created"):
 
 
 class PromiseAnswer(Answer, frozen=True, kw_only=True):
-    """How a promise was settled from outside; it comes with its id and ``ref`` 0."""
+    """The settlement of a promise from outside; it arrives with the promise's id and ``ref`` 0."""
 
     promise_id: str = ""
     carried: bool = False
 
 
 class PromiseResolved(PromiseAnswer, frozen=True, kw_only=True, tag="promise_resolved"):
-    """Somebody gave the value."""
+    """The promise was settled with a value."""
 
     value: Raw = NULL
 
 
 class PromiseRejected(PromiseAnswer, frozen=True, kw_only=True, tag="promise_rejected"):
-    """Somebody said that there will be no value."""
+    """The promise was settled with a failure."""
 
     failure: Failure
 
 
 class PromiseTimedOut(Answer, frozen=True, kw_only=True, tag="promise_timed_out"):
-    """Nobody settled the promise before its deadline."""
+    """The promise was not settled before its deadline."""
 
 
 class PromiseCancelled(Answer, frozen=True, kw_only=True, tag="promise_cancelled"):
-    """The workflow no longer waits for this promise."""
+    """The workflow cancelled the promise."""
 
 
 class SignalSent(Command, frozen=True, kw_only=True, tag="signal_sent"):
@@ -338,35 +338,35 @@ class SignalSent(Command, frozen=True, kw_only=True, tag="signal_sent"):
 
 
 class PromiseSettled(Command, frozen=True, kw_only=True, tag="promise_settled"):
-    """Settle a promise of some workflow with a value."""
+    """Settle a promise of any workflow with a value."""
 
     name: str
     value: Raw = NULL
 
 
 class SignalDelivered(Answer, frozen=True, kw_only=True, tag="signal_delivered"):
-    """What was sent is in the mailbox of its target. *first*: a promise had not been settled before."""
+    """The target received the signal or settlement. *first*: the promise had not been settled before."""
 
     first: bool = True
 
 
 class SignalFailed(Answer, frozen=True, kw_only=True, tag="signal_failed"):
-    """What was sent has no target, or it takes nothing any more."""
+    """The target of a signal or settlement does not exist, or is closed."""
 
     failure: Failure
 
 
 class MessagePublished(Command, frozen=True, kw_only=True, tag="message_published"):
-    """Tell whoever listens at this moment; nobody need."""
+    """Publish a message to the topic's current subscribers, if there are any."""
 
     name: str
     value: Raw = NULL
 
 
 class SagaStepRegistered(Command, frozen=True, kw_only=True, tag="saga_step_registered"):
-    """A step of a saga: it is done below ``1`` of this place, and taken back below ``2``.
+    """Register a step of a saga: its action runs below ``1`` of this location, its compensation below ``2``.
 
-    *name* is the activity that does it, *undo* the one that takes it back, in *queue*.
+    *name* is the activity of the action, *undo* that of the compensation, in *queue*.
     """
 
     name: str
@@ -376,11 +376,11 @@ class SagaStepRegistered(Command, frozen=True, kw_only=True, tag="saga_step_regi
 
 
 class SagaCompensationStarted(Answer, frozen=True, kw_only=True, tag="saga_compensation_started"):
-    """The saga failed, and this step is being taken back. Not an answer yet: the command stays open."""
+    """The saga failed, and the compensation of this step has started. Not final: the command stays open."""
 
 
 class SagaClosed(Answer, frozen=True, kw_only=True, tag="saga_closed"):
-    """What became of a step of a saga: *completed*, *compensated*, *failed* if it could not be taken back, or *skipped*."""
+    """The outcome of a saga step: *completed*, *compensated*, *failed* (its compensation failed), or *skipped*."""
 
     outcome: str
 
@@ -456,14 +456,14 @@ AnyEvent: TypeAlias = (
 def _read_location(kind: type, value: object) -> Location:
     if kind is Location and isinstance(value, str):
         return Location.parse(value)
-    raise ValueError(f"expected a location, got {value!r}")
+    raise ValueError(f"a location must be text such as {{2, 1.1}}, got {value!r}")
 
 
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent, dec_hook=_read_location)
 
 
 def decode_event(data: bytes | str) -> AnyEvent:
-    """Return the event that this JSON holds; an unknown type or a missing field is a ``ValueError``."""
+    """Decode an event from JSON; raise ``ValueError`` for an unknown type or a missing field."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""An ordered, scope-aware view of the commands that a history holds."""
+"""An ordered view of the commands in a history, by scope."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -8,9 +8,9 @@ from resurgam.core.location import Location
 
 
 class History:
-    """The recorded commands of one execution, each scope's in the order of their places.
+    """The recorded commands of one execution, by scope, in the order of their locations.
 
-    A snapshot: what a run appends later is not added, because the code that asked for it has already had its answer.
+    A snapshot: commands appended later are not added, because the code that made them is already running.
     """
 
     __slots__ = ("_scopes",)
@@ -21,18 +21,19 @@ class History:
             if isinstance(entry, events.Command):
                 self._scopes[entry.location.scope].append(entry)
         for commands in self._scopes.values():
-            commands.sort(key=_place)
+            commands.sort(key=_location)
 
     def commands(self, scope: Location) -> tuple[events.Command, ...]:
-        """Return the direct commands of *scope* in the order of their places."""
+        """Return the direct commands of *scope* in the order of their locations."""
         return tuple(self._scopes.get(scope, ()))
 
-    def last_child(self, place: Location) -> int:
-        """Return the highest head of a scope below *place* that holds commands, 0 if there is none."""
-        depth = len(place.coordinates)
-        below = (scope for scope in self._scopes if len(scope.coordinates) > depth and place.contains(scope))
+    def last_child(self, parent: Location) -> int:
+        """Return the highest first ordinate among the non-empty scopes below *parent*, 0 if there is none."""
+        depth = len(parent.coordinates)
+        below = (scope for scope in self._scopes if len(scope.coordinates) > depth and parent.contains(scope))
         return max((scope.coordinates[depth][0] for scope in below), default=0)
 
 
-def _place(command: events.Command) -> Location:
+def _location(command: events.Command) -> Location:
+
     return command.location

@@ -1,4 +1,4 @@
-"""Events without a place: the life of an instance, and what comes to it from outside."""
+"""Events without a location: lifecycle events of an instance, and messages from outside."""
 
 import msgspec
 from msgspec import Raw
@@ -9,9 +9,9 @@ from resurgam.core.retry import RetryRule
 
 
 class Parent(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """The call that began a child. *key* is the same for all that becomes of the child: retries and continuations.
+    """The call that started a child. *key* is shared by all executions of the child: retries and continuations.
 
-    One that is *detached* is on its own: its parent does not hear of it again.
+    A *detached* child is independent: its parent is not notified of its end.
     """
 
     entity_id: str
@@ -23,11 +23,11 @@ class Parent(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=
 
 
 class Carried(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """What an earlier attempt of this run has got already, to be had again where the same is asked for.
+    """A result of an earlier attempt of this run, reused where the new attempt makes the same call.
 
-    *kind* is the type of the command, *answer* the event that answered it, as JSON; of a child that is still under way, the
-    command that began it. With *times* it is a step of a saga that was taken back so often: what is done anew there must
-    not be taken for the same by anybody outside.
+    *kind* is the type of the command, *answer* the event that answered it, as JSON; for a child that is still open, the
+    command that started it. With *times* it counts the compensations of a saga step: the step's next execution must have
+    another idempotency key.
     """
 
     location: Location
@@ -39,10 +39,10 @@ class Carried(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
 
 
 class EarlierChild(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """A child that an earlier attempt of this run called for, and of whose failure it had not heard by its end.
+    """A child started by an earlier attempt of this run, which had not received a failure of it.
 
-    *by* is the execution that called for it, at the moment *at*; *execution_id* is the one that it began as, if that was
-    heard of. It may still be *open*: then it is this attempt's to wait for, and to close.
+    *by* is the execution that made the call, at the time *at*; *execution_id* is the child's first execution, if known.
+    If the child is still *open*, this attempt adopts it: it waits for the child, or closes it.
     """
 
     location: Location
@@ -58,13 +58,13 @@ class EarlierChild(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_def
 
 
 class WorkflowStarted(Event, frozen=True, kw_only=True, tag="workflow_started"):
-    """The first entry of every execution; it holds all that is needed to run it.
+    """The first entry of every execution; it holds everything needed to run it.
 
-    *matching* is None where whoever started it knew the workflow by its name only: then it is as the code says.
-    *previous* is the execution that this one retries or continues, *since* when the run began, if that was earlier.
-    The code begins at *begins_at* if that is given, if *deferred* when somebody says so: then `WorkflowBegun` follows.
-    *signals* are the ids of those that earlier generations have had, so that one which is sent again is not heard again.
-    *retry* and *timeout*, in milliseconds, are there if the caller gave them for this run: they replace what the code says.
+    *matching* is None if the caller knew the workflow by name only: then the definition decides.
+    *previous* is the execution that this one retries or continues, *since* the start of the run, if that was earlier.
+    The code starts at *begins_at* if that is given; if *deferred*, on request. Either way `WorkflowBegun` follows.
+    *signals* are the ids received by earlier generations, so that a signal sent again is not delivered twice.
+    *retry* and *timeout* (milliseconds) override the definition, if the caller gave them for this run.
     """
 
     name: str
@@ -92,7 +92,7 @@ class WorkflowStarted(Event, frozen=True, kw_only=True, tag="workflow_started"):
 
 
 class WorkflowBegun(Event, frozen=True, kw_only=True, tag="workflow_begun"):
-    """The start of a workflow that was put off: its moment has come, or somebody has begun it."""
+    """A delayed workflow started: its time came, or it was begun on request."""
 
 
 class WorkflowCompleted(Event, frozen=True, kw_only=True, tag="workflow_completed"):
@@ -108,24 +108,24 @@ class WorkflowFailed(Event, frozen=True, kw_only=True, tag="workflow_failed"):
 
 
 class WorkflowCancelled(Event, frozen=True, kw_only=True, tag="workflow_cancelled"):
-    """Cancellation was requested and the workflow's function let it through."""
+    """Cancellation was requested, and the workflow's function did not catch it."""
 
 
 class WorkflowTerminated(Event, frozen=True, kw_only=True, tag="workflow_terminated"):
-    """Somebody ended the workflow at once; its code was not asked."""
+    """The workflow was ended at once, without running its code."""
 
     reason: str = ""
 
 
 class WorkflowContinued(Event, frozen=True, kw_only=True, tag="workflow_continued"):
-    """The workflow goes on as a new execution with an empty history."""
+    """The workflow continues as a new execution with an empty history."""
 
     run_id: str
     execution_id: str
 
 
 class WorkflowRetried(Event, frozen=True, kw_only=True, tag="workflow_retried"):
-    """An exception left the workflow's function, and it is tried again from *next_at* on, as a new execution."""
+    """An exception left the workflow's function; it is retried from *next_at* on, as a new execution."""
 
     failure: Failure
     execution_id: str
@@ -133,29 +133,29 @@ class WorkflowRetried(Event, frozen=True, kw_only=True, tag="workflow_retried"):
 
 
 class WorkflowPaused(Event, frozen=True, kw_only=True, tag="workflow_paused"):
-    """Somebody halted the workflow; with *tree*, what it begins is halted too."""
+    """The workflow was paused; with *tree*, the children it starts are paused too."""
 
     reason: str = ""
     tree: bool = False
 
 
 class WorkflowResumed(Event, frozen=True, kw_only=True, tag="workflow_resumed"):
-    """Somebody let a paused workflow go on."""
+    """A paused workflow was resumed."""
 
 
 class WorkflowDiverged(Event, frozen=True, kw_only=True, tag="workflow_diverged"):
-    """The code no longer fits the history: the run is parked until code that fits takes it up."""
+    """The code does not fit the history: the run is parked until a worker has code that does."""
 
     diagnosis: str
     worker: str = ""
 
 
 class WorkflowDeactivated(Event, frozen=True, kw_only=True, tag="workflow_deactivated"):
-    """The outcome is decided and no work is outstanding: the history is complete."""
+    """The outcome is decided and no activity is outstanding: the history is complete."""
 
 
 class SignalReceived(Event, frozen=True, kw_only=True, tag="signal_received"):
-    """Somebody sent a signal; it waits in the mailbox until a listener takes it."""
+    """A signal arrived; it stays in the mailbox until a listener or a handler takes it."""
 
     name: str
     id: str
@@ -163,9 +163,9 @@ class SignalReceived(Event, frozen=True, kw_only=True, tag="signal_received"):
 
 
 class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel_requested"):
-    """Somebody asked the workflow to stop; its code hears of it as `asyncio.CancelledError`.
+    """Cancellation was requested; the code gets `asyncio.CancelledError`.
 
-    *timeout* is its own, in milliseconds, if it was that which ran out.
+    *timeout* is the workflow's own timeout in milliseconds, if that caused it.
     """
 
     reason: str = ""
@@ -173,14 +173,14 @@ class CancelRequested(Event, frozen=True, kw_only=True, tag="cancel_requested"):
 
 
 class SignalHandled(Event, frozen=True, kw_only=True, tag="signal_handled"):
-    """A handler took a signal out of the mailbox; its steps stand below ``{0, scope}``."""
+    """A handler took a signal out of the mailbox; its commands are located below ``{0, scope}``."""
 
     signal: int
     scope: int
 
 
 class UpdateAccepted(Event, frozen=True, kw_only=True, tag="update_accepted"):
-    """Somebody sent an update, and a handler began with it; its steps stand below ``{0, scope}``."""
+    """An update arrived, and its handler started; its commands are located below ``{0, scope}``."""
 
     name: str
     id: str
@@ -189,7 +189,7 @@ class UpdateAccepted(Event, frozen=True, kw_only=True, tag="update_accepted"):
 
 
 class UpdateCompleted(Event, frozen=True, kw_only=True, tag="update_completed"):
-    """The handler of the update that was accepted in entry ``ref`` returned."""
+    """The handler of the update accepted in entry ``ref`` returned."""
 
     ref: int
     id: str
@@ -197,7 +197,7 @@ class UpdateCompleted(Event, frozen=True, kw_only=True, tag="update_completed"):
 
 
 class UpdateRejected(Event, frozen=True, kw_only=True, tag="update_rejected"):
-    """A validator refused an update, or the handler that had begun with it (in entry ``ref``) raised."""
+    """A validator refused an update, or the handler started by entry ``ref`` raised."""
 
     name: str
     id: str

@@ -1,4 +1,4 @@
-"""What an instance wants of the world after it has been advanced: the values that go into its next commit."""
+"""The values of one commit: the events, effects and status that result from advancing an instance."""
 
 from typing import Literal
 
@@ -11,16 +11,17 @@ from resurgam.core.state import Status
 
 
 class Entry(msgspec.Struct, gc=False, frozen=True):
-    """Something that waits to be told to an instance. *id* is the store's; None for what a worker brings itself."""
+    """An inbox entry. *id* is assigned by the store; None for an entry that a worker brings itself."""
 
     id: int | None
     event: Event
 
 
 class ActivityRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """An activity to be put on a queue. *ref* is the command that asked for it; *executor* None, as it is defined.
+    """An activity to be queued. *ref* is the command that scheduled it.
 
-    *retry* None, as it is defined where it runs. *of* is the attempt of the workflow that asks for it.
+    If *executor* or *retry* is None, the definition on the worker that runs the activity decides. *of* is the attempt of
+    the workflow that scheduled it.
     """
 
     ref: int
@@ -36,11 +37,11 @@ class ActivityRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Withdrawal(msgspec.Struct, gc=False, frozen=True):
-    """An activity that is no longer wanted.
+    """An activity to be removed from its queue.
 
-    *answered*: its cancellation is in the log already, so it goes whether or not a worker has begun it. Otherwise (the
-    workflow has ended) it goes only if nobody is at work on it, and the store puts *entry* into the inbox to say so.
-    *never_started*: only if nobody has ever begun it, either.
+    *answered*: its cancellation is already in the log, so it is removed even if a worker is running it. Otherwise (the
+    workflow has ended) it is removed only if no worker is running it, and the store puts *entry* into the inbox.
+    *never_started*: remove it only if no attempt has ever started.
     """
 
     ref: int
@@ -50,9 +51,9 @@ class Withdrawal(msgspec.Struct, gc=False, frozen=True):
 
 
 class ChildRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """Another instance to be begun. The store puts *created* into the own inbox if it is there then, else *refused*.
+    """A child to be started. The store puts *created* into the parent's inbox if the child exists then, else *refused*.
 
-    An open execution of that id which has the same parent's key is the one that is meant: an earlier attempt began it.
+    An open execution of that id with the same parent key counts as the child: an earlier attempt has started it.
     """
 
     started: WorkflowStarted
@@ -61,12 +62,12 @@ class ChildRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Message(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """Something to be told to another instance: to the newest execution of an entity.
+    """An event for the inbox of another instance: of the newest execution of an entity.
 
-    With *run_id* only if that is of this run; with *key* only if that is the child of this key; with *promise_id*, which
-    names the target by itself, only if the promise is not settled yet. The store puts one of the three entries, if it is
-    given, into the own inbox: *delivered*; *missing*, there is no such instance or promise; *ended*, it takes nothing any
-    more or is settled already.
+    With *run_id*, only if that execution belongs to the run; with *key*, only if it is the child with that key; with
+    *promise_id*, which addresses the target by itself, only if the promise is still open. The store puts one of three
+    entries, if given, into the sender's inbox: *delivered*; *missing* if there is no such instance or promise; *ended* if
+    the target is closed or the promise settled.
     """
 
     event: Event
@@ -80,10 +81,10 @@ class Message(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Succession(msgspec.Struct, gc=False, frozen=True, kw_only=True):
-    """The execution that follows the one that ends with this commit: a retry, or a continuation.
+    """The execution that follows the one ended by this commit: a retry, or a continuation.
 
-    Its inbox begins with *inbox*; then comes what is unread in the old one of the event types in *moves*. Promises that
-    are open move along if it is of the same run.
+    Its inbox starts with *inbox*, followed by the unread entries of the old inbox whose event types are in *moves*. Open
+    promises move along if both executions belong to the same run.
     """
 
     started: WorkflowStarted
@@ -92,14 +93,14 @@ class Succession(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Publication(msgspec.Struct, gc=False, frozen=True):
-    """A message for whoever subscribes to its topic at this moment."""
+    """A message to the current subscribers of a topic."""
 
     topic: str
     value: msgspec.Raw
 
 
 class OpenPromise(msgspec.Struct, gc=False, frozen=True):
-    """A promise that can be settled from now on, by its id or by the name. *schema* is of the value that it takes."""
+    """A promise that can now be settled, by its id or by its name. *schema* describes the value."""
 
     promise_id: str
     name: str
@@ -107,14 +108,14 @@ class OpenPromise(msgspec.Struct, gc=False, frozen=True):
 
 
 class Forgotten(msgspec.Struct, gc=False, frozen=True):
-    """An entry of the log that replay needs no longer; tools find it under its *place*."""
+    """An entry of the log that replay no longer needs; tools find it under its *place*."""
 
     seq: int
     place: Location
 
 
 class Span(msgspec.Struct, gc=False, frozen=True):
-    """All places from *start* on and before *end*, in the order of locations."""
+    """The half-open range of locations from *start* to *end*."""
 
     start: Location
     end: Location
@@ -123,16 +124,16 @@ class Span(msgspec.Struct, gc=False, frozen=True):
 class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The atomic result of one advance. *diagnosis* says why a run is parked, with status ``diverged``.
 
-    Applied in this order: events, what is consumed, what is forgotten, activities, withdrawals, *promises* that are open
-    from now on and those that are *closed*, children, messages, publications, the successor. A terminal status closes all
-    promises that are left. *strict*: refuse it all if the end of a child or the settlement of a
-    promise has come into the inbox that this has not seen.
+    Applied in this order: events, consumed entries, forgotten entries, activities, withdrawals, newly open *promises* and
+    *closed* ones, children, messages, publications, the successor. A terminal status closes all remaining promises.
+    *strict*: refuse the commit if the inbox holds the end of a child or the settlement of a promise that the advance has
+    not seen.
 
-    *forgotten* are entries of the log, older ones or of this very commit, that are not read again when the instance is
-    loaded; *dropped* are the places whose forgotten entries are not kept any longer, not even for tools.
+    *forgotten* are entries of the log, older ones or of this commit, that are not read when the instance is loaded;
+    *dropped* are spans of locations whose forgotten entries are deleted, for tools too.
 
-    *accepts* are the schemas of what the code takes for signals, by their names, for whoever sends one; None if that is
-    as it was. *failure* names the type of what a run failed by, for lists; it goes with status ``failed``.
+    *accepts* are the schemas of the signals that the code accepts, by name, checked by senders; None if unchanged.
+    *failure* is the type name of the error that failed the run, for lists; it goes with status ``failed``.
     """
 
     events: tuple[Event, ...] = ()

@@ -1,8 +1,8 @@
-"""Folds events to the state of an instance, by a transition table.
+"""Fold events into the state of an instance, by a transition table.
 
-`TRANSITIONS` says which events may stand in a history while the instance is in a status, and which status follows.
-Recording is unconditional: an answer that comes after the end is appended all the same, it is only never delivered.
-What each event does beyond that is one short function, found by its type in `_EFFECTS`.
+`TRANSITIONS` lists which events may occur in each status, and which status follows. Recording is unconditional: an answer
+that arrives after the end is still appended, but never delivered. Any further effect of an event is one short function,
+found by its type in `_EFFECTS`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ from resurgam.core.errors import CorruptHistory
 
 
 class Status(StrEnum):
-    """Where an execution stands."""
+    """The status of an execution."""
 
     SCHEDULED = "scheduled"
     RUNNING = "running"
@@ -31,7 +31,7 @@ class Status(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether the outcome is decided, so that nothing new starts."""
+        """Whether the outcome is decided, so that no new work starts."""
         return self in _TERMINAL
 
 
@@ -46,7 +46,7 @@ ENDS: Final[dict[type[events.Event], Status]] = {
     events.WorkflowContinued: Status.CONTINUED,
     events.WorkflowRetried: Status.FAILED,
 }
-"""The events that decide an outcome."""
+"""The events that decide an outcome, and the status that follows."""
 _COMMANDS = tuple(ANSWERS)
 _ANSWERS = tuple(answer for answers in ANSWERS.values() for answer in answers)
 _LATE: Final[tuple[type[events.Event], ...]] = (
@@ -78,15 +78,15 @@ TRANSITIONS: Final[Mapping[Status | None, Mapping[type[events.Event], Status]]] 
     None: {events.WorkflowStarted: Status.RUNNING},
     Status.SCHEDULED: _stay(Status.SCHEDULED, *_OUTSIDE, *_HALTS) | ENDS | {events.WorkflowBegun: Status.RUNNING},
     Status.RUNNING: _WORKING | ENDS | {events.WorkflowDiverged: Status.DIVERGED},
-    # A parked run that code takes up again goes on as a running one; its entries say so, no event is needed.
+    # A parked run that fits again continues as a running one: any entry but another divergence implies it.
     Status.DIVERGED: _WORKING | ENDS | {events.WorkflowDiverged: Status.DIVERGED},
     **{status: _stay(status, *_LATE, *_OUTSIDE, events.WorkflowDeactivated) for status in _TERMINAL},
 }
-"""Status before, event, status after; a pair that is not here is a corrupt history."""
+"""Status before, event, status after. A pair that is not listed makes the history corrupt."""
 
 
 class InstanceState:
-    """What a history amounts to so far."""
+    """The state of an instance after the events applied so far."""
 
     def __init__(self, log: Iterable[events.Event] = ()) -> None:
         self.status: Status | None = None
@@ -95,29 +95,30 @@ class InstanceState:
         self.last_seq = 0
         self.last_at = 0
         self.open: dict[int, events.Command] = {}
-        # Commands whose answers come from outside, by what those name them by.
+        # Commands whose answers come from outside, by the address that such an answer carries.
         self.addresses: dict[str, int] = {}
         self.variables: dict[str, Raw] = {}
         self.mailbox: dict[int, events.SignalReceived] = {}
         self.ended: events.Event | None = None
         self.diverged: events.WorkflowDiverged | None = None
         self.deactivated = False
-        # The children that have been asked to stop, and the steps of sagas that are being taken back.
+        # Children whose cancellation was requested.
         self.cancel_requested: set[int] = set()
-        # The children that were called off before they had been begun.
+        # Children that were cancelled before they had been started.
         self.never_started: set[int] = set()
-        # The runs of all children that were called for.
+        # Run ids of all scheduled children.
         self.children: set[str] = set()
+        # Saga steps whose compensation is running.
         self.compensating: set[int] = set()
-        # How many handlers of signals and updates have begun, and the updates whose handlers are at work.
+        # Number of signal and update handlers started so far, and the updates whose handlers are running.
         self.handlers = 0
         self.updates: dict[int, events.UpdateAccepted] = {}
-        # How many entries of this history are forgotten, by its newest checkpoint.
+        # Number of forgotten entries, according to the latest checkpoint.
         self.forgotten = 0
         self._load(log)
 
     def _load(self, log: Iterable[events.Event]) -> None:
-        """Take in what is recorded: what was forgotten is missing from it, and exactly that."""
+        """Apply the recorded entries; exactly the forgotten ones must be missing."""
         missing = 0
         for entry in log:
             if entry.seq > self.last_seq + 1:
@@ -126,21 +127,21 @@ class InstanceState:
             self.apply(entry)
         if self.forgotten and missing < self.forgotten:
             raise CorruptHistory(
-                f"{self.forgotten - missing} entries of the history are forgotten, and here nevertheless; take what is "
-                "active only: history() without forgotten=True, or an export"
+                f"the history must not contain forgotten entries, got {self.forgotten - missing} of them; pass history() "
+                "without forgotten=True, or an export"
             )
         if missing != self.forgotten:
             raise CorruptHistory(
-                f"{missing} entries are missing from the history, and {self.forgotten} of it are forgotten; it has a gap"
+                f"the history has a gap: {missing} entries are missing, but only {self.forgotten} are forgotten"
             )
 
     def apply(self, entry: events.Event) -> None:
-        """Take one more event in; everything that is appended to a history passes here."""
+        """Apply one event; every event appended to a history passes through here."""
         if entry.seq != self.last_seq + 1:
-            raise CorruptHistory(f"entry {entry.seq} follows entry {self.last_seq}; the history has a gap or a double")
+            raise CorruptHistory(f"entry {entry.seq} follows entry {self.last_seq}: an entry is missing or duplicated")
         following = TRANSITIONS[self.status].get(type(entry))
         if following is None or self.deactivated:
-            raise CorruptHistory(f"entry {entry.seq} is {entry.type}, which cannot follow in status {self.status}")
+            raise CorruptHistory(f"entry {entry.seq} is {entry.type}, which cannot occur in status {self.status}")
         effect = _EFFECTS.get(type(entry))
         if effect is not None:
             effect(self, entry)
@@ -151,23 +152,23 @@ class InstanceState:
         self.last_at = max(self.last_at, entry.at)
 
     def accepts(self, answer: events.Event) -> bool:
-        """Whether the command that this answers is still open; a second answer is not appended."""
+        """Whether the answered command is still open; a second answer is not appended."""
         return answer.ref is None or answer.ref in self.open
 
     def forget(self, seqs: Iterable[int]) -> None:
-        """Nothing waits any longer for an answer to commands that are forgotten: races and timers that were given up."""
+        """Drop forgotten commands that are still open: abandoned races and timers."""
         for seq in seqs:
             self.open.pop(seq, None)
             self.never_started.discard(seq)
 
 
 def is_delayed(started: events.WorkflowStarted) -> bool:
-    """Whether the code of an execution does not begin at once."""
+    """Whether the code of an execution starts later than its creation."""
     return started.deferred or started.begins_at is not None
 
 
 def is_scheduled(started: events.WorkflowStarted) -> bool:
-    """Whether a run is put off as a whole; one that pauses between two attempts is under way."""
+    """Whether the run as a whole is delayed; a run that waits for its next attempt is already running."""
     return is_delayed(started) and started.attempt == 1
 
 
@@ -236,7 +237,7 @@ def _child(state: InstanceState, entry: events.ChildStarted) -> None:
 
 
 @_effect(events.ChildCancelRequested)
-def _call_child_off(state: InstanceState, entry: events.ChildCancelRequested) -> None:
+def _request_cancel(state: InstanceState, entry: events.ChildCancelRequested) -> None:
     _open_child(state, entry)
     state.cancel_requested.add(entry.ref)
 
@@ -244,14 +245,16 @@ def _call_child_off(state: InstanceState, entry: events.ChildCancelRequested) ->
 def _open_child(state: InstanceState, entry: events.Answer) -> events.ChildScheduled:
     command = state.open.get(entry.ref)
     if not isinstance(command, events.ChildScheduled):
-        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open child")
+        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) refers to entry {entry.ref}, which is no open child")
     return command
 
 
 @_effect(events.SagaCompensationStarted)
 def _compensate(state: InstanceState, entry: events.SagaCompensationStarted) -> None:
     if not isinstance(state.open.get(entry.ref), events.SagaStepRegistered):
-        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open step of a saga")
+        raise CorruptHistory(
+            f"entry {entry.seq} ({entry.type}) refers to entry {entry.ref}, which is no open saga step"
+        )
     state.compensating.add(entry.ref)
 
 
@@ -271,19 +274,19 @@ def _accept(state: InstanceState, entry: events.UpdateAccepted) -> None:
 @_effect(events.UpdateCompleted, events.UpdateRejected)
 def _updated(state: InstanceState, entry: events.Event) -> None:
     if entry.ref is not None and state.updates.pop(entry.ref, None) is None:
-        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open update")
+        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) refers to entry {entry.ref}, which is no open update")
 
 
 @_effect(events.ActivityRetryScheduled)
 def _retry(state: InstanceState, entry: events.ActivityRetryScheduled) -> None:
     if not isinstance(state.open.get(entry.ref), events.ActivityScheduled):
-        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open activity")
+        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) refers to entry {entry.ref}, which is no open activity")
 
 
 @_effect(events.LoopCheckpointed)
 def _checkpoint(state: InstanceState, entry: events.LoopCheckpointed) -> None:
     if not isinstance(state.open.get(entry.ref), events.LoopStarted):
-        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) is about entry {entry.ref}, no open loop")
+        raise CorruptHistory(f"entry {entry.seq} ({entry.type}) refers to entry {entry.ref}, which is no open loop")
     _restore(state, entry)
 
 

@@ -1,11 +1,10 @@
-"""What follows an execution: its next attempt, or its next generation.
+"""Build the first entry of the execution that follows another: its next attempt, or its next generation.
 
-A retry begins with an empty log, but what its run has got already need not be got again: completed answers of activities
-and children, settled promises and what was said to others are *carried over*, to be had where the same is asked for at the
-same place. What failed or was cancelled, and operations, are done again; signals and updates are put back in order, taken
-or not.
+A retry starts with an empty log, but reuses results of its run: completed activities and children, settled promises and
+sent messages are *carried over*, and answer the same call at the same location. Failed and cancelled calls, and
+operations, run again. Signals and updates are delivered again, in order, whether they had been consumed or not.
 
-A continuation begins with nothing but its arguments and what was not read yet.
+A continuation starts with nothing but its arguments and the unread inbox.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,10 +33,10 @@ def next_attempt(
     manual: bool = False,
     compensated: Sequence[Location] = (),
 ) -> tuple[events.WorkflowStarted, tuple[events.Event, ...]]:
-    """Return the first entry of the next attempt of a run, and what its inbox begins with.
+    """Return the first entry of the next attempt of a run, and the first entries of its inbox.
 
-    One that somebody asks for *by hand* has its whole timeout before it: that of the attempts before may be over.
-    *compensated* are the steps of sagas that somebody has taken back since.
+    A *manual* retry gets a fresh timeout: that of the earlier attempts may have expired. *compensated* are the saga steps
+    that were compensated manually since.
     """
     started = log[0]
     assert isinstance(started, events.WorkflowStarted)
@@ -55,14 +54,14 @@ def next_attempt(
         carried=carried(log, compensated),
         children=tuple(_children(log)),
     )
-    heard = (entry for entry in log if isinstance(entry, events.SignalReceived | events.UpdateAccepted))
-    return following, tuple(map(_anew, heard))
+    received = (entry for entry in log if isinstance(entry, events.SignalReceived | events.UpdateAccepted))
+    return following, tuple(map(_unread, received))
 
 
 def with_child_answers(started: events.WorkflowStarted, ends: Sequence[events.ChildAnswer]) -> events.WorkflowStarted:
-    """Return the first entry of an attempt that knows how children of earlier attempts have ended meanwhile.
+    """Add to the first entry of an attempt how children of earlier attempts have ended meanwhile.
 
-    The result of one that completed is carried over; one that failed or was cancelled is begun anew.
+    The result of a completed child is carried over; a failed or cancelled child is started again.
     """
     ended = {answer.child: answer for answer in ends}
     children, kept = [], list(started.carried)
@@ -72,9 +71,9 @@ def with_child_answers(started: events.WorkflowStarted, ends: Sequence[events.Ch
             children.append(child)
         elif isinstance(answer, events.ChildCompleted):
             children.append(msgspec.structs.replace(child, open=False))
-            told = Raw(events.encode_event(msgspec.structs.replace(answer, carried=True)))
+            recorded = Raw(events.encode_event(msgspec.structs.replace(answer, carried=True)))
             name, digest = child.name, child.digest
-            kept.append(events.Carried(location=child.location, kind=_CHILD, name=name, digest=digest, answer=told))
+            kept.append(events.Carried(location=child.location, kind=_CHILD, name=name, digest=digest, answer=recorded))
     return msgspec.structs.replace(started, children=tuple(children), carried=tuple(kept))
 
 
@@ -88,7 +87,7 @@ def next_generation(
     input: Raw,
     signals: tuple[str, ...] = (),
 ) -> events.WorkflowStarted:
-    """Return the first entry of the next generation of a workflow; *signals* are the ids of those that it has had."""
+    """Return the first entry of the next generation of a workflow; *signals* are the ids received so far."""
     return msgspec.structs.replace(
         started,
         at=at,
@@ -109,25 +108,25 @@ def next_generation(
 
 
 def requeue(signals: Iterable[events.SignalReceived]) -> tuple[events.Event, ...]:
-    """Return signals as they are put into another inbox."""
-    return tuple(_anew(signal) for signal in signals)
+    """Return received signals as entries for another inbox."""
+    return tuple(_unread(signal) for signal in signals)
 
 
-def _anew(heard: events.SignalReceived | events.UpdateAccepted) -> events.Event:
-    if isinstance(heard, events.UpdateAccepted):
-        return msgspec.structs.replace(heard, seq=0, scope=0)
-    return msgspec.structs.replace(heard, seq=0)
+def _unread(received: events.SignalReceived | events.UpdateAccepted) -> events.Event:
+    if isinstance(received, events.UpdateAccepted):
+        return msgspec.structs.replace(received, seq=0, scope=0)
+    return msgspec.structs.replace(received, seq=0)
 
 
 def carried(log: Sequence[events.Event], also: Sequence[Location] = ()) -> tuple[events.Carried, ...]:
-    """Return what the next attempt of a run need not get again, or must not take for the same."""
+    """Return the results that the next attempt of a run reuses, and the compensation counts of its saga steps."""
     started = log[0]
     assert isinstance(started, events.WorkflowStarted)
     commands = {entry.seq: entry for entry in log if isinstance(entry, events.Command)}
     compensated = [commands[entry.ref].location for entry in log if isinstance(entry, events.SagaCompensationStarted)]
     compensated += (step for step in also if step not in compensated)
-    asked = {(command.location, command.type) for command in commands.values()}
-    kept = [one for one in started.carried if (one.location, one.kind) not in asked or one.times]
+    called = {(command.location, command.type) for command in commands.values()}
+    kept = [one for one in started.carried if (one.location, one.kind) not in called or one.times]
     kept += _answered(log, commands)
     kept = [one for one in kept if one.times or not _is_below(one.location, compensated)]
     return tuple(_counted(kept, compensated))
@@ -139,14 +138,14 @@ def _answered(log: Iterable[events.Event], commands: dict[int, events.Command]) 
         if isinstance(entry, events.MessagePublished):
             yield _carried(entry, NULL)
         elif command is not None and _is_kept(entry, command):
-            told = msgspec.structs.replace(entry, seq=0)
-            if isinstance(told, _MARKED):
-                told = msgspec.structs.replace(told, carried=True)
-            yield _carried(command, Raw(events.encode_event(told)))
+            answer = msgspec.structs.replace(entry, seq=0)
+            if isinstance(answer, _MARKED):
+                answer = msgspec.structs.replace(answer, carried=True)
+            yield _carried(command, Raw(events.encode_event(answer)))
 
 
 def _is_kept(answer: events.Event, command: events.Command) -> bool:
-    """Whether an answer counts for the next attempt too. A detached child need only have started."""
+    """Whether the next attempt reuses an answer. A detached child need only have started."""
     detached = isinstance(command, events.ChildScheduled) and command.detach
     return isinstance(answer, _KEPT) or (detached and isinstance(answer, events.ChildStarted))
 
@@ -158,15 +157,15 @@ def _carried(command: events.Command, answer: Raw) -> events.Carried:
 
 
 def _children(log: Sequence[events.Event]) -> Iterator[events.EarlierChild]:
-    """Return the children that the next attempt takes up where it calls for the same, and otherwise closes."""
+    """Yield the children that the next attempt adopts where it makes the same call, and closes otherwise."""
     started = log[0]
     assert isinstance(started, events.WorkflowStarted)
     before = {one.run_id: one for one in started.children}
     calls = {entry.seq: entry for entry in log if isinstance(entry, events.ChildScheduled) and not entry.detach}
-    begun = {entry.ref: entry.execution_id for entry in log if isinstance(entry, events.ChildStarted)}
+    executions = {entry.ref: entry.execution_id for entry in log if isinstance(entry, events.ChildStarted)}
     ends = {entry.ref: entry for entry in log if isinstance(entry, events.ChildAnswer)}
-    asked = {call.run_id for call in calls.values()}
-    yield from (one for one in started.children if one.run_id not in asked)
+    called = {call.run_id for call in calls.values()}
+    yield from (one for one in started.children if one.run_id not in called)
     for seq, call in calls.items():
         if not isinstance(ends.get(seq), events.ChildCompleted | None):
             continue
@@ -177,7 +176,7 @@ def _children(log: Sequence[events.Event]) -> Iterator[events.EarlierChild]:
             digest=call.digest,
             entity_id=call.entity_id,
             run_id=call.run_id,
-            execution_id=begun.get(seq, "" if known is None else known.execution_id),
+            execution_id=executions.get(seq, "" if known is None else known.execution_id),
             by=started.execution_id if known is None else known.by,
             at=call.at if known is None else known.at,
             on_parent_close=call.on_parent_close,
@@ -186,7 +185,7 @@ def _children(log: Sequence[events.Event]) -> Iterator[events.EarlierChild]:
 
 
 def _counted(kept: list[events.Carried], compensated: list[Location]) -> Iterator[events.Carried]:
-    """Count how often each step of a saga was taken back, over all attempts."""
+    """Count how often each saga step was compensated, over all attempts."""
     times = {one.location: one.times for one in kept if one.times}
     for step in compensated:
         times[step] = times.get(step, 0) + 1
@@ -194,5 +193,5 @@ def _counted(kept: list[events.Carried], compensated: list[Location]) -> Iterato
     yield from (events.Carried(location=step, kind=_SAGA, times=number) for step, number in times.items())
 
 
-def _is_below(place: Location, steps: Iterable[Location]) -> bool:
-    return any(step.contains(place) for step in steps)
+def _is_below(location: Location, steps: Iterable[Location]) -> bool:
+    return any(step.contains(location) for step in steps)

@@ -225,7 +225,10 @@ def test_fields_of_a_later_version_are_passed_over():
         ('{"type":"timer_fired","ref":"x"}', "Expected `int`, got `str` - at `$.ref`"),
         ('{"type":"branch_started","command":"c","location":"1.1"}', "not a location: '1.1'"),
         ('{"type":"branch_started","command":"c","location":"{1.0}"}', "its last ordinate may not be 0"),
-        ('{"type":"branch_started","command":"c","location":5}', "expected a location, got 5 - at `$.location`"),
+        (
+            '{"type":"branch_started","command":"c","location":5}',
+            "a location must be text such as {2, 1.1}, got 5 - at `$.location`",
+        ),
         ("[]", "Expected `object`, got `array`"),
         ("not json", "JSON is malformed"),
         ('{"type":"timer_fired"', "truncated"),
@@ -252,7 +255,7 @@ def test_a_long_text_that_is_no_event_is_cut_in_the_message():
 def test_an_event_that_holds_a_foreign_object_is_not_written():
     with pytest.raises(TypeError) as caught:
         encode_event(events.TimerFired(ref=object()))
-    assert str(caught.value) == "an event holds a object, which has no JSON form"
+    assert str(caught.value) == "event fields must be JSON values or locations, got object"
 
 
 def test_events_cannot_be_changed():

@@ -181,7 +181,7 @@ def test_any_other_event_is_a_corrupt_history(status, tag):
     seq = state.last_seq + 1
     with pytest.raises(CorruptHistory) as caught:
         state.apply(MAKE[tag](seq, 2))
-    assert str(caught.value) == f"entry {seq} is {tag}, which cannot follow in status {status}"
+    assert str(caught.value) == f"entry {seq} is {tag}, which cannot occur in status {status}"
     assert (state.status, state.last_seq) == (status, seq - 1)
 
 
@@ -199,7 +199,7 @@ def test_a_gap_or_a_double_is_a_corrupt_history(seq):
     state = started("signal_received")
     with pytest.raises(CorruptHistory) as caught:
         state.apply(MAKE["signal_received"](seq, None))
-    assert str(caught.value) == f"entry {seq} follows entry 2; the history has a gap or a double"
+    assert str(caught.value) == f"entry {seq} follows entry 2: an entry is missing or duplicated"
 
 
 def test_the_empty_state():

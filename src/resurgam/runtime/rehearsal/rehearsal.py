@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from resurgam.core import event as events
-from resurgam.core.edit import Check, Edit, Insert, Remove, merged
+from resurgam.core.edit import Check, Edit, Insert, Remove, merge_edits
 from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.execution.driver import Driver
@@ -278,7 +278,7 @@ def find_remedy(
                 if left == 0:
                     return ()
                 left -= 1
-                tried = merged((*edits, edit)) if by_line else (*edits, edit)
+                tried = merge_edits((*edits, edit)) if by_line else (*edits, edit)
                 finding = Rehearsal(workflow, log, tried, by_line=by_line).run(_timers_last)
                 if is_remedy(finding):
                     return tried
