@@ -11,7 +11,7 @@ import re
 import pytest
 
 from resurgam.core import event as events
-from resurgam.core.command import Intent
+from resurgam.core.commands import Intent
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location

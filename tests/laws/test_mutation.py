@@ -17,7 +17,7 @@ from resurgam.core import replay
 PATIENCE = 60
 """Seconds that a mutant is given: one that goes round in circles is noticed too."""
 
-_INDEX = "self._by_type = {} for command in self.rest: self._by_type.setdefault(TYPES[type(command)], deque())"
+_INDEX = "self._by_type = {} for command in self.rest: self._by_type.setdefault(COMMANDS[type(command)].type, deque())"
 _KEYS = "self._by_key = {command.key: command for command in self.rest}"
 _PASSED = "(follower := self.next) is not None and"
 SPARED = {

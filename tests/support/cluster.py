@@ -14,14 +14,13 @@ from typing import Any
 
 from resurgam import Engine
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS
+from resurgam.core.commands import ANSWERS
 from resurgam.core.state import InstanceState, Status
 from resurgam.testing import replay
 from support import shop
 
 TESTS = Path(shop.__file__).parent.parent
 ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled)
-_FINAL = tuple({answer for answers in ANSWERS.values() for answer in answers})
 
 
 class Cluster:
@@ -122,7 +121,7 @@ def commands(history) -> list[tuple]:
 def check_log(history) -> InstanceState:
     """Check what holds for every log, complete or not."""
     assert [entry.seq for entry in history] == list(range(1, len(history) + 1))
-    answered = Counter(entry.ref for entry in history if isinstance(entry, _FINAL))
+    answered = Counter(entry.ref for entry in history if isinstance(entry, ANSWERS))
     twice = [ref for ref, number in answered.items() if number > 1]
     assert not twice, f"answered twice: {twice}"
     assert sum(isinstance(entry, ENDS) for entry in history) <= 1

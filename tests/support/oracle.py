@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS
+from resurgam.core.commands import ANSWERS
 from resurgam.core.state import InstanceState
 from resurgam.store.records import Copy
 from resurgam.testing.crash import commands
 from support.faults import Effect, World
 
-_FINAL = tuple({answer for answers in ANSWERS.values() for answer in answers})
 _ENDS = (
     events.WorkflowCompleted,
     events.WorkflowFailed,
@@ -107,7 +106,7 @@ def _end(entry: events.Event) -> str:
 
 def _check(copy: Copy, name: str) -> None:
     """Check what holds of every execution that has ended."""
-    answered = Counter(entry.ref for entry in copy.log if isinstance(entry, _FINAL))
+    answered = Counter(entry.ref for entry in copy.log if isinstance(entry, ANSWERS))
     assert max(answered.values(), default=0) <= 1, f"{name}: a command was answered twice"
     signals = Counter((entry.name, entry.id) for entry in copy.log if isinstance(entry, events.SignalReceived))
     assert max(signals.values(), default=0) <= 1, f"{name}: a signal was heard twice"

@@ -27,7 +27,7 @@ from msgspec import Raw
 
 from resurgam import Context, Registry
 from resurgam.core import event as events
-from resurgam.core.command import TYPES
+from resurgam.core.commands import COMMANDS
 from resurgam.core.location import ROOT, Location
 from resurgam.runtime.context.context import _digest
 from resurgam.runtime.definitions.definition import Workflow
@@ -79,11 +79,13 @@ class Book:
     def command(self, kind: type[events.Command], scope: Location, **fields: Any) -> None:
         """Append a command at the next place of a scope."""
         self._heads[scope] += 1
-        number = self._numbers[scope, TYPES[kind]]
-        self._numbers[scope, TYPES[kind]] += 1
+        number = self._numbers[scope, COMMANDS[kind].type]
+        self._numbers[scope, COMMANDS[kind].type] += 1
         where = f"@{scope}" if scope.coordinates else ""
         place = scope.child((self._heads[scope],))
-        self.commands.append(self._append(kind, location=place, command=f"{TYPES[kind]}({number}){where}", **fields))
+        self.commands.append(
+            self._append(kind, location=place, command=f"{COMMANDS[kind].type}({number}){where}", **fields)
+        )
 
     def _append(self, kind: type[events.Event], **fields: Any) -> int:
         seq = len(self.log) + 1

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from resurgam.core import event as events
-from resurgam.core.command import Intent
+from resurgam.core.commands import Intent
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
 from resurgam.core.replay import Cursor, Diverged, Ignored, Peeked, Replayed, by_location, removal, version_check

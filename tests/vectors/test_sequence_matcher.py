@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resurgam.core import event as events
-from resurgam.core.command import TYPES, Intent
+from resurgam.core.commands import COMMANDS, Intent
 from resurgam.core.errors import CorruptHistory, DeterminismViolation
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
@@ -246,7 +246,7 @@ def test_each_type_has_a_line_of_its_own(held, asked):
     log, expected = recorded("; ".join(held)), []
     lines: dict[str, list[events.Command]] = {}
     for command in log:
-        lines.setdefault(TYPES[type(command)], []).append(command)
+        lines.setdefault(COMMANDS[type(command)].type, []).append(command)
     left = list(log)
     for intent in intents("; ".join(asked)):
         line = lines.get(intent.type)

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from resurgam.check.examined import Detail, Edits, Row, Source
 from resurgam.core import event as events
+from resurgam.core.commands import COMMANDS, COMMANDS_BY_TAG
 from resurgam.core.errors import HistoryDiverged, LatentHistory
 from resurgam.core.location import Location
 from resurgam.runtime.definitions.definition import Workflow, WorkflowOptions
-from resurgam.runtime.matching.divergence import KINDS, VERBS
 from resurgam.runtime.rehearsal.rehearsal import asked
 
 _BEFORE: Final = 3
@@ -106,16 +106,16 @@ def _asked_for(error: HistoryDiverged) -> str:
     if error.event is not None and error.field in _COMPARED:
         kind = type(error.event)
         return _call(kind, error.code_value) if error.field == "name" else f"{told(error.event)}, another {error.field}"
-    kind_asked = KINDS.get(error.code_value)
-    return error.code_value if kind_asked is None else _call(kind_asked, None)
+    kind_asked = COMMANDS_BY_TAG.get(error.code_value)
+    return error.code_value if kind_asked is None else kind_asked.verb
 
 
 def told(command: events.Command) -> str:
     """Return a command as code would ask for it."""
     if isinstance(command, events.StepRemoved):
-        return f"removed.{_call(KINDS[command.removed], command.name)}"
+        return f"removed.{_call(COMMANDS_BY_TAG[command.removed].event, command.name)}"
     return _call(type(command), command.name)
 
 
 def _call(kind: type[events.Command], name: str | None) -> str:
-    return f"{VERBS.get(kind, kind.__struct_config__.tag)}{f' {name}' if name else ''}"
+    return f"{COMMANDS[kind].verb}{f' {name}' if name else ''}"

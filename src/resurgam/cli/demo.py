@@ -28,7 +28,7 @@ from resurgam import Engine, Handle, Status
 from resurgam.cli import demo_shop as shop
 from resurgam.cli import output
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS
+from resurgam.core.commands import ANSWERS, COMMANDS
 from resurgam.core.errors import ResurgamError, WorkflowFailed
 from resurgam.runtime.system import SystemClock, new_id
 
@@ -317,8 +317,7 @@ def check(history: Sequence[events.Event], done: Counter[str]) -> None:
     """Raise `DemoFailed` unless each command is answered once, ``seq`` has no gap, and every effect is there."""
     if [event.seq for event in history] != list(range(1, len(history) + 1)):
         raise DemoFailed(f"the history has a gap or a double: {[event.seq for event in history]}")
-    settling = tuple(kind for kinds in ANSWERS.values() for kind in kinds)
-    answers = Counter(event.ref for event in history if isinstance(event, settling))
+    answers = Counter(event.ref for event in history if isinstance(event, ANSWERS))
     asked = commands(history)
     wrong = [command for command in asked if answers[command.seq] != 1]
     if wrong:
@@ -332,8 +331,7 @@ def check(history: Sequence[events.Event], done: Counter[str]) -> None:
 
 def commands(history: Sequence[events.Event]) -> list[events.Event]:
     """Return the entries that want an answer."""
-    asking = tuple(kind for kind, answers in ANSWERS.items() if answers)
-    return [event for event in history if isinstance(event, asking)]
+    return [event for event in history if isinstance(event, events.Command) and COMMANDS[type(event)].answers]
 
 
 async def _outcome(handle: Handle[shop.Shipped], plan: Plan) -> shop.Shipped:

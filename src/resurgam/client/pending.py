@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from resurgam.client.access import ANY
 from resurgam.core import event as events
+from resurgam.core.commands import COMMANDS
 from resurgam.core.failure import rebuild
 from resurgam.core.location import Location
 from resurgam.core.state import InstanceState, Status
@@ -20,19 +21,6 @@ from resurgam.store.records import Instance, OpenActivity, OpenWork
 _LAST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _LATEST: Final = 20
 """Entries at the end of a log among which its last failure is looked for."""
-
-_KINDS: Final[dict[type[events.Command], str]] = {
-    events.ActivityScheduled: "activity",
-    events.TimerStarted: "timer",
-    events.ListenStarted: "listener",
-    events.PromiseCreated: "promise",
-    events.ChildScheduled: "child",
-    events.OperationStarted: "operation",
-    events.RaceStarted: "race",
-    events.SignalSent: "signal",
-    events.PromiseSettled: "settlement",
-    events.SagaStepRegistered: "compensation",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +105,7 @@ class Survey:
             return None
         deadline = getattr(command, "deadline", None)
         work = PendingWork(
-            kind=_KINDS.get(type(command), command.command),
+            kind=COMMANDS[type(command)].label,
             text=f"{text} at {command.location}",
             name=command.name,
             location=command.location,

@@ -11,19 +11,13 @@ from typing import Final
 import msgspec
 
 from resurgam.core import event as events
+from resurgam.core.commands import COMMANDS
 from resurgam.core.identity import entity_of, execution_of
 from resurgam.core.location import Location
 from resurgam.store.protocol import Store
 from resurgam.store.records import Instance, OpenActivity, Query
 
 _PAGE: Final = 1000
-_KINDS: Final[dict[type[events.Command], str]] = {
-    events.ActivityScheduled: "activity",
-    events.OperationStarted: "side_effect",
-    events.SagaStepRegistered: "saga_step",
-    events.PromiseCreated: "promise",
-    events.TimerStarted: "timer",
-}
 _DONE: Final = (1,)
 _UNDONE: Final = (2,)
 """Where a step of a saga is done, and where it is taken back, below its own place."""
@@ -198,8 +192,8 @@ class _Steps:
             elif isinstance(entry, events.ChildScheduled):
                 # A detached one that is begun once more is another one.
                 self.children[entry.location, entry.entity_id, entry.run_id if entry.detach else ""] = entry
-            elif isinstance(entry, events.Command) and type(entry) in _KINDS:
-                by_seq[entry.seq] = (entry, self._step(entry, undone))
+            elif isinstance(entry, events.Command) and (kind := COMMANDS[type(entry)].step) is not None:
+                by_seq[entry.seq] = (entry, self._step(entry, kind, undone))
                 if isinstance(entry, events.SagaStepRegistered):
                     blocks.open(entry)
             elif entry.ref in by_seq:
@@ -209,8 +203,8 @@ class _Steps:
         for command, step in by_seq.values():
             _leave_open(command, step, of, held.get(command.seq))
 
-    def _step(self, command: events.Command, undone: dict[Location, int]) -> Step:
-        kind, place = _KINDS[type(command)], command.location
+    def _step(self, command: events.Command, kind: str, undone: dict[Location, int]) -> Step:
+        place = command.location
         times = 0
         if isinstance(command, events.ActivityScheduled):
             times = next((number for saga, number in undone.items() if saga.contains(place)), 0)

@@ -31,7 +31,7 @@ from typing import Final, TypeAlias, TypeGuard
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.command import TYPES, Intent
+from resurgam.core.commands import COMMANDS, Intent
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.location import BEFORE_FIRST, Coordinate, Location, between
 
@@ -131,7 +131,7 @@ class Cursor:
         if self._by_type is None:
             self._by_type = {}
             for command in self.rest:
-                self._by_type.setdefault(TYPES[type(command)], deque()).append(command)
+                self._by_type.setdefault(COMMANDS[type(command)].type, deque()).append(command)
         left = self._by_type.get(kind)
         while left and not self._is_left(left[0]):
             left.popleft()
@@ -242,7 +242,7 @@ def version_check(
 
     By type, *command* is the check's own id: those that the history answered wrote nothing, but they are counted.
     """
-    found = cursor.next_of(TYPES[events.VersionChecked]) if by_type else cursor.next
+    found = cursor.next_of(COMMANDS[events.VersionChecked].type) if by_type else cursor.next
     if isinstance(found, events.VersionChecked) and command in (None, found.command):
         if name == found.name or None in (name, found.name):
             return Replayed(found)
@@ -275,17 +275,15 @@ def _place(command: events.Command) -> Location:
 
 def _is_removed(found: events.Command, removed: Intent) -> bool:
     """Whether *found* is the removed call, or the mark of its removal; without a name it is any of its kind."""
-    kind = found.removed if isinstance(found, events.StepRemoved) else found.type
-    same_name = found.name == removed.name if _NAMED.get(removed.kind, True) else removed.name in (None, found.name)
-    return kind == removed.kind.__struct_config__.tag and same_name
-
-
-_NAMED: Final = {events.BranchStarted: False, events.ListenStarted: False, events.VersionChecked: False}
-"""Kinds whose name need not be told from others' to be the same call."""
+    tag = found.removed if isinstance(found, events.StepRemoved) else found.type
+    kind = COMMANDS[removed.kind]
+    any_name = removed.name is None and kind.compares_name != "always"
+    return tag == kind.tag and (any_name or found.name == removed.name)
 
 
 def _same_name(found: events.Command, intent: Intent) -> bool:
     """Compare names: a branch's only where both sides gave one; what a listener asks for may change."""
-    if intent.kind is events.BranchStarted and None in (found.name, intent.name):
+    if found.name == intent.name:
         return True
-    return intent.kind is events.ListenStarted or found.name == intent.name
+    compared = COMMANDS[intent.kind].compares_name
+    return compared == "never" or (compared == "given" and None in (found.name, intent.name))

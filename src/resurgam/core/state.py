@@ -12,7 +12,7 @@ from typing import Final, TypeVar, cast
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS, address_of
+from resurgam.core.commands import ANSWERS, COMMANDS, address_of
 from resurgam.core.errors import CorruptHistory
 
 
@@ -47,17 +47,9 @@ ENDS: Final[dict[type[events.Event], Status]] = {
     events.WorkflowRetried: Status.FAILED,
 }
 """The events that decide an outcome, and the status that follows."""
-_COMMANDS = tuple(ANSWERS)
-_ANSWERS = tuple(answer for answers in ANSWERS.values() for answer in answers)
 _LATE: Final[tuple[type[events.Event], ...]] = (
-    *ANSWERS[events.ActivityScheduled],
-    *ANSWERS[events.OperationStarted],
-    *ANSWERS[events.ChildScheduled],
-    *ANSWERS[events.PromiseCreated],
-    *ANSWERS[events.SignalSent],
-    events.ActivityRetryScheduled,
-    events.ChildStarted,
-    events.ChildCancelRequested,
+    *(answer for kind in COMMANDS.values() if kind.late for answer in kind.answers),
+    *(events.ActivityRetryScheduled, events.ChildStarted, events.ChildCancelRequested),
 )
 _OUTSIDE = (events.SignalReceived, events.CancelRequested)
 _HALTS = (events.WorkflowPaused, events.WorkflowResumed)
@@ -72,7 +64,7 @@ _UNDER_WAY = (
     *(events.SagaCompensationStarted, events.WorkflowBegun),
     *(events.SignalHandled, events.UpdateAccepted, events.UpdateCompleted, events.UpdateRejected),
 )
-_WORKING = _stay(Status.RUNNING, *_COMMANDS, *_ANSWERS, *_UNDER_WAY, *_OUTSIDE, *_HALTS)
+_WORKING = _stay(Status.RUNNING, *COMMANDS, *ANSWERS, *_UNDER_WAY, *_OUTSIDE, *_HALTS)
 
 TRANSITIONS: Final[Mapping[Status | None, Mapping[type[events.Event], Status]]] = {
     None: {events.WorkflowStarted: Status.RUNNING},
@@ -196,23 +188,24 @@ def _begin(state: InstanceState, entry: events.WorkflowBegun) -> None:
     state.begun = True
 
 
-@_effect(*(kind for kind, answers in ANSWERS.items() if answers))
+@_effect(*(kind.event for kind in COMMANDS.values() if kind.answers))
 def _open(state: InstanceState, entry: events.Command) -> None:
     state.open[entry.seq] = entry
 
 
-@_effect(events.ChildScheduled, events.PromiseCreated)
+@_effect(*(kind.event for kind in COMMANDS.values() if kind.address))
 def _open_to_outside(state: InstanceState, entry: events.Command) -> None:
     state.open[entry.seq] = entry
-    state.addresses[address_of(entry) or ""] = entry.seq
+    state.addresses[address_of(entry)] = entry.seq
     if isinstance(entry, events.ChildScheduled):
         state.children.add(entry.run_id)
 
 
-@_effect(*_ANSWERS)
+@_effect(*ANSWERS)
 def _close(state: InstanceState, entry: events.Answer) -> None:
     command = state.open.get(entry.ref)
-    if command is None or type(entry) not in ANSWERS[type(command)]:
+    kind = None if command is None else COMMANDS[type(command)]
+    if command is None or kind is None or type(entry) not in kind.answers:
         what = "not open" if command is None else command.type
         raise CorruptHistory(f"entry {entry.seq} ({entry.type}) answers entry {entry.ref}, which is {what}")
     if isinstance(entry, events.SignalsConsumed):
@@ -224,8 +217,8 @@ def _close(state: InstanceState, entry: events.Answer) -> None:
     if isinstance(entry, events.ChildCancelled) and not entry.child:
         state.never_started.add(entry.ref)
     del state.open[entry.ref]
-    if isinstance(command, events.ChildScheduled | events.PromiseCreated):
-        state.addresses.pop(address_of(command) or "", None)
+    if kind.address is not None:
+        state.addresses.pop(kind.address(command), None)
     state.cancel_requested.discard(entry.ref)
     state.compensating.discard(entry.ref)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVarTuple
 
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS
+from resurgam.core.commands import COMMANDS
 from resurgam.core.state import ENDS
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Activity, Workflow
@@ -87,7 +87,7 @@ def _compare(whole: Simulation, resumed: Simulation, point: Point) -> None:
 
 def answered(log: Sequence[events.Event]) -> set[int]:
     """Return the activities that a history holds the answer of."""
-    return {entry.ref for entry in log if isinstance(entry, ANSWERS[events.ActivityScheduled])}
+    return {entry.ref for entry in log if isinstance(entry, COMMANDS[events.ActivityScheduled].answers)}
 
 
 def commands(log: Sequence[events.Event]) -> list[tuple[str, str, str | None]]:

@@ -10,7 +10,6 @@ import pytest
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS, CANCELLATIONS, TYPES, Intent
 from resurgam.core.event import AnyEvent, Failure, decode_event, encode_event
 from resurgam.core.location import Location
 from resurgam.core.retry import RetryRule
@@ -84,7 +83,6 @@ TAGS = [
 """Written out, because histories hold them: a tag that is here may never be renamed or dropped."""
 
 CLASSES = typing.get_args(AnyEvent)
-COMMANDS = [kind for kind in CLASSES if issubclass(kind, events.Command)]
 FAILURE = Failure(
     type="shop.Declined",
     message="no",
@@ -261,64 +259,3 @@ def test_an_event_that_holds_a_foreign_object_is_not_written():
 def test_events_cannot_be_changed():
     with pytest.raises(AttributeError):
         events.TimerFired(ref=1).ref = 2
-
-
-@pytest.mark.parametrize("kind", COMMANDS)
-def test_every_command_has_a_type_and_answers(kind):
-    assert kind in TYPES
-    assert kind in ANSWERS
-    assert Intent(kind).type == TYPES[kind]
-
-
-def test_the_tables_know_commands_only():
-    assert set(TYPES) == set(ANSWERS) == set(COMMANDS)
-    assert set(CANCELLATIONS) <= set(COMMANDS)
-
-
-def test_command_types():
-    """Written out, because command ids such as ``Task(0)`` stand in histories."""
-    assert {kind.__name__: name for kind, name in TYPES.items()} == {
-        "ActivityScheduled": "Task",
-        "TimerStarted": "Timer",
-        "OperationStarted": "Operation",
-        "StateSet": "State",
-        "StateCleared": "State",
-        "StateRead": "Read",
-        "ListenStarted": "Listen",
-        "BranchStarted": "Branch",
-        "RaceStarted": "Race",
-        "LoopStarted": "Loop",
-        "VersionChecked": "VersionCheck",
-        "StepRemoved": "Removed",
-        "ChildScheduled": "ChildWorkflow",
-        "PromiseCreated": "Promise",
-        "SignalSent": "Signal",
-        "PromiseSettled": "Settlement",
-        "MessagePublished": "Message",
-        "SagaStepRegistered": "Saga",
-    }
-
-
-def test_every_answer_that_closes_belongs_to_exactly_one_command():
-    """But for what becomes of something that was sent, whether a signal or the settlement of a promise."""
-    listed = [answer for kind, answers in ANSWERS.items() for answer in answers if kind is not events.PromiseSettled]
-    assert ANSWERS[events.PromiseSettled] == ANSWERS[events.SignalSent]
-    on_the_way = {
-        *(events.ActivityRetryScheduled, events.LoopCheckpointed, events.ChildStarted),
-        *(events.ChildCancelRequested, events.SagaCompensationStarted),
-    }
-    expected = {kind for kind in CLASSES if issubclass(kind, events.Answer)} - on_the_way
-    assert set(listed) == expected
-    assert len(listed) == len(expected)
-
-
-@pytest.mark.parametrize(("command", "cancellation"), [*CANCELLATIONS.items()])
-def test_a_cancellation_is_one_of_the_answers_of_its_command(command, cancellation):
-    assert cancellation in ANSWERS[command]
-    assert cancellation.__name__.endswith("Cancelled")
-
-
-def test_every_answer_that_cancels_is_in_the_table_of_cancellations():
-    cancelling = {answer for answers in ANSWERS.values() for answer in answers if answer.__name__.endswith("Cancelled")}
-    # A child is asked to stop and says itself that it has.
-    assert set(CANCELLATIONS.values()) == cancelling - {events.ChildCancelled}

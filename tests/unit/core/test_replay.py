@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resurgam.core import event as events
-from resurgam.core.command import Intent
+from resurgam.core.commands import Intent
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
 from resurgam.core.replay import Cursor, Diverged, New, Replayed, by_location

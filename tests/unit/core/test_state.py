@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS
+from resurgam.core.commands import COMMANDS
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.event import AnyEvent, Failure
 from resurgam.core.location import Location
@@ -91,7 +91,7 @@ MAKE = {
     "saga_closed": lambda seq, ref: events.SagaClosed(seq=seq, ref=ref, outcome="completed"),
 }
 TAG = {kind: str(kind.__struct_config__.tag) for kind in typing.get_args(AnyEvent)}
-COMMAND_OF = {answer: command for command, answers in ANSWERS.items() for answer in answers}
+COMMAND_OF = {answer: command for command, kind in COMMANDS.items() for answer in kind.answers}
 COMMAND_OF[events.ActivityRetryScheduled] = events.ActivityScheduled
 COMMAND_OF[events.LoopCheckpointed] = events.LoopStarted
 COMMAND_OF[events.ChildStarted] = events.ChildScheduled

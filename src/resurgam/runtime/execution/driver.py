@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 
 from resurgam.core import errors
 from resurgam.core import event as events
-from resurgam.core.command import CANCELLATIONS
+from resurgam.core.commands import COMMANDS
 from resurgam.core.errors import ContinueAsNew, CorruptHistory, Evicted, HistoryDiverged
 from resurgam.core.state import ENDS, is_delayed
 from resurgam.runtime.context.context import Context
@@ -348,4 +348,4 @@ def decode_arguments(
 _TOLD: Final = {**dict.fromkeys(answer_kinds(), Driver._settle), **Driver._DELIVERED}
 """What each kind of entry does to the code; a kind that is not here is part of the history and nothing more."""
 _ENDS: Final = tuple(ENDS)
-_OWN_CANCELLATIONS: Final = frozenset({*CANCELLATIONS.values(), events.ChildCancelled})
+_OWN_CANCELLATIONS: Final = frozenset({*(kind.cancelled for kind in COMMANDS.values()), events.ChildCancelled} - {None})

@@ -8,11 +8,12 @@ before anything from outside, so that a crash between the two changes nothing.
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from resurgam.core import event as events
+from resurgam.core.commands import COMMANDS
 from resurgam.core.errors import NotFound
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Entry, Forgotten, Span, Withdrawal
@@ -285,7 +286,9 @@ class EntrySource(Driver):
         if met is not None:
             return met  # it was only waiting for more of them
         heappop(self._recorder.deadlines)
-        entry = self._append(_TIMED_OUT[type(command)], ref=seq, at=deadline)
+        timed_out = COMMANDS[type(command)].timed_out
+        assert timed_out is not None
+        entry = self._append(timed_out, ref=seq, at=deadline)
         if isinstance(command, events.PromiseCreated):
             self._recorder.outbox.add(entry.seq, "closed", command.promise_id)
         return entry
@@ -427,11 +430,3 @@ def _settlement(waiting: deque[Entry], promise_id: str | None = None) -> Entry |
             waiting.remove(entry)
             return entry
     return None
-
-
-_TIMED_OUT: Final[dict[type[events.Command], type[events.Answer]]] = {
-    events.TimerStarted: events.TimerFired,
-    events.ListenStarted: events.ListenTimedOut,
-    events.PromiseCreated: events.PromiseTimedOut,
-}
-"""What is written when the deadline of a command has come."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS
+from resurgam.core.commands import COMMANDS
 from resurgam.core.errors import ContinueAsNew, Evicted, HistoryDiverged
 from resurgam.core.failure import root_type
 from resurgam.core.outcome import ActivityRequest, Entry, Outcome, Succession, Withdrawal
@@ -262,7 +262,7 @@ class Execution(EntrySource):
         if self._options.fails(self._matching):
             failure = violation(verdict)
             keep(events.WorkflowFailed(failure=failure))
-            answered = {entry.ref for entry in kept if isinstance(entry, ANSWERS[events.ActivityScheduled])}
+            answered = {entry.ref for entry in kept if isinstance(entry, COMMANDS[events.ActivityScheduled].answers)}
             outcome = self._failed([ref for ref in self._at_work(lost) if ref not in answered], failure, keep)
         else:
             before = log.state.diverged

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.command import address_of
+from resurgam.core.commands import address_of
 from resurgam.core.event import decode_event
 from resurgam.core.location import Location
 from resurgam.core.outcome import Entry
@@ -68,7 +68,7 @@ class Carryover:
     def ask(self, command: events.Command) -> None:
         """The code makes a call: what was carried over for it, if it asks for the same, is due now."""
         order, found = self._kept.get((command.location, command.type), (0, None))
-        held = self._held.pop(address_of(command) or "", None)
+        held = self._held.pop(address_of(command), None)
         other = isinstance(command, events.ChildScheduled) and self.adopted(command) is None
         if held is not None and other:
             # It failed, or was another child: it is out of the way, and the call is made as if it had not been.

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.command import TYPES, Intent
+from resurgam.core.commands import Intent
 from resurgam.core.errors import DeterminismViolation, HistoryDiverged, LatentHistory, ResurgamError
 from resurgam.core.failure import capture, in_user_code
 from resurgam.core.location import ROOT, Location
@@ -26,30 +26,6 @@ _OWN_FILES = (
 
 _SHOWN: Final = 200
 """Characters of a recorded value that a divergence shows."""
-
-KINDS: Final = {str(kind.__struct_config__.tag): kind for kind in TYPES}
-"""Kinds of command by the name that stands in a history."""
-
-VERBS: Final = {
-    events.ActivityScheduled: "activity",
-    events.TimerStarted: "sleep",
-    events.OperationStarted: "run",
-    events.StateSet: "set",
-    events.StateCleared: "clear",
-    events.StateRead: "get",
-    events.ListenStarted: "listen",
-    events.BranchStarted: "branch",
-    events.RaceStarted: "race",
-    events.LoopStarted: "loop",
-    events.VersionChecked: "check_version",
-    events.ChildScheduled: "workflow",
-    events.PromiseCreated: "promise",
-    events.PromiseSettled: "resolve",
-    events.SignalSent: "signal",
-    events.MessagePublished: "publish",
-    events.SagaStepRegistered: "step",
-}
-"""The method of `Context` that asks for each kind of command."""
 
 
 def diverged(verdict: Diverged, scope: Scope, command_id: str, intent: Intent | None = None) -> HistoryDiverged:

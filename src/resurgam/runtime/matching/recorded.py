@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from heapq import heappush
 
 from resurgam.core import event as events
-from resurgam.core.command import ANSWERS
+from resurgam.core.commands import COMMANDS
 from resurgam.core.history import History
 from resurgam.core.location import Coordinate, Location
 from resurgam.core.replay import Cursor
@@ -15,7 +15,7 @@ class RecordedCommands:
 
     def __init__(self, log: Sequence[events.Event]) -> None:
         # By type, not isinstance: this is done for every entry of every history that is read.
-        self._commands: dict[int, events.Command] = {e.seq: e for e in log if type(e) in ANSWERS}  # type: ignore[misc]
+        self._commands: dict[int, events.Command] = {e.seq: e for e in log if type(e) in COMMANDS}  # type: ignore[misc]
         self._history = History(self._commands.values())
         self.checkpoints: dict[int, events.LoopCheckpointed] = {}
         self.completions: dict[int, events.LoopCompleted] = {}

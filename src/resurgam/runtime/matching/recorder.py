@@ -15,7 +15,7 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, check_size, codec_for
-from resurgam.core.command import CANCELLATIONS, TYPES, Intent
+from resurgam.core.commands import COMMANDS, Intent
 from resurgam.core.edit import Note
 from resurgam.core.errors import Evicted, NotDeterministic
 from resurgam.core.location import ROOT, Location
@@ -42,7 +42,7 @@ from resurgam.runtime.loop.event_loop import WorkflowLoop
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.loop.scope import Scope, current
 from resurgam.runtime.matching.carryover import Carryover
-from resurgam.runtime.matching.divergence import VERBS, diverged, gone_on, in_values, latent, orphaned, source
+from resurgam.runtime.matching.divergence import diverged, gone_on, in_values, latent, orphaned, source
 from resurgam.runtime.matching.durable_state import DurableState
 from resurgam.runtime.matching.handlers import Handlers
 from resurgam.runtime.matching.mailbox import Mailbox
@@ -144,12 +144,13 @@ class Recorder:
         *step* is the number that ``ctx.v`` was given, None if it was not called; *target* the id that the code gives to a
         child. *complete* gives the fields of a new command that depend on its place.
         """
-        self.refuse_if_over(TYPES[kind])
+        made = COMMANDS[kind]
+        self.refuse_if_over(made.type)
         if name is not None and not isinstance(name, str):
-            raise TypeError(f"the name of a {TYPES[kind]} is {name!r}; it must be a string")
+            raise TypeError(f"the name of a {made.type} is {name!r}; it must be a string")
         scope = self.scope()
-        step = self._counted(scope, step, (VERBS.get(kind), name))
-        command_id = scope.command_id(TYPES[kind])
+        step = self._counted(scope, step, (made.verb, name))
+        command_id = scope.command_id(made.type)
         intent = Intent(kind, name, scope.absolute(step), key, target)
         verdict = scope.match(scope.cursor, intent)
         if isinstance(verdict, Diverged):
@@ -226,13 +227,14 @@ class Recorder:
 
     def remove(self, kind: type[events.Command], name: str | None, *, step: int | None = None) -> None:
         """A call was removed here: skip it where it is recorded, and leave a mark where there is no history."""
-        self.refuse_if_over(TYPES[kind])
+        removed = COMMANDS[kind]
+        self.refuse_if_over(removed.type)
         scope = self.scope()
         self._counted(scope, step)
         skipped = self.skip(scope, Intent(kind, name, scope.absolute(step)))
         if self.replaying:
             holds = skipped is not None and not isinstance(skipped, events.StepRemoved)
-            self.notes.append(Note(source=source(), verb=VERBS[kind], name=name, holds=holds))
+            self.notes.append(Note(source=source(), verb=removed.verb, name=name, holds=holds))
 
     def skip(self, scope: Scope, removed: Intent) -> events.Command | None:
         """Return the recorded command that is skipped, if there is one."""
@@ -245,19 +247,19 @@ class Recorder:
         scope.cursor.take(verdict)
         scope.gate = None
         if isinstance(verdict, New):
-            command_id = scope.command_id(TYPES[events.StepRemoved])
+            command_id = scope.command_id(COMMANDS[events.StepRemoved].type)
             self._record(
                 scope, verdict, events.StepRemoved, command=command_id, name=name, version=removed.version, removed=tag
             )
             return None
         self.past.skip(verdict.event)
         self.early.answers.pop(verdict.event.seq, None)
-        scope.command_id(TYPES[type(verdict.event)])
+        scope.command_id(COMMANDS[type(verdict.event)].type)
         return verdict.event
 
     def check_version(self, version: int, name: str | None = None) -> int:
         """Return the version of the code that this run belongs to here; *version*, where there is no history yet."""
-        self.refuse_if_over(TYPES[events.VersionChecked])
+        self.refuse_if_over(COMMANDS[events.VersionChecked].type)
         scope = self.scope()
         self._counted(scope, None)
         self.trial.asked_twice |= (scope.location, name) in self.trial.put_back
@@ -265,12 +267,12 @@ class Recorder:
 
     def checked(self, scope: Scope, version: int, name: str | None) -> int:
         """Return the answer of a version check in a strand."""
-        numbered = scope.command_id(TYPES[events.VersionChecked]) if scope.by_type else None
+        numbered = scope.command_id(COMMANDS[events.VersionChecked].type) if scope.by_type else None
         verdict = version_check(scope.cursor, name, by_type=scope.by_type, command=numbered)
         if isinstance(verdict, Peeked):
             scope.gate = verdict.version
             return verdict.version - scope.version + 1
-        command_id = numbered or scope.command_id(TYPES[events.VersionChecked])
+        command_id = numbered or scope.command_id(COMMANDS[events.VersionChecked].type)
         if isinstance(verdict, Diverged):
             raise self._diverge(verdict, scope, command_id)
         scope.cursor.take(verdict)
@@ -409,7 +411,7 @@ class Recorder:
         self.operations.pop(command.seq, None)
         self.listeners.pop(command.seq, None)
         self.races.pop(command.seq, None)
-        kind = CANCELLATIONS.get(type(command))
+        kind = COMMANDS[type(command)].cancelled
         if kind is None or self.verdict is not None:
             return
         if command.seq in self.log.state.open:

@@ -10,21 +10,19 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from resurgam.core import event as events
+from resurgam.core.commands import COMMANDS
 from resurgam.core.outcome import Entry
 
 PATIENCE: Final = 60_000
 """Milliseconds for which an update waits for its handler, at most."""
 
-_STRUCTURE: Final = (events.LoopStarted, events.RaceStarted, events.SagaStepRegistered)
-
 
 def goes_on(open: Mapping[int, events.Command]) -> bool:
     """Whether the code of a workflow with these open commands goes on without a further message from outside."""
     return any(
-        command.deadline is not None
-        if isinstance(command, events.ListenStarted | events.PromiseCreated)
-        else not isinstance(command, _STRUCTURE)
+        kind.answered_by == "work" or (kind.answered_by == "message" and getattr(command, "deadline", None) is not None)
         for command in open.values()
+        for kind in (COMMANDS[type(command)],)
     )
 
 

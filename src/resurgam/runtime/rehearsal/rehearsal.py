@@ -15,12 +15,13 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from resurgam.core import event as events
+from resurgam.core.commands import COMMANDS, COMMANDS_BY_TAG
 from resurgam.core.edit import Check, Edit, Insert, Remove, merge_edits
 from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.execution.driver import Driver
 from resurgam.runtime.loop.futures import Durable
-from resurgam.runtime.matching.divergence import VERBS, source
+from resurgam.runtime.matching.divergence import source
 from resurgam.runtime.rehearsal.placeholder import Inspected, Placeholder
 
 Edits: TypeAlias = tuple[Edit, ...]
@@ -46,10 +47,6 @@ _EDITS: Final = 6
 _NOT_YET: Final = object()
 
 
-_WITHOUT_EFFECT: Final = (events.BranchStarted, events.RaceStarted, events.LoopStarted, events.StepRemoved)
-"""Commands that do nothing of their own: what counts is what stands below them."""
-
-
 class Undecided:
     """The code looked at what nobody knows yet, so whether it fits cannot be told; *source* is where it did."""
 
@@ -72,7 +69,7 @@ class Fits:
     @property
     def runs_again(self) -> bool:
         """Whether the code makes a call anew that the edits take for removed."""
-        gone = {(entry.type, entry.name) for entry in self.gone if not isinstance(entry, _WITHOUT_EFFECT)}
+        gone = {(entry.type, entry.name) for entry in self.gone if COMMANDS[type(entry)].has_effect}
         return any((entry.type, entry.name) in gone for entry in self.new)
 
 
@@ -316,13 +313,13 @@ def _candidates(divergence: HistoryDiverged) -> Iterator[Edit]:
     if divergence.intent is not None:
         same = divergence.field == "version" and held.name == divergence.asked
         step = held.version - divergence.scope_version + (1 if same else 2)
-        verb = VERBS[divergence.intent]
+        verb = COMMANDS[divergence.intent].verb
         yield Insert(scope=scope, call=call, version=step, verb=verb, name=divergence.asked, source=source)
     if isinstance(held, events.VersionChecked):
         yield Check(scope=scope, call=call, version=held.answer, name=held.name, source=source)
         return
     kind = held.removed if isinstance(held, events.StepRemoved) else held.type
-    verb = next(verb for known, verb in VERBS.items() if known.__struct_config__.tag == kind)
+    verb = COMMANDS_BY_TAG[kind].verb
     yield Remove(scope=scope, call=call, kind=kind, verb=verb, name=held.name, source=source)
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from resurgam.core import event as events
-from resurgam.core.command import Intent
+from resurgam.core.commands import COMMANDS_BY_TAG, Intent
 from resurgam.core.edit import Check, Edit, Insert, Remove
 from resurgam.core.location import Location
 from resurgam.runtime.loop.scope import Scope
-from resurgam.runtime.matching.divergence import KINDS, source
+from resurgam.runtime.matching.divergence import source
 
 if TYPE_CHECKING:
     from resurgam.runtime.matching.recorder import Recorder
@@ -45,7 +45,7 @@ def edited(
         if isinstance(edit, Insert):
             step = edit.version if edit in numbered or (edit.verb, edit.name) == call else step
         elif isinstance(edit, Remove):
-            skipped = recorder.skip(scope, Intent(KINDS[edit.kind], edit.name, scope.version))
+            skipped = recorder.skip(scope, Intent(COMMANDS_BY_TAG[edit.kind].event, edit.name, scope.version))
             trial.taken_out += () if skipped is None else recorder.past.at_or_below(skipped.location)
         elif isinstance(edit, Check):
             recorder.checked(scope, edit.version, edit.name)
