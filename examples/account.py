@@ -1,7 +1,7 @@
-"""Something that lives for ever: an account that takes orders one after another, in a loop that forgets.
+"""A long-lived entity: an account that processes orders in a durable loop.
 
-Watch for: what the loop needs comes to it as its state or by signals; it shares no variable with the code around it. What
-was done more than `forget_every` orders ago is not read again, however long the account lives.
+Watch for: the loop gets its data from its state and from signals, and shares no variable with the code around it. Orders
+older than `forget_every` iterations are not read again, however long the account lives.
 """
 
 import asyncio
@@ -37,9 +37,9 @@ async def main() -> None:
         await mine.signal("withdraw", 50)
         await mine.signal("close", 0)
         print("closed with", await mine.result())
-        print("last heard:", await mine.state("receipt"))
-        print("entries to be read again:", len(await mine.history()))
-        print("entries kept for tools:", len(await mine.history(forgotten=True)))
+        print("last receipt:", await mine.state("receipt"))
+        print("events read on replay:", len(await mine.history()))
+        print("events kept for tools:", len(await mine.history(forgotten=True)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Waiting for a person: a signal with a deadline, and a reminder when it has not come.
+"""Wait for a person: a signal with a deadline, and a reminder when it expires.
 
-Watch for: the signal may be sent before anybody listens; it waits in order.
+Watch for: a signal may be sent before the workflow listens; signals queue in order.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ async def approval(ctx: Context, who: str) -> str:
             await ctx.activity(remind, who)
         else:
             return "approved" if approved else "refused"
-    return "nobody answered"
+    return "no answer"
 
 
 async def main() -> None:

@@ -1,8 +1,7 @@
-"""Something that others talk to: a shopping cart with queries, updates that may be refused, and a promise.
+"""Messages to a workflow: a shopping cart with queries, updates that may be rejected, and a promise.
 
-Watch for: an update is recorded, run once and answered; a query leaves no trace, and is answered also when the cart is
-closed. The handlers keep what they know in the durable state, so the loop beside them may forget, and the cart may live
-for ever.
+Watch for: an update is recorded, run once and answered. A query records nothing, and a closed cart still answers it. The
+handlers keep their data in the durable state, so that the loop beside them can forget, and the cart can live for ever.
 """
 
 import asyncio
@@ -49,9 +48,9 @@ async def main() -> None:
         for _ in range(50):
             await mine.signal("remind")
         await mine.signal("pay")
-        print("first to say where to:", await mine.resolve("address", "Penny Lane 7"))
+        print("address accepted:", await mine.resolve("address", "Penny Lane 7"))
         print(await mine.result())
-        print("it held:", await mine.query("items"))
+        print("items:", await mine.query("items"))
 
 
 if __name__ == "__main__":

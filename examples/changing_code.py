@@ -1,6 +1,6 @@
-"""Changing code while runs are open: asking first, then putting the new step where open runs can follow.
+"""Change code while runs are open: find the divergence first, then insert the new step so that open runs can follow.
 
-Watch for: the remedy names the very line, and with it the run that had been charged already goes on.
+Watch for: the remedy names the source line, and with it the run that has already been charged continues.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ async def main() -> None:
     report = await replay(careless, history)
     print(f"today: {report.diverged}")
     report = await replay(careful, history)
-    print(f"tomorrow: {report.diverged or 'it fits'}, and goes on with {[step.name for step in report.new]}")
+    print(f"tomorrow: {report.diverged or 'it fits'}, and continues with {[step.name for step in report.new]}")
 
 
 asyncio.run(main())

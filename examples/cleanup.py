@@ -1,4 +1,4 @@
-"""Cancelling a workflow: its code hears `asyncio.CancelledError`, and may clean up with further durable calls.
+"""Cancel a workflow: its code gets `asyncio.CancelledError` and can clean up with further durable calls.
 
 Watch for: the workflow's status is `cancelled`, and `release` has run.
 """

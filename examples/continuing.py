@@ -1,18 +1,18 @@
-"""Beginning anew: a poller that runs for years ends each generation after a few rounds, and goes on with a fresh history.
+"""Continue as new: a poller that runs for years starts each generation with an empty history.
 
-Watch for: signals that were not taken come along, and whoever waits for the result waits for the last generation. A
-workflow that fails is tried again as a new attempt, which need not repeat the activities that its run has done already.
+Watch for: unread signals are carried over, and `handle.result()` waits for the last generation. A workflow that fails is
+retried as a new attempt, which does not repeat the activities that earlier attempts completed.
 """
 
 import asyncio
 
 from resurgam import Context, Engine, RetryPolicy, activity, workflow
 
-troubles = ["the network is down"]
+outages = ["the network is down"]
 
 
-def trouble() -> str:
-    return troubles.pop() if troubles else ""
+def next_outage() -> str:
+    return outages.pop() if outages else ""
 
 
 @activity
@@ -25,17 +25,17 @@ async def look(number: int) -> str:
 async def poller(ctx: Context, first: int) -> str:
     for number in range(first, first + 3):
         if await ctx.activity(look, number) == "done":
-            who = await ctx.listen("tell", type=str)
-            return f"told {who} in generation {ctx.info.generation}, attempt {ctx.info.attempt}"
-        if number == 5 and (what := await ctx.run(trouble)):
-            raise ConnectionError(what)
+            recipient = await ctx.listen("notify", type=str)
+            return f"notified {recipient} in generation {ctx.info.generation}, attempt {ctx.info.attempt}"
+        if number == 5 and (outage := await ctx.run(next_outage)):
+            raise ConnectionError(outage)
     return ctx.continue_as_new(first + 3)
 
 
 async def main() -> None:
     async with Engine() as engine:
         handle = await engine.start(poller, 1)
-        await handle.signal("tell", "Alex")
+        await handle.signal("notify", "Alex")
         print(await handle.result())
 
 

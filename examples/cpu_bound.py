@@ -1,6 +1,6 @@
-"""Work for the processor: a function in a process of its own holds nobody up, and stops when it is cancelled.
+"""CPU-bound work: a function in a process of its own does not block the worker, and cancellation stops it.
 
-Watch for: the endless search is called off while it runs, and its process ends at once.
+Watch for: the endless search is cancelled while it runs, and its process ends at once.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from resurgam import Context, Engine, activity, workflow
 
 @activity(executor="process")
 def largest_prime_below(limit: int) -> int:
-    """Find it the slow way."""
+    """Find it by trial division."""
     for number in range(limit - 1, 1, -1):
         if all(number % divisor for divisor in range(2, int(number**0.5) + 1)):
             return number
@@ -31,7 +31,7 @@ async def primes(ctx: Context, limits: list[int]) -> list[int]:
     found = await asyncio.gather(*(ctx.activity(largest_prime_below, limit) for limit in limits))
     endless = ctx.activity(search_for_ever)
     await ctx.sleep(1)
-    endless.cancel()  # a thread would run on
+    endless.cancel()  # kills the process
     return found
 
 

@@ -1,7 +1,7 @@
-"""Children on other queues: a report is cut into chapters, and each is written by whoever serves that queue.
+"""Children on other queues: a report is split into chapters, each written by a worker that serves its queue.
 
-Watch for: the two engines here share one store and know each other by nothing else; they may as well be processes. A
-child is a workflow of its own, with an id, a history and retries; `resurgam show report-1 --tree` draws them all.
+Watch for: the engines share only the store, so they could be separate processes. A child is a workflow with its own id,
+history and retries; `resurgam show report-1 --tree` draws all of them.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ async def main() -> None:
             print(
                 "children:",
                 len(page.instances),
-                "- all of one tree:",
+                "- all in one tree:",
                 {one.tree_id for one in page.instances} == {tree},
             )
 

@@ -1,6 +1,6 @@
-"""The smallest whole: one workflow, two activities, and the history that was recorded.
+"""The smallest complete program: one workflow, two activities, and the recorded history.
 
-Watch for: each step is an entry with its place, `{1}`, `{2}`; the answers refer to them by number.
+Watch for: each durable call is an event with a location, `{1}`, `{2}`; answers refer to commands by number.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""asyncio is the language: gather and TaskGroup work as they always do, and are replayed exactly.
+"""Concurrency with plain asyncio: gather and TaskGroup work as usual and are replayed exactly.
 
-Watch for: every strand has places of its own, `{1, 1}` and `{2, 1}`, whichever finishes first.
+Watch for: every task has locations of its own, `{1, 1}` and `{2, 1}`, whichever finishes first.
 """
 
 import asyncio

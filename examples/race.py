@@ -1,4 +1,4 @@
-"""The first of several wins, for ever: who won is written down, and the losers are cancelled.
+"""The first of several wins: the winner is recorded, and the losers are cancelled.
 
 Watch for: `race_decided` in the history, and `activity_cancelled` for the slow one.
 """

@@ -1,4 +1,4 @@
-"""Activities fail and are tried again, after pauses that grow; some failures are final.
+"""Failed activities are retried with growing intervals; some failures are final.
 
 Watch for: the warnings with the time of the next attempt, and `activity_retry_scheduled` in the history.
 """
@@ -13,7 +13,7 @@ from resurgam.errors import ActivityFailed
 async def flaky() -> str:
     attempt = activity.info().attempt
     if attempt < 3:
-        raise ConnectionError(f"attempt {attempt} found nobody at home")
+        raise ConnectionError(f"attempt {attempt} was refused")
     return f"worked at attempt {attempt}"
 
 

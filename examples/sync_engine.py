@@ -1,6 +1,6 @@
-"""No event loop in sight: `SyncEngine` offers the same verbs to scripts, notebooks and Django, and its threads may share it.
+"""No event loop: `SyncEngine` has the same methods for scripts, notebooks and Django, and threads may share it.
 
-Watch for: nothing is awaited but inside the workflow, and leaving the `with` drains as it does elsewhere.
+Watch for: only the workflow uses `await`, and leaving the `with` block drains the worker as usual.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,7 @@
-"""A saga: book a flight, a hotel and a car, and if one of them cannot be had, take back what was booked.
+"""A saga: book a flight, a hotel and a car; if one booking fails, cancel the earlier ones.
 
-Watch for: what takes a step back is recorded before the step is done, so it is never forgotten, whatever crashes. Each
-booking and each cancellation is an activity with retries of its own, and the last booking is taken back first.
+Watch for: the compensation of a step is recorded before the step runs, so that no crash can lose it. Each booking and each
+cancellation is an activity with its own retries, and the last booking is cancelled first.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Testing a workflow that takes a month, in milliseconds; and killing it after every event it records.
+"""Test a workflow that takes two months in milliseconds, and kill it after every event that it records.
 
 Watch for: nothing sleeps, and the activity is mocked.
 """
@@ -33,7 +33,7 @@ async def main() -> None:
         print(await handle.result(), "after", env.now() - before)
 
     crashes = await crash_everywhere(subscription, "Ada", 2, mocks={send_invoice: "sent"})
-    print(f"killed at {crashes.points} points, one outcome")
+    print(f"killed at {crashes.points} points, same outcome")
 
 
 if __name__ == "__main__":
