@@ -113,9 +113,7 @@ async def _uncompensated(store: Store, instance: Instance, log: Sequence[events.
     return tuple(left)
 
 
-async def _previous_error(
-    store: Store, instance: Instance, started: events.WorkflowStarted | None
-) -> BaseException | None:
+async def _previous_error(store: Store, instance: Instance, started: events.Started | None) -> BaseException | None:
     if started is None or started.previous is None or instance.attempt == 1:
         return None
     return await failure_of(store, started.previous)
@@ -145,7 +143,7 @@ def _waiting_for(instance: Instance, state: InstanceState, pending: Sequence[Pen
     return (*(tuple(waits) or (f"a worker that serves queue {instance.queue!r}",)), *updates)
 
 
-def _beginning(started: events.WorkflowStarted) -> str:
+def _beginning(started: events.Started) -> str:
     if started.begins_at is None:
         return "somebody to begin it: handle.begin()"
     what = "its start" if started.attempt == 1 else f"its next attempt, number {started.attempt},"

@@ -29,6 +29,7 @@ from resurgam.core.lifecycle import EarlierChild as EarlierChild
 from resurgam.core.lifecycle import Parent as Parent
 from resurgam.core.lifecycle import SignalHandled as SignalHandled
 from resurgam.core.lifecycle import SignalReceived as SignalReceived
+from resurgam.core.lifecycle import Started as Started
 from resurgam.core.lifecycle import UpdateAccepted as UpdateAccepted
 from resurgam.core.lifecycle import UpdateCompleted as UpdateCompleted
 from resurgam.core.lifecycle import UpdateRejected as UpdateRejected

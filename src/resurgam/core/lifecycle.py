@@ -57,16 +57,14 @@ class EarlierChild(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_def
     open: bool = True
 
 
-class WorkflowStarted(Event, frozen=True, kw_only=True, tag="workflow_started"):
-    """The first entry of every execution; it holds everything needed to run it.
+class Started(Event, frozen=True, kw_only=True):
+    """The first entry of every execution: the fields that stores and workers read, whichever brain advances it.
 
-    *matching* is None if the caller knew the workflow by name only: then the definition decides.
-    *previous* is the execution that this one retries or continues, *since* the start of the run, if that was earlier.
-    The code starts at *begins_at* if that is given; if *deferred*, on request. Either way `WorkflowBegun` follows.
-    *signals* are the ids received by earlier generations, so that a signal sent again is not delivered twice.
-    *retry* and *timeout* (milliseconds) override the definition, if the caller gave them for this run.
+    *kind* names that brain, *previous* the execution that this one retries or continues. The instance starts at
+    *begins_at* if that is given; if *deferred*, on request. Either way `WorkflowBegun` follows.
     """
 
+    kind: str = "workflow"
     name: str
     queue: str
     entity_id: str
@@ -75,15 +73,26 @@ class WorkflowStarted(Event, frozen=True, kw_only=True, tag="workflow_started"):
     tree_id: str
     generation: int = 1
     attempt: int = 1
-    matching: str | None = None
-    python: str
+    previous: str | None = None
     input: Raw = NULL
     tags: dict[str, str] = {}
     parent: Parent | None = None
-    previous: str | None = None
-    since: int | None = None
     begins_at: int | None = None
     deferred: bool = False
+
+
+class WorkflowStarted(Started, frozen=True, kw_only=True, tag="workflow_started"):
+    """The start of a workflow execution; it holds everything needed to run it.
+
+    *matching* is None if the caller knew the workflow by name only: then the definition decides. *since* is the start of
+    the run, if that was earlier.
+    *signals* are the ids received by earlier generations, so that a signal sent again is not delivered twice.
+    *retry* and *timeout* (milliseconds) override the definition, if the caller gave them for this run.
+    """
+
+    matching: str | None = None
+    python: str
+    since: int | None = None
     carried: tuple[Carried, ...] = ()
     signals: tuple[str, ...] = ()
     children: tuple[EarlierChild, ...] = ()

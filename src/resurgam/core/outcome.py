@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from resurgam.core.event import NULL, Event, WorkflowStarted
+from resurgam.core.event import NULL, Event, Started
 from resurgam.core.location import Location
 from resurgam.core.retry import RetryRule
 from resurgam.core.state import Status
@@ -56,7 +56,7 @@ class ChildRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     An open execution of that id with the same parent key counts as the child: an earlier attempt has started it.
     """
 
-    started: WorkflowStarted
+    started: Started
     created: Event
     refused: Event
 
@@ -87,7 +87,7 @@ class Succession(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     promises move along if both executions belong to the same run.
     """
 
-    started: WorkflowStarted
+    started: Started
     inbox: tuple[Event, ...] = ()
     moves: tuple[str, ...] = ()
 

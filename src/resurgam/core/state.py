@@ -82,7 +82,7 @@ class InstanceState:
 
     def __init__(self, log: Iterable[events.Event] = ()) -> None:
         self.status: Status | None = None
-        self.started: events.WorkflowStarted | None = None
+        self.started: events.Started | None = None
         self.begun = False
         self.last_seq = 0
         self.last_at = 0
@@ -137,9 +137,7 @@ class InstanceState:
         effect = _EFFECTS.get(type(entry))
         if effect is not None:
             effect(self, entry)
-        self.status = (
-            Status.SCHEDULED if isinstance(entry, events.WorkflowStarted) and is_scheduled(entry) else following
-        )
+        self.status = Status.SCHEDULED if isinstance(entry, events.Started) and is_scheduled(entry) else following
         self.last_seq = entry.seq
         self.last_at = max(self.last_at, entry.at)
 
@@ -154,12 +152,12 @@ class InstanceState:
             self.never_started.discard(seq)
 
 
-def is_delayed(started: events.WorkflowStarted) -> bool:
+def is_delayed(started: events.Started) -> bool:
     """Whether the code of an execution starts later than its creation."""
     return started.deferred or started.begins_at is not None
 
 
-def is_scheduled(started: events.WorkflowStarted) -> bool:
+def is_scheduled(started: events.Started) -> bool:
     """Whether the run as a whole is delayed; a run that waits for its next attempt is already running."""
     return is_delayed(started) and started.attempt == 1
 
@@ -178,7 +176,7 @@ def _effect(*kinds: type[E_]) -> Callable[[Callable[[InstanceState, E_], None]],
 
 
 @_effect(events.WorkflowStarted)
-def _start(state: InstanceState, entry: events.WorkflowStarted) -> None:
+def _start(state: InstanceState, entry: events.Started) -> None:
     state.started = entry
     state.begun = not is_delayed(entry)
 

@@ -41,7 +41,7 @@ _LARGEST: Final = 2**63 - 1
 _WIDEST: Final = 60
 """Characters of a wrong place that an error repeats."""
 
-_FIXED: Final = ("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "name", "parent")
+_FIXED: Final = ("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "kind", "name", "parent")
 """What the head of an execution and its first event both say."""
 
 _TOLD: Final = (

@@ -16,7 +16,7 @@ class Instance(Record, frozen=True, omit_defaults=True):
 
     *parked* is the diagnosis of a divergence, *dead* the reason why the store no longer hands it out, *troubles* the
     same for activities of it. *accepts* are the schemas of the values that its code takes, by the names of signals.
-    *failure* is the type name that the commit gave which closed it as failed.
+    *failure* is the type name that the commit gave which closed it as failed, *kind* names the brain that advances it.
     """
 
     entity_id: str
@@ -25,6 +25,7 @@ class Instance(Record, frozen=True, omit_defaults=True):
     tree_id: str
     generation: int
     attempt: int
+    kind: str
     name: str
     queue: str
     status: Status
@@ -42,7 +43,7 @@ class Instance(Record, frozen=True, omit_defaults=True):
     failure: str | None = None
 
     @classmethod
-    def of(cls, started: events.WorkflowStarted) -> "Instance":
+    def of(cls, started: events.Started) -> "Instance":
         """Return the instance that a first entry begins."""
         return cls(
             entity_id=started.entity_id,
@@ -51,6 +52,7 @@ class Instance(Record, frozen=True, omit_defaults=True):
             tree_id=started.tree_id,
             generation=started.generation,
             attempt=started.attempt,
+            kind=started.kind,
             name=started.name,
             queue=started.queue,
             status=Status.SCHEDULED if is_scheduled(started) else Status.RUNNING,

@@ -34,7 +34,7 @@ class Creation(Record, frozen=True):
     nothing is done and nobody is told anything.
     """
 
-    started: events.WorkflowStarted
+    started: events.Started
     attach: bool = False
     replace: events.WorkflowTerminated | None = None
     inbox: tuple[events.Event, ...] = ()
@@ -413,6 +413,7 @@ class Query(Record, frozen=True):
     """
 
     status: Status | None = None
+    kind: str | None = None
     name: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
     since: int | None = None
@@ -428,6 +429,7 @@ class Query(Record, frozen=True):
         """Whether an instance is one of those asked for, if it is the newest of its entity or any may be listed."""
         return (
             self.status in (None, instance.status)
+            and self.kind in (None, instance.kind)
             and self.name in (None, instance.name)
             and self.tags.items() <= instance.tags.items()
             and (self.since is None or instance.created_at >= self.since)

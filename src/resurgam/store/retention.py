@@ -43,7 +43,7 @@ def awaits(state: InstanceState, child: r.Instance) -> bool:
     calls: list[events.ChildScheduled | events.EarlierChild] = [
         command for command in state.open.values() if isinstance(command, events.ChildScheduled)
     ]
-    earlier = () if state.started is None else state.started.children
+    earlier = state.started.children if isinstance(state.started, events.WorkflowStarted) else ()
     calls += [call for call in earlier if call.open and call.run_id not in state.children]
     return parent is not None and any(
         (call.location, call.entity_id) == (parent.location, child.entity_id) for call in calls

@@ -24,7 +24,7 @@ def is_child(instance: r.Instance, key: str) -> bool:
     return instance.parent is not None and instance.parent.key == key
 
 
-def is_same(instance: r.Instance, started: events.WorkflowStarted) -> bool:
+def is_same(instance: r.Instance, started: events.Started) -> bool:
     """Whether an instance is the very execution that is to be begun: then that is done already."""
     return (instance.run_id, instance.attempt) == (started.run_id, started.attempt)
 

@@ -128,8 +128,9 @@ class World:
         """Return the newest execution of an entity."""
         return next((life for life in reversed(self.lives.values()) if life.started.entity_id == entity_id), None)
 
-    def begin(self, started: events.WorkflowStarted, *, paused: bool = False) -> Life:
+    def begin(self, started: events.Started, *, paused: bool = False) -> Life:
         """Have another execution."""
+        assert isinstance(started, events.WorkflowStarted)
         life = Life(started, self.clock, [started], [started], paused=paused)
         self.lives[started.execution_id] = life
         return life
@@ -242,7 +243,7 @@ class World:
             following.promises, life.promises = life.promises, {}
 
 
-def _is_same(life: Life, started: events.WorkflowStarted) -> bool:
+def _is_same(life: Life, started: events.Started) -> bool:
     """Whether an execution is the very one that is to be begun: then that is done already."""
     own = life.started
     return (own.entity_id, own.run_id, own.attempt) == (started.entity_id, started.run_id, started.attempt)

@@ -67,7 +67,7 @@ async def begun(store, **fields):
 
 
 def plan(path, statement):
-    names = "status name since before before_id failure newest_only parent tree_id tags limit execution_id queue now worker queues types topic after closed_at"
+    names = "status kind name since before before_id failure newest_only parent tree_id tags limit execution_id queue now worker queues types topic after closed_at"
     with closing(sqlite3.connect(path)) as connection:
         steps = connection.execute(
             f"EXPLAIN QUERY PLAN {queries()[statement]}", dict.fromkeys(names.split())

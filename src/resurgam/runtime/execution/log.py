@@ -105,8 +105,9 @@ def _last_words(log: Log, recorded: Sequence[events.Event]) -> tuple[Message, ..
     once more would call off the clean-up of a child, so it is written down that it was asked.
     """
     started, ended, at = log.state.started, log.state.ended, log.clock
-    if not isinstance(ended, events.WorkflowTerminated) or started is None or log.state.deactivated:
+    if not isinstance(ended, events.WorkflowTerminated) or log.state.deactivated:
         return ()
+    assert isinstance(started, events.WorkflowStarted)
     first = recorded[-1] is ended
     messages = (*closing(started, log.state, at, earlier=first), *telling(started, ended, at))
     for command in list(log.state.open.values()):

@@ -50,7 +50,7 @@ class MemoryTelling(MemoryActivities):
         execution_id = next(reversed(self._current.get(entity_id, [])), None)
         return None if execution_id is None else self._rows[execution_id]
 
-    def _begin(self, started: events.WorkflowStarted, paused: r.Pause | None = None) -> Row:
+    def _begin(self, started: events.Started, paused: r.Pause | None = None) -> Row:
         row = Row(r.Instance.of(started), {started.seq: started}, ready=False, paused=paused)
         self._rows[started.execution_id] = row
         self._current[started.entity_id].append(started.execution_id)

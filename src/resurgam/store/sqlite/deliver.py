@@ -62,7 +62,7 @@ class Telling(Claiming):
         [row] = self._session.all("instance_by_execution", execution_id=instance.execution_id)
         return instance_of(row)
 
-    def _begin(self, started: events.WorkflowStarted, paused: r.Pause | None = None) -> r.Instance:
+    def _begin(self, started: events.Started, paused: r.Pause | None = None) -> r.Instance:
         instance = r.Instance.of(started)
         ready = 0 if instance.status is Status.SCHEDULED else self.turn()
         self._session.do("create_instance", **columns_of(instance, paused), ready=ready)
@@ -70,7 +70,7 @@ class Telling(Claiming):
         self.changes.due(instance.wake_at)
         return instance
 
-    def _same(self, started: events.WorkflowStarted, newest: Row) -> r.Instance | None:
+    def _same(self, started: events.Started, newest: Row) -> r.Instance | None:
         """Return the very execution that is to be begun, if an entity that has a *newest* one has it already."""
         if is_same(instance_of(newest), started):
             return instance_of(newest)

@@ -23,10 +23,10 @@ SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id ORDER 
 SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id AND attempt = :attempt ORDER BY place LIMIT 1;
 
 -- create_instance: A new execution, ready to be claimed unless it is put off.
-INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
-                       last_seq, wake_at, tags, ready, paused, parent, parent_id, parent_key)
-VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :name, :queue, :status, :created_at,
-        :last_seq, :wake_at, :tags, :ready, :paused, :parent, :parent_id, :parent_key);
+INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
+                       created_at, last_seq, wake_at, tags, ready, paused, parent, parent_id, parent_key)
+VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :kind, :name, :queue, :status,
+        :created_at, :last_seq, :wake_at, :tags, :ready, :paused, :parent, :parent_id, :parent_key);
 
 -- append_event: One more entry of a log.
 INSERT INTO events (execution_id, seq, body) VALUES (:execution_id, :seq, :body);
@@ -290,11 +290,11 @@ DELETE FROM questions WHERE execution_id = :execution_id RETURNING question_id;
 SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY ref;
 
 -- adopt_instance: An execution that comes from another store.
-INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
-                       closed_at, deactivated, last_seq, wake_at, tags, parked, dead, ready, wake, paused, parent,
+INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
+                       created_at, closed_at, deactivated, last_seq, wake_at, tags, parked, dead, ready, wake, paused, parent,
                        parent_id, parent_key, accepts, failure, place)
-VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :name, :queue, :status, :created_at,
-        :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead, :ready, :wake, :paused, :parent,
+VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :kind, :name, :queue, :status,
+        :created_at, :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead, :ready, :wake, :paused, :parent,
         :parent_id, :parent_key, :accepts, :failure, (SELECT coalesce(max(place), 0) + 1 FROM instances));
 
 -- adopt_activity: An activity that comes with it; nobody holds it here.
@@ -347,7 +347,7 @@ UPDATE activities SET available_at = :now WHERE lease_owner = :owner AND availab
 -- listed_instances: A page of instances, newest first. :before and :before_id are where the page begins.
 SELECT * FROM instances
 WHERE (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:name IS NULL OR name = :name)
+  AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name)
   AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
   AND (NOT :newest_only OR NOT EXISTS (
       SELECT 1 FROM instances AS newer
@@ -362,7 +362,7 @@ ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 SELECT * FROM instances
 WHERE failure = :failure
   AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:name IS NULL OR name = :name)
+  AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name)
   AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
   AND (NOT :newest_only OR NOT EXISTS (
       SELECT 1 FROM instances AS newer
@@ -377,7 +377,7 @@ ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 SELECT * FROM instances
 WHERE tree_id = :tree_id
   AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:name IS NULL OR name = :name) AND (:failure IS NULL OR failure = :failure)
+  AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name) AND (:failure IS NULL OR failure = :failure)
   AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
   AND (NOT :newest_only OR NOT EXISTS (
       SELECT 1 FROM instances AS newer
@@ -392,7 +392,7 @@ ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 SELECT * FROM instances
 WHERE parent_id = :parent AND (:tree_id IS NULL OR tree_id = :tree_id)
   AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
-  AND (:name IS NULL OR name = :name) AND (:failure IS NULL OR failure = :failure)
+  AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name) AND (:failure IS NULL OR failure = :failure)
   AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
   AND (NOT :newest_only OR NOT EXISTS (
       SELECT 1 FROM instances AS newer

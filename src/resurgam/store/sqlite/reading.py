@@ -48,6 +48,7 @@ class Reading:
         rows = self._session.all(
             _listing(query),
             status=None if query.status is None else query.status.value,
+            kind=query.kind,
             name=query.name,
             since=_EVER if query.since is None else query.since,
             before=before,

@@ -81,6 +81,24 @@ class ListingCases(OpensStores):
                     pages = await self._pages(b, replace(query, limit=limit))
                     assert "".join(found.entity_id for page in pages for found in page.instances) == expected
 
+    async def test_a_list_can_be_of_one_kind(self) -> None:
+        """By the kind that the first event names, in whichever index the list is looked up."""
+        async with self.bench() as b:
+            call = events.Parent(entity_id="p", run_id="r", execution_id="e", location=Location((1,)), key="k")
+            for name, kind in (("a", "workflow"), ("b", "counter"), ("c", "counter")):
+                created = await b.create(name, kind=kind, tree_id="tree", parent=call)
+                assert created.kind == kind
+                [claim] = await b.claim()
+                assert claim.instance.kind == kind
+                failed = events.WorkflowFailed(failure=events.Failure(type="ValueError", message=""))
+                await b.committed(claim, failed, status=Status.FAILED, failure="ValueError")
+                await b.pass_time(1)
+            failed_by = r.Query(failure="ValueError")
+            for query in (r.Query(), r.Query(tree_id="tree"), r.Query(parent="p"), failed_by):
+                for wanted, expected in (("counter", "cb"), ("workflow", "a"), ("flow", ""), (None, "cba")):
+                    page = await b.store.list(replace(query, kind=wanted))
+                    assert "".join(found.entity_id for found in page.instances) == expected
+
     async def test_a_list_shows_every_execution(self) -> None:
         """Executions of one entity are listed each by itself."""
         async with self.bench() as b:

@@ -33,7 +33,7 @@ class MovingCases(OpensStores):
     async def test_a_copy_holds_all_but_the_leases(self) -> None:
         """The instance, its log, its inbox in order, and every activity whether or not somebody is at work on it."""
         async with self.bench() as b:
-            instance = await b.create(tags={"shop": "berlin"})
+            instance = await b.create(tags={"shop": "berlin"}, kind="counter")
             await b.want(await b.claim_one(), request(2), request(3), wake_at=b.clock.now() + HOUR)
             [task] = await b.tasks(limit=1)
             moment = b.clock.now()
@@ -408,7 +408,7 @@ async def _promising(b: Bench) -> None:
 async def _twice(b: Bench) -> None:
     """Have ended once, and run again with something to hear."""
     await b.ended()
-    await b.create(tags={"shop": "berlin"})
+    await b.create(tags={"shop": "berlin"}, kind="counter")
     await b.told("order", "one", "two")
 
 

@@ -12,6 +12,7 @@ CREATE TABLE instances (
     tree_id       TEXT NOT NULL,
     generation    INTEGER NOT NULL,
     attempt       INTEGER NOT NULL,
+    kind          TEXT NOT NULL,                -- which brain advances it
     name          TEXT NOT NULL,
     queue         TEXT NOT NULL,
     status        TEXT NOT NULL,
