@@ -3,14 +3,10 @@
 from contextlib import asynccontextmanager
 
 from resurgam.store.memory.store import MemoryStore
-from resurgam.testing.contract import LEASE, EngineContract, StoreContract
+from resurgam.testing.contract import LEASE, StoreContract
 
 
 class TestMemory(StoreContract):
     @asynccontextmanager
     async def open_store(self, clock):
         yield MemoryStore(clock, lease=LEASE)
-
-
-class TestMemoryEngine(EngineContract):
-    open_store = TestMemory.open_store

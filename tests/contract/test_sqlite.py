@@ -3,7 +3,7 @@
 from contextlib import asynccontextmanager
 
 from resurgam.store.sqlite.store import SqliteStore
-from resurgam.testing.contract import LEASE, EngineContract, StoreContract
+from resurgam.testing.contract import LEASE, StoreContract
 
 
 class TestSqlite(StoreContract):
@@ -14,7 +14,3 @@ class TestSqlite(StoreContract):
             yield store
         finally:
             await store.close()
-
-
-class TestSqliteEngine(EngineContract):
-    open_store = TestSqlite.open_store

@@ -10,7 +10,7 @@ from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.memory.store import MemoryStore
-from resurgam.testing.contract import LEASE, EngineContract, StoreContract
+from resurgam.testing.contract import LEASE, StoreContract
 
 SABOTAGE = {}
 
@@ -893,23 +893,16 @@ async def test_a_broken_promise_is_found_out(name):
 
 
 def test_every_case_says_what_it_expects():
-    for contract in (StoreContract, EngineContract):
-        for name, case in cases_of(contract).items():
-            assert case.__doc__, name
-            assert inspect.iscoroutinefunction(case), name
+    for name, case in cases_of(StoreContract).items():
+        assert case.__doc__, name
+        assert inspect.iscoroutinefunction(case), name
 
 
 def test_no_case_hides_another():
-    for contract in (StoreContract, EngineContract):
-        names = [name for base in contract.__mro__ for name in vars(base) if name.startswith("test_")]
-        assert len(names) == len(set(names))
+    names = [name for base in StoreContract.__mro__ for name in vars(base) if name.startswith("test_")]
+    assert len(names) == len(set(names))
 
 
 def test_every_numbered_case_is_there():
-    stores, engines = (
-        {(case.__doc__ or "").partition(":")[0] for case in cases_of(contract).values()}
-        for contract in (StoreContract, EngineContract)
-    )
+    stores = {(case.__doc__ or "").partition(":")[0] for case in cases_of(StoreContract).values()}
     assert {f"B{number:02}" for number in range(1, 20)} <= stores
-    numbers = (*range(1, 18), *range(22, 25), *range(26, 35), *range(38, 41))
-    assert {f"E{number:02}" for number in numbers} <= engines

@@ -10,7 +10,7 @@ from resurgam.store.memory.store import MemoryStore
 from resurgam.store.protocol import PROMISES_KEPT
 from resurgam.store.records import Commit, Delivery
 from resurgam.testing import Environment, ManualClock
-from resurgam.testing.contract.world import Interposed
+from support.engines import Interposed
 from support.environments import ONCE, TWICE, world
 
 # A strict commit that is refused: the execution is built anew, and what only the old one held is gone.

@@ -9,7 +9,7 @@ from resurgam.core import event as events
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.records import Commit, Delivery
 from resurgam.testing import Environment, ManualClock
-from resurgam.testing.contract.world import Interposed
+from support.engines import Interposed
 from support.environments import ONCE, TWICE, world
 
 

@@ -1,4 +1,4 @@
-"""The suite that every store must pass: `StoreContract` verb by verb, `EngineContract` end to end.
+"""The suite that every store must pass, verb by verb: `StoreContract`.
 
 A backend joins by saying how it is opened, with leases of ten seconds, for a clock that it asks for the time::
 
@@ -7,15 +7,10 @@ A backend joins by saying how it is opened, with leases of ten seconds, for a cl
         async def open_store(self, clock):
             yield MemoryStore(clock, lease=LEASE)
 
-
-    class TestMemoryEngine(EngineContract):
-        open_store = TestMemory.open_store
-
 The cases are plain async methods with plain asserts; pytest collects them with ``asyncio_mode = auto``.
 """
 
 from resurgam.testing.contract.bench import LEASE
-from resurgam.testing.contract.engine import EngineContract
 from resurgam.testing.contract.store import StoreContract
 
-__all__ = ["LEASE", "EngineContract", "StoreContract"]
+__all__ = ["LEASE", "StoreContract"]

@@ -1,10 +1,10 @@
-"""What the end-to-end cases are written with: an engine in virtual time on the store under test."""
+"""Engines in virtual time on each store, with and without cached coroutines, and what is asked of them."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from resurgam.client.handle import Handle
 from resurgam.core import event as events
@@ -15,40 +15,42 @@ from resurgam.runtime.system import new_id
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
-from resurgam.testing.contract.bench import OpensStores
 from resurgam.testing.environment import Environment
+from support.stores import OpenStore
 
 E = TypeVar("E", bound=events.Event)
 
 
-class OpensEngines(OpensStores):
-    """Every case takes *cache*, the number of coroutines that are kept alive, and is run with many and with none.
+CACHES = {"cached": 1000, "replayed": 0}
+"""How many coroutines an engine keeps alive: with none, every step replays the history."""
 
-    *patience* is how many real seconds without any progress mean that an activity waits for the case to go on.
+
+class Engines:
+    """Open engines on one kind of store, all with the same size of cache.
+
+    *patience* is how many real seconds without any progress mean that an activity waits for the test to go on.
     """
 
-    caches: ClassVar[dict[str, int]] = {"cached": 1000, "replayed": 0}
     patience: float = 0.05
 
-    def pytest_generate_tests(self, metafunc: Any) -> None:
-        """Run each case with every size of the cache; pytest calls this."""
-        if "cache" in metafunc.fixturenames:
-            metafunc.parametrize("cache", list(self.caches.values()), ids=list(self.caches))
+    def __init__(self, open_store: OpenStore, cache: int) -> None:
+        self.open_store = open_store
+        self._cache = cache
 
     @asynccontextmanager
-    async def world(self, cache: int, registry: Registry, **options: Any) -> AsyncIterator[Environment]:
+    async def open(self, registry: Registry, **options: Any) -> AsyncIterator[Environment]:
         """Open a store and an engine on it."""
         clock = ManualClock()
-        async with self.open_store(clock) as store, self.serve(store, clock, cache, registry, **options) as env:
+        async with self.open_store(clock) as store, self.serve(store, clock, registry, **options) as env:
             yield env
 
     @asynccontextmanager
     async def serve(
-        self, store: Store, clock: ManualClock, cache: int, registry: Registry, **options: Any
+        self, store: Store, clock: ManualClock, registry: Registry, **options: Any
     ) -> AsyncIterator[Environment]:
         """Open an engine on a store that is open already."""
         given = {"patience": self.patience, "grace": 1, **options}
-        async with Environment(store=store, registry=registry, clock=clock, cache_size=cache, **given) as env:
+        async with Environment(store=store, registry=registry, clock=clock, cache_size=self._cache, **given) as env:
             yield env
 
     @asynccontextmanager
@@ -60,10 +62,11 @@ class OpensEngines(OpensStores):
             engine = Engine(store, registry=registry, clock=clock, worker=False)
             yield store, clock, await stack.enter_async_context(engine)
 
-    async def run(self, env: Environment, workflow: Any, *args: Any) -> Any:
-        """Start a workflow and return its result."""
-        handle = await env.start(workflow, *args)
-        return await env.finish(handle.result())
+
+async def run(env: Environment, workflow: Any, *args: Any, **options: Any) -> Any:
+    """Start a workflow and return its result."""
+    handle = await env.start(workflow, *args, **options)
+    return await env.finish(handle.result())
 
 
 def types(history: Iterable[events.Event]) -> list[str]:

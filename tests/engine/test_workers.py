@@ -1,0 +1,392 @@
+"""Several workers, workers that die, and bad input that must not stop a worker."""
+
+import asyncio
+import threading
+from typing import Any
+
+from resurgam.core import errors
+from resurgam.core import event as events
+from resurgam.core.outcome import Outcome
+from resurgam.core.retry import RetryPolicy
+from resurgam.core.state import Status
+from resurgam.runtime.context.context import Context
+from resurgam.runtime.definitions.info import activity_info
+from resurgam.runtime.definitions.registry import Registry
+from resurgam.store.records import Commit, Committed
+from resurgam.testing.contract.bench import LEASE, raises
+from support.engines import Engines, run, types_of
+
+
+class LockedError(Exception):
+    """An error that holds what cannot be written down."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lock = threading.Lock()
+
+
+async def test_two_workers_share_the_work(engines: Engines) -> None:
+    """Activities that wait for each other are run by both, where neither could run more than one."""
+    registry = Registry()
+    arrived: list[str] = []
+    both = asyncio.Event()
+
+    @registry.activity
+    async def meet() -> int:
+        arrived.append(activity_info().workflow_id)
+        if len(arrived) == 2:
+            both.set()
+        await both.wait()
+        return len(arrived)
+
+    @registry.workflow
+    async def appointment(ctx: Context) -> int:
+        return await ctx.activity(meet)
+
+    async with engines.client(registry) as (store, clock, client):
+        handles = [await client.start(appointment) for _ in range(2)]
+        async with (
+            engines.serve(store, clock, registry, max_activities=1) as one,
+            engines.serve(store, clock, registry, max_activities=1) as two,
+        ):
+            await asyncio.gather(one.settle(), two.settle())
+            for handle in handles:
+                assert await one.finish(handle.result()) == 2
+
+
+async def test_a_workflow_goes_from_worker_to_worker(engines: Engines) -> None:
+    """Whichever worker takes the next step, with or without an older coroutine in its cache, it is the right one."""
+    registry = Registry()
+
+    @registry.activity
+    async def double(x: int) -> int:
+        return 2 * x
+
+    @registry.workflow
+    async def chain(ctx: Context, steps: int) -> list[int]:
+        got: list[int] = []
+        for _ in range(steps):
+            got.append(await ctx.activity(double, await ctx.listen("number", type=int)))
+            await ctx.sleep(1)
+        return got
+
+    async with engines.client(registry) as (store, clock, client):
+        handle = await client.start(chain, 12)
+        async with (
+            engines.serve(store, clock, registry) as one,
+            engines.serve(store, clock, registry) as two,
+        ):
+            for number in range(12):
+                await handle.signal("number", number)
+                await asyncio.gather(one.settle(), two.settle())
+                await (one, two)[number % 2].advance(1)
+                await asyncio.gather(one.settle(), two.settle())
+            assert await one.finish(handle.result()) == [2 * number for number in range(12)]
+
+
+async def test_a_workflow_survives_its_worker(engines: Engines) -> None:
+    """What one engine began another one finishes, after the first was closed."""
+    registry = Registry()
+
+    @registry.workflow
+    async def long(ctx: Context) -> list[str]:
+        return [await ctx.listen("next", type=str) for _ in range(4)]
+
+    async with engines.client(registry) as (store, clock, client):
+        handle = await client.start(long)
+        for value in "abcd":
+            async with engines.serve(store, clock, registry) as env:
+                await env.settle()
+                await handle.signal("next", value)
+                await env.settle()
+        assert (await handle.describe()).status is Status.COMPLETED
+        assert await handle.result() == ["a", "b", "c", "d"]
+
+
+async def test_the_instances_of_a_dead_worker_are_taken_up(engines: Engines) -> None:
+    """A worker that died holding an instance is replaced when its lease has run out, and not before."""
+    registry = Registry()
+
+    @registry.workflow
+    async def hello(_ctx: Context) -> str:
+        return "hello"
+
+    async with engines.client(registry) as (store, clock, client):
+        handle = await client.start(hello)
+        assert len(await store.claim("dead", ["default"], 10)) == 1
+        async with engines.serve(store, clock, registry) as env:
+            await env.advance((LEASE - 1) / 1000)
+            assert await types_of(handle) == ["workflow_started"]
+            await env.advance(0.001)
+            assert await env.finish(handle.result()) == "hello"
+
+
+async def test_the_activities_of_a_dead_worker_are_taken_up(engines: Engines) -> None:
+    """An activity whose worker died is run again as the same attempt; one that must not be has failed."""
+    registry = Registry()
+    runs: list[int] = []
+
+    @registry.activity(queue="work")
+    async def work() -> str:
+        runs.append(activity_info().attempt)
+        return "done"
+
+    @registry.workflow
+    async def ask(ctx: Context) -> list[str]:
+        once = work.options(retry=RetryPolicy(max_attempts=1, redeliver=False))
+        answers = await asyncio.gather(ctx.activity(work), ctx.activity(once), return_exceptions=True)
+        return [type(answer).__name__ if isinstance(answer, Exception) else str(answer) for answer in answers]
+
+    async with engines.client(registry) as (store, clock, client):
+        handle = await client.start(ask)
+        async with engines.serve(store, clock, registry) as env:
+            await env.settle()
+        assert len(await store.claim_activities("dead", ["work"], 10)) == 2
+        async with engines.serve(store, clock, registry, queues=["default", "work"]) as env:
+            await env.advance((LEASE - 1) / 1000)
+            assert runs == []
+            assert await env.finish(handle.result()) == ["done", "ActivityFailed"]
+            assert runs == [1]
+
+
+async def test_a_worker_that_lost_its_lease_does_no_harm(engines: Engines) -> None:
+    """While an operation runs somebody else takes the instance over; the first one's commit counts for nothing."""
+    registry = Registry()
+    taken: list[int] = []
+
+    async with engines.client(registry) as (store, clock, client):
+
+        async def steal() -> str:
+            if not taken:
+                clock.move_to(clock.now() + LEASE)
+                [claim] = await store.claim("thief", ["default"], 10)
+                taken.append(claim.epoch)
+            return "mine"
+
+        @registry.workflow
+        async def held(ctx: Context) -> str:
+            return await ctx.run(steal)
+
+        handle = await client.start(held)
+        async with engines.serve(store, clock, registry) as env:
+            await env.settle()
+            assert (await types_of(handle)) == ["workflow_started", "operation_started"]
+            await env.advance(LEASE / 1000)
+            assert await env.finish(handle.result()) == "mine"
+            assert (await types_of(handle)).count("operation_completed") == 1
+
+
+async def test_an_activity_that_was_interrupted_is_given_back(engines: Engines) -> None:
+    """An engine that is closed lets go of what it runs, so that the next one need not wait for the lease."""
+    registry = Registry()
+    gate = asyncio.Event()
+    runs: list[int] = []
+
+    @registry.activity
+    async def slow() -> str:
+        runs.append(activity_info().attempt)
+        await gate.wait()
+        return "done"
+
+    @registry.workflow
+    async def wait(ctx: Context) -> str:
+        return await ctx.activity(slow)
+
+    async with engines.client(registry) as (store, clock, client):
+        handle = await client.start(wait)
+        async with engines.serve(store, clock, registry, grace=0) as env:
+            await env.settle()
+            assert runs == [1]
+        gate.set()
+        async with engines.serve(store, clock, registry) as env:
+            before = clock.now()
+            assert await env.finish(handle.result()) == "done"
+            assert (runs, clock.now()) == ([1, 1], before)
+
+
+# Bad input.
+
+
+async def test_an_id_in_use_is_refused(engines: Engines) -> None:
+    """While it is open the id is taken, unless one attaches; afterwards it is free."""
+    registry = Registry()
+
+    @registry.workflow
+    async def wait(ctx: Context) -> str:
+        return await ctx.listen("go", type=str)
+
+    async with engines.open(registry) as env:
+        first = await env.start(wait, id="order")
+        with raises(errors.AlreadyExists, "'order'"):
+            await env.start(wait, id="order")
+        attached = await env.start(wait, id="order", if_exists="attach")
+        assert attached.run_id == first.run_id
+        await first.signal("go", "one")
+        assert await env.finish(attached.result()) == "one"
+        second = await env.start(wait, id="order")
+        assert second.run_id != first.run_id
+        await env.engine.handle("order").signal("go", "two")
+        assert await env.finish(second.result()) == "two"
+        old = env.engine.handle("order", first.run_id)
+        assert await env.finish(old.result()) == "one"
+        with raises(errors.NotFound):
+            await old.signal("go", "three")
+
+
+async def test_of_two_starts_at_once_one_is_refused(engines: Engines) -> None:
+    """However many start the same id together, one execution begins."""
+    registry = Registry()
+
+    @registry.workflow
+    async def wait(ctx: Context) -> None:
+        await ctx.sleep(10)
+
+    async with engines.open(registry) as env:
+        starts = [env.engine.start(wait, id="order") for _ in range(5)]
+        answers = await asyncio.gather(*starts, return_exceptions=True)
+        assert sum(isinstance(answer, errors.AlreadyExists) for answer in answers) == 4
+        assert len((await env.engine.list()).instances) == 1
+
+
+async def test_a_history_that_cannot_be_read_is_put_aside(engines: Engines) -> None:
+    """An instance that fails whoever takes it is handed out no more after a while; others are served."""
+    registry = Registry()
+
+    @registry.workflow
+    async def fine(_ctx: Context) -> str:
+        return "fine"
+
+    async with engines.client(registry) as (store, clock, client):
+        broken = await client.start(fine, id="broken")
+        [claim] = await store.claim("vandal", ["default"], 10)
+        gap = Outcome(events=(events.TimerFired(seq=9, ref=8),), wake_at=clock.now())
+        part = Commit(
+            execution_id=broken.execution_id,
+            entity_id="broken",
+            epoch=claim.epoch,
+            base_seq=1,
+            wake=claim.wake,
+            outcome=gap,
+        )
+        assert isinstance((await store.commit([part]))[0], Committed)
+        async with engines.serve(store, clock, registry) as env:
+            assert await run(env, fine) == "fine"
+            await env.advance(60)
+            assert (await store.stats()).dead_instances == 1
+            assert await run(env, fine) == "fine"
+
+
+async def test_a_result_that_cannot_be_written_is_a_failure(engines: Engines) -> None:
+    """Of a workflow or of an activity, it fails at once and says where; the worker serves others."""
+    registry = Registry()
+
+    @registry.activity
+    async def opaque() -> Any:
+        return object()
+
+    @registry.workflow
+    async def unwritable(_ctx: Context) -> Any:
+        return object()
+
+    @registry.workflow
+    async def asks(ctx: Context) -> list[Any]:
+        try:
+            return [await ctx.activity(opaque)]
+        except errors.ActivityFailed as failed:
+            return [failed.attempts, type(failed.cause).__name__]
+
+    async with engines.open(registry) as env:
+        with raises(errors.WorkflowFailed) as caught:
+            await run(env, unwritable)
+        assert isinstance(caught[0].__cause__, errors.SerializationError)
+        assert await run(env, asks) == [1, "SerializationError"]
+
+
+async def test_an_error_that_cannot_be_written_is_told_all_the_same(engines: Engines) -> None:
+    """Type and message arrive, and a note of what was left out."""
+    registry = Registry()
+
+    @registry.activity(retry=RetryPolicy(max_attempts=1))
+    async def locked() -> None:
+        raise LockedError("shut")
+
+    @registry.workflow
+    async def asks(ctx: Context) -> None:
+        await ctx.activity(locked)
+
+    @registry.workflow
+    async def fine(_ctx: Context) -> str:
+        return "fine"
+
+    async with engines.open(registry) as env:
+        with raises(errors.WorkflowFailed) as caught:
+            await run(env, asks)
+        failed = caught[0].__cause__
+        assert isinstance(failed, errors.ActivityFailed)
+        assert str(failed.cause) == "shut"
+        assert any("'lock'" in note for note in getattr(failed.cause, "__notes__", ()))
+        assert await run(env, fine) == "fine"
+
+
+async def test_input_that_no_longer_fits_parks_that_workflow_only(engines: Engines) -> None:
+    """Arguments that an older client wrote, and that this code cannot read, park that run until code that can comes."""
+    old, new = Registry(), Registry()
+
+    async def before(_ctx: Context, x: str) -> str:
+        return x
+
+    async def after(_ctx: Context, x: int) -> int:
+        return x
+
+    old.workflow(name="job")(before)
+    job = new.workflow(name="job")(after)
+    async with engines.client(old) as (store, clock, client):
+        handle = await client.start("job", "seven")
+        async with engines.serve(store, clock, new) as env:
+            await env.settle()
+            assert (await handle.describe()).status is Status.DIVERGED
+            assert await run(env, job, 7) == 7
+        async with engines.serve(store, clock, old) as env:
+            assert await env.finish(handle.result()) == "seven"
+
+
+async def test_a_poisonous_neighbour_stops_nobody(engines: Engines) -> None:
+    """Workflows that fail in every way are ended or parked, and the one among them completes."""
+    registry = Registry()
+
+    @registry.workflow
+    async def poison(ctx: Context, how: str) -> None:
+        if how == "exit":
+            raise SystemExit(1)
+        if how == "interrupt":
+            raise KeyboardInterrupt
+        if how == "interrupted strand":
+            await asyncio.gather(_interrupts(), ctx.sleep(1))
+        if how == "interrupted operation":
+            await ctx.run(_interrupts)
+        if how == "interrupted condition":
+            await ctx.until(_interrupt)
+        if how == "asyncio":
+            await asyncio.get_running_loop().run_in_executor(None, int)
+        ctx.set("unwritable", object())
+
+    @registry.workflow
+    async def fine(ctx: Context) -> str:
+        await ctx.sleep(1)
+        return "fine"
+
+    async with engines.open(registry) as env:
+        handle = await env.start(fine)
+        interrupts = ("interrupt", "interrupted strand", "interrupted operation", "interrupted condition")
+        for how in ("exit", *interrupts, "asyncio", "value"):
+            bad = await env.start(poison, how)
+            assert (await bad.describe()).status is Status.FAILED
+        assert await env.finish(handle.result()) == "fine"
+
+
+def _interrupt() -> bool:
+    raise KeyboardInterrupt
+
+
+async def _interrupts() -> None:
+    _interrupt()
