@@ -183,10 +183,10 @@ async def test_a_deferred_child_waits_until_somebody_begins_it(engines: Engines)
         later = env.engine.handle("later")
         assert (await later.describe()).status is Status.SCHEDULED
         assert ran == []
-        assert any("nobody has begun" in text for text in (await handle.describe()).waiting_for)
+        assert any("deferred until handle.begin()" in text for text in (await handle.describe()).waiting_for)
         await later.begin()
         assert await env.finish(handle.result(), limit=60) == 7
-        with raises(errors.StoreError, "only one that is scheduled"):
+        with raises(errors.StoreError, "only a scheduled workflow"):
             await later.begin()
         assert ran == [7]
 

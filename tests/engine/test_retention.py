@@ -27,7 +27,7 @@ async def test_a_removed_run_is_not_found(engines: Engines) -> None:
         for call in (by_id.result, by_id.history, by_id.describe, by_id.tree, lambda: env.engine.export("o-1")):
             with raises(errors.NotFound, "there is no workflow with id 'o-1'"):
                 await call()
-        with raises(errors.NotFound, f"run {handle.run_id!r} of workflow 'o-1' has been removed from the store"):
+        with raises(errors.NotFound, f"run {handle.run_id!r} of workflow 'o-1' was removed from the store"):
             await handle.result()
         again = await env.start(brief, "b", id="o-1")
         assert await env.finish(again.result()) == "b"

@@ -187,10 +187,10 @@ async def test_a_wrong_update_with_start_begins_nothing(engines: Engines) -> Non
     """The name, the arguments and the options are looked at before anything is written."""
     async with engines.open(counter()) as env:
         wrong: list[tuple[dict[str, Any], type[Exception], str]] = [
-            ({"update": ""}, ValueError, "the name of an update"),
+            ({"update": ""}, ValueError, "update name"),
             ({"update": "add", "with_args": "ab"}, TypeError, "with_args must be a list or tuple"),
             ({"update": "add", "with_args": [object()]}, errors.SerializationError, "arguments of update 'add'"),
-            ({"update": "add", "update_id": ""}, ValueError, "the id of an update"),
+            ({"update": "add", "update_id": ""}, ValueError, "update id"),
             ({"update": "add", "timeout": -1}, ValueError, "timeout"),
             ({"update": "add", "wit_args": [1]}, TypeError, "wit_args"),
             ({}, TypeError, "update"),

@@ -339,7 +339,7 @@ async def test_a_run_whose_id_is_used_again_is_not_tried_again(engines: Engines)
     async with engines.open(registry) as env:
         failed = await env.start(work, 1, id="work")
         await env.start(work, 0, id="work")
-        with raises(errors.AlreadyExists, "cannot be tried again"):
+        with raises(errors.AlreadyExists, "cannot be retried"):
             await env.engine.handle("work", failed.run_id).retry()
         assert await count_of(env) == 2
 

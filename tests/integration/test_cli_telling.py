@@ -72,7 +72,7 @@ def test_a_delayed_start_is_begun_by_hand(url):
 
     assert ok("begin", "o-1") == "began o-1\n"
     assert shown("o-1")["status"] == "running"
-    assert refused("begin", "o-1") == "workflow 'o-1' is running; only one that is scheduled can be begun"
+    assert refused("begin", "o-1") == "workflow 'o-1' is running; only a scheduled workflow can be begun"
     ok("start", "sell", "--id", "o-2", "--delay", "3600")
     assert json.loads(ok("begin", "o-2", "--json")) == {"entity_id": "o-2", "begun": True}
 
@@ -94,7 +94,7 @@ def test_a_tree_is_paused_and_resumed(url):
     workerless_engine(url, family)
     assert ok("pause", "o-1", "--tree", "--reason", "lunch") == "paused o-1 and what hangs below it\n"
     assert [shown(one)["status"] for one in ("o-1", "c-1")] == ["paused", "paused"]
-    assert "waits for  somebody to resume it: handle.resume()" in ok("show", "o-1")
+    assert "waits for  a resume: handle.resume()" in ok("show", "o-1")
 
     assert ok("resume", "o-1") == "resumed o-1\n"
     assert [shown(one)["status"] for one in ("o-1", "c-1")] == ["running", "running"]
@@ -140,7 +140,7 @@ def test_a_failed_workflow_is_tried_again(url):
         await worker.fails("o-1")
 
     ok("start", "sell", "--id", "o-1")
-    assert refused("retry", "o-1").startswith("nothing of workflow 'o-1' (running) was put aside or is parked")
+    assert refused("retry", "o-1").startswith("workflow 'o-1' (running) has nothing to retry")
     workerless_engine(url, fail)
 
     assert ok("retry", "o-1").startswith("attempt 2 of o-1 begins (execution ")
@@ -193,7 +193,7 @@ def test_a_query_is_answered_by_a_worker(url, monkeypatch):
 def test_a_query_that_nobody_answers_is_one_line(url):
     ok("start", "sell", "--id", "o-1")
 
-    assert "no worker of queue 'default' did" in refused("query", "o-1", "total", "--timeout", "0.05")
+    assert "no worker of queue 'default' answered it" in refused("query", "o-1", "total", "--timeout", "0.05")
     assert refused("query", "o-9", "total") == "there is no workflow with id 'o-9'"
     assert resurgam("query", "o-1", "total", "--timeout", "-1").exit_code == 2
 

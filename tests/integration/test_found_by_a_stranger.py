@@ -236,7 +236,7 @@ async def test_compensate_names_what_it_was_given(registry):
 async def test_an_id_that_cannot_be_written_is_refused_by_name(registry):
     talk = talker(registry)
     async with Engine("sqlite://", registry=registry, worker=False) as engine:
-        with pytest.raises((ValueError, errors.ResurgamError), match="id is"):
+        with pytest.raises((ValueError, errors.ResurgamError), match="id must be"):
             await engine.start(talk, id="\ud800")
 
 

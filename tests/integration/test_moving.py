@@ -233,7 +233,9 @@ async def test_an_open_workflow_of_the_same_id_is_in_the_way(clock):
         await new.start(brief, "mine", id="o-1")
         before = await new.export("o-1")
 
-        with pytest.raises(AlreadyExists, match=r"'o-1' is in use by an open execution of 'brief'.*end one of them"):
+        with pytest.raises(
+            AlreadyExists, match=r"'o-1' is in use by an open execution of 'brief'.*terminate one of them"
+        ):
             await new.import_(await old.export("o-1"))
 
         assert await new.export("o-1") == before

@@ -155,17 +155,17 @@ def test_an_engine_that_cannot_work_is_refused(make, kind, text):
         (lambda e: e.start("zzz"), errors.NotFound, "workflow 'zzz' is not registered here"),
         (lambda e: e.start(""), errors.NotFound, "workflow '' is not registered here"),
         (lambda e: e.start(listens, 1), errors.DefinitionError, "too many positional arguments"),
-        (lambda e: e.start(listens, id=5), ValueError, "id is 5; it is a string that is not empty"),
-        (lambda e: e.start(listens, tags=[1]), TypeError, "tags is [1]; it is a mapping of strings to strings"),
-        (lambda e: e.start(listens, tags={"a": 1}), TypeError, "tag 'a': 1; tags are strings by strings"),
+        (lambda e: e.start(listens, id=5), ValueError, "id must be a non-empty string, got 5"),
+        (lambda e: e.start(listens, tags=[1]), TypeError, "tags must be a mapping of strings to strings, got [1]"),
+        (lambda e: e.start(listens, tags={"a": 1}), TypeError, "tags must be strings by strings, got 'a': 1"),
         (
             lambda e: e.start(listens, if_exists="x"),
             ValueError,
-            "if_exists is 'x'; it is 'error', 'attach' or 'replace'",
+            "if_exists must be 'error', 'attach' or 'replace', got 'x'",
         ),
-        (lambda e: e.list(since=NAIVE), ValueError, "no time zone; use an aware datetime"),
-        (lambda e: e.list(status="bogus"), ValueError, "status is 'bogus'; it is one of scheduled"),
-        (lambda e: e.list(limit=0), ValueError, "limit is 0; it is at least 1"),
+        (lambda e: e.list(since=NAIVE), ValueError, "since must have a time zone"),
+        (lambda e: e.list(status="bogus"), ValueError, "status must be one of scheduled"),
+        (lambda e: e.list(limit=0), ValueError, "limit must be a whole number, at least 1, got 0"),
         (lambda e: e.handle(None).describe(), errors.NotFound, "there is no workflow with id None"),
     ],
 )
@@ -185,7 +185,7 @@ async def test_a_signal_with_an_id_that_is_no_string_is_refused(id):
     """It would stand in the history as what no reader of that history takes."""
     async with Environment(registry=registry) as env:
         handle = await env.start(listens)
-        with pytest.raises(ValueError, match=f"the id of a signal is {id!r}; it is a string that is not empty"):
+        with pytest.raises(ValueError, match=f"signal id must be a non-empty string, got {id!r}"):
             await handle.signal("go", 1, id=id)
 
 
@@ -193,7 +193,7 @@ async def test_a_reason_that_is_no_string_is_refused():
     """It would be written into a history that nobody could read back."""
     async with Environment(registry=registry) as env:
         handle = await env.start(listens)
-        with pytest.raises(TypeError, match="reason is 5; it is a text"):
+        with pytest.raises(TypeError, match="reason must be a string, got 5"):
             await handle.cancel(5)
         history = await handle.history()
 
@@ -212,7 +212,7 @@ async def test_a_result_is_not_waited_for_for_what_is_no_length_of_time(timeout)
 async def test_a_negative_timeout_is_refused():
     async with Environment(registry=registry) as env:
         handle = await env.start(listens)
-        with pytest.raises(ValueError, match="timeout is -1; it is 0 or more"):
+        with pytest.raises(ValueError, match="timeout must be 0 or more, got -1"):
             await handle.result(timeout=-1)
 
 

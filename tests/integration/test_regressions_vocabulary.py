@@ -185,7 +185,7 @@ async def test_a_compensation_that_fails_is_seen_and_made_good_by_hand(registry,
         await env.finish(by_hand.result())
         assert undone[-1] == undone[1]
         assert (await handle.describe()).uncompensated == ()
-        with pytest.raises(errors.AlreadyExists, match="has been taken back already"):
+        with pytest.raises(errors.AlreadyExists, match="is already compensated"):
             await handle.compensate(place)
-        with pytest.raises(errors.NotFound, match=r"no step of a saga at \{9\}"):
+        with pytest.raises(errors.NotFound, match=r"no saga step at \{9\}"):
             await handle.compensate("{9}")

@@ -264,8 +264,8 @@ def test_a_store_that_cannot_be_opened_is_an_error_at_the_with(tmp_path):
 
 
 def test_a_call_that_waits_while_the_engine_is_closed_is_told(monkeypatch):
-    begun, look = threading.Event(), Handle._still_there
-    monkeypatch.setattr(Handle, "_still_there", lambda self, began: (begun.set(), look(self, began))[1])
+    begun, look = threading.Event(), Handle._first_kept
+    monkeypatch.setattr(Handle, "_first_kept", lambda self, began: (begun.set(), look(self, began))[1])
     with ThreadPoolExecutor(1) as threads:
         with SyncEngine(registry=registry) as engine:
             handle = engine.start(counting, 1)

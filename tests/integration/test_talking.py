@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from resurgam import Context, Engine, Registry, RetryPolicy, Status, errors
-from resurgam.client.tree import structure
+from resurgam.client.tree import read_tree
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock
 
@@ -143,7 +143,7 @@ async def test_updates_are_done_once_refused_or_lost_with_their_run():
         await handle.signal("check out")
         assert await env.finish(handle.result()) == ["a", "b", "c"]
         assert await handle.update("add", "b", id="u-1") == 2
-        with pytest.raises(errors.NotFound, match=r"has ended \(completed\)"):
+        with pytest.raises(errors.NotFound, match=r"is closed \(completed\)"):
             await handle.update("add", "e")
 
 
@@ -211,7 +211,7 @@ async def test_a_deferred_child_is_begun_from_outside():
         handle = await env.start(deferring, id="p-1")
         await env.advance(3600)
         assert (await env.handle("c-1").describe()).status is Status.SCHEDULED
-        assert any("nobody has begun" in what for what in (await handle.describe()).waiting_for)
+        assert any("deferred until handle.begin()" in what for what in (await handle.describe()).waiting_for)
         await env.handle("c-1").begin()
 
         assert await env.finish(handle.result()) == "done"
@@ -250,7 +250,7 @@ async def test_the_drawn_ids_are_those_that_activities_are_given():
             await env.finish(handle.result())
         instance = await env.engine.store.get("t-1")
         assert instance is not None
-        [run] = (await structure(env.engine.store, instance)).runs
+        [run] = (await read_tree(env.engine.store, instance)).runs
 
     [saga] = run.steps
     [only] = saga.steps

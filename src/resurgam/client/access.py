@@ -1,4 +1,4 @@
-"""What every verb of a client needs, and how what it says is written."""
+"""What every client verb needs: the store, the registry and the clock, and checks and codecs of its arguments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from typing import Any, Final
 from msgspec import Raw
 
 from resurgam.core.clock import Clock
-from resurgam.core.codec import MAX_PAYLOAD, Codec, check_size, codec_for
+from resurgam.core.codec import MAX_PAYLOAD, Codec, TypeForm, check_size, codec_for
+from resurgam.core.errors import SerializationError
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definitions.registry import Registry
 from resurgam.store.protocol import Store
@@ -17,44 +18,54 @@ ANY: Final[Codec[Any]] = codec_for(Any)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A store, the code that is known here, the time, and how many bytes one value may have."""
+    """A store, the registered code, the clock, and the maximum size of a value in bytes."""
 
     store: Store
     registry: Registry
     clock: Clock
     max_payload: int = MAX_PAYLOAD
 
-    def write(self, value: object, where: str) -> Raw:
-        """Return the JSON of a value that somebody outside gives; *where* names it in an error."""
+    def encode(self, value: object, where: str) -> Raw:
+        """Return a caller's value as JSON; *where* names it in an error."""
         return check_size(self.max_payload, ANY.encode(value, where), where)
 
-    def write_all(self, values: Sequence[object], where: str) -> Raw:
-        """Return the JSON of arguments: a list of them."""
-        return self.write(list(values), where)
+    def encode_all(self, values: Sequence[object], where: str) -> Raw:
+        """Return arguments as a JSON list."""
+        return self.encode(list(values), where)
+
+
+def codec_of(type: TypeForm | None, what: str) -> Codec[Any] | None:
+    """Return the codec of a caller's ``type=``, None without one; refuse a type whose values cannot be decoded."""
+    if type is None:
+        return None
+    try:
+        return codec_for(type)
+    except SerializationError as error:
+        raise SerializationError(f"{what}, type={error.path}", error.reason) from error.__cause__
 
 
 def check_text(value: object, what: str) -> None:
-    """Refuse a name or an id that is none."""
+    """Refuse a name or an id that is not a non-empty string."""
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{what} is {value!r}; it is a string that is not empty")
+        raise ValueError(f"{what} must be a non-empty string, got {value!r}")
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{what} is {value!r}, which is no text that can be written down") from None
+        raise ValueError(f"{what} must be text that UTF-8 can encode, got {value!r}") from None
 
 
 def check_reason(reason: object) -> str:
-    """Refuse a reason that is no text."""
+    """Return a reason; refuse one that is not a string."""
     if not isinstance(reason, str):
-        raise TypeError(f"reason is {reason!r}; it is a text")
+        raise TypeError(f"reason must be a string, got {reason!r}")
     return reason
 
 
-def moment_after(clock: Clock, timeout: Duration | None) -> int | None:
-    """Return when a wait is over, None if never; refuse a length of time that is none."""
+def deadline_after(clock: Clock, timeout: Duration | None) -> int | None:
+    """Return when a wait ends, None if it has no timeout; refuse a negative timeout."""
     if timeout is None:
         return None
     length = milliseconds(timeout)
     if length < 0:
-        raise ValueError(f"timeout is {timeout!r}; it is 0 or more")
+        raise ValueError(f"timeout must be 0 or more, got {timeout!r}")
     return clock.now() + length

@@ -1,7 +1,7 @@
-"""The line of an execution: whatever it retries or continues, and whatever retries or continues it.
+"""Follow a chain: the executions of one entity that retry or continue each other.
 
-A later start of the same id is another line, and whoever waits for this one must not be given that one's result. What
-belongs together has the same run, or hangs in one tree from the same call: a root from none, a child from its parent's.
+A later start of the same id is another chain, and its result must not be given to a caller that waits for this one. Two
+executions belong to one chain if they have the same run, or the same tree and the same call of a parent (a root has none).
 """
 
 from typing import Final
@@ -11,14 +11,14 @@ from resurgam.core.errors import NotFound
 from resurgam.core.state import ENDS, Status
 from resurgam.store.protocol import Store
 from resurgam.store.records import Closed, Instance
-from resurgam.store.retention import same_line
+from resurgam.store.retention import same_chain
 
 _TAIL: Final = 8
-"""Entries at the end of a history among which its outcome is looked for first; late results may follow it."""
+"""How many of the last entries to search for the outcome first; late results may follow it."""
 
 
-async def ended_by(store: Store, instance: Instance) -> events.Event | None:
-    """Return the entry that ended an execution; it is looked for at the end first, for a history may be long."""
+async def closing_event(store: Store, instance: Instance) -> events.Event | None:
+    """Return the entry that closed an execution; search the end of its history first, because it may be long."""
     for last in (_TAIL, None):
         for entry in await store.history(instance.execution_id, last):
             if type(entry) in ENDS:
@@ -27,33 +27,33 @@ async def ended_by(store: Store, instance: Instance) -> events.Event | None:
 
 
 async def newest(store: Store, instance: Instance) -> Instance:
-    """Return the newest execution of a line, whatever of the same id was begun since."""
+    """Return the newest execution of a chain, even if its id was started again since."""
     found = await store.get(instance.entity_id)
-    if found is not None and same_line(found, instance):
+    if found is not None and same_chain(found, instance):
         return found
     found = await store.get(instance.entity_id, instance.run_id)
     while found is not None and found.status is Status.CONTINUED:
-        ended = await ended_by(store, found)
-        following = None
-        if isinstance(ended, events.WorkflowContinued):
-            following = await store.get(instance.entity_id, ended.run_id)
-        if following is None:
+        closing = await closing_event(store, found)
+        successor = None
+        if isinstance(closing, events.WorkflowContinued):
+            successor = await store.get(instance.entity_id, closing.run_id)
+        if successor is None:
             break
-        found = following
+        found = successor
     if found is None:
-        raise NotFound(f"there is no workflow with id {instance.entity_id!r} and run {instance.run_id!r} any more")
+        raise NotFound(f"workflow {instance.entity_id!r}, run {instance.run_id!r}, is no longer in the store")
     return found
 
 
-async def following(store: Store, execution_id: str, ended: events.Event) -> str | None:
-    """Return the execution right after one that *ended* so, None if there is none.
+async def next_execution(store: Store, execution_id: str, closing: events.Event) -> str | None:
+    """Return the id of the execution that follows one closed by *closing*, None if there is none.
 
-    A retry by hand is not recorded in the execution that failed: it is found by going back from the newest attempt.
+    The failed execution does not record a retry by hand, so search backwards from the newest attempt.
     """
-    if isinstance(ended, events.WorkflowContinued | events.WorkflowRetried):
-        return ended.execution_id
+    if isinstance(closing, events.WorkflowContinued | events.WorkflowRetried):
+        return closing.execution_id
     started = await _started(store, execution_id)
-    if not isinstance(ended, events.WorkflowFailed) or started is None:
+    if not isinstance(closing, events.WorkflowFailed) or started is None:
         return None
     found = await store.get(started.entity_id, started.run_id)
     later = None if found is None else await _started(store, found.execution_id)
@@ -72,43 +72,45 @@ async def newest_of_run(store: Store, instance: Instance) -> Instance:
     return await store.get(instance.entity_id, instance.run_id) or instance
 
 
-async def end_of(store: Store, instance: Instance, until: int | None) -> tuple[Instance, events.Event | None] | None:
-    """Wait for the end of one execution and return it with the entry that ended it; None if *until* has come before."""
+async def wait_for_execution(
+    store: Store, instance: Instance, until: int | None
+) -> tuple[Instance, events.Event | None] | None:
+    """Wait until one execution is closed; return it and the entry that closed it, None if *until* passes first."""
     if not await store.wait(Closed(execution_id=instance.execution_id), until):
         return None
-    ended = await ended_by(store, instance)
-    if ended is None:
+    closing = await closing_event(store, instance)
+    if closing is None:
         raise NotFound(
-            f"execution {instance.execution_id!r} of workflow {instance.entity_id!r} is not kept any more, and with it "
-            "its outcome"
+            f"execution {instance.execution_id!r} of workflow {instance.entity_id!r} was removed from the store, "
+            "with its outcome"
         )
-    if isinstance(ended, events.WorkflowContinued):
-        raise _continued(instance, ended)
-    return instance, ended
+    if isinstance(closing, events.WorkflowContinued):
+        raise _continued(instance, closing)
+    return instance, closing
 
 
-def _continued(instance: Instance, ended: events.WorkflowContinued) -> NotFound:
+def _continued(instance: Instance, closing: events.WorkflowContinued) -> NotFound:
     return NotFound(
         f"run {instance.run_id!r} of workflow {instance.entity_id!r} has no result: it was continued as new, "
-        f"in run {ended.run_id!r}; take a handle to that one, or one without a run_id to follow it to the end"
+        f"in run {closing.run_id!r}; use a handle of that run, or one without run_id to follow the workflow to its end"
     )
 
 
-async def follow(
+async def wait_for_chain(
     store: Store, instance: Instance, until: int | None, *, pinned: bool
 ) -> tuple[Instance, events.Event | None] | None:
-    """Wait for the end of a line, with *pinned* of one run, and return its last execution and the entry that ended it.
+    """Wait for the end of a chain, or of one run if *pinned*; return the last execution and the entry that closed it.
 
-    None if the moment *until* has come before. A pinned run that was continued has no end of its own: `NotFound`.
+    Return None if *until* passes first. A pinned run that was continued as new has no result: `NotFound`.
     """
     while await store.wait(Closed(execution_id=instance.execution_id), until):
-        ended = await ended_by(store, instance)
-        if isinstance(ended, events.WorkflowCompleted):
-            return instance, ended
-        if isinstance(ended, events.WorkflowContinued) and pinned:
-            raise _continued(instance, ended)
-        following = await (newest_of_run if pinned else newest)(store, instance)
-        if following.execution_id == instance.execution_id:
-            return instance, ended
-        instance = following
+        closing = await closing_event(store, instance)
+        if isinstance(closing, events.WorkflowCompleted):
+            return instance, closing
+        if isinstance(closing, events.WorkflowContinued) and pinned:
+            raise _continued(instance, closing)
+        successor = await (newest_of_run if pinned else newest)(store, instance)
+        if successor.execution_id == instance.execution_id:
+            return instance, closing
+        instance = successor
     return None

@@ -1,4 +1,4 @@
-"""Start, signal, settle, list: what a program may ask of workflows without running any."""
+"""Start, signal, settle, list and move workflows, without running any."""
 
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,11 +8,10 @@ from typing import Any, Literal, NotRequired, TypedDict, Unpack
 from msgspec import Raw
 
 from resurgam.client import promises, signal_schemas
-from resurgam.client.access import ANY, Access, check_text, moment_after
-from resurgam.client.answers import codec_of
+from resurgam.client.access import ANY, Access, check_text, codec_of, deadline_after
 from resurgam.client.handle import Handle, signal_received
 from resurgam.client.subscription import Subscription
-from resurgam.client.update import NotBegun, Position, Update, written_update
+from resurgam.client.update import HandlerNotStarted, Position, Update, encode_update
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, check_size
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
@@ -27,7 +26,7 @@ IfExists = Literal["error", "attach", "replace"]
 
 
 class Labels(TypedDict, total=False):
-    """What a workflow that begins is given beside its arguments."""
+    """Id, queue and tags of a workflow that is started."""
 
     id: str | None
     queue: str | None
@@ -35,7 +34,7 @@ class Labels(TypedDict, total=False):
 
 
 class StartOptions(TypedDict, total=False):
-    """The options of a start."""
+    """The options of `Engine.start`."""
 
     id: str | None
     queue: str | None
@@ -68,37 +67,37 @@ class UpdateOptions(TypedDict):
 
 
 class Client:
-    """Speaks to one store."""
+    """The client verbs of an engine, on one store."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._store = access.store
 
     async def start(self, workflow: Any, args: tuple[object, ...], **options: Unpack[StartOptions]) -> Handle[Any]:
-        """Begin an execution and return its handle."""
+        """Start an execution and return its handle."""
         if_exists = options.get("if_exists", "error")
         if if_exists not in ("error", "attach", "replace"):
-            raise ValueError(f"if_exists is {if_exists!r}; it is 'error', 'attach' or 'replace'")
+            raise ValueError(f"if_exists must be 'error', 'attach' or 'replace', got {if_exists!r}")
         labels: Labels = {"id": options.get("id"), "queue": options.get("queue"), "tags": options.get("tags")}
         definition, started = self._prepare(workflow, args, labels, _milliseconds(options.get("delay")))
         creation = Creation(
             started=started,
             attach=if_exists == "attach",
-            replace=_replaced(started) if if_exists == "replace" else None,
+            replace=_termination(started) if if_exists == "replace" else None,
         )
         [answer] = await self._store.create([creation])
         if isinstance(answer, Exists) and if_exists == "error":
             raise AlreadyExists(
                 f"workflow id {started.entity_id!r} is in use by an open execution of {answer.instance.name!r} "
-                f"({answer.instance.status}); choose another id, or pass if_exists='attach' to wait for that one, "
-                "'replace' to end it first"
+                f"({answer.instance.status}); choose another id, or pass if_exists='attach' to get its handle, "
+                "if_exists='replace' to terminate it first"
             )
         return self._handle(answer.instance, definition.result)
 
     async def signal_with_start(
         self, workflow: Any, args: tuple[object, ...], signal: events.SignalReceived, **labels: Unpack[Labels]
     ) -> Handle[Any]:
-        """Send a signal to the open execution of an id, or begin one that finds it; in one step."""
+        """Signal the open execution of an id, or start one with the signal in its mailbox, in one atomic step."""
         check_text(labels.get("id"), "id")
         definition, started = self._prepare(workflow, args, labels)
         found = await self._store.get(started.entity_id)
@@ -121,13 +120,13 @@ class Client:
         update_id: str | None = None,
         timeout: Duration | None = None,
     ) -> Any:
-        """Send an update to the open execution of an id, or begin one that finds it, in one step; return its result."""
+        """Update the open execution of an id, or start one with the update, in one atomic step; return its result."""
         check_text(id, "id")
         if isinstance(with_args, str | bytes) or not isinstance(with_args, Sequence):
             raise TypeError(f"with_args must be a list or tuple of the update's arguments, got {with_args!r}")
         codec = codec_of(type, f"update {update!r}")
-        written = written_update(self._access, update, with_args, update_id)
-        until = moment_after(self._access.clock, timeout)
+        encoded = encode_update(self._access, update, with_args, update_id)
+        until = deadline_after(self._access.clock, timeout)
         labels: Labels = {"id": id, "queue": queue, "tags": tags}
         definition, started = self._prepare(workflow, args, labels)
         sent = Update(
@@ -136,51 +135,58 @@ class Client:
             workflow=definition.name,
             name=update,
             id=update_id or new_id(started.at),
-            written=written,
+            input=encoded,
             pinned=False,
             codec=codec,
         )
-        before = await self._store.get(started.entity_id) if update_id is not None else None
-        position = await sent.find(before) if before is not None else None
+        earlier = await self._store.get(started.entity_id) if update_id is not None else None
+        position = await sent.find(earlier) if earlier is not None else None
         while position is None:
             [answer] = await self._store.create([Creation(started=started, inbox=(sent.event,))])
             sent = replace(sent, workflow=answer.instance.name)
             found = Position(answer.instance.execution_id, answer.instance.last_seq)
             try:
                 return await sent.result(found, until)
-            except NotBegun:
+            except HandlerNotStarted:
                 if isinstance(answer, Created):
-                    raise  # this very call began it, and the next one would end without a handler too
-                # The run ended while the update was on its way to it: the next one is begun with it.
+                    raise  # this call started the run, and another run would close without a handler too
+                # The run closed before it read the update: start the next one with it.
                 _, started = self._prepare(workflow, args, labels)
         return await sent.result(position, until)
 
     def signal(self, name: str, value: object, id: str | None) -> events.SignalReceived:
-        """Return a signal, checked and written."""
+        """Return a signal event; refuse a bad name, id or value."""
         return signal_received(self._access, name, value, id)
 
     def handle(self, entity_id: str, run_id: str | None, execution_id: str | None, workflow: Any) -> Handle[Any]:
-        """Return a handle to what may or may not exist; with *workflow* it reads the result as that one's."""
+        """Return a handle to a workflow that may or may not exist; *workflow* gives the type of its result."""
         if workflow is None:
             return Handle(self._access, entity_id, run_id, execution_id=execution_id)
-        meant = self._definition(workflow)
+        definition = self._definition(workflow)
         return Handle(
-            self._access, entity_id, run_id, execution_id=execution_id, workflow=meant.name, result=meant.result
+            self._access,
+            entity_id,
+            run_id,
+            execution_id=execution_id,
+            workflow=definition.name,
+            result=definition.result,
         )
 
     async def resolve(self, promise_id: str, value: object) -> bool:
-        """Give a promise its value; whether it was not settled before."""
+        """Resolve a promise to a value; return whether this settlement was the first."""
         promises.check_promise(promise_id)
-        return await promises.settle_by_id(self._access, promise_id, promises.resolved(self._access, promise_id, value))
+        settlement = promises.resolution(self._access, promise_id, value)
+        return await promises.settle_by_id(self._access, promise_id, settlement)
 
     async def reject(self, promise_id: str, error: BaseException | str) -> bool:
-        """Say that a promise gets no value; whether it was not settled before."""
+        """Reject a promise with an error; return whether this settlement was the first."""
         promises.check_promise(promise_id)
-        return await promises.settle_by_id(self._access, promise_id, promises.rejected(self._access, promise_id, error))
+        settlement = promises.rejection(self._access, promise_id, error)
+        return await promises.settle_by_id(self._access, promise_id, settlement)
 
     def subscribe(self, topic: str) -> Subscription:
-        """Return what is published on a topic from now on, to be iterated over."""
-        check_text(topic, "a topic")
+        """Return an async iterator over the messages of a topic."""
+        check_text(topic, "topic")
         return Subscription(self._store, topic)
 
     async def list(self, query: Query) -> Page:
@@ -188,24 +194,23 @@ class Client:
         return await self._store.list(query)
 
     async def purge(self, query: EndedQuery) -> int:
-        """Remove ended executions that no other one needs; return how many."""
+        """Remove closed executions that no other execution needs; return how many."""
         return (await Purge(self._store, query).total()).removed
 
     async def export(self, entity_id: str, run_id: str | None) -> builtins.list[str]:
-        """Return everything that is kept of an entity's executions, or of one run's, as lines."""
+        """Return all stored data of an entity's executions, or of one run, as JSON lines."""
         copies = await self._store.copies(entity_id, run_id)
         if not copies:
-            raise NotFound(
-                f"there is no workflow with id {entity_id!r}" + (f" and run {run_id!r}" if run_id is not None else "")
-            )
+            of_run = f" and run {run_id!r}" if run_id is not None else ""
+            raise NotFound(f"there is no workflow with id {entity_id!r}{of_run}")
         return export.write(copies)
 
     async def import_(self, exported: str | Iterable[str]) -> builtins.list[Arrival]:
-        """Take in what was exported, all of it or nothing."""
+        """Import exported executions, all of them or none."""
         copies = export.read(exported)
         [answer] = await self._store.adopt([Adoption(copies=copies)])
         if isinstance(answer, Exists):
-            raise _in_the_way(answer.instance, copies)
+            raise _import_conflict(answer.instance, copies)
         return list(answer.arrivals)
 
     def _handle(self, instance: Instance, result: Codec[Any]) -> Handle[Any]:
@@ -214,14 +219,14 @@ class Client:
     def _prepare(
         self, workflow: Any, args: tuple[object, ...], labels: Labels, delay: int | None = None
     ) -> tuple[Workflow[..., Any], events.WorkflowStarted]:
-        """Check everything that a start was given, and return the first entry of the execution that it asks for."""
+        """Check the arguments of a start; return the definition and the first entry of the new execution."""
         definition = self._definition(workflow)
         entity_id, queue = labels.get("id"), labels.get("queue")
         for what, given in (("id", entity_id), ("queue", queue)):
             if given is not None:
                 check_text(given, what)
         where = f"arguments of workflow {definition.name!r}"
-        written = check_size(self._access.max_payload, _input(definition, args), where)
+        encoded = check_size(self._access.max_payload, _input(definition, args), where)
         now = self._access.clock.now()
         run_id = new_id(now)
         started = events.WorkflowStarted(
@@ -235,7 +240,7 @@ class Client:
             tree_id=run_id,
             matching=definition.matching,
             python=python(),
-            input=written,
+            input=encoded,
             tags=_tags(labels.get("tags")),
             begins_at=now + delay if delay else None,
             retry=definition.overrides.retry,
@@ -249,7 +254,7 @@ class Client:
         if isinstance(workflow, str):
             known = self._access.registry.workflows
             return known.find(workflow) if workflow in known else Workflow(workflow, None, None)
-        raise DefinitionError(f"{workflow!r} is not a workflow; decorate it with @workflow, or give its name")
+        raise DefinitionError(f"{workflow!r} is not a workflow; decorate it with @workflow, or pass its name")
 
 
 def _input(definition: Workflow[..., Any], args: tuple[object, ...]) -> Raw:
@@ -263,33 +268,35 @@ def _milliseconds(delay: Duration | None) -> int | None:
         return None
     length = milliseconds(delay)
     if length < 0:
-        raise ValueError(f"delay is {delay!r}; it is 0 or more")
+        raise ValueError(f"delay must be 0 or more, got {delay!r}")
     return length
 
 
-def _replaced(started: events.WorkflowStarted) -> events.WorkflowTerminated:
+def _termination(started: events.WorkflowStarted) -> events.WorkflowTerminated:
+    """Return the event that terminates the execution which *started* replaces."""
     return events.WorkflowTerminated(
         at=started.at, reason=f"replaced by another start of this id, run {started.run_id}"
     )
 
 
-def _in_the_way(found: Instance, copies: Sequence[Copy]) -> AlreadyExists:
-    """Return the error for an import that an execution of this store forbids."""
+def _import_conflict(found: Instance, copies: Sequence[Copy]) -> AlreadyExists:
+    """Return the error for an import that conflicts with an execution of this store."""
     if found.entity_id in {copy.instance.entity_id for copy in copies} and not found.status.terminal:
         return AlreadyExists(
             f"workflow id {found.entity_id!r} is in use by an open execution of {found.name!r} ({found.status}, "
-            f"run {found.run_id}), and another open one was to come in; nothing was imported: end one of them first"
+            f"run {found.run_id}), and the import has another open execution of it; nothing was imported: "
+            "terminate one of them first"
         )
     return AlreadyExists(
-        f"a promise of the import belongs to workflow {found.entity_id!r} (run {found.run_id}, {found.status}) here; "
-        "nothing was imported: give an export as it was written, or purge that run first"
+        f"a promise of the import belongs to workflow {found.entity_id!r} (run {found.run_id}, {found.status}) in this "
+        "store; nothing was imported: import the export unchanged, or purge that run first"
     )
 
 
 def _tags(tags: Mapping[str, str] | None) -> dict[str, str]:
     if tags is not None and not isinstance(tags, Mapping):
-        raise TypeError(f"tags is {tags!r}; it is a mapping of strings to strings")
+        raise TypeError(f"tags must be a mapping of strings to strings, got {tags!r}")
     for key, value in (tags or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise TypeError(f"tag {key!r}: {value!r}; tags are strings by strings")
+            raise TypeError(f"tags must be strings by strings, got {key!r}: {value!r}")
     return dict(tags or {})

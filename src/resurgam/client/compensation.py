@@ -1,4 +1,4 @@
-"""Steps of sagas that were not taken back, and taking one back by hand, also long after its process is gone."""
+"""Find saga steps that are not compensated, and compensate one by hand, also long after the saga's run is closed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from resurgam.store.records import Creation, Exists, Instance
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SagaStep:
-    """What became of a step: *done* with a result, and *outcome* as `SagaClosed` says; None while the saga is open."""
+    """A saga step: the *result* of its activity if it completed, and the *outcome* of `SagaClosed`, None until then."""
 
     command: events.SagaStepRegistered
     result: Raw | None = None
@@ -27,7 +27,7 @@ class SagaStep:
 
 
 def steps_of(log: Sequence[events.Event]) -> list[SagaStep]:
-    """Return the steps of all sagas of an execution, in the order in which they were registered."""
+    """Return the steps of all sagas of an execution, in order of registration."""
     commands = {entry.seq: entry for entry in log if isinstance(entry, events.Command)}
     results = {
         commands[entry.ref].location: entry.result
@@ -47,7 +47,7 @@ def steps_of(log: Sequence[events.Event]) -> list[SagaStep]:
 
 
 def uncompensated(log: Sequence[events.Event], *, ended: bool) -> tuple[SagaStep, ...]:
-    """Return the steps whose compensation failed for good, or whose saga was cut off by the end of the workflow."""
+    """Return the steps whose compensation failed finally, or whose saga was cut off when the workflow closed."""
     return tuple(
         step
         for step in steps_of(log)
@@ -56,59 +56,59 @@ def uncompensated(log: Sequence[events.Event], *, ended: bool) -> tuple[SagaStep
     )
 
 
-async def taken_back_by_hand(store: Store, instance: Instance, log: Sequence[events.Event]) -> list[Location]:
-    """Return the steps that somebody has taken back."""
-    places = []
+async def compensated_by_hand(store: Store, instance: Instance, log: Sequence[events.Event]) -> list[Location]:
+    """Return the locations of the steps that were compensated by hand."""
+    locations = []
     for step in steps_of(log):
         by_hand = await store.get(compensation_id(instance, step.command)) if step.command.undo else None
         if by_hand is not None and by_hand.status == "completed":
-            places.append(step.command.location)
-    return places
+            locations.append(step.command.location)
+    return locations
 
 
-async def compensate(access: Access, instance: Instance, place: Location) -> Instance:
-    """Begin the compensation of a step, as a workflow of its own, and return its execution."""
+async def compensate(access: Access, instance: Instance, location: Location) -> Instance:
+    """Start the compensation of a step as a workflow of its own, and return its execution."""
     log = await access.store.history(instance.execution_id, forgotten=True)
-    step = _find(instance, steps_of(log), place)
-    before = await _check(access.store, instance, step)
+    step = _find(instance, steps_of(log), location)
+    earlier = await _check(access.store, instance, step)
     started = _started(access, instance, step, log[0])
-    # The saga itself may have tried, and somebody by hand: this is another try.
-    tried = int(step.outcome == "failed") if before is None else before.attempt
-    previous = None if before is None else before.execution_id
-    started = msgspec.structs.replace(started, attempt=tried + 1, previous=previous)
+    # Attempts of the saga itself and earlier ones by hand count.
+    attempts = int(step.outcome == "failed") if earlier is None else earlier.attempt
+    previous = None if earlier is None else earlier.execution_id
+    started = msgspec.structs.replace(started, attempt=attempts + 1, previous=previous)
     [answer] = await access.store.create([Creation(started=started)])
     if isinstance(answer, Exists):
         raise AlreadyExists(
-            f"step {step.command.name!r} at {place} is being taken back already, by {started.entity_id!r}"
+            f"saga step {step.command.name!r} at {location} is already being compensated, by {started.entity_id!r}"
         )
     return answer.instance
 
 
-def _find(instance: Instance, steps: Sequence[SagaStep], place: Location) -> SagaStep:
+def _find(instance: Instance, steps: Sequence[SagaStep], location: Location) -> SagaStep:
     for step in steps:
-        if step.command.location == place:
+        if step.command.location == location:
             return step
     known = ", ".join(f"{step.command.name!r} at {step.command.location}" for step in steps) or "none"
-    raise NotFound(f"workflow {instance.entity_id!r} has no step of a saga at {place}; it has {known}")
+    raise NotFound(f"workflow {instance.entity_id!r} has no saga step at {location}; it has {known}")
 
 
 async def _check(store: Store, instance: Instance, step: SagaStep) -> Instance | None:
-    """Refuse what cannot be taken back, or has been; return the last try to do so by hand."""
-    what = f"step {step.command.name!r} at {step.command.location} of workflow {instance.entity_id!r}"
+    """Refuse a step that cannot be compensated, or is already; return the last compensation by hand."""
+    what = f"saga step {step.command.name!r} at {step.command.location} of workflow {instance.entity_id!r}"
     if step.command.undo is None:
-        raise StoreError(f"{what} has nothing that takes it back; it was registered without undo")
+        raise StoreError(f"{what} cannot be compensated: it was registered without undo")
     if step.outcome is None and not instance.status.terminal:
-        raise StoreError(f"{what} belongs to a saga that is still open; it takes back by itself what it must")
-    before = await store.get(compensation_id(instance, step.command))
-    if step.outcome == "compensated" or (before is not None and before.status == "completed"):
-        raise AlreadyExists(f"{what} has been taken back already")
+        raise StoreError(f"{what} belongs to a saga that is still open, which compensates its own steps")
+    earlier = await store.get(compensation_id(instance, step.command))
+    if step.outcome == "compensated" or (earlier is not None and earlier.status == "completed"):
+        raise AlreadyExists(f"{what} is already compensated")
     if step.result is None and not step.command.unknown:
-        raise StoreError(f"{what} was never done, so there is nothing to be taken back")
-    return before
+        raise StoreError(f"{what} never completed, so there is nothing to compensate")
+    return earlier
 
 
 def compensation_id(instance: Instance, command: events.SagaStepRegistered) -> str:
-    """Return the id of the workflow that takes a step back by hand."""
+    """Return the id of the workflow that compensates a step by hand."""
     return f"{run_id_of(instance.run_id, command.location)}/compensation"
 
 
@@ -128,7 +128,7 @@ def _started(access: Access, instance: Instance, step: SagaStep, first: events.E
         tree_id=instance.tree_id,
         python=python(),
         input=ANY.encode([command.undo, result], "arguments of a compensation"),
-        # So that its activity has the key of the saga's own compensation, however often the step was taken back before.
+        # Its activity must have the key of the saga's own compensation, however often the step was compensated before.
         carried=(events.Carried(location=ROOT, kind=command.type, times=undone),) if undone else (),
         parent=events.Parent(
             entity_id=instance.entity_id,

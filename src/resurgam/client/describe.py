@@ -1,4 +1,4 @@
-"""Where a workflow stands and what it waits for, told from its history."""
+"""Describe a workflow: its status, its open work and what it waits for."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _AS_STORED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParentCall:
-    """The call of another workflow's code that began this one."""
+    """The call of another workflow's code that started this one."""
 
     entity_id: str
     run_id: str
@@ -33,14 +33,14 @@ class ParentCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """Where a workflow stands. *previous* is the execution that this one retries or continues.
+    """The state of an execution. *previous* is the execution that this one retries or continues.
 
-    *input* are its arguments, *result* what it returned, if it has, and *state* what it keeps by ``ctx.set``, all as plain
-    values. *pending* is its open work, *waiting_for* the same in words. *worker* holds the execution at this moment;
-    *redeliveries* counts how often it was handed out again without a commit. *previous_error* is what the attempt before
-    failed by.
+    *input* are its arguments, *result* its return value once completed, and *state* its durable state (``ctx.set``), all
+    as plain values. *pending* is its open work, *waiting_for* the same as text. *worker* is the worker that holds the
+    execution now; *redeliveries* counts how often it was claimed again without a commit. *previous_error* is the failure
+    of the attempt before.
 
-    *uncompensated* are steps of its sagas that could not be taken back, and that somebody has to see to.
+    *uncompensated* are saga steps whose compensation failed or was cut off; each needs `Handle.compensate`.
     """
 
     entity_id: str
@@ -74,13 +74,13 @@ class Description:
 
 
 async def describe(store: Store, instance: Instance, now: int) -> Description:
-    """Return where an execution stands."""
+    """Return the description of an execution at the moment *now*."""
     log = await store.history(instance.execution_id)
     survey = await Survey.of(store, instance, log, now)
     state, started = survey.state, survey.state.started
     pending = await survey.pending()
     if instance.status.terminal:
-        pending = tuple(work for work in pending if work.kind == "activity")  # which may still be at work
+        pending = tuple(work for work in pending if work.kind == "activity")  # it may still be running
     return Description(
         **{name: getattr(instance, name) for name in _AS_STORED},
         paused=instance.status is Status.PAUSED,
@@ -108,8 +108,8 @@ async def _uncompensated(store: Store, instance: Instance, log: Sequence[events.
     for step in uncompensated(log, ended=instance.status.terminal):
         by_hand = await store.get(compensation_id(instance, step.command))
         if by_hand is None or by_hand.status is not Status.COMPLETED:
-            place = step.command.location
-            left.append(f"saga step {step.command.name!r} at {place}: handle.compensate({str(place)!r})")
+            location = step.command.location
+            left.append(f"saga step {step.command.name!r} at {location}: handle.compensate({str(location)!r})")
     return tuple(left)
 
 
@@ -134,18 +134,18 @@ def _parent(instance: Instance) -> ParentCall | None:
 
 
 def _waiting_for(instance: Instance, state: InstanceState, pending: Sequence[PendingWork]) -> tuple[str, ...]:
-    waits = ["somebody to resume it: handle.resume()"] if instance.status is Status.PAUSED else []
+    waits = ["a resume: handle.resume()"] if instance.status is Status.PAUSED else []
     begun = instance.status is Status.RUNNING and state.started is not None and state.started.attempt == 1
     if not state.begun and state.started is not None and not begun:
-        return (*waits, _beginning(state.started))
+        return (*waits, _start_text(state.started))
     waits += [work.text for work in pending if work.kind != "update"]
     updates = [work.text for work in pending if work.kind == "update" and work.status == "queued"]
     return (*(tuple(waits) or (f"a worker that serves queue {instance.queue!r}",)), *updates)
 
 
-def _beginning(started: events.Started) -> str:
+def _start_text(started: events.Started) -> str:
     if started.begins_at is None:
-        return "somebody to begin it: handle.begin()"
+        return "its start by handle.begin()"
     what = "its start" if started.attempt == 1 else f"its next attempt, number {started.attempt},"
     return f"{what} at {moment(started.begins_at).isoformat()}"
 

@@ -1,4 +1,4 @@
-"""Check the filters of a list and turn them into a query of the store."""
+"""Check the filters of `Engine.list` and turn them into a store query."""
 
 import re
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Filters(TypedDict, total=False):
 
 
 def query_of(**filters: Unpack[Filters]) -> Query:
-    """Return the query that the filters describe; a filter that cannot match anything is an error."""
+    """Return the query for these filters; refuse a filter that cannot match anything."""
     status, tags, cursor = filters.get("status"), filters.get("tags"), filters.get("cursor")
     limit, failure = filters.get("limit", 100), filters.get("failure")
     for what in ("name", "parent", "failure"):
@@ -36,13 +36,13 @@ def query_of(**filters: Unpack[Filters]) -> Query:
         short = failure.rpartition(".")[2]
         raise ValueError(f"failure must be the name of a type without its module, got {failure!r}; use {short!r}")
     if not isinstance(limit, int) or limit < 1:
-        raise ValueError(f"limit is {limit}; it is at least 1")
+        raise ValueError(f"limit must be a whole number, at least 1, got {limit!r}")
     if status is not None and status not in tuple(Status):
-        raise ValueError(f"status is {status!r}; it is one of {', '.join(Status)}")
+        raise ValueError(f"status must be one of {', '.join(Status)}, got {status!r}")
     if tags is not None and not isinstance(tags, Mapping):
-        raise TypeError(f"tags is {tags!r}; it is a mapping of strings to strings")
+        raise TypeError(f"tags must be a mapping of strings to strings, got {tags!r}")
     if cursor is not None and not re.fullmatch(r"\d{15}-.+", cursor):
-        raise ValueError(f"cursor is {cursor!r}; it is what the page before gave as its cursor")
+        raise ValueError(f"cursor must be the cursor of the page before, got {cursor!r}")
     return Query(
         status=None if status is None else Status(status),
         name=filters.get("name"),
@@ -63,5 +63,5 @@ def _milliseconds(what: str, moment: datetime | None) -> int | None:
     if not isinstance(moment, datetime):
         raise TypeError(f"{what} must be a datetime with a time zone, got {moment!r}")
     if moment.tzinfo is None:
-        raise ValueError(f"{what}={moment.isoformat()}: no time zone; use an aware datetime")
+        raise ValueError(f"{what} must have a time zone, got {moment.isoformat()}; use an aware datetime")
     return round(moment.timestamp() * 1000)

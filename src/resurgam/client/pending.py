@@ -1,7 +1,6 @@
-"""The open work of an execution: what its code waits for, and how far each piece has come.
+"""The open work of an execution: what its code waits for, and the progress of each item.
 
-The log says which commands are open; the store adds what the log does not show: attempts, leases, heartbeats, and the
-unread inbox.
+The log shows which commands are open; the store adds attempts, leases, heartbeats and the unread inbox.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,23 +19,23 @@ from resurgam.store.records import Instance, OpenActivity, OpenWork
 
 _LAST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _LATEST: Final = 20
-"""Entries at the end of a log among which its last failure is looked for."""
+"""How many of the last entries of a log to search for its failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingWork:
-    """One piece of open work. *text* says in words what is waited for; *since* is when the code asked for it.
+    """One item of open work. *text* describes it; *since* is the time of the durable call.
 
     *kind* is ``activity``, ``timer``, ``listener``, ``promise``, ``child``, ``update``, ``operation``, ``race``,
-    ``signal``, ``settlement`` or ``compensation``. *status* of an activity: ``running`` in the hands of *worker*,
-    ``queued`` until a worker takes it, ``retrying`` until *next_try*, ``lost`` if the lease of *worker* ran out, ``dead``
-    if the store no longer hands it out, ``answered`` if the workflow has yet to read the answer. A child has its own
-    status, everything else is ``open``.
+    ``signal``, ``settlement`` or ``compensation``. *status* of an activity: ``running`` on *worker*, ``queued`` until a
+    worker claims it, ``retrying`` until *next_try*, ``lost`` if the lease of *worker* expired, ``dead`` if it is a dead
+    letter, ``answered`` if the workflow has not read its result yet. A child has its own status, everything else is
+    ``open``.
 
-    *attempt* is the one under way or the next, of *max_attempts* (None: no limit, or it is not known here).
-    *redeliveries* counts how often this attempt was handed out again without an answer. *error* is what the attempt
-    before failed by. *entity_id* is the child, the target of a signal, or the id of a promise or an update. *details*
-    and *heartbeat_at* are of the last heartbeat that the store has; workers report it when they renew a lease.
+    *attempt* is the current or the next one, of *max_attempts* (None: no limit, or not known here). *redeliveries* counts
+    how often this attempt was claimed again without a result. *error* is the failure of the attempt before. *entity_id*
+    is the child, the target of a signal, or the id of a promise or an update. *details* and *heartbeat_at* are those of
+    the last heartbeat in the store; workers report heartbeats when they renew a lease.
     """
 
     kind: str
@@ -59,12 +58,12 @@ class PendingWork:
 
 
 def moment(milliseconds_since: int) -> datetime:
-    """Return a moment of the store as a datetime, the last one that there is at most."""
+    """Return a store timestamp as a datetime, at most the last one that a datetime can hold."""
     return datetime.fromtimestamp(min(milliseconds_since / 1000, _LAST), UTC)
 
 
 async def failure_of(store: Store, execution_id: str) -> BaseException | None:
-    """Return what an execution failed by, if it did."""
+    """Return the failure of an execution, None if it has not failed."""
     for entry in reversed(await store.history(execution_id, _LATEST)):
         if isinstance(entry, events.WorkflowFailed | events.WorkflowRetried):
             return rebuild(entry.failure)
@@ -73,7 +72,7 @@ async def failure_of(store: Store, execution_id: str) -> BaseException | None:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """Looks at the open work of one execution at the moment *now*."""
+    """The open work of one execution at the moment *now*."""
 
     store: Store
     state: InstanceState
@@ -83,24 +82,24 @@ class Survey:
 
     @classmethod
     async def of(cls, store: Store, instance: Instance, log: Sequence[events.Event], now: int) -> "Survey":
-        """Return the survey of an execution whose log was read just before."""
+        """Read the open work of an execution whose log was read just before."""
         work = await store.open_work(instance.execution_id) or OpenWork()
         retried = (entry for entry in (*log, *work.inbox) if isinstance(entry, events.ActivityRetryScheduled))
         return cls(store, InstanceState(log), work, {entry.ref: entry for entry in retried}, now)
 
     @property
     def worker(self) -> str | None:
-        """The worker whose lease on the execution has not run out."""
+        """The worker whose lease on the execution has not expired."""
         until = self.work.leased_until
         return self.work.worker if until is not None and until > self.now else None
 
     async def pending(self) -> tuple[PendingWork, ...]:
-        """Return the open work in the order in which it was asked for, then updates that wait for their handlers."""
-        found = [await self._look(command) for command in self.state.open.values()]
-        return (*(one for one in found if one is not None), *self._updates())
+        """Return the open work in the order of its calls, then the updates that wait for their handlers."""
+        found = [await self._pending_work(command) for command in self.state.open.values()]
+        return (*(work for work in found if work is not None), *self._updates())
 
-    async def _look(self, command: events.Command) -> PendingWork | None:
-        text = _wants(command, self.state)
+    async def _pending_work(self, command: events.Command) -> PendingWork | None:
+        text = _text_of(command, self.state)
         if text is None:
             return None
         deadline = getattr(command, "deadline", None)
@@ -125,7 +124,7 @@ class Survey:
     def _activity(self, work: PendingWork, ref: int) -> PendingWork:
         failed = self.failures.get(ref)
         work = replace(work, error=None if failed is None else rebuild(failed.failure))
-        row = next((one for one in self.work.activities if one.request.ref == ref), None)
+        row = next((row for row in self.work.activities if row.request.ref == ref), None)
         if row is None:
             return replace(work, status="answered")
         status = self._status(row)
@@ -154,12 +153,12 @@ class Survey:
         child = await self.store.get(command.entity_id, command.run_id)
         if child is None:
             return work
-        unbegun = command.deferred and child.status is Status.SCHEDULED
+        deferred = command.deferred and child.status is Status.SCHEDULED
         again = child.wake_at if child.attempt > 1 and child.last_seq == 1 else None
         error = child.dead or child.parked or "; ".join(child.troubles) or None
         return replace(
             work,
-            text=f"{text}, which nobody has begun: handle.begin(), at {command.location}" if unbegun else work.text,
+            text=f"{text}, deferred until handle.begin(), at {command.location}" if deferred else work.text,
             status=str(child.status),
             attempt=child.attempt,
             error=error or await self._earlier_failure(child),
@@ -167,7 +166,7 @@ class Survey:
         )
 
     async def _earlier_failure(self, child: Instance) -> BaseException | None:
-        """Return what the attempt before this one of a child failed by."""
+        """Return the failure of the attempt before this one of a child."""
         if child.attempt == 1:
             return None
         first = next(iter(await self.store.history(child.execution_id)), None)
@@ -191,8 +190,8 @@ class Survey:
             )
 
 
-def _wants(command: events.Command, state: InstanceState) -> str | None:
-    """Return what an open command waits for; None for those whose own steps say it: loops, and sagas going forward."""
+def _text_of(command: events.Command, state: InstanceState) -> str | None:
+    """Describe an open command; return None for loops and for sagas that go forward, whose steps are listed instead."""
     match command:
         case events.LoopStarted():
             return None
@@ -204,10 +203,10 @@ def _wants(command: events.Command, state: InstanceState) -> str | None:
             until = "" if command.deadline is None else f" until {moment(command.deadline).isoformat()}"
             return f"promise {command.name!r}{until}"
         case _:
-            return _simply(command)
+            return _short_text(command)
 
 
-def _simply(command: events.Command) -> str:
+def _short_text(command: events.Command) -> str:
     match command:
         case events.ActivityScheduled():
             what = f"activity {command.name!r} on queue {command.queue!r}"

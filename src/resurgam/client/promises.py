@@ -1,4 +1,4 @@
-"""Settle promises from outside: the first settlement counts, later ones answer False while the run is kept."""
+"""Settle promises from outside. The first settlement counts; later ones return False while the store keeps the run."""
 
 from collections.abc import Sequence
 
@@ -17,25 +17,25 @@ from resurgam.store.records import Delivered, Delivery, Ended, HeldPromise, Miss
 Settlement = events.PromiseResolved | events.PromiseRejected
 
 
-def resolved(access: Access, what: str, value: object) -> Settlement:
-    """Return the settlement that gives a value."""
-    written = access.write(value, f"promise {what!r}")
-    return events.PromiseResolved(ref=0, at=access.clock.now(), value=written)
+def resolution(access: Access, what: str, value: object) -> Settlement:
+    """Return the settlement that resolves a promise to a value."""
+    encoded = access.encode(value, f"promise {what!r}")
+    return events.PromiseResolved(ref=0, at=access.clock.now(), value=encoded)
 
 
-def rejected(access: Access, what: str, error: BaseException | str) -> Settlement:
-    """Return the settlement that says there will be no value, and why."""
+def rejection(access: Access, what: str, error: BaseException | str) -> Settlement:
+    """Return the settlement that rejects a promise with an error."""
     if isinstance(error, str):
         error = Exception(error)
     if not isinstance(error, BaseException):
-        raise TypeError(f"promise {what!r} is rejected with {error!r}; give an exception or a text")
+        raise TypeError(f"promise {what!r} must be rejected with an exception or a string, got {error!r}")
     failure = capture(error)
     check_size(access.max_payload, Raw(json.encode(failure)), f"promise {what!r}, error")
     return events.PromiseRejected(ref=0, at=access.clock.now(), failure=failure)
 
 
 async def deliver(access: Access, to: Delivery) -> Delivered | Missing | Ended | Settled:
-    """Deliver a settlement; refuse a value that the open promise does not take: `SerializationError`."""
+    """Deliver a settlement; raise `SerializationError` for a value that the open promise does not accept."""
     if isinstance(to.event, events.PromiseResolved):
         held = await access.store.promise(to)
         if held is not None and not held.promise.settled and not held.instance.status.terminal:
@@ -45,13 +45,13 @@ async def deliver(access: Access, to: Delivery) -> Delivered | Missing | Ended |
 
 
 async def _check(access: Access, held: HeldPromise, value: Raw) -> None:
-    """Hold a value against the schema of a promise, and if it does not fit, against the code that is registered here."""
+    """Check a value against the schema of a promise and, if it does not fit, against the code registered here."""
     promise, instance = held.promise, held.instance
     wrong = None if promise.schema == events.NULL else mismatch(promise.schema, value)
     if wrong is None:
         return
     if instance.name in access.registry.workflows:
-        # The code may have been changed since it made the promise, and take another type now.
+        # The code may have changed since it created the promise, and accept another type now.
         workflow = access.registry.workflows.find(instance.name)
         log = await access.store.history(instance.execution_id)
         if await run_outside_task(lambda: query.takes(workflow, log, promise.promise_id, value)):
@@ -63,7 +63,7 @@ async def _check(access: Access, held: HeldPromise, value: Raw) -> None:
 
 
 async def settle_by_id(access: Access, promise_id: str, settlement: Settlement) -> bool:
-    """Settle a promise by its id; whether this was the first to do so."""
+    """Settle a promise by its id; return whether this settlement was the first."""
     answer = await deliver(access, Delivery(event=settlement, promise_id=promise_id))
     if isinstance(answer, Missing):
         raise NotFound(f"there is no promise with id {promise_id!r}; its run may have been purged")
@@ -73,7 +73,7 @@ async def settle_by_id(access: Access, promise_id: str, settlement: Settlement) 
 def was_first(
     answer: Delivered | Missing | Ended | Settled, log: Sequence[events.Event], entity_id: str, name: str
 ) -> bool:
-    """Return whether a settlement by name was the first; *log* names the promises that the store has dropped."""
+    """Return whether a settlement by name was the first; *log* names promises that the store no longer keeps."""
     if isinstance(answer, Delivered | Settled):
         return isinstance(answer, Delivered)
     known = sorted({entry.name for entry in log if isinstance(entry, events.PromiseCreated)})
@@ -83,5 +83,5 @@ def was_first(
 
 
 def check_promise(what: object) -> None:
-    """Refuse an id or a name of a promise that is none."""
-    check_text(what, "the id or the name of a promise")
+    """Refuse a promise id or name that is not a non-empty string."""
+    check_text(what, "promise id or name")

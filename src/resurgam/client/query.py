@@ -1,4 +1,4 @@
-"""Asks a workflow a question: here, if its code is known here, otherwise by a worker that knows it."""
+"""Query a workflow: by replay in this process if its code is registered here, otherwise through a worker."""
 
 from typing import Any, NoReturn
 
@@ -25,47 +25,47 @@ async def query(
     timeout: Duration,
     codec: Codec[Any] | None,
 ) -> Any:
-    """Return what the handler of query *name* answers, read by *codec* or the handler's annotation, if it is known here.
+    """Return the result of the handler of query *name*, decoded by *codec* or by the handler's annotation if known here.
 
-    What the handler raises is raised.
+    An exception of the handler is raised here.
     """
-    written = access.write_all(args, f"arguments of query {name!r}")
+    encoded = access.encode_all(args, f"arguments of query {name!r}")
     within = milliseconds(timeout)
     if within < 0:
-        raise ValueError(f"timeout is {timeout!r}; it is 0 or more")
+        raise ValueError(f"timeout must be 0 or more, got {timeout!r}")
     if instance.name in access.registry.workflows:
-        answer, annotated = await _here(access, instance, name, written)
+        answer, annotated = await _replay(access, instance, name, encoded)
     else:
-        answer, annotated = await _elsewhere(access, instance, name, written, access.clock.now() + within), ANY
+        answer, annotated = await _ask_worker(access, instance, name, encoded, access.clock.now() + within), ANY
     return (codec or annotated).decode(answer, f"answer to query {name!r}")
 
 
-async def _here(access: Access, instance: Instance, name: str, written: Raw) -> tuple[Raw, Codec[Any]]:
-    """Replay what is committed; nobody need be at work on it, and nothing of it changes."""
+async def _replay(access: Access, instance: Instance, name: str, encoded: Raw) -> tuple[Raw, Codec[Any]]:
+    """Replay the committed history on a throwaway coroutine; no worker need hold the instance, and it does not change."""
     workflow = access.registry.workflows.find(instance.name)
     log = await access.store.history(instance.execution_id)
     settings = Settings(secret=await access.store.secret(), max_payload=access.max_payload)
-    return await run_outside_task(lambda: replayed.ask(workflow, log, name, written, settings))
+    return await run_outside_task(lambda: replayed.ask(workflow, log, name, encoded, settings))
 
 
-async def _elsewhere(access: Access, instance: Instance, name: str, written: Raw, until: int) -> Raw:
-    question = QueryTask(
+async def _ask_worker(access: Access, instance: Instance, name: str, encoded: Raw, until: int) -> Raw:
+    task = QueryTask(
         question_id=new_id(access.clock.now()),
         execution_id=instance.execution_id,
         queue=instance.queue,
         name=name,
-        input=written,
+        input=encoded,
         until=until,
     )
-    [asked] = await access.store.ask([question])
-    if isinstance(asked, Missing):
-        raise NotFound(f"there is no workflow with id {instance.entity_id!r} any more")
-    answered = await access.store.wait(QueryAnswered(question_id=question.question_id), until)
-    reply = await access.store.reply(question.question_id) if answered else None
+    [submitted] = await access.store.ask([task])
+    if isinstance(submitted, Missing):
+        raise NotFound(f"workflow {instance.entity_id!r} is no longer in the store")
+    answered = await access.store.wait(QueryAnswered(question_id=task.question_id), until)
+    reply = await access.store.reply(task.question_id) if answered else None
     if reply is None:
         raise ResultTimeout(
-            f"query {name!r} of workflow {instance.entity_id!r} was not answered in time: no worker of queue "
-            f"{instance.queue!r} did; start one, or give more time by timeout="
+            f"query {name!r} of workflow {instance.entity_id!r} timed out: no worker of queue "
+            f"{instance.queue!r} answered it; start one, or allow more time with timeout="
         )
     if reply.failure is not None:
         _raise(reply.failure)
@@ -75,6 +75,6 @@ async def _elsewhere(access: Access, instance: Instance, name: str, written: Raw
 def _raise(failure: Failure) -> NoReturn:
     error = rebuild(failure)
     if not isinstance(error, Exception):
-        # What is no Exception ends programs; that of another process must not end this one.
-        raise StoreError(f"the query ended with {type(error).__name__}") from error
+        # A SystemExit or KeyboardInterrupt of another process must not end this one.
+        raise StoreError(f"the query handler raised {type(error).__name__}") from error
     raise error

@@ -1,4 +1,4 @@
-"""Holds a signal against what the workflow's code takes, before it is sent: then the mistake is the sender's to hear of."""
+"""Check a signal against the schema its receiver declared, before it is sent, so that the sender gets the error."""
 
 from resurgam.client.access import Access
 from resurgam.core import event as events
@@ -10,26 +10,26 @@ from resurgam.store.records import Instance
 
 
 async def check(access: Access, instance: Instance, signal: events.SignalReceived) -> None:
-    """Refuse a value that the code of an open execution does not take, as far as it has said so: `SerializationError`.
+    """Raise `SerializationError` for a value that does not fit the schema which an open execution declared.
 
-    What has ended takes nothing, which whoever delivers the signal is told.
+    A closed execution is not checked: delivery refuses the signal.
     """
     schema = instance.accepts.get(signal.name)
     if schema is None or instance.status.terminal:
         return
     wrong = mismatch(schema, signal.value)
-    if wrong is not None and not await _taken_by_newer_code(access, instance, signal):
+    if wrong is not None and not await _fits_newer_code(access, instance, signal):
         path, reason = wrong
         raise SerializationError(
             f"signal {signal.name!r}{path}", f"{reason}; nothing was sent to workflow {instance.entity_id!r}"
         )
 
 
-async def _taken_by_newer_code(access: Access, instance: Instance, signal: events.SignalReceived) -> bool:
-    """Whether the code that is known here would take what was refused.
+async def _fits_newer_code(access: Access, instance: Instance, signal: events.SignalReceived) -> bool:
+    """Whether the code registered here accepts a signal that the stored schema refuses.
 
-    What the store has is what the code said when it last ran. Nothing else may ever wake a run whose code was changed to
-    take another type, so that one is asked that is here.
+    The store keeps the schema of the code that last ran. If the code was changed to accept another type, this signal may
+    be the only thing that ever wakes the run, so replay it with the code registered here.
     """
     if instance.name not in access.registry.workflows:
         return False

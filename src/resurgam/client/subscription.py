@@ -1,4 +1,4 @@
-"""Hears what workflows publish on a topic, from the moment one begins to listen."""
+"""Receive the messages that workflows publish on a topic."""
 
 from collections import deque
 from types import TracebackType
@@ -14,8 +14,8 @@ from resurgam.store.records import Publishing
 class Subscription:
     """An async iterator over the values published on a topic.
 
-    It begins with what is published after it was entered, by ``async with`` or by its first step; it does not end.
-    Messages are heard at most once: who looks away for longer than a minute misses some.
+    It starts with the first message published after ``async with``, or after the first step without one, and never ends.
+    Delivery is at most once: a subscriber that does not read for longer than a minute misses messages.
     """
 
     def __init__(self, store: Store, topic: str) -> None:
@@ -42,7 +42,7 @@ class Subscription:
         assert self._after is not None
         while not self._unread:
             await self._store.wait(Publishing(topic=self._topic, after=self._after))
-            news = await self._store.messages(self._topic, self._after)
-            self._after = news.last
-            self._unread.extend(news.values)
+            messages = await self._store.messages(self._topic, self._after)
+            self._after = messages.last
+            self._unread.extend(messages.values)
         return ANY.decode(self._unread.popleft(), f"message on topic {self._topic!r}")

@@ -3,7 +3,7 @@
 An ended execution is a candidate once it is complete (`Instance.deactivated`): no activity is outstanding, and its parent
 has been sent its end. It is kept while another execution needs it:
 
-- *An open execution continues or retries it*, and it is one of the `LOOKED_UP` newest of that line: an update that is sent
+- *An open execution continues or retries it*, and it is one of the `LOOKED_UP` newest of its chain: an update that is sent
   again by its id is looked up there. Older ones are not read: a retry and a continuation begin with all they need.
 - *Its parent waits for it, or may do so again*: the parent's run is open, or failed and may be retried by hand. Its history
   has a call for this child without an answer, or the current attempt has not come to the call of an earlier attempt yet.
@@ -29,10 +29,10 @@ from resurgam.store import records as r
 from resurgam.store.protocol import Store
 
 LOOKED_UP: Final = 4
-"""Executions of a line in which an update is looked up by its id, the newest included."""
+"""Executions of a chain in which an update is looked up by its id, the newest included."""
 
 
-def same_line(one: r.Instance, other: r.Instance) -> bool:
+def same_chain(one: r.Instance, other: r.Instance) -> bool:
     """Whether two executions of one entity belong together: one retries or continues the other."""
     return one.run_id == other.run_id or (one.tree_id == other.tree_id and _key(one) == _key(other))
 
@@ -51,7 +51,7 @@ def awaits(state: InstanceState, child: r.Instance) -> bool:
 
 
 def is_looked_up(ended: r.Instance, newest: r.Instance) -> bool:
-    """Whether an update of the open execution *newest* may be looked up in an earlier one of its line."""
+    """Whether an update of the open execution *newest* may be looked up in an earlier one of its chain."""
     same_run = ended.run_id == newest.run_id
     later = newest.attempt - ended.attempt if same_run else newest.generation - ended.generation
     return not newest.status.terminal and later < LOOKED_UP
@@ -115,7 +115,7 @@ class Purge:
 
     async def _is_needed(self, ended: r.Instance, parents: dict[str, InstanceState | None]) -> bool:
         newest = await self.store.get(ended.entity_id)
-        if newest is not None and newest.execution_id != ended.execution_id and same_line(newest, ended):
+        if newest is not None and newest.execution_id != ended.execution_id and same_chain(newest, ended):
             return is_looked_up(ended, newest)
         call = ended.parent
         if call is None or (call.detached and not is_compensation(ended)):

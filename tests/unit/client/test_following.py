@@ -82,11 +82,11 @@ async def test_a_pinned_run_that_was_continued_says_where_it_goes_on():
         await worker.continues("o-1", "run-two")
 
         with pytest.raises(
-            errors.NotFound, match="it was continued as new, in run 'run-two'; take a handle to that one"
+            errors.NotFound, match="it was continued as new, in run 'run-two'; use a handle of that run"
         ):
             await pinned.result(1)
         assert (await pinned.describe()).status is Status.CONTINUED
-        with pytest.raises(errors.NotFound, match=r"has ended \(continued\) and takes nothing more"):
+        with pytest.raises(errors.NotFound, match=r"is closed \(continued\) and accepts no more messages"):
             await pinned.signal("go")
 
 
@@ -128,7 +128,7 @@ async def test_what_was_purged_has_no_result():
         await worker.completes("o-1")
         await engine.store.purge([handle.execution_id])
 
-        with pytest.raises(errors.NotFound, match="of workflow 'o-1' has been removed from the store"):
+        with pytest.raises(errors.NotFound, match="of workflow 'o-1' was removed from the store"):
             await handle.result(1)
 
 
@@ -178,7 +178,9 @@ async def test_what_has_not_failed_is_not_tried_again(end):
             await worker.completes("o-1")
         elif end == "terminated":
             await handle.terminate()
-        with pytest.raises(errors.StoreError, match="was put aside or is parked, and only a failed one is tried again"):
+        with pytest.raises(
+            errors.StoreError, match="has nothing to retry: it has not failed, is not parked and has no dead letters"
+        ):
             await handle.retry()
 
         assert len((await engine.list()).instances) == 1
@@ -189,7 +191,7 @@ async def test_a_failed_run_whose_id_is_in_use_since_is_not_tried_again():
         first = await engine.start("sell", id="o-1")
         await worker.fails("o-1")
         await engine.start("sell", id="o-1")
-        with pytest.raises(errors.AlreadyExists, match="cannot be tried again: its id has another execution"):
+        with pytest.raises(errors.AlreadyExists, match="cannot be retried: its id has a newer execution"):
             await engine.handle("o-1", first.run_id).retry()
 
         assert len((await engine.list()).instances) == 2
@@ -207,5 +209,5 @@ async def test_state_is_read_without_the_code():
         await worker.does("o-1", events.StateSet(name="k", value=Raw(b"1"), **at(1)))
 
         assert (await handle.state("k"), await handle.state("other", 2)) == (1, 2)
-        with pytest.raises(ValueError, match="the key of a state is 5"):
+        with pytest.raises(ValueError, match="state key must be a non-empty string, got 5"):
             await handle.state(5)

@@ -25,7 +25,7 @@ async def test_a_paused_workflow_is_offered_to_nobody_until_it_is_resumed():
 
         found = await handle.describe()
         assert (found.status, found.paused) == (Status.PAUSED, True)
-        assert found.waiting_for[0] == "somebody to resume it: handle.resume()"
+        assert found.waiting_for[0] == "a resume: handle.resume()"
         assert list(await worker.claim()) == []
         await handle.resume()
         assert (await handle.describe()).status is Status.RUNNING
@@ -99,10 +99,10 @@ async def test_a_deferred_child_is_begun_and_its_parent_says_that_nobody_has():
         await engine.start("sell", id="o-1")
         await worker.starts_child("o-1", "c-1", deferred=True, queue="slow")
 
-        said = "child workflow 'sell' (c-1) on queue 'slow', which nobody has begun: handle.begin(), at {1}"
+        said = "child workflow 'sell' (c-1) on queue 'slow', deferred until handle.begin(), at {1}"
         assert said in (await engine.handle("o-1").describe()).waiting_for
         child = engine.handle("c-1")
-        assert (await child.describe()).waiting_for == ("somebody to begin it: handle.begin()",)
+        assert (await child.describe()).waiting_for == ("its start by handle.begin()",)
         await child.begin()
         assert (await child.describe()).status is Status.RUNNING
         assert (
@@ -114,12 +114,15 @@ BAD = [
     (lambda e: e.handle("o-9").pause(), "there is no workflow with id 'o-9'"),
     (lambda e: e.handle("o-9").resume(), "there is no workflow with id 'o-9'"),
     (lambda e: e.handle("o-9").begin(), "there is no workflow with id 'o-9'"),
-    (lambda e: e.handle("ended").pause(), "workflow 'ended' has ended (completed) and takes nothing more"),
-    (lambda e: e.handle("ended").pause(tree=True), "workflow 'ended' has ended (completed) and takes nothing more"),
+    (lambda e: e.handle("ended").pause(), "workflow 'ended' is closed (completed) and accepts no more messages"),
+    (
+        lambda e: e.handle("ended").pause(tree=True),
+        "workflow 'ended' is closed (completed) and accepts no more messages",
+    ),
     (lambda e: e.handle("ended").resume(), "workflow 'ended' is completed, not paused; there is nothing to resume"),
-    (lambda e: e.handle("ended").begin(), "workflow 'ended' is completed; only one that is scheduled can be begun"),
+    (lambda e: e.handle("ended").begin(), "workflow 'ended' is completed; only a scheduled workflow can be begun"),
     (lambda e: e.handle("o-1").resume(), "workflow 'o-1' is running, not paused"),
-    (lambda e: e.handle("o-1").begin(), "workflow 'o-1' is running; only one that is scheduled can be begun"),
+    (lambda e: e.handle("o-1").begin(), "workflow 'o-1' is running; only a scheduled workflow can be begun"),
 ]
 
 

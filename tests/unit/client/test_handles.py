@@ -120,7 +120,7 @@ async def test_a_handle_with_a_workflow_refuses_the_id_of_another(env):
     await env.start(part, id="one", delay=60)
     typed = env.handle("one", workflow=second_time_lucky)
     for verb in (typed.result, typed.describe, typed.cancel, lambda: typed.signal("go")):
-        with pytest.raises(errors.NotFound, match=r"no workflow 'second_time_lucky' with id 'one': .* of a 'part'"):
+        with pytest.raises(errors.NotFound, match=r"no workflow 'second_time_lucky' with id 'one': .* to a 'part'"):
             await verb()
     with pytest.raises(errors.DefinitionError, match="is not a workflow"):
         env.handle("one", workflow=len)

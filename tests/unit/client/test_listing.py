@@ -90,8 +90,8 @@ async def test_a_list_holds_what_was_created_from_since_and_before_until():
     ("filters", "kind", "text"),
     [
         ({"failure": "builtins.ValueError"}, ValueError, "without its module, got 'builtins.ValueError'; use 'ValueError'"),
-        ({"failure": ""}, ValueError, "failure is ''"),
-        ({"until": datetime.fromisoformat("2026-01-01")}, ValueError, "no time zone; use an aware datetime"),
+        ({"failure": ""}, ValueError, "failure must be a non-empty string, got ''"),
+        ({"until": datetime.fromisoformat("2026-01-01")}, ValueError, "until must have a time zone, got 2026-01-01T00:00:00"),
         ({"since": "2h"}, TypeError, "since must be a datetime with a time zone, got '2h'"),
     ],
 )  # fmt: skip

@@ -83,15 +83,15 @@ async def test_a_query_that_nobody_answers_names_the_queue():
         assert not waiting.done()
         await worker.pass_time(1)
 
-        with pytest.raises(TimeoutError, match="no worker of queue 'slow' did; start one, or give more time"):
+        with pytest.raises(TimeoutError, match="no worker of queue 'slow' answered it; start one, or allow more time"):
             await waiting
 
 
 BAD = [
     (lambda e: e.handle("o-9").query("total"), errors.NotFound, "there is no workflow with id 'o-9'"),
-    (lambda e: e.handle("o-1").query(""), ValueError, "the name of a query is ''"),
-    (lambda e: e.handle("o-1").query(5), ValueError, "the name of a query is 5"),
-    (lambda e: e.handle("o-1").query("total", timeout=-1), ValueError, "timeout is -1; it is 0 or more"),
+    (lambda e: e.handle("o-1").query(""), ValueError, "query name must be a non-empty string, got ''"),
+    (lambda e: e.handle("o-1").query(5), ValueError, "query name must be a non-empty string, got 5"),
+    (lambda e: e.handle("o-1").query("total", timeout=-1), ValueError, "timeout must be 0 or more, got -1"),
     (lambda e: e.handle("o-1").query("total", timeout="x"), ValueError, "not a length of time: 'x'"),
     (
         lambda e: e.handle("o-1").query("total", object()),
@@ -154,7 +154,7 @@ async def test_a_worker_answers_for_a_run_that_it_does_not_advance():
     [
         ("broken", ValueError, "no total"),
         ("odd", errors.NotFound, "workflow 'sell' has no handler for 'odd'"),
-        ("stopped", errors.StoreError, "the query ended with CancelledError"),
+        ("stopped", errors.StoreError, "the query handler raised CancelledError"),
     ],
 )
 async def test_what_goes_wrong_with_a_question_is_its_answer(query, kind, text):

@@ -146,9 +146,9 @@ async def test_a_run_that_ends_before_the_handler_returned_is_an_error(begun):
             await worker.does("o-1", events.WorkflowCompleted(), status=Status.COMPLETED)
         else:
             await handle.terminate()
-        what = "its handler returned" if begun else "its handler had begun"
+        what = "its handler returned" if begun else "its handler started"
         with pytest.raises(
-            errors.NotFound, match=f"update 'add' came to nothing: workflow 'o-1' ended .* before {what}"
+            errors.NotFound, match=f"update 'add' has no result: workflow 'o-1' closed .* before {what}"
         ):
             await worker.soon(waiting)
 
@@ -159,7 +159,9 @@ async def test_a_run_that_is_purged_meanwhile_is_an_error():
         waiting = await sending(worker, handle.update("add", id="u-1"))
         await handle.terminate()
         await engine.store.purge([handle.execution_id])
-        with pytest.raises(errors.NotFound, match=r"what became of update 'add' \(id 'u-1'\) is not kept any more"):
+        with pytest.raises(
+            errors.NotFound, match=r"the outcome of update 'add' \(id 'u-1'\) is no longer in the store"
+        ):
             await worker.soon(waiting)
 
 
@@ -174,11 +176,11 @@ async def test_an_update_that_takes_too_long_says_how_to_wait_again():
 
 BAD = [
     (lambda e: e.handle("o-9").update("add"), errors.NotFound, "there is no workflow with id 'o-9'"),
-    (lambda e: e.handle("ended").update("add"), errors.NotFound, "workflow 'ended' has ended (completed)"),
-    (lambda e: e.handle("ended").update("add", id="u"), errors.NotFound, "workflow 'ended' has ended (completed)"),
-    (lambda e: e.handle("o-1").update(""), ValueError, "the name of an update is ''"),
-    (lambda e: e.handle("o-1").update(5), ValueError, "the name of an update is 5"),
-    (lambda e: e.handle("o-1").update("add", id=5), ValueError, "the id of an update is 5"),
+    (lambda e: e.handle("ended").update("add"), errors.NotFound, "workflow 'ended' is closed (completed)"),
+    (lambda e: e.handle("ended").update("add", id="u"), errors.NotFound, "workflow 'ended' is closed (completed)"),
+    (lambda e: e.handle("o-1").update(""), ValueError, "update name must be a non-empty string, got ''"),
+    (lambda e: e.handle("o-1").update(5), ValueError, "update name must be a non-empty string, got 5"),
+    (lambda e: e.handle("o-1").update("add", id=5), ValueError, "update id must be a non-empty string, got 5"),
     (lambda e: e.handle("o-1").update("add", timeout="x"), ValueError, "not a length of time: 'x'"),
     (
         lambda e: e.handle("o-1").update("add", 1, object()),
