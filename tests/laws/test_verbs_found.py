@@ -10,8 +10,8 @@ from resurgam import Context, Registry, RetryPolicy
 from resurgam.core import event as events
 from resurgam.core.outcome import Entry
 from resurgam.errors import ChildWorkflowFailed
+from resurgam.runtime.execution import late_results
 from resurgam.runtime.execution.execution import Execution
-from resurgam.runtime.execution.log import conclude
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.testing import Simulation, crash_everywhere
 
@@ -107,7 +107,7 @@ async def test_an_answer_from_outside_that_comes_after_the_end_is_recorded_as_an
     ended = next(number for number, entry in enumerate(log) if isinstance(entry, events.WorkflowCompleted))
     created = next(entry for entry in log if isinstance(entry, events.PromiseCreated))
     settled = events.PromiseResolved(ref=0, promise_id=created.promise_id, at=log[ended].at)
-    late = conclude(log[: ended + 1], [Entry(1, settled)], log[ended].at)
+    late = late_results.record(log[: ended + 1], [Entry(1, settled)], log[ended].at)
 
     assert [(entry.type, entry.ref) for entry in late.events] == [
         ("promise_resolved", created.seq),

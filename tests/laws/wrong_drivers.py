@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from resurgam.core import event as events
-from resurgam.runtime.execution import delivery
 from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.matching.recorder import Recorder
+from resurgam.runtime.replay import delivery
 
 
 def hands_results_over_at_creation(monkeypatch: pytest.MonkeyPatch) -> None:

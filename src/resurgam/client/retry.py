@@ -10,7 +10,8 @@ from resurgam.client.compensation import compensated_by_hand
 from resurgam.core import event as events
 from resurgam.core.errors import AlreadyExists
 from resurgam.core.succession import next_attempt, with_child_answers
-from resurgam.runtime.execution.parent_close import key_of, telling
+from resurgam.runtime.context.children import child_key
+from resurgam.runtime.execution.parent_close import notify_parent
 from resurgam.runtime.system import new_id, python
 from resurgam.store.protocol import Store
 from resurgam.store.records import Creation, Delivery, Exists, Instance
@@ -56,7 +57,7 @@ async def _child_answer(
     store: Store, started: events.WorkflowStarted, child: events.EarlierChild
 ) -> events.ChildAnswer | None:
     instance = await store.get(child.entity_id)
-    if instance is None or instance.parent is None or instance.parent.key != key_of(started, child):
+    if instance is None or instance.parent is None or instance.parent.key != child_key(started, child):
         # The child's id was started again by another caller.
         first_run = await store.get(child.entity_id, child.run_id)
         instance = None if first_run is None else await chain.newest(store, first_run)
@@ -67,5 +68,5 @@ async def _child_answer(
         return None
     [first, *_] = await store.history(instance.execution_id)
     assert isinstance(first, events.WorkflowStarted)
-    sent = (message.event for message in telling(first, closing, closing.at))
+    sent = (message.event for message in notify_parent(first, closing, closing.at))
     return next((event for event in sent if isinstance(event, events.ChildAnswer)), None)

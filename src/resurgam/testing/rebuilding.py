@@ -8,8 +8,7 @@ from resurgam.core import event as events
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Message
 from resurgam.core.state import InstanceState
-from resurgam.runtime.context.children import execution_id_of
-from resurgam.runtime.execution.parent_close import key_of, to_child
+from resurgam.runtime.context.children import child_key, execution_id_of, message_to_child
 from resurgam.testing.world import Life, Promised, World
 
 
@@ -27,7 +26,7 @@ def rebuild(log: Sequence[events.Event]) -> World:
             case events.ChildScheduled():
                 _bear(world, life, command, told=command.seq in begun)
                 if command.seq in state.cancel_requested:
-                    world.send(to_child(started, command, events.CancelRequested(at=world.clock)))
+                    world.send(message_to_child(started, command, events.CancelRequested(at=world.clock)))
             case events.SignalSent():
                 _send(world, life, command)
             case _:
@@ -54,7 +53,7 @@ def _bear(world: World, life: Life, call: events.ChildScheduled, *, told: bool) 
                 run_id=own.run_id,
                 execution_id=own.execution_id,
                 location=call.location,
-                key=key_of(own, call),
+                key=child_key(own, call),
                 detached=call.detach,
             ),
             deferred=call.deferred,

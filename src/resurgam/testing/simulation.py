@@ -23,13 +23,13 @@ from resurgam.core.errors import ResurgamError
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Entry, Outcome, Publication
 from resurgam.core.state import Status
-from resurgam.runtime.context.operation import Operation
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
 from resurgam.runtime.definitions.registry import Registry, default_registry
+from resurgam.runtime.execution import late_results
 from resurgam.runtime.execution.execution import Execution
-from resurgam.runtime.execution.log import conclude
 from resurgam.runtime.loop.outside_task import run_outside_task
-from resurgam.runtime.matching.forgetting import known_as
+from resurgam.runtime.matching.dedup import known_as
+from resurgam.runtime.matching.operation import Operation
 from resurgam.testing.clock import START
 from resurgam.testing.performing import attempt
 from resurgam.testing.rebuilding import rebuild
@@ -398,7 +398,7 @@ class Simulation:
         for life in list(self.world.lives.values()):
             while life.status.terminal and not life.is_complete:
                 entries = [Entry(number, event) for number, event in life.inbox.items()]
-                self._commit(life, conclude(life.log, entries, self.world.clock), entries)
+                self._commit(life, late_results.record(life.log, entries, self.world.clock), entries)
 
     def _commit(self, life: Life, outcome: Outcome, entries: Sequence[Entry], held: Sequence[Entry] = ()) -> None:
         of = life.started.execution_id

@@ -13,13 +13,13 @@ from resurgam.core import event as events
 from resurgam.core.errors import NotFound, StoreError, WriteRejected
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
-from resurgam.runtime.context.operation import Operation
 from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.definitions.settings import Settings
+from resurgam.runtime.execution import late_results
 from resurgam.runtime.execution.execution import Execution
-from resurgam.runtime.execution.log import conclude
 from resurgam.runtime.loop.interrupts import pass_on
 from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.runtime.matching.operation import Operation
 from resurgam.store.records import Extended, InboxChanged, Release
 from resurgam.worker.failures import log_failed_run
 from resurgam.worker.held import Committer, HeldInstance
@@ -104,7 +104,7 @@ class InstanceRunner:
         instance = turn.claim.instance
         if instance.status.terminal:
             log = await self._store.read(instance.execution_id)
-            outcome = conclude(log, turn.inbox, self._clock.now())
+            outcome = late_results.record(log, turn.inbox, self._clock.now())
             await self._committer.commit(turn, outcome, release=True)
             return
         try:

@@ -7,7 +7,7 @@ from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.execution.completion import terminal_event as how_it_ends
 from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.loop.outside_task import run_outside_task
-from resurgam.runtime.matching.forgetting import ReceivedIds
+from resurgam.runtime.matching.dedup import ReceivedIds
 from resurgam.testing.simulation import Chooser, Simulation
 from support.programs import MESSAGES, PROGRAMS, registry
 

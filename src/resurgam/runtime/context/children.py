@@ -13,9 +13,9 @@ from resurgam.core.codec import Codec, check_size
 from resurgam.core.failure import capture
 from resurgam.core.identity import entity_of
 from resurgam.core.location import Location
-from resurgam.core.outcome import ChildRequest
+from resurgam.core.outcome import ChildRequest, Message
+from resurgam.runtime.context.outbound import send
 from resurgam.runtime.definitions.definition import Workflow
-from resurgam.runtime.execution.parent_close import key_of, to_child
 from resurgam.runtime.ids import derived_id
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.system import python
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OnParentClose: TypeAlias = Literal["cancel", "abandon", "terminate"]
+ChildCall: TypeAlias = events.ChildScheduled | events.EarlierChild
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +95,7 @@ class Child(Durable[T]):
 
     def signal(self, name: str, value: object = None) -> Durable[None]:
         """Send the child a signal."""
-        from resurgam.runtime.context.outbound import send  # noqa: PLC0415 -- which knows futures
-
-        return send(self._recorder, self.entity_id, name, value, key=key_of(self._recorder.started, self.call))
+        return send(self._recorder, self.entity_id, name, value, key=child_key(self._recorder.started, self.call))
 
     def cancel(self, msg: object = None) -> bool:
         """Ask the child to stop; awaiting this raises `asyncio.CancelledError` once it has ended, however it did."""
@@ -136,6 +135,19 @@ class Child(Durable[T]):
         """The child is there."""
         if not self.started.done():
             self.started.set_result(execution_id)
+
+
+def child_key(own: events.WorkflowStarted, call: ChildCall) -> str:
+    """Return what a child is known by, whichever attempt of its parent calls for it and whatever it continues as.
+
+    One that is asked to do something else, or the same with other arguments, is another child.
+    """
+    return f"{own.run_id}/{call.location}/{call.name}/{call.digest}"
+
+
+def message_to_child(own: events.WorkflowStarted, call: ChildCall, event: events.Event) -> Message:
+    """Return a message to the child that a call began, and to no other workflow of its id."""
+    return Message(event=event, entity_id=call.entity_id, key=child_key(own, call))
 
 
 def begin(
@@ -207,7 +219,7 @@ def _request(recorder: "Recorder", call: events.ChildScheduled, written: Raw, ma
             run_id=own.run_id,
             execution_id=own.execution_id,
             location=call.location,
-            key=key_of(own, call),
+            key=child_key(own, call),
             detached=call.detach,
         ),
         deferred=call.deferred,
@@ -240,5 +252,5 @@ def call_off(recorder: "Recorder", call: events.ChildScheduled) -> bool:
         return True
     entry = log.append(lambda seq, at: events.ChildCancelRequested(seq=seq, at=at, ref=call.seq))
     asked = events.CancelRequested(at=entry.at, reason=f"its parent {recorder.started.entity_id} called it off")
-    recorder.outbox.add(entry.seq, "messages", to_child(recorder.started, call, asked))
+    recorder.outbox.add(entry.seq, "messages", message_to_child(recorder.started, call, asked))
     return False

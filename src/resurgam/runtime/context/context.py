@@ -20,19 +20,20 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.runtime.context.children import Child, ChildOptions, OnParentClose, begin
 from resurgam.runtime.context.continuation import Continuation
-from resurgam.runtime.context.durable_loop import Break, Continue, DurableLoop, check_body, check_bounds, state_codec
+from resurgam.runtime.context.durable_loop import Break, Continue, DurableLoop, check_bounds, state_codec
 from resurgam.runtime.context.fan_out import FanOut, Key
 from resurgam.runtime.context.messaging import Messaging
-from resurgam.runtime.context.operation import Operation
 from resurgam.runtime.context.race import run_race
 from resurgam.runtime.context.removed import Removed
 from resurgam.runtime.context.saga import Saga
 from resurgam.runtime.definitions.definition import Activity, WorkflowRef, activity_of, refuse_options, workflow_of
 from resurgam.runtime.definitions.info import WorkflowInfo
 from resurgam.runtime.definitions.signature import result_codec
+from resurgam.runtime.loop.closures import check_body
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.loop.guard import guarded
 from resurgam.runtime.loop.scope import ambient
+from resurgam.runtime.matching.operation import Operation
 from resurgam.runtime.matching.recorder import ANY, Recorder
 
 P = ParamSpec("P")

@@ -12,9 +12,9 @@ from resurgam.core.failure import capture, in_user_code
 from resurgam.core.outcome import Succession
 from resurgam.core.succession import next_attempt, next_generation, requeue
 from resurgam.runtime.context.continuation import Continuation
-from resurgam.runtime.execution.driver import Driver
 from resurgam.runtime.ids import derived_id
-from resurgam.runtime.matching.forgetting import ReceivedIds
+from resurgam.runtime.matching.dedup import ReceivedIds
+from resurgam.runtime.replay.driver import Driver
 from resurgam.runtime.system import python
 
 _NEVER: Final = frozenset({f"{NonRetryable.__module__}.{NonRetryable.__qualname__}"})

@@ -20,12 +20,13 @@ from resurgam.core.outcome import Entry, Forgotten, Span, Withdrawal
 from resurgam.core.retry import milliseconds
 from resurgam.core.state import is_delayed
 from resurgam.runtime.context.durable_loop import DurableLoop
-from resurgam.runtime.context.operation import Operation
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.definitions.settings import Settings
-from resurgam.runtime.execution.driver import Driver
-from resurgam.runtime.matching.forgetting import ReceivedIds, dropped
+from resurgam.runtime.matching.dedup import ReceivedIds
+from resurgam.runtime.matching.forgetting import dropped
+from resurgam.runtime.matching.operation import Operation
 from resurgam.runtime.matching.updates import Updates, goes_on
+from resurgam.runtime.replay.driver import Driver
 
 
 class EntrySource(Driver):

@@ -17,14 +17,15 @@ from resurgam.core.errors import ContinueAsNew, Evicted, HistoryDiverged
 from resurgam.core.failure import root_type
 from resurgam.core.outcome import ActivityRequest, Entry, Outcome, Succession, Withdrawal
 from resurgam.core.state import Status
-from resurgam.runtime.context.operation import Operation
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.execution.completion import terminal_event
 from resurgam.runtime.execution.entry_source import EntrySource
-from resurgam.runtime.execution.log import LET_GO, outstanding, withdraw
-from resurgam.runtime.execution.parent_close import closing, telling
+from resurgam.runtime.execution.late_results import IGNORED, withdraw
+from resurgam.runtime.execution.parent_close import notify_children, notify_parent
 from resurgam.runtime.matching.divergence import violation
+from resurgam.runtime.matching.log import outstanding
+from resurgam.runtime.matching.operation import Operation
 from resurgam.runtime.rehearsal.rehearsal import Fits, Undecided
 from resurgam.runtime.rehearsal.verify import look_ahead
 
@@ -196,8 +197,10 @@ class Execution(EntrySource):
         end, successor = terminal_event(self, verdict, self._whole_log(waiting), self._signal_ids, log.stamp())
         ended = log.append(lambda seq, at: msgspec.structs.replace(end, seq=seq, at=at))
         # Another attempt takes up the children that this one has begun.
-        children = () if isinstance(ended, events.WorkflowRetried) else closing(self.started, log.state, ended.at)
-        for message in (*children, *telling(self.started, ended, ended.at)):
+        children = (
+            () if isinstance(ended, events.WorkflowRetried) else notify_children(self.started, log.state, ended.at)
+        )
+        for message in (*children, *notify_parent(self.started, ended, ended.at)):
             outbox.add(ended.seq, "messages", message)
         for command in outstanding(log.state):
             # Asked for in this very commit, so nobody can have begun it.
@@ -216,7 +219,7 @@ class Execution(EntrySource):
 
     def _record_late(self, entry: Entry) -> None:
         """Record what came too late to be told; what would have begun something is let go."""
-        if not isinstance(entry.event, LET_GO):
+        if not isinstance(entry.event, IGNORED):
             self._taken(entry)
         else:
             self._consume(entry)
@@ -296,7 +299,10 @@ class Execution(EntrySource):
             keep(events.WorkflowDeactivated())
         at = self._recorder.log.stamp()
         failed = events.WorkflowFailed(failure=failure)
-        messages = (*closing(self.started, self._recorder.log.state, at), *telling(self.started, failed, at))
+        messages = (
+            *notify_children(self.started, self._recorder.log.state, at),
+            *notify_parent(self.started, failed, at),
+        )
         withdrawn = withdraw(begun, at)
         return Outcome(
             status=Status.FAILED,

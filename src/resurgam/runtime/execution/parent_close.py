@@ -8,42 +8,30 @@ from resurgam.core import event as events
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Message
 from resurgam.core.state import InstanceState
-
-Call = events.ChildScheduled | events.EarlierChild
-
-
-def key_of(own: events.WorkflowStarted, call: Call) -> str:
-    """Return what a child is known by, whichever attempt of its parent calls for it and whatever it continues as.
-
-    One that is asked to do something else, or the same with other arguments, is another child.
-    """
-    return f"{own.run_id}/{call.location}/{call.name}/{call.digest}"
+from resurgam.runtime.context.children import ChildCall, message_to_child
 
 
-def to_child(own: events.WorkflowStarted, call: Call, event: events.Event) -> Message:
-    """Return a message to the child that a call began, and to no other workflow of its id."""
-    return Message(event=event, entity_id=call.entity_id, key=key_of(own, call))
-
-
-def closing(own: events.WorkflowStarted, state: InstanceState, at: int, *, earlier: bool = True) -> Iterator[Message]:
+def notify_children(
+    own: events.WorkflowStarted, state: InstanceState, at: int, *, earlier: bool = True
+) -> Iterator[Message]:
     """Return what a workflow that ends has to say to its children: those that were not asked to stop before.
 
     With *earlier* also to those of an earlier attempt which the last one has not come to.
     """
     reason = f"its parent {own.entity_id} has ended"
-    calls: list[Call] = [command for command in state.open.values() if isinstance(command, events.ChildScheduled)]
-    left: list[Call] = [one for one in own.children if one.open and one.run_id not in state.children]
+    calls: list[ChildCall] = [command for command in state.open.values() if isinstance(command, events.ChildScheduled)]
+    left: list[ChildCall] = [one for one in own.children if one.open and one.run_id not in state.children]
     for call in (*(left if earlier else ()), *calls):
         asked = isinstance(call, events.ChildScheduled) and call.seq in state.cancel_requested
         if call.on_parent_close == "terminate":
-            yield to_child(own, call, events.WorkflowTerminated(at=at, reason=reason))
+            yield message_to_child(own, call, events.WorkflowTerminated(at=at, reason=reason))
         elif call.on_parent_close == "cancel" and not asked:
             # One that is paused could not stop.
-            yield to_child(own, call, events.WorkflowResumed(at=at))
-            yield to_child(own, call, events.CancelRequested(at=at, reason=reason))
+            yield message_to_child(own, call, events.WorkflowResumed(at=at))
+            yield message_to_child(own, call, events.CancelRequested(at=at, reason=reason))
 
 
-def telling(own: events.WorkflowStarted, ended: events.Event | None, at: int) -> Iterator[Message]:
+def notify_parent(own: events.WorkflowStarted, ended: events.Event | None, at: int) -> Iterator[Message]:
     """Return what a workflow that has ended has to say to its parent; nothing if it goes on."""
     parent = own.parent
     if parent is None or parent.detached:

@@ -20,8 +20,8 @@ from resurgam.core.codec import Codec, check_size
 from resurgam.core.errors import DefinitionError, HistoryDiverged, NotDeterministic, NotFound, SerializationError
 from resurgam.core.failure import capture, in_user_code
 from resurgam.core.location import Location
-from resurgam.runtime.context.durable_loop import check_handler
 from resurgam.runtime.definitions.signature import Signature, place
+from resurgam.runtime.loop.closures import check_handler
 from resurgam.runtime.loop.interrupts import pass_on
 from resurgam.runtime.loop.scope import current
 from resurgam.runtime.matching.forgetting import HANDLERS

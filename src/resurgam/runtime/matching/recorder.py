@@ -32,12 +32,9 @@ from resurgam.core.replay import (
 )
 from resurgam.core.retry import milliseconds
 from resurgam.runtime.context.durable_loop import DurableLoop
-from resurgam.runtime.context.operation import Operation
 from resurgam.runtime.context.race import Race
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.definitions.settings import Settings
-from resurgam.runtime.execution.log import Log, outstanding
-from resurgam.runtime.execution.outbox import Outbox
 from resurgam.runtime.loop.event_loop import WorkflowLoop
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.loop.scope import Scope, current
@@ -45,7 +42,10 @@ from resurgam.runtime.matching.carryover import Carryover
 from resurgam.runtime.matching.divergence import diverged, gone_on, in_values, latent, orphaned, source
 from resurgam.runtime.matching.durable_state import DurableState
 from resurgam.runtime.matching.handlers import Handlers
+from resurgam.runtime.matching.log import Log, outstanding
 from resurgam.runtime.matching.mailbox import Mailbox
+from resurgam.runtime.matching.operation import Operation
+from resurgam.runtime.matching.outbox import Outbox
 from resurgam.runtime.matching.recorded import EarlyAnswers, RecordedCommands
 from resurgam.runtime.rehearsal.trial import Trial, edited
 

@@ -10,7 +10,7 @@ from resurgam.core.codec import Codec
 from resurgam.core.errors import HistoryDiverged, SerializationError, StoreError
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.definitions.settings import Settings
-from resurgam.runtime.execution.driver import Driver
+from resurgam.runtime.replay.driver import Driver
 
 
 def ask(

@@ -19,10 +19,10 @@ from resurgam.core.commands import COMMANDS, COMMANDS_BY_TAG
 from resurgam.core.edit import Check, Edit, Insert, Remove, merge_edits
 from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.definitions.definition import Workflow
-from resurgam.runtime.execution.driver import Driver
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.matching.divergence import source
 from resurgam.runtime.rehearsal.placeholder import Inspected, Placeholder
+from resurgam.runtime.replay.driver import Driver
 
 Edits: TypeAlias = tuple[Edit, ...]
 

@@ -12,9 +12,9 @@ from resurgam.core import event as events
 from resurgam.core.edit import Note
 from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.definitions.definition import Workflow
-from resurgam.runtime.execution.driver import Driver, decode_arguments
 from resurgam.runtime.rehearsal import rehearsal
 from resurgam.runtime.rehearsal.rehearsal import Undecided
+from resurgam.runtime.replay.driver import Driver, decode_arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""The end of a history where new entries are appended, and the closing of an instance that has ended."""
+"""Record entries that arrive for an instance whose outcome is decided. Its code does not run again."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -8,64 +8,14 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.outcome import Entry, Message, Outcome, Withdrawal
 from resurgam.core.state import InstanceState, Status
-from resurgam.runtime.execution.parent_close import closing, telling
-from resurgam.runtime.matching.forgetting import Footprint
+from resurgam.runtime.execution.parent_close import notify_children, notify_parent
+from resurgam.runtime.matching.log import Log, outstanding
 
-LET_GO: Final = (
+IGNORED: Final = (
     *(events.UpdateAccepted, events.WorkflowBegun),
     *(events.WorkflowPaused, events.WorkflowResumed),
 )
-"""What has no meaning for an instance that has ended, and is not recorded: it would have begun or halted something."""
-
-
-class Log:
-    """What an execution's history amounts to, and what has been appended to it since the last commit."""
-
-    def __init__(self, recorded: Sequence[events.Event]) -> None:
-        self.state = InstanceState(recorded)
-        self.footprint = Footprint(recorded)
-        self.recorded_seq = self.state.last_seq
-        self.new: list[events.Event] = []
-        self._clock = 0
-
-    def begin(self, clock: int) -> None:
-        """Start an advance: what is appended from now on is stamped with *clock*, or later."""
-        self._clock = clock
-        self.new = []
-
-    @property
-    def clock(self) -> int:
-        """The moment of this advance."""
-        return self._clock
-
-    def stamp(self) -> int:
-        """Return the ``at`` of the next entry; it never goes back, whatever the machine's clock does."""
-        return max(self._clock, self.state.last_at)
-
-    def append(self, make: Callable[[int, int], events.Event], *, at: int = 0) -> events.Event:
-        """Append what *make* returns for the next ``seq`` and its ``at``."""
-        entry = make(self.state.last_seq + 1, max(self.stamp(), at))
-        self.state.apply(entry)
-        self.footprint.add(entry)
-        self.new.append(entry)
-        return entry
-
-    def take_in(self, event: events.Event) -> events.Event | None:
-        """Append what came from outside, unless it is a second answer to the same command."""
-        if not self.state.accepts(event):
-            return None
-        return self.append(lambda seq, at: msgspec.structs.replace(event, seq=seq, at=at))
-
-    def close(self) -> None:
-        """Append that the history is complete, if the instance has ended and no activity is outstanding."""
-        state = self.state
-        if state.status is not None and state.status.terminal and not state.deactivated and not outstanding(state):
-            self.append(lambda seq, at: events.WorkflowDeactivated(seq=seq, at=at))
-
-
-def outstanding(state: InstanceState) -> list[events.ActivityScheduled]:
-    """Return the activities that somebody may still be at work on."""
-    return [command for command in state.open.values() if isinstance(command, events.ActivityScheduled)]
+"""Entries that would start or halt something; an ended instance consumes them without recording them."""
 
 
 def withdraw(refs: Iterable[int], clock: int) -> tuple[Withdrawal, ...]:
@@ -73,7 +23,7 @@ def withdraw(refs: Iterable[int], clock: int) -> tuple[Withdrawal, ...]:
     return tuple(Withdrawal(ref, answered=False, entry=events.ActivityCancelled(at=clock, ref=ref)) for ref in refs)
 
 
-def conclude(recorded: Sequence[events.Event], inbox: Sequence[Entry], clock: int) -> Outcome:
+def record(recorded: Sequence[events.Event], inbox: Sequence[Entry], clock: int) -> Outcome:
     """Record what comes for an instance whose outcome is decided. Its code is not run again.
 
     Recording is unconditional while work is outstanding; once the history is complete, what still lies in the inbox
@@ -83,7 +33,7 @@ def conclude(recorded: Sequence[events.Event], inbox: Sequence[Entry], clock: in
     log.begin(clock)
     for entry in inbox:
         event = _addressed(log.state, entry.event)
-        if not log.state.deactivated and not isinstance(event, LET_GO):
+        if not log.state.deactivated and not isinstance(event, IGNORED):
             log.take_in(event)
     messages = _last_words(log, recorded)
     log.close()
@@ -109,7 +59,7 @@ def _last_words(log: Log, recorded: Sequence[events.Event]) -> tuple[Message, ..
         return ()
     assert isinstance(started, events.WorkflowStarted)
     first = recorded[-1] is ended
-    messages = (*closing(started, log.state, at, earlier=first), *telling(started, ended, at))
+    messages = (*notify_children(started, log.state, at, earlier=first), *notify_parent(started, ended, at))
     for command in list(log.state.open.values()):
         asked = isinstance(command, events.ChildScheduled) and command.on_parent_close == "cancel"
         if asked and command.seq not in log.state.cancel_requested:

@@ -22,7 +22,9 @@ from resurgam.core.state import ENDS, is_delayed
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Workflow, WorkflowOptions
 from resurgam.runtime.definitions.settings import Settings
-from resurgam.runtime.execution.delivery import (
+from resurgam.runtime.matching.divergence import raised_at, unfit_arguments
+from resurgam.runtime.matching.recorder import Recorder
+from resurgam.runtime.replay.delivery import (
     answer_kinds,
     begun,
     call_off,
@@ -33,8 +35,6 @@ from resurgam.runtime.execution.delivery import (
     never_started,
     settle,
 )
-from resurgam.runtime.matching.divergence import raised_at, unfit_arguments
-from resurgam.runtime.matching.recorder import Recorder
 
 _SETTINGS = Settings()
 

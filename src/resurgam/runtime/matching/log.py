@@ -1,0 +1,59 @@
+"""The history of one execution, and the entries appended to it since the last commit."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from resurgam.core import event as events
+from resurgam.core.state import InstanceState
+from resurgam.runtime.matching.forgetting import Footprint
+
+
+class Log:
+    """What an execution's history amounts to, and what has been appended to it since the last commit."""
+
+    def __init__(self, recorded: Sequence[events.Event]) -> None:
+        self.state = InstanceState(recorded)
+        self.footprint = Footprint(recorded)
+        self.recorded_seq = self.state.last_seq
+        self.new: list[events.Event] = []
+        self._clock = 0
+
+    def begin(self, clock: int) -> None:
+        """Start an advance: what is appended from now on is stamped with *clock*, or later."""
+        self._clock = clock
+        self.new = []
+
+    @property
+    def clock(self) -> int:
+        """The moment of this advance."""
+        return self._clock
+
+    def stamp(self) -> int:
+        """Return the ``at`` of the next entry; it never goes back, whatever the machine's clock does."""
+        return max(self._clock, self.state.last_at)
+
+    def append(self, make: Callable[[int, int], events.Event], *, at: int = 0) -> events.Event:
+        """Append what *make* returns for the next ``seq`` and its ``at``."""
+        entry = make(self.state.last_seq + 1, max(self.stamp(), at))
+        self.state.apply(entry)
+        self.footprint.add(entry)
+        self.new.append(entry)
+        return entry
+
+    def take_in(self, event: events.Event) -> events.Event | None:
+        """Append what came from outside, unless it is a second answer to the same command."""
+        if not self.state.accepts(event):
+            return None
+        return self.append(lambda seq, at: msgspec.structs.replace(event, seq=seq, at=at))
+
+    def close(self) -> None:
+        """Append that the history is complete, if the instance has ended and no activity is outstanding."""
+        state = self.state
+        if state.status is not None and state.status.terminal and not state.deactivated and not outstanding(state):
+            self.append(lambda seq, at: events.WorkflowDeactivated(seq=seq, at=at))
+
+
+def outstanding(state: InstanceState) -> list[events.ActivityScheduled]:
+    """Return the activities that somebody may still be at work on."""
+    return [command for command in state.open.values() if isinstance(command, events.ActivityScheduled)]
