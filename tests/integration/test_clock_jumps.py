@@ -221,7 +221,7 @@ async def test_what_a_lost_worker_held_before_the_jump_is_taken_over_after_it(tm
 @pytest.mark.parametrize("jump", [0, 8, 20])
 async def test_two_machines_whose_clocks_are_an_hour_apart_share_their_work(tmp_path, jump, caplog, monkeypatch):
     """To the other, the leases of the one that jumped have long run out: it takes over, and the one is not heard."""
-    monkeypatch.setattr("resurgam.store.sqlite.store._POLL", 0)  # each looks at every turn what the other has written
+    monkeypatch.setattr("resurgam.store.sqlite.watcher._POLL", 0)  # each looks at every turn what the other has written
     time = ManualClock()
     begin = time.now()
     one, other = shops = [Shop(LoopClock(time)), Shop(LoopClock(time))]

@@ -17,7 +17,7 @@ from resurgam import Break, Context, Continue, Engine, Registry
 from resurgam.runtime.definitions.info import activity_info
 from resurgam.runtime.system import SystemClock
 from resurgam.store.open import open_store
-from resurgam.store.sqlite import connection
+from resurgam.store.sqlite import connection, writer
 
 registry = Registry()
 activity, workflow = registry.activity, registry.workflow
@@ -271,7 +271,7 @@ def main() -> None:
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--acks", type=int)
     options = parser.parse_args()
-    connection.BUSY_TIMEOUT = float(os.environ.get("SHOP_PATIENCE") or connection.BUSY_TIMEOUT)
+    connection.BUSY_TIMEOUT = writer.BUSY_TIMEOUT = float(os.environ.get("SHOP_PATIENCE") or connection.BUSY_TIMEOUT)
     if options.acks:
         asyncio.run(_acks(options.url, options.acks))
     elif options.once:

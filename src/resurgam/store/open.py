@@ -32,10 +32,10 @@ def open_inspector(url: str, clock: Clock) -> Inspector:
     parts = _parts(url)
     path = _path(parts)
     if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc and path is not None:
-        from resurgam.store.sqlite.inspector import SqliteInspector  # noqa: PLC0415 -- as above
+        from resurgam.store.sqlite.inspector import ReadOnlyFile, SqliteInspector  # noqa: PLC0415 -- as above
 
         _synchronous(url, parts)
-        return SqliteInspector(path, clock)
+        return SqliteInspector(ReadOnlyFile(path), clock)
     raise StoreError(f"no store for {url!r} that can be looked at from here; this version knows sqlite:///file.db")
 
 

@@ -16,8 +16,8 @@ from resurgam.core.outcome import ActivityRequest, OpenPromise, Outcome, Publica
 from resurgam.core.state import Status
 from resurgam.store import export
 from resurgam.store import records as r
-from resurgam.store.sqlite.connection import Session
-from resurgam.store.sqlite.inspector import SqliteInspector
+from resurgam.store.sqlite.inspector import ReadOnlyFile, SqliteInspector
+from resurgam.store.sqlite.session import Session
 from resurgam.store.sqlite.statements import queries
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
@@ -150,7 +150,7 @@ async def test_an_inspector_sees_replies_messages_children_and_pauses(tmp_path):
         await store.answer([r.QueryResult(question_id="q-1", result=Raw(b"7"))])
         await store.deliver([r.Delivery(event=events.WorkflowPaused(), entity_id="order")])
 
-        inspector = SqliteInspector(tmp_path / "shop.db", clock)
+        inspector = SqliteInspector(ReadOnlyFile(tmp_path / "shop.db"), clock)
         try:
             assert await inspector.reply("q-1") == r.QueryResult(question_id="q-1", result=Raw(b"7"))
             assert await inspector.messages("prices", 0) == r.Messages(last=1, values=(Raw(b"1"),))
@@ -163,7 +163,7 @@ async def test_an_inspector_sees_replies_messages_children_and_pauses(tmp_path):
 
 async def test_a_commit_that_brings_nothing_new_takes_no_more_statements(tmp_path, monkeypatch):
     used = []
-    for name in ("all", "do", "many"):
+    for name in ("fetch", "execute", "execute_many"):
         verb = getattr(Session, name)
         monkeypatch.setattr(
             Session, name, lambda self, query, *a, _verb=verb, **k: [used.append(query), _verb(self, query, *a, **k)][1]

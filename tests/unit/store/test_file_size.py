@@ -37,11 +37,11 @@ def write(database, times):
     """Commit entries of ten kilobytes each, over and over the same ones."""
     for number in range(times):
         row = {"execution_id": "x", "seq": number % 10, "body": f"{number}" + "x" * 10_000}
-        database.transact(lambda session, row=row: session.do("purge_events", execution_id="x") + _append(session, row))
+        database.transact(lambda session, row=row: session.execute("purge_events", execution_id="x") + _append(session, row))
 
 
 def _append(session, row):
-    session.many("append_event", [row])
+    session.execute_many("append_event", [row])
     return 0
 
 
@@ -57,7 +57,7 @@ def test_the_log_is_cut_when_it_has_grown_past_its_limit(path):
     database, other = Database(path, synchronous="OFF"), Database(path, synchronous="OFF")
     sizes = []
     for _ in range(20):
-        write(database, log_size.LOOK_EVERY)
+        write(database, log_size.CHECK_EVERY)
         sizes.append(size_of_log(path))
     assert max(sizes) <= 2 * LIMIT
     other.close()
@@ -70,8 +70,8 @@ def test_a_log_that_a_reader_holds_is_cut_soon_after_the_reader_is_done(path):
     write(database, 1)
 
     def read(session):
-        session.all("last_events", execution_id="x", last=1, forgotten=True)
-        write(database, 10 * log_size.LOOK_EVERY)
+        session.fetch("last_events", execution_id="x", last=1, forgotten=True)
+        write(database, 10 * log_size.CHECK_EVERY)
         return size_of_log(path)
 
     assert other.read(read) > 5 * LIMIT
@@ -87,7 +87,7 @@ def test_a_store_that_closes_leaves_no_log_to_those_that_have_the_file_open(path
     assert size_of_log(path) > 0
     database.close()
     assert size_of_log(path) == 0
-    assert len(other.glance("last_events", execution_id="x", last=-1, forgotten=True)) == 1
+    assert len(other.fetch("last_events", execution_id="x", last=-1, forgotten=True)) == 1
     other.close()
 
 

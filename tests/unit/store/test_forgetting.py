@@ -14,7 +14,7 @@ from resurgam.core.outcome import Forgotten, Outcome, Span
 from resurgam.errors import CorruptHistory, SerializationError
 from resurgam.store import export
 from resurgam.store import records as r
-from resurgam.store.sqlite.connection import Session
+from resurgam.store.sqlite.session import Session
 from resurgam.store.sqlite.statements import queries
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
@@ -130,7 +130,7 @@ async def test_each_statement_is_one_range_of_an_index(statement, plan, tmp_path
 
 async def test_forgetting_much_takes_as_many_statements_as_forgetting_little(tmp_path, monkeypatch):
     used = []
-    for name in ("all", "do", "many"):
+    for name in ("fetch", "execute", "execute_many"):
         verb = getattr(Session, name)
         monkeypatch.setattr(
             Session, name, lambda self, query, *a, _verb=verb, **k: [used.append(query), _verb(self, query, *a, **k)][1]

@@ -54,7 +54,7 @@ async def test_nothing_can_be_written_through_it_and_nothing_is_left_beside_the_
     inspector = open_inspector(url, SystemClock())
 
     with pytest.raises(sqlite3.OperationalError, match="readonly"):
-        inspector._connection.execute("DELETE FROM events")
+        inspector._file._connection.execute("DELETE FROM events")
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith("-owners")] == []
     await inspector.close()
 

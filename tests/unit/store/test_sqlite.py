@@ -15,10 +15,11 @@ from resurgam import Context, Engine, Registry
 from resurgam.errors import CorruptHistory, StoreError
 from resurgam.runtime.system import SystemClock
 from resurgam.store.open import open_store
-from resurgam.store.sqlite.connection import Database, Writer
+from resurgam.store.sqlite.connection import Database
 from resurgam.store.sqlite.owner_lock import Owner
 from resurgam.store.sqlite.statements import migrations, queries
 from resurgam.store.sqlite.store import SqliteStore
+from resurgam.store.sqlite.writer import Writer
 from resurgam.testing import Environment, ManualClock
 
 registry = Registry()
@@ -170,7 +171,7 @@ async def test_a_damaged_entry_is_named_and_the_others_go_on(tmp_path, caplog):
 
 
 async def test_a_database_that_somebody_else_holds_is_an_error_that_passes(tmp_path, monkeypatch):
-    monkeypatch.setattr("resurgam.store.sqlite.connection.BUSY_TIMEOUT", 0.0)
+    monkeypatch.setattr("resurgam.store.sqlite.writer.BUSY_TIMEOUT", 0.0)
     store = opened(tmp_path / "a.db")
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -245,13 +246,13 @@ async def test_pieces_of_work_that_wait_together_share_a_transaction(tmp_path):
     begun: list[str] = []
     database._writing.set_trace_callback(begun.append)
 
-    await asyncio.gather(*(writer.write(lambda session: session.all("count_dead")) for _ in range(10)))
+    await asyncio.gather(*(writer.write(lambda session: session.fetch("count_dead")) for _ in range(10)))
 
     # The first could not know that it would have company; from then on it is waited for.
     assert begun.count("BEGIN IMMEDIATE") == 2
     assert begun.count("COMMIT") == 2
     assert len(told) == 2
-    await asyncio.gather(*(writer.write(lambda session: session.all("count_dead")) for _ in range(10)))
+    await asyncio.gather(*(writer.write(lambda session: session.fetch("count_dead")) for _ in range(10)))
     assert begun.count("BEGIN IMMEDIATE") == 3
     await writer.close()
     database.close()

@@ -28,7 +28,7 @@ async def stores(tmp_path):
 @pytest.fixture
 def looks_never(monkeypatch):
     for name in ("_POLL", "_IDLE", "_UNHEARD"):
-        monkeypatch.setattr(f"resurgam.store.sqlite.store.{name}", NEVER)
+        monkeypatch.setattr(f"resurgam.store.sqlite.watcher.{name}", NEVER)
 
 
 def started() -> events.WorkflowStarted:
@@ -49,7 +49,7 @@ async def commit(store, claim: r.Claim, *, release: bool = True, **outcome) -> N
 async def waits(store, watch: r.Watch) -> asyncio.Future[bool]:
     """Begin to wait; the poll has had its first look when this returns."""
     waiting = asyncio.ensure_future(store.wait(watch))
-    while store._sleep is None:
+    while store._watcher._sleep is None:
         await asyncio.sleep(0)
     return waiting
 
@@ -79,7 +79,7 @@ async def test_another_store_learns_of_what_becomes_due_soon(stores):
     waiting = await waits(two, WORK)
     await commit(one, claim, wake_at=one._clock.now() + 1000)
     due = one._clock.now() + 1000
-    while two._waiting._alarm is None or two._waiting._alarm[0] > due:
+    while two._watcher._waiting._alarm is None or two._watcher._waiting._alarm[0] > due:
         await asyncio.sleep(0)
     one._clock.move_to(due)
     assert await asyncio.wait_for(waiting, 5)

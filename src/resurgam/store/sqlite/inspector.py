@@ -1,29 +1,151 @@
-"""A SQLite file that is only looked at: opened read-only, with no lock beside it, while others may write."""
+"""The read side of a SQLite file."""
 
+import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, Protocol, TypeVar
 from urllib.parse import quote
+
+from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
+from resurgam.core.event import decode_event
+from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.sqlite.connection import BUSY_TIMEOUT, Session, check_ours, explain
-from resurgam.store.sqlite.copies import Moving
-from resurgam.store.sqlite.reading import Reading, log_of
+from resurgam.store.encoding import encode
+from resurgam.store.sqlite.activities import open_activity_of
+from resurgam.store.sqlite.connection import BUSY_TIMEOUT, explain
+from resurgam.store.sqlite.history import decode_log
+from resurgam.store.sqlite.instances import find, newest
+from resurgam.store.sqlite.migrate import check_ours
+from resurgam.store.sqlite.query_tasks import result_of
+from resurgam.store.sqlite.rows import instance_of, promise_of
+from resurgam.store.sqlite.session import Row, Session
 from resurgam.store.sqlite.statements import migrations
+from resurgam.store.sqlite.transfer import copies_of
+
+logger = logging.getLogger("resurgam.store")
 
 T = TypeVar("T")
 
+_MIN: Final = -(2**63)
+_MAX: Final = 2**63 - 1
+
+
+class Snapshots(Protocol):
+    """A file that can be read in a consistent state."""
+
+    def read(self, look: Callable[[Session], T]) -> T:
+        """Return what *look* finds in one consistent state."""
+        ...
+
+    def close(self) -> None:
+        """Close what was opened for reading."""
+        ...
+
 
 class SqliteInspector:
-    """The read side of a file. SQLite itself refuses to write anything through it."""
+    """Read instances, their logs and their open work; writes nothing."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        self._path = path
+    def __init__(self, file: Snapshots, clock: Clock) -> None:
+        self._file = file
         self._clock = clock
+
+    async def get(
+        self, entity_id: str, run_id: str | None = None, *, execution_id: str | None = None
+    ) -> r.Instance | None:
+        """Return the newest execution of an entity, or the newest of a run, or the one with this id."""
+
+        def look(session: Session) -> r.Instance | None:
+            if execution_id is None:
+                statement = "newest_execution" if run_id is None else "newest_of_run"
+                rows = session.fetch(statement, entity_id=entity_id, run_id=run_id)
+            else:
+                found = session.fetch("instance_by_execution", execution_id=execution_id)
+                rows = [row for row in found if row["entity_id"] == entity_id and run_id in (None, row["run_id"])]
+            return _with_troubles(session, rows[0]) if rows else None
+
+        return self._file.read(look)
+
+    async def list(self, query: r.Query) -> r.Page:
+        """Return a page of instances, newest first."""
+        return self._file.read(lambda session: _page(session, query))
+
+    async def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
+        """Return complete executions in the order in which they ended."""
+        closed_at, execution_id = query.after or (-1, "")
+        rows = self._file.read(
+            lambda session: session.fetch(
+                "ended_instances",
+                before=query.before,
+                status=None if query.status is None else query.status.value,
+                name=query.name,
+                closed_at=closed_at,
+                execution_id=execution_id,
+                limit=query.limit,
+            )
+        )
+        return [instance for row in rows for instance in _decodable(instance_of, row)]
+
+    async def history(
+        self, execution_id: str, last: int | None = None, *, forgotten: bool = False
+    ) -> Sequence[events.Event]:
+        """Return the log of an execution, or its last entries."""
+
+        def look(session: Session) -> Sequence[Row]:
+            if last is None and not forgotten:
+                return session.fetch("events_after", execution_id=execution_id, after=0)
+            end = -1 if last is None else last
+            return session.fetch("last_events", execution_id=execution_id, last=end, forgotten=forgotten)
+
+        return decode_log(self._file.read(look), execution_id)
+
+    async def open_work(self, execution_id: str) -> r.OpenWork | None:
+        """Return the open work of an execution that its log does not show."""
+        return self._file.read(lambda session: _open_work(session, execution_id))
+
+    async def promise(self, to: r.Delivery) -> r.HeldPromise | None:
+        """Return the promise that a delivery is addressed to."""
+        return self._file.read(lambda session: _promise(session, to))
+
+    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
+        """Return everything that is kept of an entity's executions, oldest first."""
+        return self._file.read(lambda session: copies_of(session, entity_id, run_id))
+
+    async def stats(self) -> r.Stats:
+        """Return the counts."""
+        now = self._clock.now()
+        return self._file.read(lambda session: _stats(session, now))
+
+    async def reply(self, question_id: str) -> r.QueryResult | None:
+        """Return the result of a query, if there is one."""
+        now = self._clock.now()
+        return self._file.read(lambda session: result_of(session, question_id, now))
+
+    async def messages(self, topic: str, after: int | None = None) -> r.Messages:
+        """Return what was published on a topic lately."""
+
+        def look(session: Session) -> r.Messages:
+            [last] = session.fetch("last_message")
+            rows = [] if after is None else session.fetch("messages_after", topic=topic, after=after, limit=-1)
+            return r.Messages(last=last["number"], values=tuple(Raw(row["body"].encode()) for row in rows))
+
+        return self._file.read(look)
+
+    async def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class ReadOnlyFile:
+    """A SQLite file opened with ``mode=ro``: SQLite itself refuses to write, and no lock is held beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
         try:
             self._connection = sqlite3.connect(
                 f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=BUSY_TIMEOUT, isolation_level=None
@@ -33,78 +155,148 @@ class SqliteInspector:
         try:
             self._connection.row_factory = sqlite3.Row
             check_ours(self._connection, path)
-            [version] = self._connection.execute("PRAGMA user_version").fetchone()
+            self._check_version()
         except sqlite3.Error as error:
             self._connection.close()
             raise explain(path, error) from error
         except StoreError:
             self._connection.close()
             raise
+        self._session = Session(self._connection)
+
+    def _check_version(self) -> None:
+        [version] = self._connection.execute("PRAGMA user_version").fetchone()
         known = len(migrations())
         if version != known:
-            self._connection.close()
             remedy = "use a newer one" if version > known else "open it with a worker of this version first"
-            raise StoreError(f"{path}: the file has schema version {version}, this Resurgam knows {known}; {remedy}")
+            raise StoreError(
+                f"{self._path}: the file has schema version {version}, this Resurgam knows {known}; {remedy}"
+            )
 
-    async def get(
-        self, entity_id: str, run_id: str | None = None, *, execution_id: str | None = None
-    ) -> r.Instance | None:
-        """Return the newest execution of an entity, or the newest of a run, or the one with this id."""
-        return self._look(lambda session: self._reading(session).get(entity_id, run_id, execution_id))
-
-    async def list(self, query: r.Query) -> r.Page:
-        """Return a page of instances, newest first."""
-        return self._look(lambda session: self._reading(session).list(query))
-
-    async def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
-        """Return ended executions, those first that ended first."""
-        return self._look(lambda session: self._reading(session).ended(query))
-
-    async def history(
-        self, execution_id: str, last: int | None = None, *, forgotten: bool = False
-    ) -> Sequence[events.Event]:
-        """Return the log of an execution, or its last entries."""
-        wanted = {"execution_id": execution_id, "last": -1 if last is None else last, "forgotten": forgotten}
-        return log_of(self._look(lambda session: session.all("last_events", **wanted)), execution_id)
-
-    async def open_work(self, execution_id: str) -> r.OpenWork | None:
-        """Return what an execution has under way that its log does not show."""
-        return self._look(lambda session: self._reading(session).open_work(execution_id))
-
-    async def promise(self, to: r.Delivery) -> r.HeldPromise | None:
-        """Return the promise that a delivery is addressed to."""
-        return self._look(lambda session: self._reading(session).promise(to))
-
-    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
-        """Return everything that is kept of an entity's executions, oldest first."""
-        return self._look(lambda session: Moving(session).copies(entity_id, run_id))
-
-    async def stats(self) -> r.Stats:
-        """Return the counts."""
-        return self._look(lambda session: self._reading(session).stats())
-
-    async def reply(self, question_id: str) -> r.QueryResult | None:
-        """Return what was answered to a question."""
-        return self._look(lambda session: self._reading(session).reply(question_id))
-
-    async def messages(self, topic: str, after: int | None = None) -> r.Messages:
-        """Return what was published on a topic lately."""
-        return self._look(lambda session: self._reading(session).messages(topic, after))
-
-    async def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
-    def _reading(self, session: Session) -> Reading:
-        return Reading(session, now=self._clock.now())
-
-    def _look(self, look: Callable[[Session], T]) -> T:
-        """Look at one consistent state."""
+    def read(self, look: Callable[[Session], T]) -> T:
+        """Return what *look* finds in one consistent state."""
         try:
             self._connection.execute("BEGIN")
             try:
-                return look(Session(self._connection))
+                return look(self._session)
             finally:
                 self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise explain(self._path, error) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+def _page(session: Session, query: r.Query) -> r.Page:
+    before, before_id = _first(query)
+    rows = session.fetch(
+        _listing(query),
+        status=None if query.status is None else query.status.value,
+        kind=query.kind,
+        name=query.name,
+        since=_MIN if query.since is None else query.since,
+        before=before,
+        before_id=before_id,
+        failure=query.failure,
+        newest_only=query.newest_only,
+        parent=query.parent,
+        tree_id=query.tree_id,
+        tags=encode(query.tags),
+        limit=query.limit + 1,
+    )
+    page = tuple(_listed(session, rows[: query.limit]))
+    return r.Page(instances=page, cursor=page[-1].cursor if len(rows) > query.limit and page else None)
+
+
+def _listing(query: r.Query) -> str:
+    """Return the statement for a list: each uses an index of its own, which one statement for all could not."""
+    if query.parent is not None:
+        return "listed_children"
+    if query.tree_id is not None:
+        return "listed_tree"
+    return "listed_instances" if query.failure is None else "listed_failed"
+
+
+def _first(query: r.Query) -> tuple[int, str]:
+    """Return the position before which a page begins: the cursor or *until*, whichever is earlier."""
+    until = (_MAX if query.until is None else query.until, "")
+    if query.cursor is None:
+        return until
+    moment, _, execution_id = query.cursor.partition("-")
+    return min(until, (int(moment), execution_id))
+
+
+def _listed(session: Session, rows: Sequence[Row]) -> Iterator[r.Instance]:
+    """Yield the instances of a page; log and leave out those that this version cannot decode."""
+    for row in rows:
+        try:
+            yield _with_troubles(session, row)
+        except ValueError as error:
+            logger.warning("execution %s is not listed: %s (a newer version wrote it)", row["execution_id"], error)
+
+
+def _with_troubles(session: Session, row: Row) -> r.Instance:
+    dead = session.fetch("troubles", execution_id=row["execution_id"])
+    return instance_of(row, tuple(trouble["dead"] for trouble in dead))
+
+
+def _open_work(session: Session, execution_id: str) -> r.OpenWork | None:
+    row = find(session, execution_id)
+    if row is None:
+        return None
+    activities = session.fetch("activities_of", execution_id=execution_id)
+    inbox = session.fetch("inbox_since", execution_id=execution_id, wake=-1)
+    held = row["leased_until"] is not None
+    return r.OpenWork(
+        activities=tuple(activity for found in activities for activity in _decodable(open_activity_of, found)),
+        inbox=tuple(event for entry in inbox for event in _decodable(decode_event, entry["body"])),
+        worker=row["lease_owner"] if held else None,
+        leased_until=row["leased_until"],
+        deliveries=row["deliveries"],
+    )
+
+
+def _promise(session: Session, to: r.Delivery) -> r.HeldPromise | None:
+    if to.promise_id is not None:
+        rows = session.fetch("promise", promise_id=to.promise_id)
+    else:
+        execution_id = to.execution_id
+        if execution_id is None:
+            current = newest(session, to.entity_id)
+            execution_id = None if current is None else current["execution_id"]
+        rows = session.fetch("promises_named", execution_id=execution_id, name=to.promise)
+    if not rows:
+        return None
+    [holder] = session.fetch("instance_by_execution", execution_id=rows[0]["execution_id"])
+    return r.HeldPromise(promise=promise_of(rows[0]), instance=_with_troubles(session, holder))
+
+
+def _stats(session: Session, now: int) -> r.Stats:
+    statuses = {row["shown"]: row["number"] for row in session.fetch("count_statuses")}
+    ready = {row["queue"]: row["number"] for row in session.fetch("count_ready", now=now)}
+    activities = {row["queue"]: row for row in session.fetch("count_activities")}
+    [dead] = session.fetch("count_dead")
+    return r.Stats(
+        instances={str(Status(status)): number for status, number in statuses.items()},
+        queues={
+            queue: r.QueueStats(
+                instances=ready.get(queue, 0),
+                activities=activities[queue]["waiting"] if queue in activities else 0,
+                claimed_activities=activities[queue]["claimed"] if queue in activities else 0,
+            )
+            for queue in sorted(ready.keys() | activities.keys())
+        },
+        dead_activities=sum(row["dead"] for row in activities.values()),
+        dead_instances=dead["number"],
+    )
+
+
+S = TypeVar("S")
+
+
+def _decodable(decode: Callable[[S], T], stored: S) -> Iterator[T]:
+    """Yield what was stored, unless this version cannot decode it: one that it cannot must not hide the others."""
+    with suppress(ValueError):
+        yield decode(stored)

@@ -1,8 +1,8 @@
 """Keep the write-ahead log small.
 
 SQLite checkpoints by itself after some megabytes, but only passively: it never waits. While several processes write, one
-of them is always reading, so the log is not begun again and grows; and once it has grown it is never cut. So each
-store looks at its size from time to time, and past `LOG_LIMIT` copies all of it into the database and cuts it.
+of them is always reading, so the log is not restarted and grows, and it is never cut. So each store checks its size
+from time to time, and past `LOG_LIMIT` copies all of it into the database and cuts it.
 """
 
 import os
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 LOG_LIMIT: Final = 16 * 2**20
-"""Bytes that the log may have for longer than some commits."""
+"""Bytes. A longer log is cut after a few commits."""
 
-LOOK_EVERY: Final = 16
-"""Commits between two looks at its size."""
+CHECK_EVERY: Final = 16
+"""Commits between two checks of the size."""
 
 
 def log_of(path: Path) -> str:
@@ -31,12 +31,12 @@ def log_size(log: str) -> int:
 
 
 def limit_log(connection: sqlite3.Connection) -> None:
-    """Have SQLite cut the log to the limit whenever it begins it again."""
+    """Have SQLite cut the log to the limit whenever it restarts it."""
     connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT}")
 
 
 def cut_log(connection: sqlite3.Connection) -> bool:
-    """Copy the log into the database and cut it to nothing; False if another connection reads or writes at this moment.
+    """Copy the log into the database and truncate it; return False if another connection is reading or writing.
 
     As much as possible is copied in any case.
     """

@@ -50,7 +50,7 @@ ORDER BY seq;
 -- raise_wake: Count that something enters an inbox; an instance that nobody holds becomes ready, unless it is put off.
 -- Its turn is the moment at which it became ready, and stays when more comes.
 UPDATE instances SET wake = wake + 1,
-    ready = CASE WHEN ready THEN ready WHEN leased_until IS NULL AND status <> 'scheduled' THEN :turn ELSE 0 END
+    ready = CASE WHEN ready THEN ready WHEN leased_until IS NULL AND status <> 'scheduled' THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id RETURNING wake;
 
 -- put_into_inbox: Something to be told to an instance.
@@ -71,7 +71,7 @@ UPDATE instances SET paused = :paused
 WHERE execution_id = :execution_id AND closed_at IS NULL AND (paused IS NULL OR (paused = 'alone' AND :paused = 'tree'));
 
 -- resume_instance: An instance goes on; no row if it was not halted.
-UPDATE instances SET paused = NULL, ready = CASE WHEN ready THEN :turn ELSE 0 END
+UPDATE instances SET paused = NULL, ready = CASE WHEN ready THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id AND paused IS NOT NULL;
 
 -- begin_instance: An instance that was put off begins; no row if it was not.
@@ -93,36 +93,36 @@ WHERE execution_id = :execution_id AND json_extract(body, '$.type') IN (SELECT v
 
 -- claimable_instances: What a worker may claim: ready, due, its lease run out, or parked and not tried by it.
 -- In the order in which they became so. What is parked has waited since it was created.
-SELECT i.*, claimable.turn FROM instances AS i JOIN (
-    SELECT place, min(turn) AS turn FROM (
+SELECT i.*, claimable.ready_at FROM instances AS i JOIN (
+    SELECT place, min(ready_at) AS ready_at FROM (
         SELECT * FROM (
-            SELECT place, ready AS turn FROM instances AS i
+            SELECT place, ready AS ready_at FROM instances AS i
             WHERE queue = :queue AND ready AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
               AND status <> 'diverged'
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
             ORDER BY ready, place LIMIT :limit)
         UNION ALL
         SELECT * FROM (
-            SELECT place, wake_at * 1000 AS turn FROM instances AS i
+            SELECT place, wake_at * 1000 AS ready_at FROM instances AS i
             WHERE queue = :queue AND wake_at <= :now AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
               AND status <> 'diverged'
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
             ORDER BY wake_at, place LIMIT :limit)
         UNION ALL
         SELECT * FROM (
-            SELECT place, leased_until * 1000 AS turn FROM instances AS i
+            SELECT place, leased_until * 1000 AS ready_at FROM instances AS i
             WHERE leased_until <= :now AND dead IS NULL AND paused IS NULL AND queue = :queue
               AND (status <> 'scheduled' OR wake_at <= :now)
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
             ORDER BY leased_until, place LIMIT :limit)
         UNION ALL
         SELECT * FROM (
-            SELECT place, created_at * 1000 AS turn FROM instances AS i
+            SELECT place, created_at * 1000 AS ready_at FROM instances AS i
             WHERE queue = :queue AND status = 'diverged' AND dead IS NULL AND paused IS NULL AND leased_until IS NULL
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
             ORDER BY created_at, place LIMIT :limit)
     ) GROUP BY place
-) AS claimable USING (place) ORDER BY claimable.turn, place LIMIT :limit;
+) AS claimable USING (place) ORDER BY claimable.ready_at, place LIMIT :limit;
 
 -- claimable_at_once: An instance, if a worker may have it and nothing older waits in its queue.
 SELECT * FROM instances AS i
@@ -173,7 +173,7 @@ SET status = CASE WHEN :status = 'scheduled' AND status = 'running' THEN status 
     deactivated = :deactivated, last_seq = :last_seq, wake_at = :wake_at, parked = :parked, deliveries = 0,
     last_failure = '',
     leased_until = NULL, lease_owner = NULL,
-    ready = CASE WHEN wake <> :wake AND NOT (:status = 'scheduled' AND status <> 'running') THEN :turn ELSE 0 END
+    ready = CASE WHEN wake <> :wake AND NOT (:status = 'scheduled' AND status <> 'running') THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
   AND (wake = :wake OR NOT :strict)
 RETURNING wake, paused;
@@ -189,26 +189,26 @@ UPDATE activities SET heartbeat_at = :heartbeat_at WHERE execution_id = :executi
 
 -- let_go: The end of a lease that a commit kept in vain.
 UPDATE instances SET leased_until = NULL, lease_owner = NULL,
-    ready = CASE WHEN wake <> :wake AND status <> 'scheduled' THEN :turn ELSE 0 END
+    ready = CASE WHEN wake <> :wake AND status <> 'scheduled' THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id;
 
 -- release_instance: The end of a lease without a commit; ready again.
 UPDATE instances
-SET leased_until = NULL, lease_owner = NULL, ready = CASE WHEN status <> 'scheduled' THEN :turn ELSE 0 END, deliveries = max(0, deliveries - :undelivered),
+SET leased_until = NULL, lease_owner = NULL, ready = CASE WHEN status <> 'scheduled' THEN :ready_at ELSE 0 END, deliveries = max(0, deliveries - :undelivered),
     last_failure = :last_failure
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL;
 
 -- terminate_instance: The end of an instance, whoever holds it.
 UPDATE instances
 SET status = :status, closed_at = :now, last_seq = :seq, wake_at = NULL, parked = NULL, dead = NULL, paused = NULL,
-    ready = :turn, deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL
+    ready = :ready_at, deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL
 WHERE execution_id = :execution_id;
 
 -- forget_tries: Whoever has tried a parked instance may try it again.
 DELETE FROM tried WHERE execution_id = :execution_id;
 
 -- revive_instance: An instance that was put aside, or is parked, is handed out again.
-UPDATE instances SET dead = NULL, deliveries = 0, ready = CASE WHEN status <> 'scheduled' THEN :turn ELSE 0 END
+UPDATE instances SET dead = NULL, deliveries = 0, ready = CASE WHEN status <> 'scheduled' THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id AND (dead IS NOT NULL OR parked IS NOT NULL);
 
 -- revive_activities: The same for activities of it that were put aside.

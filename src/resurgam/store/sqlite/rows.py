@@ -17,7 +17,7 @@ _accepts = msgspec.json.Decoder(dict[str, Raw])
 
 
 def instance_of(row: Row, troubles: tuple[str, ...] = (), *, beneath: bool = False) -> r.Instance:
-    """Return the instance that a row holds as others see it, or with the status that is beneath its pause."""
+    """Return the instance that a row holds; with *beneath* its status is the one beneath a pause."""
     halted = row["paused"] is not None and not beneath
     return r.Instance(
         entity_id=row["entity_id"],
@@ -46,7 +46,7 @@ def instance_of(row: Row, troubles: tuple[str, ...] = (), *, beneath: bool = Fal
 
 
 def columns_of(instance: r.Instance, paused: r.Pause | None) -> dict[str, object]:
-    """Return what is written of an instance when it comes into the table."""
+    """Return the columns with which an instance is inserted."""
     parent = instance.parent
     return {
         "execution_id": instance.execution_id,
@@ -71,12 +71,12 @@ def columns_of(instance: r.Instance, paused: r.Pause | None) -> dict[str, object
 
 
 def pause_of(row: Row) -> r.Pause | None:
-    """Return how the instance of a row is halted."""
+    """Return how the instance in a row is paused."""
     return None if row["paused"] is None else r.Pause(row["paused"])
 
 
 def columns_of_promise(execution_id: str, promise: OpenPromise | r.Promise) -> dict[str, Any]:
-    """Return a promise of an execution as it is written."""
+    """Return the columns of a promise."""
     schema = bytes(promise.schema).decode()
     return {"execution_id": execution_id, "promise_id": promise.promise_id, "name": promise.name, "schema": schema}
 

@@ -1,53 +1,29 @@
-"""What the verbs of a SQL store are told on: a connection that runs named statements, and the questions of all claims."""
+"""Run the named statements of `queries.sql` on a connection."""
 
+import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
-from resurgam.store.encoding import encode
+from resurgam.store.sqlite.statements import queries
 
-Row = Mapping[str, Any]
+Row: TypeAlias = Mapping[str, Any]
 
 
-class Session(Protocol):
-    """A connection within a transaction."""
+class Session:
+    """A connection that runs named statements."""
 
-    def all(self, query: str, **parameters: object) -> Sequence[Row]:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._queries = queries()
+
+    def fetch(self, query: str, **parameters: object) -> Sequence[Row]:
         """Run a named statement and return its rows."""
-        ...
+        return self._connection.execute(self._queries[query], parameters).fetchall()
 
-    def do(self, query: str, **parameters: object) -> int:
+    def execute(self, query: str, **parameters: object) -> int:
         """Run a named statement and return how many rows it changed."""
-        ...
+        return self._connection.execute(self._queries[query], parameters).rowcount
 
-    def many(self, query: str, parameters: Sequence[Mapping[str, object]]) -> None:
-        """Run a named statement for each set of parameters."""
-        ...
-
-
-def claimable_instances(session: Session, worker: str, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
-    """Return instances that a worker may claim, in the order in which they became claimable."""
-    found = [
-        row
-        for queue in queues
-        for row in session.all("claimable_instances", worker=worker, queue=queue, limit=limit, now=now)
-    ]
-    return found if len(queues) == 1 else sorted(found, key=_since)[:limit]
-
-
-def claimable_activities(session: Session, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
-    """Return activities that may be claimed, those first whose time came first."""
-    found = [row for queue in queues for row in session.all("claimable_activities", queue=queue, limit=limit, now=now)]
-    return found if len(queues) == 1 else sorted(found, key=_turn)[:limit]
-
-
-def open_questions(session: Session, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
-    """Return questions that nobody has in hand, oldest first."""
-    return session.all("open_questions", queues=encode(queues), limit=limit, now=now)
-
-
-def _turn(row: Row) -> tuple[int, str, int]:
-    return row["available_at"], row["execution_id"], row["ref"]
-
-
-def _since(row: Row) -> tuple[int, int]:
-    return row["turn"], row["place"]
+    def execute_many(self, query: str, parameters: Sequence[Mapping[str, object]]) -> None:
+        """Run a named statement once for each set of parameters."""
+        self._connection.executemany(self._queries[query], parameters)

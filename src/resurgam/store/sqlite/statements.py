@@ -1,4 +1,4 @@
-"""Loads the named statements of `queries.sql`."""
+"""Load the named statements of `queries.sql` and the migrations."""
 
 import re
 from functools import cache
@@ -9,14 +9,14 @@ _NAMED = re.compile(r"^-- (\w+): (.+)$", re.MULTILINE)
 
 @cache
 def queries() -> dict[str, str]:
-    """Return every statement by its name."""
+    """Return every statement by name."""
     text = files("resurgam.store.sqlite").joinpath("queries.sql").read_text("utf-8")
     parts = _NAMED.split(text)[1:]
     return {name: sql.strip() for name, _, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
 
 
 def migrations() -> list[str]:
-    """Return the steps that bring a database to the present schema, in their order."""
+    """Return the scripts that bring a database to the current schema, in order."""
     folder = files("resurgam.store.sqlite").joinpath("migrations")
     steps = sorted((step for step in folder.iterdir() if step.name.endswith(".sql")), key=lambda step: step.name)
     return [step.read_text("utf-8") for step in steps]

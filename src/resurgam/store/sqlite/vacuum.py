@@ -8,8 +8,9 @@ from typing import Final
 from urllib.parse import quote
 
 from resurgam.core.errors import StoreError
-from resurgam.store.sqlite.connection import BUSY_TIMEOUT, check_ours, explain
+from resurgam.store.sqlite.connection import BUSY_TIMEOUT, explain
 from resurgam.store.sqlite.log_size import cut_log, log_of, log_size
+from resurgam.store.sqlite.migrate import check_ours
 
 _MOMENT: Final = 0.01
 """Seconds until a log that another connection is at is tried again."""

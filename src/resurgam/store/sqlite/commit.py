@@ -1,0 +1,142 @@
+"""Commit the outcome of an advance, whole or not at all.
+
+The fenced update of the instance comes first. Everything else is written only if it hit a row.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from resurgam.core import event as events
+from resurgam.core.outcome import ActivityRequest, Outcome
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.encoding import encode
+from resurgam.store.rules import overtakes
+from resurgam.store.sqlite import history
+from resurgam.store.sqlite.activities import choose_eager, eager_task, schedule, withdraw
+from resurgam.store.sqlite.inbox import entries_since
+from resurgam.store.sqlite.instances import find
+from resurgam.store.sqlite.outbox import send_effects
+from resurgam.store.sqlite.session import Row
+from resurgam.store.sqlite.transaction import Transaction
+
+_FINAL: Final = (events.ActivityCompleted, events.ActivityFailed)
+
+
+def commit(t: Transaction, part: r.Commit) -> r.Committed | r.Refused:
+    """Apply an outcome, if the lease still holds."""
+    outcome = part.outcome
+    eager = choose_eager(t, part)
+    keeps = not part.release or bool(eager)
+    # The update below may clear how the instance was paused, which children and a successor inherit.
+    heirs = outcome.children or outcome.successor is not None
+    before = find(t.session, part.execution_id) if heirs else None
+    if keeps and _step(t, part):
+        wake = part.wake
+    else:
+        hit = _update(t, part, keeps=keeps)
+        if not hit:
+            return _refused(t, part)
+        wake = hit[0]["wake"]
+        if eager and hit[0]["paused"] is not None:
+            eager, keeps = (), not part.release
+            if part.release:
+                t.session.execute("let_go", execution_id=part.execution_id, wake=part.wake, ready_at=t.ready_at())
+    _note(t, part, released_ready=not keeps and wake != part.wake)
+    wake += _apply(t, part.execution_id, outcome, eager)
+    if outcome.status is Status.DIVERGED:
+        t.session.execute("mark_tried", execution_id=part.execution_id, worker=part.worker)
+    if heirs or _has_effects(outcome):
+        send_effects(t, part.execution_id, outcome, before)
+    if outcome.children or outcome.messages:
+        [now] = t.session.fetch("progress", execution_id=part.execution_id)
+        wake = now["wake"]
+        keeps = keeps and now["epoch"] == part.epoch  # a message to itself may have terminated the instance
+    tasks = tuple(eager_task(part, request) for request in eager)
+    if not keeps:
+        return r.Committed(wake=wake, tasks=tasks)
+    news = entries_since(t, part.execution_id, part.wake) if wake != part.wake else ()
+    # None: the instance is a dead letter and its lease is over, which the next verb of the worker finds. This one counts.
+    return r.Committed(wake=wake, inbox=news or (), tasks=tasks)
+
+
+def _step(t: Transaction, part: r.Commit) -> bool:
+    """Make the fenced update of most commits: a running instance whose inbox did not change."""
+    outcome = part.outcome
+    return outcome.status is Status.RUNNING and bool(
+        t.session.execute(
+            "commit_step",
+            execution_id=part.execution_id,
+            epoch=part.epoch,
+            base_seq=part.base_seq,
+            last_seq=part.base_seq + len(outcome.events),
+            wake=part.wake,
+            wake_at=outcome.wake_at,
+        )
+    )
+
+
+def _update(t: Transaction, part: r.Commit, *, keeps: bool) -> Sequence[Row]:
+    """Make the fenced update of any commit; return its row, or none if the commit is refused."""
+    outcome = part.outcome
+    return t.session.fetch(
+        "commit_and_keep" if keeps else "commit_and_release",
+        execution_id=part.execution_id,
+        epoch=part.epoch,
+        base_seq=part.base_seq,
+        last_seq=part.base_seq + len(outcome.events),
+        wake=part.wake,
+        wake_at=outcome.wake_at,
+        ready_at=t.ready_at(),
+        strict=outcome.strict and overtakes(entries_since(t, part.execution_id, part.wake) or ()),
+        status=outcome.status.value,
+        closed_at=t.now if outcome.status.terminal else None,
+        deactivated=outcome.deactivated,
+        parked=outcome.diagnosis,
+    )
+
+
+def _refused(t: Transaction, part: r.Commit) -> r.Refused:
+    row = find(t.session, part.execution_id) if part.outcome.strict else None
+    as_named = {"epoch": part.epoch, "last_seq": part.base_seq}
+    if row is not None and row["leased_until"] is not None and all(row[key] == n for key, n in as_named.items()):
+        return r.Refused(reason=r.NEWS)
+    return r.Refused(reason="the lease is lost, or the log is elsewhere")
+
+
+def _note(t: Transaction, part: r.Commit, *, released_ready: bool) -> None:
+    """Note what waiters must hear of."""
+    outcome, changes = part.outcome, t.changes
+    changes.due(outcome.wake_at)
+    changes.grown.append(part.execution_id)
+    if outcome.status is not Status.RUNNING:
+        changes.touched.add(part.execution_id)
+    if released_ready or outcome.status is Status.DIVERGED:
+        changes.work = True
+
+
+def _apply(t: Transaction, execution_id: str, outcome: Outcome, eager: Sequence[ActivityRequest]) -> int:
+    """Write the instance's own part of an outcome; return how often that raised the wake counter."""
+    session = t.session
+    history.append(session, execution_id, outcome.events)
+    if outcome.forgotten or outcome.dropped:
+        history.forget(session, execution_id, outcome.forgotten)
+        history.drop(session, execution_id, outcome.dropped)
+    # Results that the worker delivered in memory; those from the inbox have no row any more.
+    answered = [{"execution_id": execution_id, "ref": e.ref} for e in outcome.events if type(e) in _FINAL]
+    if answered:
+        session.execute_many("remove_activity", answered)
+    if outcome.accepts is not None:
+        session.execute("accept_signals", execution_id=execution_id, accepts=encode(outcome.accepts))
+    if outcome.failure is not None:
+        session.execute("note_failure", execution_id=execution_id, failure=outcome.failure)
+    if outcome.consumed:
+        session.execute("take_from_inbox", execution_id=execution_id, ids=encode(outcome.consumed))
+    if outcome.activities:
+        schedule(t, execution_id, outcome.activities, {request.ref for request in eager})
+    return sum(withdraw(t, execution_id, withdrawal) for withdrawal in outcome.withdrawals)
+
+
+def _has_effects(outcome: Outcome) -> bool:
+    """Whether an outcome goes beyond its own log, inbox and activities."""
+    return bool(outcome.messages or outcome.promises or outcome.closed or outcome.publications)

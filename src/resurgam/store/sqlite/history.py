@@ -1,0 +1,50 @@
+"""The log of an execution: append entries, forget them, drop what is forgotten, decode rows.
+
+A forgotten entry is kept under a location, stored as its key: bytes that sort as locations do, so that a span of them
+is one range of an index.
+"""
+
+from collections.abc import Sequence
+
+from resurgam.core import event as events
+from resurgam.core.errors import CorruptHistory
+from resurgam.core.event import decode_event, encode_event
+from resurgam.core.location import Location
+from resurgam.core.outcome import Forgotten, Span
+from resurgam.store.sqlite.session import Row, Session
+
+
+def append(session: Session, execution_id: str, entries: Sequence[events.Event]) -> None:
+    """Append entries to a log."""
+    rows = [{"execution_id": execution_id, "seq": e.seq, "body": encode_event(e).decode()} for e in entries]
+    session.execute_many("append_event", rows)
+
+
+def forget(session: Session, execution_id: str, entries: Sequence[Forgotten]) -> None:
+    """Keep entries of a log under their locations, where replay does not read them."""
+    marks = [{"execution_id": execution_id, "seq": entry.seq, "place": entry.place.key()} for entry in entries]
+    session.execute_many("forget_event", marks)
+
+
+def drop(session: Session, execution_id: str, spans: Sequence[Span]) -> None:
+    """Delete what is forgotten within spans of locations."""
+    ranges = [{"execution_id": execution_id, "start": span.start.key(), "end": span.end.key()} for span in spans]
+    session.execute_many("drop_events", ranges)
+
+
+def forgotten_of(rows: Sequence[Row]) -> tuple[Forgotten, ...]:
+    """Return which of the entries in *rows* are forgotten, and under which locations."""
+    return tuple(
+        Forgotten(row["seq"], Location.from_key(row["forgotten"])) for row in rows if row["forgotten"] is not None
+    )
+
+
+def decode_log(rows: Sequence[Row], execution_id: str) -> Sequence[events.Event]:
+    """Return the entries in *rows*; raise `CorruptHistory` at the first that cannot be decoded."""
+    found: list[events.Event] = []
+    try:
+        found.extend(decode_event(row["body"]) for row in rows)
+    except ValueError as error:
+        seq = rows[len(found)]["seq"]
+        raise CorruptHistory(f"entry {seq} of execution {execution_id} cannot be read: {error}") from error
+    return found

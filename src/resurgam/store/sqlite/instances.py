@@ -1,0 +1,15 @@
+"""Find instances by their ids."""
+
+from resurgam.store.sqlite.session import Row, Session
+
+
+def find(session: Session, execution_id: str) -> Row | None:
+    """Return the row of an execution."""
+    rows = session.fetch("instance_by_execution", execution_id=execution_id)
+    return rows[0] if rows else None
+
+
+def newest(session: Session, entity_id: str) -> Row | None:
+    """Return the row of the newest execution of an entity."""
+    rows = session.fetch("newest_execution", entity_id=entity_id)
+    return rows[0] if rows else None

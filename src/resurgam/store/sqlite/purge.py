@@ -1,0 +1,34 @@
+"""Purge closed executions."""
+
+from typing import Final
+
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.sqlite.instances import find
+from resurgam.store.sqlite.rows import instance_of
+from resurgam.store.sqlite.transaction import Transaction
+from resurgam.store.watches import growth_of, reply_to
+
+_STATEMENTS: Final = (
+    "purge_instance",
+    "purge_events",
+    "purge_inbox",
+    "purge_activities",
+    "purge_promises",
+    "forget_tries",
+)
+
+
+def purge(t: Transaction, execution_id: str) -> r.Purged | r.Missing | r.Unfinished:
+    """Delete everything of a closed execution."""
+    row = find(t.session, execution_id)
+    if row is None:
+        return r.Missing()
+    if not Status(row["status"]).terminal:
+        return r.Unfinished(status=instance_of(row).status)
+    for statement in _STATEMENTS:
+        t.session.execute(statement, execution_id=execution_id)
+    queries = t.session.fetch("purge_questions", execution_id=execution_id)
+    t.changes.touched |= {execution_id, growth_of(execution_id)}
+    t.changes.touched |= {reply_to(query["question_id"]) for query in queries}
+    return r.Purged()

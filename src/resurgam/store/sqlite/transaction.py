@@ -1,0 +1,67 @@
+"""One write transaction: the session it writes through, its moment, and a record of what it changes."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from resurgam.store.sqlite.session import Session
+from resurgam.store.watches import Place
+
+_MAX_STEP_BACK: Final = 1_000_000
+"""Microseconds. A clock that was set back by less than this does not reorder ready instances."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What a transaction changed that a waiter may be waiting for.
+
+    *touched*: the watched places, as `watches` names them. *grown*: executions whose log has grown. *work*: something
+    may have become claimable. *moment*: the earliest moment at which something becomes claimable by itself.
+    """
+
+    touched: set[Place] = field(default_factory=set)
+    grown: list[str] = field(default_factory=list)
+    work: bool = False
+    moment: int | None = None
+
+    def due(self, moment: int | None) -> None:
+        """Note that something becomes claimable at *moment*."""
+        if moment is not None and (self.moment is None or moment < self.moment):
+            self.moment = moment
+
+
+class ReadyTimestamps:
+    """Increasing timestamps in microseconds, one for each instance that becomes ready.
+
+    The clock counts milliseconds, so instances that become ready within one of them are counted beyond it. An instance
+    that is due at a moment, a thousand times that moment, precedes those that become ready in it.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self, now: int) -> int:
+        """Return the next timestamp at the moment *now*."""
+        first = now * 1000 + 1
+        ahead = self._last - first
+        self._last = self._last + 1 if 0 <= ahead < _MAX_STEP_BACK else first
+        return self._last
+
+
+class Transaction:
+    """The transaction in which verbs run, one part at a time, all at one moment and for one owner of leases."""
+
+    __slots__ = ("_timestamps", "busy_queues", "changes", "lease_until", "now", "owner", "session")
+
+    def __init__(self, session: Session, *, now: int, lease: int, owner: str, timestamps: ReadyTimestamps) -> None:
+        self.session = session
+        self.now = now
+        self.lease_until = now + lease
+        self.owner = owner
+        self._timestamps = timestamps
+        self.changes = Changes()
+        self.busy_queues: set[str] | None = None
+        """Queues with claimable activities; None until a commit asks, then kept up to date within the transaction."""
+
+    def ready_at(self) -> int:
+        """Return the timestamp of an instance that becomes ready now."""
+        return self._timestamps.next(self.now)

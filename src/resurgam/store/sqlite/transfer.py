@@ -1,0 +1,103 @@
+"""Copy whole executions out of a store, and adopt them into another."""
+
+from collections.abc import Sequence
+
+from resurgam.core.event import decode_event, encode_event
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.adoption import sort_out
+from resurgam.store.encoding import encode
+from resurgam.store.sqlite import history
+from resurgam.store.sqlite.activities import adopt_activities, pending_of
+from resurgam.store.sqlite.instances import find
+from resurgam.store.sqlite.rows import columns_of, columns_of_promise, instance_of, pause_of, promise_of
+from resurgam.store.sqlite.session import Row, Session
+from resurgam.store.sqlite.transaction import Transaction
+
+
+def copies_of(session: Session, entity_id: str, run_id: str | None) -> Sequence[r.Copy]:
+    """Return everything that is kept of an entity's executions, or of one run's, oldest first."""
+    rows = session.fetch("executions_of", entity_id=entity_id)
+    return [_copy(session, row) for row in rows if run_id in (None, row["run_id"])]
+
+
+def _copy(session: Session, row: Row) -> r.Copy:
+    execution_id = row["execution_id"]
+    log = session.fetch("last_events", execution_id=execution_id, last=-1, forgotten=True)
+    inbox = session.fetch("inbox_since", execution_id=execution_id, wake=-1)
+    activities = session.fetch("activities_of", execution_id=execution_id)
+    promises = session.fetch("promises_of", execution_id=execution_id)
+    return r.Copy(
+        instance=instance_of(row, beneath=True),
+        log=tuple(history.decode_log(log, execution_id)),
+        forgotten=history.forgotten_of(log),
+        inbox=tuple(decode_event(entry["body"]) for entry in inbox),
+        activities=tuple(pending_of(activity) for activity in activities),
+        promises=tuple(promise_of(promise) for promise in promises),
+        paused=pause_of(row),
+    )
+
+
+def adopt(t: Transaction, part: r.Adoption) -> r.Adopted | r.Exists:
+    """Adopt executions that belong together, ready from now on: all of them, or none."""
+    session = t.session
+
+    def find_instance(execution_id: str) -> r.Instance | None:
+        row = find(session, execution_id)
+        return None if row is None else instance_of(row)
+
+    def holder_of(promise_id: str) -> r.Instance | None:
+        rows = session.fetch("holder_of_promise", promise_id=promise_id)
+        return instance_of(rows[0]) if rows else None
+
+    def executions_of(entity_id: str) -> Sequence[r.Instance]:
+        return [instance_of(row) for row in session.fetch("executions_of", entity_id=entity_id)]
+
+    arriving = sort_out(part, find_instance, executions_of, holder_of)
+    if isinstance(arriving, r.Exists):
+        return arriving
+    ready_at = t.ready_at()
+    for copy in arriving.copies:
+        _insert(session, copy, ready_at)
+    for entity_id, order in arriving.orders.items():
+        if [instance.execution_id for instance in executions_of(entity_id)] != order:
+            for execution_id in order:
+                session.execute("move_to_end", execution_id=execution_id)
+    _note(t, part)
+    return arriving.answer
+
+
+def _insert(session: Session, copy: r.Copy, ready_at: int) -> None:
+    execution_id = copy.instance.execution_id
+    instance = copy.instance
+    session.execute(
+        "adopt_instance",
+        **columns_of(instance, copy.paused),
+        closed_at=instance.closed_at,
+        deactivated=instance.deactivated,
+        parked=instance.parked,
+        dead=instance.dead,
+        accepts=encode(instance.accepts) if instance.accepts else None,
+        failure=instance.failure,
+        ready=ready_at if copy.ready and instance.status is not Status.SCHEDULED else 0,
+        wake=len(copy.inbox),
+    )
+    history.append(session, execution_id, copy.log)
+    history.forget(session, execution_id, copy.forgotten)
+    inbox = [
+        {"execution_id": execution_id, "wake": wake, "body": encode_event(event).decode()}
+        for wake, event in enumerate(copy.inbox, 1)
+    ]
+    session.execute_many("put_into_inbox", inbox)
+    adopt_activities(session, execution_id, copy.activities)
+    promises = [columns_of_promise(execution_id, promise) | {"settled": promise.settled} for promise in copy.promises]
+    session.execute_many("adopt_promise", promises)
+
+
+def _note(t: Transaction, part: r.Adoption) -> None:
+    """Note what waiters must hear of."""
+    t.changes.work = True
+    for copy in part.copies:
+        t.changes.due(copy.instance.wake_at)
+        for pending in copy.activities:
+            t.changes.due(pending.visible_at)
