@@ -37,7 +37,9 @@ def write(database, times):
     """Commit entries of ten kilobytes each, over and over the same ones."""
     for number in range(times):
         row = {"execution_id": "x", "seq": number % 10, "body": f"{number}" + "x" * 10_000}
-        database.transact(lambda session, row=row: session.execute("purge_events", execution_id="x") + _append(session, row))
+        database.transact(
+            lambda session, row=row: session.execute("purge_events", execution_id="x") + _append(session, row)
+        )
 
 
 def _append(session, row):
