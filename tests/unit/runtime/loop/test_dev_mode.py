@@ -18,7 +18,7 @@ from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.loop import dev_mode, event_loop, guard
 from resurgam.testing import Environment, Simulation
 
-SRC = str(Path(__file__).parents[3] / "src")
+SRC = str(Path(__file__).parents[4] / "src")
 
 
 PRELUDE = """\

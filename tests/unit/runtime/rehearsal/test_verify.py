@@ -7,7 +7,7 @@ import pytest
 
 from resurgam import Context, Registry
 from resurgam.core import event as events
-from resurgam.core.edit import Check, Insert, Remove, merged
+from resurgam.core.edit import Check, Insert, Remove, merge_edits
 from resurgam.core.location import ROOT
 from resurgam.runtime.rehearsal.rehearsal import find_remedy, is_remedy, rehearse
 from resurgam.runtime.rehearsal.verify import verify
@@ -205,7 +205,7 @@ def test_of_several_edits_of_a_line_the_highest_version_is_left():
     gone = Remove(scope=ROOT, call=0, kind="timer_started", verb="sleep", source="f:1")
     check = Check(scope=ROOT, call=0, version=1, source="f:1")
 
-    assert merged([insert(2), insert(4), insert(3)]) == (insert(4),)
-    assert merged([insert(2), gone, gone, check, insert(2, "f:2"), insert(2, name="b")]) == (
+    assert merge_edits([insert(2), insert(4), insert(3)]) == (insert(4),)
+    assert merge_edits([insert(2), gone, gone, check, insert(2, "f:2"), insert(2, name="b")]) == (
         *(insert(2), gone, check, insert(2, "f:2"), insert(2, name="b")),
     )
