@@ -216,7 +216,7 @@ async def test_steps_that_ran_before_a_divergence_was_found_are_named(world, loo
 
     assert description.status == "diverged"
     assert world.ran["x"] == (1 if looks else 0)
-    assert ("begun before this was found: x at {1.1}" in str(description.error)) == looks
+    assert ("started before this was detected: x at {1.1}" in str(description.error)) == looks
 
 
 # Silent acceptance.

@@ -133,7 +133,7 @@ async def test_items_that_were_left_out_are_reported_and_never_diverge(matching,
 
     assert answer_of(whole) == ["bb"]
     assert [entry.key for entry in report.orphans] == ['"a"', '"c"']
-    assert sum("is recorded, and the code does not ask for it" in r.getMessage() for r in caplog.records) == 2
+    assert sum("is recorded, but the code does not request it" in r.getMessage() for r in caplog.records) == 2
 
 
 @BOTH

@@ -128,7 +128,7 @@ async def only_a(ctx: Context) -> str:
 
 
 ORPHAN = 'task A | done 0 "a" | task B | timer 60 | set k 1'
-SAID = "workflow 'w' (simulated): {} is recorded, and the code does not ask for it"
+SAID = "workflow 'w' (simulated): {} is recorded, but the code does not request it"
 EACH = ["Task(1) 'B' at {2}", "Timer(0) None at {3}", "State(0) 'k' at {4}"]
 
 
@@ -165,7 +165,7 @@ async def test_an_orphan_is_an_error_that_names_it(caplog):
     assert world.status is Status.FAILED
     failure = added[0].failure
     assert failure.type == "DETERMINISM_VIOLATION"
-    assert failure.message == "Task(1) 'B' at {2} (entry 4) is recorded, and the code does not ask for it"
+    assert failure.message == "Task(1) 'B' at {2} (entry 4) is recorded, but the code does not request it"
     assert bytes(failure.fields["error"]) == b'"DeterminismViolation"'
 
 

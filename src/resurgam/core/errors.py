@@ -3,41 +3,41 @@
 ::
 
     ResurgamError
-    ├── WorkflowFailed          the workflow ended with an exception (`cause` is that exception)
-    ├── WorkflowCancelled       the workflow was asked to stop, and stopped
-    ├── WorkflowTerminated      the workflow was ended at once, from outside
-    ├── WorkflowTimeout         the workflow did not end within its own timeout (also a `TimeoutError`)
-    ├── ActivityFailed          an activity failed for good (`cause` is its last exception)
-    ├── ActivityCancelled       somebody other than the workflow's own code called the activity off
-    ├── ProcessDied             the process of an activity ended before it answered
-    ├── OperationFailed         a side effect run by ``ctx.run`` raised (`cause` is what it raised)
-    ├── ChildWorkflowFailed     a child failed, was terminated, or could not be begun (`cause` says how)
-    ├── ChildWorkflowCancelled  a child was asked to stop by somebody else, and stopped
-    ├── PromiseRejected         somebody said that there will be no value (`cause` is what was given as the reason)
-    ├── PromiseTimeout          nobody settled the promise in time (also a `TimeoutError`)
-    ├── SignalTimeout           no signal came in time (also a `TimeoutError`)
-    ├── SignalFailed            what was sent to another workflow did not reach it (`cause` says why)
-    ├── UpdateRejected          the workflow refused an update, or its handler raised (`cause` is that exception)
-    ├── ResultTimeout           the result, or an answer, did not come in time (also a `TimeoutError`)
-    ├── RemoteError             stands for an exception whose type is not known in this process
-    ├── AlreadyExists           the id is in use
-    ├── NotFound                no workflow, activity or execution of that name or id
-    ├── DefinitionError         a workflow or activity that cannot be registered (also a `TypeError`)
-    ├── SerializationError      a value that cannot be written or read, with the path to the field
-    │   └── PayloadTooLarge     a value that is larger than ``max_payload`` allows
-    ├── NotDeterministic        workflow code did what cannot be replayed
-    ├── NonRetryable            raise it in an activity: do not try again
-    ├── RetryAfter              raise it in an activity: try again after this long
-    ├── CorruptHistory          the entries of a history do not fit together
-    └── StoreError              the store refused or cannot do it
-        └── WriteRejected       the store can never take this write, however often it is tried
+    ├── WorkflowFailed          the workflow raised an exception (`cause` is that exception)
+    ├── WorkflowCancelled       the workflow was cancelled
+    ├── WorkflowTerminated      the workflow was terminated from outside, without clean-up
+    ├── WorkflowTimeout         the workflow exceeded its own timeout (also a `TimeoutError`)
+    ├── ActivityFailed          an activity failed for good (`cause` is the exception of its last attempt)
+    ├── ActivityCancelled       an activity was cancelled, but not by the workflow's own code
+    ├── ProcessDied             the process of an activity ended before it returned a result
+    ├── OperationFailed         a side effect run by ``ctx.run`` raised (`cause` is that exception)
+    ├── ChildWorkflowFailed     a child failed, was terminated, or could not be started (`cause` says which)
+    ├── ChildWorkflowCancelled  a child was cancelled, but not by its parent's own code
+    ├── PromiseRejected         a promise was rejected (`cause` is the reason given)
+    ├── PromiseTimeout          a promise was not settled before its deadline (also a `TimeoutError`)
+    ├── SignalTimeout           no signal arrived before the deadline (also a `TimeoutError`)
+    ├── SignalFailed            a signal could not be delivered to another workflow (`cause` says why)
+    ├── UpdateRejected          the workflow rejected an update, or its handler raised (`cause` is that exception)
+    ├── ResultTimeout           the result, or an answer, did not arrive in time (also a `TimeoutError`)
+    ├── RemoteError             replaces an exception whose type is not known in this process
+    ├── AlreadyExists           an open execution has this id
+    ├── NotFound                no workflow, activity or execution has this name or id
+    ├── DefinitionError         a workflow or activity cannot be registered or called like this (also a `TypeError`)
+    ├── SerializationError      a value cannot be encoded or decoded; `path` leads to the field
+    │   └── PayloadTooLarge     a value exceeds ``max_payload``
+    ├── NotDeterministic        workflow code made a call that cannot be replayed
+    ├── NonRetryable            raised by an activity: do not retry
+    ├── RetryAfter              raised by an activity: retry after this delay
+    ├── CorruptHistory          the events of a history contradict each other
+    └── StoreError              the store is unavailable or refused the call
+        └── WriteRejected       the store can never accept this write
 
-    BaseException               control flow: not to be caught by workflow code
-    ├── Evicted                 this coroutine is being put away; nothing it does counts any more
-    ├── ContinueAsNew           this execution ends here, and the next begins with these arguments
+    BaseException               control flow: workflow code must not catch these
+    ├── Evicted                 the coroutine is being discarded; its further actions have no effect
+    ├── ContinueAsNew           this execution ends, and the next generation starts with these arguments
     └── HistoryDiverged         the code does not fit the history
-        ├── LatentHistory       the code ended while the history goes on
-        └── DeterminismViolation  the same under matching="sequence"
+        ├── LatentHistory       the code of a scope ended, but its history continues
+        └── DeterminismViolation  the code does not fit the history, under matching="sequence"
 """
 
 from collections.abc import Sequence
@@ -49,22 +49,22 @@ from resurgam.core.retry import Duration, milliseconds
 
 
 class ResurgamError(Exception):
-    """Something went wrong in or around a durable workflow."""
+    """The base class of all errors of Resurgam."""
 
 
 def describe(error: BaseException) -> str:
-    """Return type and message of an error in one line."""
+    """Return the type and message of an error in one line."""
     text = str(error)
     kind = error.type_name if isinstance(error, RemoteError) else type(error).__name__
     return f"{kind}: {text}" if text else kind
 
 
 class _Caused(ResurgamError):
-    """A failure that somebody else's exception led to; its text names every link of the chain."""
+    """A failure caused by another exception; its text names every exception of the chain."""
 
     @property
     def cause(self) -> BaseException | None:
-        """The exception that led here, rebuilt from what was recorded of it."""
+        """The exception that caused this one, rebuilt from its record."""
         return self.__cause__
 
     def _summary(self) -> str:
@@ -75,7 +75,7 @@ class _Caused(ResurgamError):
 
 
 class WorkflowFailed(_Caused):
-    """The workflow ended with an exception."""
+    """The workflow raised an exception; `cause` is that exception."""
 
     def __init__(self, name: str, entity_id: str) -> None:
         super().__init__(name, entity_id)
@@ -86,7 +86,7 @@ class WorkflowFailed(_Caused):
 
 
 class WorkflowCancelled(ResurgamError):
-    """The workflow was asked to stop, and stopped."""
+    """The workflow was cancelled."""
 
     def __init__(self, name: str, entity_id: str) -> None:
         super().__init__(name, entity_id)
@@ -97,7 +97,7 @@ class WorkflowCancelled(ResurgamError):
 
 
 class WorkflowTerminated(ResurgamError):
-    """The workflow was ended at once, from outside."""
+    """The workflow was terminated from outside, without clean-up."""
 
     def __init__(self, name: str, entity_id: str, reason: str = "") -> None:
         super().__init__(name, entity_id, reason)
@@ -108,7 +108,7 @@ class WorkflowTerminated(ResurgamError):
 
 
 class WorkflowTimeout(ResurgamError, TimeoutError):
-    """The workflow did not end within its own ``timeout``, retries included."""
+    """The workflow did not end within its ``timeout``, which includes retries. Raise the timeout or do less work in a run."""
 
     def __init__(self, name: str, entity_id: str, seconds: float) -> None:
         super().__init__(name, entity_id, seconds)
@@ -119,7 +119,7 @@ class WorkflowTimeout(ResurgamError, TimeoutError):
 
 
 class ActivityFailed(_Caused):
-    """An activity failed for good."""
+    """An activity failed for good; `cause` is the exception of its last attempt."""
 
     def __init__(self, name: str, attempts: int) -> None:
         super().__init__(name, attempts)
@@ -131,7 +131,7 @@ class ActivityFailed(_Caused):
 
 
 class ActivityCancelled(ResurgamError):
-    """Somebody other than the workflow's own code called the activity off."""
+    """An activity was cancelled, but not by the workflow's own code."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -142,7 +142,7 @@ class ActivityCancelled(ResurgamError):
 
 
 class ProcessDied(ResurgamError):
-    """The process that ran an attempt of an activity ended before it answered."""
+    """The process that ran an attempt of an activity ended before it returned a result."""
 
     def __init__(self, name: str, how: str) -> None:
         super().__init__(name, how)
@@ -153,7 +153,7 @@ class ProcessDied(ResurgamError):
 
 
 class OperationFailed(_Caused):
-    """A side effect run by ``ctx.run`` raised; such operations are not retried."""
+    """A side effect run by ``ctx.run`` raised. Operations are not retried; use an activity for retries."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -164,7 +164,7 @@ class OperationFailed(_Caused):
 
 
 class ChildWorkflowFailed(_Caused):
-    """A child failed, was terminated, or could not be begun."""
+    """A child failed, was terminated, or could not be started; `cause` says which."""
 
     def __init__(self, name: str, entity_id: str) -> None:
         super().__init__(name, entity_id)
@@ -175,7 +175,7 @@ class ChildWorkflowFailed(_Caused):
 
 
 class ChildWorkflowCancelled(ResurgamError):
-    """A child was asked to stop by somebody other than its parent's own code, and stopped."""
+    """A child was cancelled, but not by its parent's own code."""
 
     def __init__(self, name: str, entity_id: str) -> None:
         super().__init__(name, entity_id)
@@ -186,7 +186,7 @@ class ChildWorkflowCancelled(ResurgamError):
 
 
 class PromiseRejected(_Caused):
-    """Somebody said that there will be no value."""
+    """A promise was rejected; `cause` is the reason given."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -197,29 +197,29 @@ class PromiseRejected(_Caused):
 
 
 class PromiseTimeout(ResurgamError, TimeoutError):
-    """Nobody settled the promise before its deadline."""
+    """A promise was not settled before its deadline."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
 
     def __str__(self) -> str:
-        return f"nobody settled promise {self.name!r} in time"
+        return f"promise {self.name!r} was not settled in time"
 
 
 class SignalTimeout(ResurgamError, TimeoutError):
-    """No signal came before the listener's deadline."""
+    """No signal arrived before the listener's deadline."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         super().__init__(names)
         self.names = tuple(names)
 
     def __str__(self) -> str:
-        return f"no signal {' or '.join(map(repr, self.names))} came in time"
+        return f"no signal {' or '.join(map(repr, self.names))} arrived in time"
 
 
 class SignalFailed(_Caused):
-    """What was sent to another workflow did not reach it: there is none of that id, or it has ended."""
+    """A signal could not be delivered: no workflow has this id, or it is closed."""
 
     def __init__(self, entity_id: str, name: str) -> None:
         super().__init__(entity_id, name)
@@ -230,7 +230,7 @@ class SignalFailed(_Caused):
 
 
 class UpdateRejected(_Caused):
-    """The workflow refused an update, or the handler that had begun with it raised."""
+    """The workflow rejected an update, or the update's handler raised; `cause` is that exception."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -241,13 +241,13 @@ class UpdateRejected(_Caused):
 
 
 class ResultTimeout(ResurgamError, TimeoutError):
-    """The result, or the answer to a query or an update, did not come in time; the workflow goes on."""
+    """The result, or the answer to a query or an update, did not arrive in time. The workflow continues."""
 
 
 class RemoteError(ResurgamError):
-    """Stands for an exception whose type is not known, or cannot be rebuilt, in this process.
+    """Replaces an exception whose type is not known, or cannot be rebuilt, in this process.
 
-    *fields* are the attributes of that exception as far as they were recorded.
+    *fields* are the recorded attributes of that exception.
     """
 
     def __init__(self, type_name: str, message: str, traceback: str = "") -> None:
@@ -260,19 +260,19 @@ class RemoteError(ResurgamError):
 
 
 class AlreadyExists(ResurgamError):
-    """The id is in use by an open execution."""
+    """An open execution has this id. Use another id, or ``if_exists=``."""
 
 
 class NotFound(ResurgamError):
-    """There is no workflow, activity or execution of that name or id."""
+    """No workflow, activity or execution has this name or id."""
 
 
 class DefinitionError(ResurgamError, TypeError):
-    """A workflow or activity that cannot be registered, or is called with arguments it does not take."""
+    """A workflow or activity cannot be registered, or does not accept the arguments of a call."""
 
 
 class SerializationError(ResurgamError):
-    """A value that cannot be written to a history, or read from one."""
+    """A value cannot be encoded for a history, or decoded from one."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(path, reason)
@@ -283,27 +283,27 @@ class SerializationError(ResurgamError):
 
 
 class PayloadTooLarge(SerializationError):
-    """A value that is larger, as it would be recorded, than the engine's ``max_payload`` allows."""
+    """The encoded value is larger than ``max_payload`` of the engine."""
 
     def __init__(self, path: str, size: int, limit: int) -> None:
         super().__init__(
             path,
-            f"{size:,} bytes, and at most {limit:,} are recorded; keep the value elsewhere and pass where it is, "
+            f"{size:,} bytes exceed the limit of {limit:,}; store the value elsewhere and pass a reference to it, "
             "or raise max_payload",
         )
         self.size, self.limit = size, limit
 
 
 class NotDeterministic(ResurgamError):
-    """Workflow code did what cannot be replayed."""
+    """Workflow code made a call that cannot be replayed."""
 
 
 class NonRetryable(ResurgamError):
-    """Raise it in an activity to say: trying again is of no use."""
+    """Raise this in an activity to fail it without further retries."""
 
 
 class RetryAfter(ResurgamError):
-    """Raise it in an activity to say when the next attempt begins."""
+    """Raise this in an activity to set the delay before the next attempt."""
 
     def __init__(self, pause: Duration, message: str = "") -> None:
         super().__init__(pause, message)
@@ -311,33 +311,32 @@ class RetryAfter(ResurgamError):
         self.message = message
 
     def __str__(self) -> str:
-        return self.message or f"try again after {self.pause_ms / 1000:g} s"
+        return self.message or f"retry after {self.pause_ms / 1000:g} s"
 
 
 class CorruptHistory(ResurgamError):
-    """The entries of a history do not fit together."""
+    """The events of a history contradict each other."""
 
 
 class StoreError(ResurgamError):
-    """The store refused, or cannot do it."""
+    """The store is unavailable or refused the call."""
 
 
 class WriteRejected(StoreError):
-    """The store can never take this write: a row would be too large, or break a rule of the database.
+    """The store can never accept this write: a row is too large, or violates a constraint of the database.
 
-    Trying again does not help. A workflow whose commit is rejected is put aside, and ``handle.retry()`` hands it out
-    again.
+    Retrying does not help. A workflow whose commit is rejected becomes a dead letter, and ``handle.retry()`` releases it.
     """
 
 
 class Evicted(BaseException):
-    """A coroutine is being put away: what it does from now on does not count. Never catch it."""
+    """The coroutine is being discarded, and its further actions have no effect. Never catch this."""
 
 
 class ContinueAsNew(BaseException):
-    """The execution ends here, and the next begins with *args*. Never catch it.
+    """The execution ends, and the next generation starts with *args*. Never catch this.
 
-    *signals* says what becomes of those that were not taken: ``"carry"`` or ``"drop"``.
+    *signals* decides whether unread signals are passed on: ``"carry"`` or ``"drop"``.
     """
 
     def __init__(self, args: tuple[object, ...] = (), signals: str = "carry") -> None:
@@ -345,14 +344,14 @@ class ContinueAsNew(BaseException):
         self.signals = signals
 
     def __str__(self) -> str:
-        return f"the workflow continues as new with {len(self.args)} arguments; let this pass"
+        return f"the workflow continues as new with {len(self.args)} arguments; do not catch this"
 
 
 class HistoryDiverged(BaseException):
-    """The code does not fit the recorded history. The run is parked until code that fits takes it up.
+    """The code does not fit the recorded history. The run is parked until a worker has code that fits.
 
-    *remedy* are the edits of the code with which it would fit; empty if no local edit does, None if none was looked for.
-    *ran* are the steps that were begun before this was found.
+    *remedy* lists the edits that make the code fit; it is empty if no local edit does, and None if none was searched for.
+    *ran* lists the steps that were started before the divergence was detected.
     """
 
     def __init__(
@@ -372,7 +371,7 @@ class HistoryDiverged(BaseException):
         self.event_seq, self.source = event_seq, source
         self.remedy: Sequence[Edit] | None = None
         self.ran: tuple[str, ...] = ()
-        # For finding a remedy: the strand and the number of the call in it, what was asked for, what the history holds.
+        # For the search for a remedy: the scope, the number of the call in it, the code's call, the recorded command.
         self.place: tuple[Location, int] | None = None
         self.scope_version = 1
         self.intent: type[Command] | None = None
@@ -390,20 +389,20 @@ class HistoryDiverged(BaseException):
         )
 
     def _advice(self) -> str:
-        ran = f"; begun before this was found: {', '.join(self.ran)}" if self.ran else ""
+        ran = f"; started before this was detected: {', '.join(self.ran)}" if self.ran else ""
         if self.remedy is None:
             return ran
         if not self.remedy:
-            return f"{ran}; no local edit fits: bring back the code that wrote this history, or terminate the run"
+            return f"{ran}; no local edit fits: restore the code that wrote this history, or terminate the run"
         return f"{ran}; the remedy: " + "; ".join(map(str, self.remedy))
 
 
 class LatentHistory(HistoryDiverged):
-    """The code of a scope ended while its history goes on."""
+    """The code of a scope ended, but its history continues."""
 
     def _summary(self) -> str:
         return (
-            f"the code of scope {self.location.scope} ended, but its history goes on with {self.command} "
+            f"the code of scope {self.location.scope} ended, but its history continues with {self.command} "
             f"{self.history_value!r} at {self.location} (entry {self.event_seq})"
         )
 
@@ -420,12 +419,12 @@ _MISMATCHES = {
 
 
 class DeterminismViolation(HistoryDiverged):
-    """The code does not fit the recorded history, told by type and number: ``matching="sequence"``."""
+    """The code does not fit the recorded history, matched by type and number: ``matching="sequence"``."""
 
     def _summary(self) -> str:
         if self.field == "orphan":
             held = f"{self.command} {self.history_value!r} at {self.location} (entry {self.event_seq})"
-            return f"{held} is recorded, and the code does not ask for it"
+            return f"{held} is recorded, but the code does not request it"
         kind = self.command.partition("(")[0]
         what = _MISMATCHES.get((kind, self.field), "Type" if self.field == "type" else f"{kind} {self.field}")
         return f"{what} mismatch at {self.command}: expected {self.code_value!r}, got {self.history_value!r}"

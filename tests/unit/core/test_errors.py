@@ -39,8 +39,8 @@ DIVERGED = {"code_value": "ship", "history_value": "charge", "event_seq": 7}
             caused(errors.OperationFailed("read"), errors.RemoteError("shop.Gone", "gone")),
             "operation 'read' failed: shop.Gone: gone",
         ),
-        (errors.SignalTimeout(("pay",)), "no signal 'pay' came in time"),
-        (errors.SignalTimeout(("pay", "cancel")), "no signal 'pay' or 'cancel' came in time"),
+        (errors.SignalTimeout(("pay",)), "no signal 'pay' arrived in time"),
+        (errors.SignalTimeout(("pay", "cancel")), "no signal 'pay' or 'cancel' arrived in time"),
         (
             errors.WorkflowTimeout("order", "o-1", 90.0),
             "workflow 'order' (o-1) did not end within its timeout of 90 s",
@@ -52,7 +52,7 @@ DIVERGED = {"code_value": "ship", "history_value": "charge", "event_seq": 7}
         ),
         (errors.ChildWorkflowCancelled("ship", "s-1"), "child workflow 'ship' (s-1) was cancelled"),
         (caused(errors.PromiseRejected("pay"), Exception("no")), "promise 'pay' was rejected: Exception: no"),
-        (errors.PromiseTimeout("pay"), "nobody settled promise 'pay' in time"),
+        (errors.PromiseTimeout("pay"), "promise 'pay' was not settled in time"),
         (
             caused(errors.SignalFailed("o-2", "pay"), errors.NotFound("gone")),
             "signal 'pay' did not reach workflow 'o-2': NotFound: gone",
@@ -61,14 +61,14 @@ DIVERGED = {"code_value": "ship", "history_value": "charge", "event_seq": 7}
         (
             errors.PayloadTooLarge("signal 'pay'", 3000, 2048),
             (
-                "signal 'pay': 3,000 bytes, and at most 2,048 are recorded; keep the value elsewhere and pass where "
-                "it is, or raise max_payload"
+                "signal 'pay': 3,000 bytes exceed the limit of 2,048; store the value elsewhere and pass a reference to "
+                "it, or raise max_payload"
             ),
         ),
-        (errors.ContinueAsNew((1, 2)), "the workflow continues as new with 2 arguments; let this pass"),
+        (errors.ContinueAsNew((1, 2)), "the workflow continues as new with 2 arguments; do not catch this"),
         (errors.RemoteError("shop.Gone", "gone", "Traceback"), "gone"),
         (errors.SerializationError("order.lines[2]", "no"), "order.lines[2]: no"),
-        (errors.RetryAfter(1.5), "try again after 1.5 s"),
+        (errors.RetryAfter(1.5), "retry after 1.5 s"),
         (errors.RetryAfter(60, "busy"), "busy"),
         (
             errors.HistoryDiverged(Location((2,)), "Task(1)", "name", **DIVERGED),
@@ -80,7 +80,7 @@ DIVERGED = {"code_value": "ship", "history_value": "charge", "event_seq": 7}
         ),
         (
             errors.LatentHistory(Location((2,), (1,)), "Task(1)", "name", **DIVERGED),
-            "the code of scope {2} ended, but its history goes on with Task(1) 'charge' at {2, 1} (entry 7)",
+            "the code of scope {2} ended, but its history continues with Task(1) 'charge' at {2, 1} (entry 7)",
         ),
     ],
 )

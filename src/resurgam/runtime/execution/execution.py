@@ -238,7 +238,7 @@ class Execution(EntrySource):
             return
         for command in self._recorder.orphans():
             logger.warning(
-                "workflow %r (%s): %s %r at %s is recorded, and the code does not ask for it",
+                "workflow %r (%s): %s %r at %s is recorded, but the code does not request it",
                 *(self._workflow.name, self.started.entity_id, command.command, command.name, command.location),
             )
             if rule == "cancel" and command in outstanding(self._recorder.log.state):

@@ -102,7 +102,7 @@ async def test_code_that_ends_before_its_history_is_latent_history():
 
     assert isinstance(found, LatentHistory)
     assert str(found) == (
-        "the code of scope {} ended, but its history goes on with Task(1) 'b' at {2} (entry 4); "
+        "the code of scope {} ended, but its history continues with Task(1) 'b' at {2} (entry 4); "
         "the remedy: put back await ctx.removed.activity('b') at the end"
     )
 
