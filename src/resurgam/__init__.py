@@ -1,7 +1,7 @@
 """Resurgam ("I shall rise again"): durable workflows for Python.
 
-Write ordinary async functions. What they do is recorded, so that they go on exactly where they were when the process,
-the machine or the deployment dies.
+Write ordinary async functions. Their steps are recorded, so that they resume exactly where they were after a crash or a
+deployment.
 """
 
 from resurgam import errors

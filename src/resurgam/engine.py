@@ -1,4 +1,4 @@
-"""Client and worker in one process: what a program opens."""
+"""The engine: a client and a worker in one process, on one store."""
 
 import asyncio
 import builtins
@@ -45,13 +45,13 @@ _NOT_OPEN = "the engine is not open; use it inside `async with Engine(...) as en
 
 
 class Engine:
-    """Opens a store, and serves its queues unless ``worker=False``.
+    """Open a store, and serve its queues unless ``worker=False``.
 
-    Leaving the ``async with`` drains: nothing more is claimed, running work may finish within *grace*, the rest is
-    released for other workers. If the task that leaves it is cancelled meanwhile, the rest of the grace is skipped; the
-    store is closed all the same. A value of more than *max_payload* bytes, as JSON, is refused where it is passed.
+    Leaving the ``async with`` drains the worker: it claims nothing more, running work may finish within *grace*, and the
+    rest is released for other workers. If the leaving task is cancelled meanwhile, the rest of the grace is skipped and the
+    store is still closed. A value larger than *max_payload* bytes as JSON is refused where it is passed.
 
-    With *retain* the worker removes runs that ended longer ago than that, as `purge` does, in small batches.
+    With *retain* the worker removes runs that closed longer ago than that, as `purge` does, in small batches.
     """
 
     def __init__(  # noqa: PLR0913 -- each is an option of its own with a default, and only given by name
@@ -72,20 +72,20 @@ class Engine:
         retain: Duration | None = None,
     ) -> None:
         if not isinstance(url, str) and not hasattr(url, "claim"):
-            raise TypeError(f"{url!r} is neither the URL of a store nor a store")
+            raise TypeError(f"url must be the URL of a store, or a store, got {url!r}")
         if registry is not None and not isinstance(registry, Registry):
-            raise TypeError(f"registry is {registry!r}; it is a Registry")
+            raise TypeError(f"registry must be a Registry, got {registry!r}")
         if retain is not None and not worker:
-            raise ValueError("retain is done by a worker; open the engine without worker=False, or call engine.purge()")
+            raise ValueError("retain needs a worker; open the engine without worker=False, or call engine.purge()")
         if not is_whole(max_payload, 1):
-            raise ValueError(f"max_payload is {max_payload!r}; it is a number of bytes, at least 1")
+            raise ValueError(f"max_payload must be a number of bytes, at least 1, got {max_payload!r}")
         self._url = url
         self._registry = default_registry if registry is None else registry
         self._clock = SystemClock() if clock is None else clock
-        self._serves = worker
+        self._has_worker = worker
         self._max_payload = max_payload
         self._options = WorkerOptions(
-            # A start of its own each time: a parked run is offered once to each start of a worker.
+            # A new name for each start of a worker: a parked run is offered once to each name.
             name=f"{name or f'{socket.gethostname()}-{os.getpid()}'}-{new_id(self._clock.now())[-6:]}",
             queues=_names(queues),
             lease=milliseconds(lease),
@@ -96,13 +96,13 @@ class Engine:
             retain=None if retain is None else milliseconds(retain),
         )
         self._store: Store | None = None
-        self._front: Store | None = None
+        self._client_store: Store | None = None
         self._worker: Worker | None = None
         self._pid = os.getpid()
 
     async def __aenter__(self) -> Self:
         if self._store is not None:
-            raise StoreError("this engine is open already; make another one")
+            raise StoreError("this engine is already open; create another one")
         check_not_imported()
         self._pid = os.getpid()
         if isinstance(self._url, str):
@@ -118,11 +118,11 @@ class Engine:
 
     async def _open(self) -> None:
         assert self._store is not None
-        if not self._serves:
-            self._front = self._store
+        if not self._has_worker:
+            self._client_store = self._store
             return
         if dev_mode.ON:
-            from resurgam.lint.registered import warn  # noqa: PLC0415 -- only who develops pays for the import
+            from resurgam.lint.registered import warn  # noqa: PLC0415 -- only development mode pays for the import
 
             warn(self._registry.workflows)
         known = self._registry.workflows
@@ -133,7 +133,7 @@ class Engine:
         )
         self._worker = Worker(self._store, self._registry, self._clock, self._options, settings)
         self._worker.start()
-        self._front = cast("Store", EagerStore(self._store, self._worker))
+        self._client_store = cast("Store", EagerStore(self._store, self._worker))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -142,7 +142,7 @@ class Engine:
             await self._close()
 
     async def _close(self) -> None:
-        """Drain and close, whatever is cancelled meanwhile: a cancellation skips the grace and is raised afterwards."""
+        """Drain the worker and close the store; a cancellation skips the grace and is raised afterwards."""
         worker, store = self._worker, self._store
 
         async def close() -> None:
@@ -160,28 +160,29 @@ class Engine:
         try:
             await complete(close, worker.skip_grace if worker is not None else lambda: None)
         finally:
-            self._worker = self._store = self._front = None
+            self._worker = self._store = self._client_store = None
 
     async def run(self) -> None:
-        """Serve until the process is asked to stop (SIGTERM or SIGINT), then drain and return.
+        """Serve until the process receives SIGTERM or SIGINT, then drain and return.
 
-        Call it inside the ``async with``; leaving that afterwards finds everything at rest.
+        Call it inside the ``async with``.
         """
-        worker, asked = self._serving, asyncio.Event()
+        worker, stop = self.worker, asyncio.Event()
         loop = asyncio.get_running_loop()
         for signal_number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signal_number, asked.set)
+            loop.add_signal_handler(signal_number, stop.set)
         try:
-            await asked.wait()
+            await stop.wait()
         finally:
             for signal_number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(signal_number)
         await worker.stop()
 
     @property
-    def _serving(self) -> Worker:
+    def worker(self) -> Worker:
+        """The running worker; raise `StoreError` if this engine has none."""
         if self._worker is None:
-            raise StoreError("there is no worker to run; open the engine without worker=False")
+            raise StoreError("this engine has no worker to run; open it without worker=False")
         return self._worker
 
     @property
@@ -193,17 +194,17 @@ class Engine:
 
     @property
     def busy(self) -> int:
-        """How many instances and activities this engine's worker has in hand."""
+        """How many instances and activities this engine's worker holds."""
         return 0 if self._worker is None else self._worker.busy
 
     @property
     def progress(self) -> int:
-        """A number that grows with every claim, and when what was claimed is done."""
+        """A counter of claims and of completed work."""
         return 0 if self._worker is None else self._worker.progress
 
     @property
     def resting(self) -> bool:
-        """Whether this engine's worker has nothing in hand and waits for work."""
+        """Whether this engine's worker holds nothing and waits for work."""
         return self._worker is None or self._worker.resting
 
     @overload
@@ -254,11 +255,12 @@ class Engine:
         if_exists: IfExists = "error",
         **unknown: Any,
     ) -> Handle[Any]:
-        """Begin a workflow and return its handle.
+        """Start a workflow and return its handle.
 
-        *id* is your own name for it; while an execution of that id is open, another start is `AlreadyExists`, unless
-        ``if_exists="attach"``, which returns the one there is, open or closed, or ``"replace"``, which ends an open one
-        and begins this one in one step. After *delay* its code begins; until then it is ``scheduled``.
+        *id* is your own name for it. While an execution of that id is open, another start raises `AlreadyExists`, unless
+        *if_exists* is ``"attach"``, which returns a handle of the existing one, open or closed, or ``"replace"``, which
+        terminates an open one and starts this one in one step. With *delay* the workflow is ``scheduled`` until it has
+        passed.
         """
         refuse_options("engine.start", workflow, unknown)
         client = self._client()
@@ -276,7 +278,7 @@ class Engine:
     async def execute(  # type: ignore[misc]  # as above
         self, workflow: Any, /, *args: Any, **options: Unpack[StartOptions]
     ) -> Any:
-        """Begin a workflow and wait for its result."""
+        """Start a workflow and wait for its result."""
         refuse_options("engine.execute", workflow, options.keys() - StartOptions.__annotations__.keys())
         handle: Handle[Any] = await self.start(workflow, *args, **options)
         return await handle.result()
@@ -310,7 +312,7 @@ class Engine:
         signal_id: str | None = None,
         **unknown: Any,
     ) -> Handle[Any]:
-        """Send a signal to the open execution of *id*, or begin one that finds it in its mailbox; in one atomic step."""
+        """Signal the open execution of *id*, or start one with the signal in its mailbox, in one atomic step."""
         refuse_options("engine.signal_with_start", workflow, unknown)
         client = self._client()
         self._check_known(workflow, queue)
@@ -346,10 +348,10 @@ class Engine:
     async def update_with_start(  # type: ignore[misc]  # as above
         self, workflow: Any, /, *args: Any, type: Any = None, **options: Unpack[UpdateOptions]
     ) -> Any:
-        """Send an update to the open execution of *id*, or begin one that finds it, in one atomic step; return its result.
+        """Update the open execution of *id*, or start one with the update, in one atomic step; return its result.
 
-        The update is called with *with_args*. With an *update_id* it is not run again, and nothing is begun, if an update of
-        this id was sent to the workflow before. Everything else is as for `Handle.update`.
+        The update handler is called with *with_args*. If an update of *update_id* was sent to the workflow before, it does
+        not run again and nothing is started. Everything else is as for `Handle.update`.
         """
         refuse_options("engine.update_with_start", workflow, options.keys() - UpdateOptions.__annotations__.keys())
         self._check_known(workflow, options.get("queue"))
@@ -383,22 +385,22 @@ class Engine:
     ) -> Handle[Any]:
         """Return a handle to a workflow by its id.
 
-        With *run_id* it means that one run for ever, with *execution_id* one attempt, which can be read but not acted on.
-        *workflow* gives the handle its type: the result is read as the workflow's annotation says, and the id of another
-        workflow is `NotFound`. Without it the result is read by what is registered here, if the workflow is.
+        With *run_id* it is a handle of that one run, with *execution_id* of one attempt, which can only be read. *workflow*
+        gives the handle its type: the result is decoded by the workflow's annotation, and the id of another workflow raises
+        `NotFound`. Without it the result is decoded by the annotation of the registered workflow, if there is one.
         """
         return self._client().handle(entity_id, run_id, execution_id, workflow)
 
     async def resolve(self, promise_id: str, value: object = None) -> bool:
-        """Give the promise of this id its value; whether it was not settled before. The first settlement counts."""
+        """Resolve the promise of this id; return whether this settlement was the first. Only the first counts."""
         return await self._client().resolve(promise_id, value)
 
     async def reject(self, promise_id: str, error: BaseException | str) -> bool:
-        """Say that the promise of this id gets no value, and why; whether it was not settled before."""
+        """Reject the promise of this id with an error; return whether this settlement was the first."""
         return await self._client().reject(promise_id, error)
 
     def subscribe(self, topic: str) -> Subscription:
-        """Return an async iterator of what is published on *topic* from the moment it is entered."""
+        """Return an async iterator over the messages published on *topic* from the moment it is entered."""
         return self._client().subscribe(topic)
 
     async def list(  # noqa: PLR0913 -- each is a filter of its own with a default, and only given by name
@@ -415,11 +417,12 @@ class Engine:
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """Return a page of executions, newest first; its ``cursor`` leads to the next page.
+        """Return a page of executions, newest first; pass its ``cursor`` to get the next page.
 
-        *parent* is the id of the workflow whose children are listed. *failure* is the type name of the exception that a
-        run failed by, as in ``"ValueError"``; a failed activity or child counts by its own cause. Executions were created
-        at *since* or later and before *until*. With *newest_only* each id is listed once, with its newest execution.
+        *parent* is the id of the workflow whose children are listed. *failure* is the type name of the exception that
+        failed the run, as in ``"ValueError"``; a failed activity or child counts by its own cause. *since* (inclusive) and
+        *until* (exclusive) bound the time of creation. With *newest_only* each id is listed once, with its newest
+        execution.
         """
         query = query_of(
             status=status,
@@ -436,10 +439,10 @@ class Engine:
         return await self._client().list(query)
 
     async def purge(self, *, before: datetime, status: Status | str | None = None, name: str | None = None) -> int:
-        """Remove runs that ended before a moment, and return how many; each attempt of a run counts.
+        """Remove runs that closed before a moment, and return how many; each attempt of a run counts.
 
-        *status* and *name* choose among them. A run is kept while an open one needs it: its parent waits for it, or it is
-        one of the last before an open run that continues it.
+        *status* and *name* filter them. A run is kept while another one needs it: its parent is open and waits for it, or
+        failed and may be retried, or it is one of the last before an open run that continues it.
         """
         if not isinstance(before, datetime):
             raise TypeError(f"before must be a datetime, got {before!r}")
@@ -447,46 +450,46 @@ class Engine:
             raise ValueError(f"before must have a time zone, got {before.isoformat()}; use an aware datetime")
         if name is not None:
             check_text(name, "name")
-        ends = [one for one in Status if one.terminal]
-        if status is not None and status not in ends:
-            raise ValueError(f"status must be that of an ended run ({', '.join(ends)}), got {status!r}")
+        closed = [status for status in Status if status.terminal]
+        if status is not None and status not in closed:
+            raise ValueError(f"status must be that of a closed run ({', '.join(closed)}), got {status!r}")
         query = EndedQuery(
             before=round(before.timestamp() * 1000), status=None if status is None else Status(status), name=name
         )
         return await self._client().purge(query)
 
     async def export(self, entity_id: str, run_id: str | None = None) -> builtins.list[str]:
-        """Return all that the store keeps of a workflow, every execution or those of one run, as lines of JSON.
+        """Return all stored data of a workflow, every execution or those of one run, as JSON lines.
 
-        The workflow itself goes on here: close the engines that serve it before, or terminate it afterwards.
+        The workflow itself goes on in this store: close the engines that serve it before, or terminate it afterwards.
         """
         return await self._client().export(entity_id, run_id)
 
     async def import_(self, lines: str | Iterable[str]) -> builtins.list[Arrival]:
-        """Take in what `export` gave, all of it or nothing; it goes on here exactly where it was.
+        """Import the lines of `export`, all executions or none; they go on in this store exactly where they were.
 
-        An execution that is here already is left alone, and its `Arrival` is not ``new``. An open one of an id that
-        has another open one here is `AlreadyExists`; lines that are no export are a `SerializationError`.
+        An execution that this store already has is left unchanged, and its `Arrival` is not ``new``. Raise `AlreadyExists`
+        for an open execution of an id that has another open one here, `SerializationError` for lines that are not an export.
         """
         return await self._client().import_(lines)
 
     def _client(self) -> Client:
-        if self._front is None:
+        if self._client_store is None:
             raise StoreError(_NOT_OPEN)
         if self._pid != os.getpid():
             raise StoreError(
                 f"this engine was opened by process {self._pid} and cannot be used in a fork of it; "
                 "open one in each process, after the fork"
             )
-        return Client(Access(self._front, self._registry, self._clock, self._max_payload))
+        return Client(Access(self._client_store, self._registry, self._clock, self._max_payload))
 
     def _check_known(self, workflow: Any, queue: str | None) -> None:
-        """Refuse a name that nobody here knows, if it is this very engine that would have to run it."""
-        if isinstance(workflow, str) and self._serves and (queue or "default") in self._options.queues:
+        """Refuse the name of an unregistered workflow if this engine serves its queue."""
+        if isinstance(workflow, str) and self._has_worker and (queue or "default") in self._options.queues:
             self._registry.workflows.find(workflow)
 
 
 def _names(queues: Sequence[str]) -> tuple[str, ...]:
     if isinstance(queues, str) or not queues or not all(isinstance(queue, str) and queue for queue in queues):
-        raise ValueError(f"queues is {queues!r}; it is a list of names")
+        raise ValueError(f"queues must be a list of names, got {queues!r}")
     return tuple(queues)

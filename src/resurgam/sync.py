@@ -1,7 +1,7 @@
 """The engine for code without an event loop: scripts, notebooks, Django.
 
-The `Engine` itself runs on a loop in a thread of its own. A verb here makes the coroutine of the same verb there, hands
-it to that loop and waits; so everything is written once, and any number of threads may wait at the same time.
+The `Engine` runs on an event loop in a thread of its own. Each verb here runs the coroutine of the same verb of `Engine`
+on that loop and waits for it, so no verb is written twice, and any number of threads may wait at the same time.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class _LoopThread:
-    """A thread with an event loop on which an engine is open, from now until `close`."""
+    """A thread with an event loop on which an engine is open until `close`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -59,7 +59,7 @@ class _LoopThread:
         self._closing = asyncio.Event()
         self._opened: futures.Future[None] = futures.Future()
         self._ended: futures.Future[None] = futures.Future()
-        # A daemon: a program that ends without closing its engine ends all the same.
+        # A daemon thread, so that a program that does not close its engine can still exit.
         threading.Thread(target=self._run, name="resurgam engine", daemon=True).start()
         try:
             self._opened.result()
@@ -68,8 +68,8 @@ class _LoopThread:
             raise
 
     def call(self, verb: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run the coroutine that *verb* makes, and wait for it. An interrupted call is cancelled over there too."""
-        self._check_place()
+        """Run the coroutine of *verb* on the loop and wait for it; if the wait is interrupted, cancel the coroutine."""
+        self._check_caller()
         with self._lock:
             if self._loop is None:
                 raise _not_open()
@@ -82,38 +82,38 @@ class _LoopThread:
             future.cancel()
             raise
 
-    def tell(self, callback: Callable[[], object]) -> None:
-        """Have *callback* called on the loop. Takes no lock, for a signal handler may interrupt whoever has it."""
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call *callback* on the loop. Takes no lock, because a signal handler may interrupt the thread that holds it."""
         loop = self._loop
         if loop is not None:
             loop.call_soon_threadsafe(callback)
 
     def close(self) -> None:
-        """Drain, close the engine and end the loop. Interrupted once more, leave without waiting."""
+        """Drain, close the engine and end the loop. If interrupted, cancel the drain and return without waiting."""
         if os.getpid() != self._pid:
-            return  # a forked child leaves the `with` of its parent: nothing here is its own
+            return  # a forked child leaves the `with` of its parent; the engine is not its own
         with self._lock:
             if self._loop is None:
-                self._closing.set()  # it has not begun yet, or is over
-        self.tell(self._closing.set)
+                self._closing.set()  # the loop does not run yet, or no longer
+        self.call_soon(self._closing.set)
         try:
             self._ended.result()
         finally:
             if not self._ended.done() and self._main is not None:
-                self.tell(self._main.cancel)
+                self.call_soon(self._main.cancel)
 
-    def _check_place(self) -> None:
+    def _check_caller(self) -> None:
         if os.getpid() != self._pid:
             raise RuntimeError(
-                f"this SyncEngine was opened by process {self._pid} and does not live on in a fork of it; "
+                f"this SyncEngine was opened by process {self._pid} and cannot be used in a fork of it; "
                 "open one in each process, after the fork"
             )
-        _refuse_to_block_a_loop()
+        _check_no_running_loop()
 
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:  # noqa: BLE001 -- whoever opens or closes the engine is to hear of it
+        except BaseException as error:  # noqa: BLE001 -- raised by the call that opens or closes the engine
             (self._ended if self._opened.done() else self._opened).set_exception(error)
         if not self._ended.done():
             self._ended.set_result(None)
@@ -129,43 +129,43 @@ class _LoopThread:
         finally:
             with self._lock:
                 self._loop = None
-            # A call that was accepted before is a task after this, and so among those that asyncio.run() cancels.
+            # Accepted calls become tasks here, so that asyncio.run() cancels them.
             await asyncio.sleep(0)
 
 
-def _of_handle(
+def _sync_handle_verb(
     verb: Callable[Concatenate[Handle[R], P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["SyncHandle[R]", P], T]:
-    """Return a verb of `Handle` as one that waits."""
+    """Return a blocking version of a verb of `Handle`."""
 
     @functools.wraps(verb)
-    def waits(self: "SyncHandle[R]", /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: "SyncHandle[R]", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._thread.call(lambda: verb(self._handle, *args, **kwargs))
 
-    return waits
+    return call
 
 
-def _of_engine(
+def _sync_engine_verb(
     verb: Callable[Concatenate[Engine, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["SyncEngine", P], T]:
-    """Return a verb of `Engine` as one that waits."""
+    """Return a blocking version of a verb of `Engine`."""
 
     @functools.wraps(verb)
-    def waits(self: "SyncEngine", /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: "SyncEngine", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._open_thread().call(lambda: verb(self._engine, *args, **kwargs))
 
-    return waits
+    return call
 
 
-def _made_like(
+def _parameters_of(
     _: Callable[Concatenate[Engine, P], None],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate["SyncEngine", P], None]]:
-    """Have ``SyncEngine(...)`` checked against the parameters of ``Engine(...)``."""
+    """Give ``SyncEngine(...)`` the parameter types of ``Engine(...)``."""
     return lambda function: function
 
 
 class SyncHandle(Generic[R]):
-    """One workflow, as `Handle`; every verb waits until it is done."""
+    """A blocking `Handle`: every verb returns when it is done."""
 
     def __init__(self, thread: _LoopThread, handle: Handle[R]) -> None:
         self._thread = thread
@@ -181,36 +181,36 @@ class SyncHandle(Generic[R]):
 
     @property
     def run_id(self) -> str:
-        """The run that this handle was made for, or has last seen."""
+        """The run of this handle, or the last one it has seen."""
         return self._handle.run_id
 
     @property
     def execution_id(self) -> str:
-        """The execution that this handle was made for, or has last seen."""
+        """The execution of this handle, or the last one it has seen."""
         return self._handle.execution_id
 
-    result = _of_handle(Handle[R].result)
-    signal = _of_handle(Handle[R].signal)
-    resolve = _of_handle(Handle[R].resolve)
-    reject = _of_handle(Handle[R].reject)
-    cancel = _of_handle(Handle[R].cancel)
-    terminate = _of_handle(Handle[R].terminate)
-    pause = _of_handle(Handle[R].pause)
-    resume = _of_handle(Handle[R].resume)
-    begin = _of_handle(Handle[R].begin)
-    retry = _of_handle(Handle[R].retry)
-    history = _of_handle(Handle[R].history)
-    describe = _of_handle(Handle[R].describe)
-    tree = _of_handle(Handle[R].tree)
+    result = _sync_handle_verb(Handle[R].result)
+    signal = _sync_handle_verb(Handle[R].signal)
+    resolve = _sync_handle_verb(Handle[R].resolve)
+    reject = _sync_handle_verb(Handle[R].reject)
+    cancel = _sync_handle_verb(Handle[R].cancel)
+    terminate = _sync_handle_verb(Handle[R].terminate)
+    pause = _sync_handle_verb(Handle[R].pause)
+    resume = _sync_handle_verb(Handle[R].resume)
+    begin = _sync_handle_verb(Handle[R].begin)
+    retry = _sync_handle_verb(Handle[R].retry)
+    history = _sync_handle_verb(Handle[R].history)
+    describe = _sync_handle_verb(Handle[R].describe)
+    tree = _sync_handle_verb(Handle[R].tree)
 
-    # A verb with overloads would lose all but the first by `_of_handle`.
+    # `_sync_handle_verb` would keep only the first overload of a verb.
 
     @overload
     def query(self, name: str, *args: object, type: "Form[T]", timeout: Duration = 30) -> T: ...
     @overload
     def query(self, name: str, *args: object, type: None = None, timeout: Duration = 30) -> Any: ...
     def query(self, name: str, *args: object, type: Any = None, timeout: Duration = 30) -> Any:
-        """Return what the handler of query *name* answers, as `Handle.query` does."""
+        """Return the result of the handler of query *name*, as `Handle.query` does."""
         return self._thread.call(lambda: self._handle.query(name, *args, type=type, timeout=timeout))
 
     @overload
@@ -238,7 +238,7 @@ class SyncHandle(Generic[R]):
         id: str | None = None,
         timeout: Duration | None = None,
     ) -> Any:
-        """Have the handler of update *name* called and return what it returns, as `Handle.update` does."""
+        """Call the handler of update *name* in the workflow and return its result, as `Handle.update` does."""
         options: Any = {"type": type, "wait": wait, "id": id, "timeout": timeout}
         answer: Any = self._thread.call(lambda: self._handle.update(name, *args, **options))
         return answer if wait == "completed" else SyncUpdateHandle[Any](self._thread, answer)
@@ -250,16 +250,16 @@ class SyncHandle(Generic[R]):
     @overload
     def state(self, key: str, default: Any = None, *, type: None = None) -> Any: ...
     def state(self, key: str, default: Any = None, *, type: Any = None) -> Any:
-        """Return what the workflow keeps under *key*, as `Handle.state` does."""
+        """Return the value of *key* in the workflow's durable state, as `Handle.state` does."""
         return self._thread.call(lambda: self._handle.state(key, default, type=type))
 
     def compensate(self, location: Location | str) -> "SyncHandle[None]":
-        """Take back the step of a saga at this place by hand, and return the handle of the workflow that does it."""
+        """Compensate the saga step at this location by hand, and return the handle of the workflow that does it."""
         return SyncHandle(self._thread, self._thread.call(lambda: self._handle.compensate(location)))
 
 
 class SyncUpdateHandle(Generic[T]):
-    """An update that was accepted, as `UpdateHandle`; `result` waits."""
+    """A blocking `UpdateHandle`: `result` waits."""
 
     def __init__(self, thread: _LoopThread, handle: UpdateHandle[T]) -> None:
         self._thread = thread
@@ -270,16 +270,16 @@ class SyncUpdateHandle(Generic[T]):
 
     @property
     def id(self) -> str:
-        """The id of the update: sent again with it, the update is not run again."""
+        """The id of the update; an update sent again with this id does not run again."""
         return self._handle.id
 
     def result(self, timeout: Duration | None = None) -> T:
-        """Wait for the handler and return what it returns, as `UpdateHandle.result` does."""
+        """Wait for the handler and return its result, as `UpdateHandle.result` does."""
         return self._thread.call(lambda: self._handle.result(timeout))
 
 
 class SyncSubscription:
-    """What is published on a topic, as `Subscription`: an iterator that waits for each message, and does not end."""
+    """A blocking `Subscription`: an iterator that waits for each message and never ends."""
 
     def __init__(self, thread: _LoopThread, subscription: Subscription) -> None:
         self._thread = thread
@@ -294,23 +294,23 @@ class SyncSubscription:
 
 
 class SyncEngine:
-    """`Engine` for code without an event loop: the same options and verbs, and every verb waits until it is done.
+    """A blocking `Engine` for code without an event loop: the same options and verbs; each returns when it is done.
 
     ``with SyncEngine("sqlite:///shop.db") as engine: engine.execute(checkout, order)``. Threads may share it, processes
     may not: open it after a fork. In async code use `Engine`.
     """
 
-    @_made_like(Engine.__init__)
+    @_parameters_of(Engine.__init__)
     def __init__(self, *args: Any, **options: Any) -> None:
         self._make: Callable[[], Engine] = lambda: Engine(*args, **options)
-        self._engine = self._make()  # bad options are an error here
+        self._engine = self._make()  # raises for bad options
         self._thread: _LoopThread | None = None
 
     def __enter__(self) -> Self:
-        _refuse_to_block_a_loop()
+        _check_no_running_loop()
         if self._thread is not None:
-            raise StoreError("this engine is open already; make another one")
-        # Anew, because an engine is named after its process, and this one may have been made before a fork.
+            raise StoreError("this engine is already open; create another one")
+        # A new engine, because it is named after its process, and the other may have been created before a fork.
         self._engine = self._make()
         self._thread = _LoopThread(self._engine)
         return self
@@ -323,21 +323,23 @@ class SyncEngine:
             thread.close()
 
     def run(self) -> None:
-        """Serve until the process is asked to stop (SIGTERM or SIGINT), then drain and return.
+        """Serve until the process receives SIGTERM or SIGINT, then drain and return.
 
-        Call it inside the ``with``, in the main thread: no other one hears signals.
+        Call it inside the ``with``, in the main thread: Python handles signals in no other thread.
         """
         if threading.current_thread() is not threading.main_thread():
-            raise RuntimeError("run() hears signals, which only the main thread can; elsewhere, just leave the `with`")
-        thread, worker, asked = self._open_thread(), self._engine._serving, asyncio.Event()
-        before = {
-            number: signal.signal(number, lambda *_: thread.tell(asked.set))
+            raise RuntimeError(
+                "run() must be called in the main thread, which handles signals; in another thread, leave the `with`"
+            )
+        thread, worker, stop = self._open_thread(), self._engine.worker, asyncio.Event()
+        handlers = {
+            number: signal.signal(number, lambda *_: thread.call_soon(stop.set))
             for number in (signal.SIGTERM, signal.SIGINT)
         }
         try:
-            thread.call(asked.wait)
+            thread.call(stop.wait)
         finally:
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler or signal.SIG_DFL)
         thread.call(worker.stop)
 
@@ -356,7 +358,7 @@ class SyncEngine:
     def start(  # type: ignore[misc]  # mypy does not see that *args: Any takes any *Ts
         self, workflow: Any, /, *args: Any, **options: Unpack[StartOptions]
     ) -> SyncHandle[Any]:
-        """Begin a workflow and return its handle, as `Engine.start` does."""
+        """Start a workflow and return its handle, as `Engine.start` does."""
         thread = self._open_thread()
         return SyncHandle(thread, thread.call(lambda: self._engine.start(workflow, *args, **options)))
 
@@ -375,7 +377,7 @@ class SyncEngine:
     def execute(  # type: ignore[misc]  # as above
         self, workflow: Any, /, *args: Any, **options: Unpack[StartOptions]
     ) -> Any:
-        """Begin a workflow and wait for its result."""
+        """Start a workflow and wait for its result."""
         return self._open_thread().call(lambda: self._engine.execute(workflow, *args, **options))
 
     @overload
@@ -395,7 +397,7 @@ class SyncEngine:
     def signal_with_start(  # type: ignore[misc]  # as above
         self, workflow: Any, /, *args: Any, **options: Unpack[SignalOptions]
     ) -> SyncHandle[Any]:
-        """Send a signal to the open execution of *id*, or begin one that finds it, as `Engine.signal_with_start` does."""
+        """Signal the open execution of *id*, or start one with the signal, as `Engine.signal_with_start` does."""
         thread = self._open_thread()
         return SyncHandle(thread, thread.call(lambda: self._engine.signal_with_start(workflow, *args, **options)))
 
@@ -428,7 +430,7 @@ class SyncEngine:
     def update_with_start(  # type: ignore[misc]  # as above
         self, workflow: Any, /, *args: Any, type: Any = None, **options: Unpack[UpdateOptions]
     ) -> Any:
-        """Send an update to the open execution of *id*, or begin one that finds it, as `Engine.update_with_start` does."""
+        """Update the open execution of *id*, or start one with the update, as `Engine.update_with_start` does."""
         return self._open_thread().call(lambda: self._engine.update_with_start(workflow, *args, type=type, **options))
 
     @overload
@@ -462,16 +464,16 @@ class SyncEngine:
         return SyncHandle(thread, self._engine.handle(entity_id, run_id, execution_id=execution_id, workflow=workflow))
 
     def subscribe(self, topic: str) -> SyncSubscription:
-        """Return an iterator of what is published on *topic* from now on; each step waits for the next message."""
+        """Return an iterator over the messages published on *topic* from now on; each step waits for the next one."""
         thread = self._open_thread()
         return SyncSubscription(thread, self._engine.subscribe(topic))
 
-    resolve = _of_engine(Engine.resolve)
-    reject = _of_engine(Engine.reject)
-    list = _of_engine(Engine.list)
-    purge = _of_engine(Engine.purge)
-    export = _of_engine(Engine.export)
-    import_ = _of_engine(Engine.import_)
+    resolve = _sync_engine_verb(Engine.resolve)
+    reject = _sync_engine_verb(Engine.reject)
+    list = _sync_engine_verb(Engine.list)
+    purge = _sync_engine_verb(Engine.purge)
+    export = _sync_engine_verb(Engine.export)
+    import_ = _sync_engine_verb(Engine.import_)
 
     def _open_thread(self) -> _LoopThread:
         if self._thread is None:
@@ -483,16 +485,16 @@ def _not_open() -> StoreError:
     return StoreError("the engine is not open; use it inside `with SyncEngine(...) as engine:`")
 
 
-def _refuse_to_block_a_loop() -> None:
-    if asyncio._get_running_loop() is not None and not _in_a_cell():
+def _check_no_running_loop() -> None:
+    if asyncio._get_running_loop() is not None and not _in_notebook_cell():
         raise RuntimeError(
-            "SyncEngine waits, and would block the event loop that runs in this thread; in async code use Engine: "
+            "SyncEngine blocks, and an event loop runs in this thread; in async code use Engine: "
             "`async with Engine(...) as engine:` and `await` its verbs"
         )
 
 
-def _in_a_cell() -> bool:
-    """Whether this is a cell of a notebook: its kernel's own loop runs beneath, and any cell blocks that."""
+def _in_notebook_cell() -> bool:
+    """Whether the caller is a notebook cell, where the kernel's own loop runs and every cell blocks it."""
     frame = inspect.currentframe()
     while frame is not None and not frame.f_code.co_flags & inspect.CO_COROUTINE:
         frame = frame.f_back

@@ -199,8 +199,8 @@ async def test_signals_need_a_name_and_a_value_that_can_be_written():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"queues": "default"}, "it is a list of names"),
-        ({"queues": ()}, "it is a list of names"),
+        ({"queues": "default"}, "queues must be a list of names"),
+        ({"queues": ()}, "queues must be a list of names"),
         ({"max_activities": 0}, "max_activities is at least 1"),
         ({"lease": 0}, "a lease longer than nothing"),
     ],
@@ -222,7 +222,7 @@ async def test_an_engine_is_used_while_it_is_open():
     with pytest.raises(errors.StoreError, match="not open; use it inside"):
         await engine.start(fine, 1)
     async with engine:
-        with pytest.raises(errors.StoreError, match="open already"):
+        with pytest.raises(errors.StoreError, match="already open"):
             await engine.__aenter__()
 
 

@@ -102,7 +102,7 @@ def test_the_sync_engine_purges_too():
     [
         ({"before": "yesterday"}, TypeError, "before must be a datetime, got 'yesterday'"),
         ({"before": datetime(2030, 1, 1)}, ValueError, "before must have a time zone, got 2030-01-01T00:00:00"),  # noqa: DTZ001
-        ({"status": "running"}, ValueError, r"status must be that of an ended run \(completed, .*got 'running'"),
+        ({"status": "running"}, ValueError, r"status must be that of a closed run \(completed, .*got 'running'"),
         ({"name": ""}, ValueError, "name"),
     ],
 )

@@ -180,7 +180,7 @@ def public(kind: type) -> set[str]:
 
 def test_both_engines_have_the_same_verbs():
     """What only makes sense on the loop is left out: the store itself, and what tests ask of the worker."""
-    assert public(Engine) - public(SyncEngine) == {"store", "busy", "progress", "resting"}
+    assert public(Engine) - public(SyncEngine) == {"store", "worker", "busy", "progress", "resting"}
     assert public(SyncEngine) <= public(Engine)
     assert public(SyncHandle) - {"entity_id"} == public(Handle)
 
@@ -239,7 +239,7 @@ def test_an_engine_that_is_not_open_says_so():
         engine.start(counting, 1)
     with engine:
         handle = engine.start(counting, 1)
-        with pytest.raises(errors.StoreError, match="open already"):
+        with pytest.raises(errors.StoreError, match="already open"):
             engine.__enter__()
     for use in (engine.list, handle.describe, lambda: engine.handle("x"), engine.run):
         with pytest.raises(errors.StoreError, match="not open"):

@@ -143,5 +143,5 @@ def test_a_retain_that_is_no_length_of_time_is_refused(retain, kind, text):
 
 
 def test_retain_without_a_worker_is_refused():
-    with pytest.raises(ValueError, match="retain is done by a worker"):
+    with pytest.raises(ValueError, match="retain needs a worker"):
         Engine(retain=DAY, worker=False)
