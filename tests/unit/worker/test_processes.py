@@ -17,10 +17,10 @@ from resurgam import Engine, Registry, errors
 from resurgam.core.failure import rebuild
 from resurgam.runtime.definitions.definition import ActivityOptions
 from resurgam.runtime.definitions.info import ActivityInfo, Attempt
-from resurgam.testing.contract import engine_processes as cases
 from resurgam.worker import process_main
 from resurgam.worker.process_main import Answer, Beat, Call, Line, Wire, message, perform
 from resurgam.worker.processes import Processes, _how, place_of, processors
+from support import process_activities
 
 HERE = __name__
 registry = Registry()
@@ -71,15 +71,15 @@ def test_a_local_function_has_no_process():
 def test_there_are_two_executors():
     with pytest.raises(errors.DefinitionError, match="'thread' or 'process'"):
         ActivityOptions(executor="fiber")
-    assert cases.where.options(executor="process").in_process(None)
-    assert cases.where.in_process("process")
-    assert not cases.where.in_process(None)
-    assert cases.double.in_process(None)
-    assert not cases.double.in_process("thread")
+    assert process_activities.where.options(executor="process").in_process(None)
+    assert process_activities.where.in_process("process")
+    assert not process_activities.where.in_process(None)
+    assert process_activities.double.in_process(None)
+    assert not process_activities.double.in_process("thread")
 
 
 def test_what_stands_in_for_a_function_stays_here():
-    twin = cases.known.copy()
+    twin = process_activities.known.copy()
     twin.replace("double", lambda parcel: parcel)
     twin.replace("nobody", lambda: None)
 
@@ -88,7 +88,11 @@ def test_what_stands_in_for_a_function_stays_here():
 
 
 def test_a_function_is_found_by_its_module_and_its_name():
-    assert place_of(cases.double) == {"module": cases.__name__, "qualname": "double", "main": {}}
+    assert place_of(process_activities.double) == {
+        "module": process_activities.__name__,
+        "qualname": "double",
+        "main": {},
+    }
 
 
 def test_a_function_that_goes_by_another_name_is_not_found():
@@ -126,25 +130,25 @@ def test_the_main_program_is_named_as_multiprocessing_does(monkeypatch, fields, 
 
 
 def test_an_attempt_gives_the_bytes_of_its_result():
-    answer = made(call(cases.double, b'[{"weight":2,"sent_at":"2026-07-01T12:00:00Z"}]'))
+    answer = made(call(process_activities.double, b'[{"weight":2,"sent_at":"2026-07-01T12:00:00Z"}]'))
 
     assert answer.failure is None
     assert bytes(answer.result) == b'{"weight":4,"sent_at":"2026-07-01T12:00:00Z"}'
 
 
 def test_an_attempt_gives_what_is_recorded_of_its_error():
-    answer = made(call(cases.tear, b"[3]"))
+    answer = made(call(process_activities.tear, b"[3]"))
 
     assert answer.failure is not None
     error = rebuild(answer.failure)
-    assert isinstance(error, cases.TornError)
+    assert isinstance(error, process_activities.TornError)
     assert isinstance(error.__cause__, KeyError)
-    assert made(call(cases.tear, b"[]")).failure.type == "resurgam.core.errors.DefinitionError"
-    assert made(call(cases.tear, b'["x"]')).failure.type == "resurgam.core.errors.SerializationError"
+    assert made(call(process_activities.tear, b"[]")).failure.type == "resurgam.core.errors.DefinitionError"
+    assert made(call(process_activities.tear, b'["x"]')).failure.type == "resurgam.core.errors.SerializationError"
 
 
 def test_a_function_that_cannot_be_imported_is_a_clear_failure():
-    failure = made(call(cases.double, module="no.such.module")).failure
+    failure = made(call(process_activities.double, module="no.such.module")).failure
 
     assert failure.type == "resurgam.core.errors.DefinitionError"
     assert "no.such.module.double cannot be imported" in failure.message
@@ -188,21 +192,21 @@ async def ask(processes, activity, arguments=b"[]", beats=None, **more):
 async def test_there_are_no_more_processes_than_places_and_they_are_used_again():
     processes = Processes(2)
     try:
-        answers = await asyncio.gather(*(ask(processes, cases.whoami) for _ in range(6)))
+        answers = await asyncio.gather(*(ask(processes, process_activities.whoami) for _ in range(6)))
         assert {answer.failure for _, answer in answers} == {None}
         assert len({pid for pid, _ in answers}) == 2
     finally:
         await processes.close()
-    assert not any(cases.lives(pid) for pid, _ in answers)
+    assert not any(process_activities.lives(pid) for pid, _ in answers)
 
 
 async def test_one_that_died_while_it_was_idle_is_replaced():
     processes = Processes(1)
     try:
-        first, _ = await ask(processes, cases.whoami)
+        first, _ = await ask(processes, process_activities.whoami)
         os.kill(first, signal.SIGKILL)
         os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-        second, answer = await ask(processes, cases.whoami)
+        second, answer = await ask(processes, process_activities.whoami)
         assert (first != second, answer.failure) == (True, None)
     finally:
         await processes.close()
@@ -212,8 +216,8 @@ async def test_one_that_dies_gives_its_place_to_another():
     processes = Processes(1)
     try:
         with pytest.raises(errors.ProcessDied, match="exit code 3"):
-            await ask(processes, cases.dies)
-        _, answer = await ask(processes, cases.whoami)
+            await ask(processes, process_activities.dies)
+        _, answer = await ask(processes, process_activities.whoami)
         assert answer.failure is None
     finally:
         await processes.close()
@@ -254,7 +258,7 @@ def taken(socket) -> list[Beat | Answer]:
 
 def test_heartbeats_go_over_the_wire_before_the_answer(wire):
     ours, mine = wire
-    line = Line(call(cases.whoami).info, ours)
+    line = Line(call(process_activities.whoami).info, ours)
     line.beat(Raw(b"[1]"))
     line.beat(None)
     line.answer(Answer(result=Raw(b"5")))
@@ -263,7 +267,7 @@ def test_heartbeats_go_over_the_wire_before_the_answer(wire):
 
 def test_what_an_attempt_left_behind_does_not_speak_for_the_next(wire):
     ours, mine = wire
-    line = Line(call(cases.whoami).info, ours)
+    line = Line(call(process_activities.whoami).info, ours)
     assert not line.cancelled()
     line.answer(Answer())
     line.beat(Raw(b"1"))
@@ -273,7 +277,7 @@ def test_what_an_attempt_left_behind_does_not_speak_for_the_next(wire):
 
 def test_a_process_hears_that_nobody_waits_any_more(wire):
     ours, mine = wire
-    line = Line(call(cases.whoami).info, ours)
+    line = Line(call(process_activities.whoami).info, ours)
     assert not line.cancelled()
     mine.sendall(message(None))
     assert line.cancelled()
@@ -282,7 +286,7 @@ def test_a_process_hears_that_nobody_waits_any_more(wire):
 
 def test_a_process_whose_worker_has_hung_up_is_not_waited_for(wire):
     ours, mine = wire
-    line = Line(call(cases.whoami).info, ours)
+    line = Line(call(process_activities.whoami).info, ours)
     mine.close()
     assert line.cancelled()
     assert ours.read() == b""
@@ -290,7 +294,7 @@ def test_a_process_whose_worker_has_hung_up_is_not_waited_for(wire):
 
 def test_a_long_message_is_read_to_its_end(wire):
     ours, mine = wire
-    long = call(cases.whoami, b'["' + b"x" * (3 << 20) + b'"]')
+    long = call(process_activities.whoami, b'["' + b"x" * (3 << 20) + b'"]')
     sending = threading.Thread(target=mine.sendall, args=(message(long),))
     sending.start()
     assert msgspec.json.decode(ours.read(), type=Call) == long
@@ -299,7 +303,7 @@ def test_a_long_message_is_read_to_its_end(wire):
 
 def test_a_fork_has_no_line_to_the_worker(wire):
     ours, _ = wire
-    line = Line(call(cases.whoami).info, ours)
+    line = Line(call(process_activities.whoami).info, ours)
     ours._socket.close()  # as after a fork
     for verb in (line.cancelled, lambda: line.beat(None)):
         with pytest.raises(RuntimeError, match="a fork of an activity's process has no line to the worker"):
@@ -308,7 +312,7 @@ def test_a_fork_has_no_line_to_the_worker(wire):
 
 def test_details_are_read_where_the_function_runs():
     heard = Heard()
-    told = perform(call(cases.counts, details=Raw(b'{"seen":[7]}')), heard)
+    told = perform(call(process_activities.counts, details=Raw(b'{"seen":[7]}')), heard)
     assert told.failure.type == "resurgam.core.errors.RetryAfter"
     assert [None if beat is None else bytes(beat) for beat in heard.beats] == [b'{"seen":[7,1]}', None]
 
@@ -316,7 +320,7 @@ def test_details_are_read_where_the_function_runs():
 async def test_heartbeats_are_heard_while_a_process_is_asked():
     processes, heard = Processes(1), []
     try:
-        _, answer = await ask(processes, cases.counts, beats=heard, details=Raw(b'{"seen":[7]}'))
+        _, answer = await ask(processes, process_activities.counts, beats=heard, details=Raw(b'{"seen":[7]}'))
         assert answer.failure.type == "resurgam.core.errors.RetryAfter"
         assert heard == [Raw(b'{"seen":[7,1]}'), None]
     finally:
