@@ -1,7 +1,7 @@
-"""The pages of docs/ tell what happens.
+"""The documentation is executed, and names files that exist.
 
-docs/changing-code.md and docs/inspecting.md are stories: their files are written and their commands run, in their order,
-with what they print. Each block of docs/workflow-api.md and docs/retention.md is a program of its own.
+The files of docs/changing-code.md and docs/inspecting.md are written and their commands run in order, and the output is
+compared. Each block of docs/workflow-api.md and docs/retention.md is a program of its own.
 """
 
 import os
@@ -102,3 +102,17 @@ async def test_the_page_on_retention_runs(tmp_path, monkeypatch):
 
 def test_there_are_blocks():
     assert len(WORDS) >= 7
+
+
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_names_files_that_exist(page):
+    """A path is relative to the repository or to the package; a link, to the page."""
+    text = page.read_text()
+    paths = re.findall(r"`([\w.-]+/[\w./-]*\.(?:py|sql|json|txt))`", text)
+    links = re.findall(r"\]\(([^)#:]+)\)", text)
+
+    assert [path for path in paths if not any((root / path).exists() for root in (ROOT, ROOT / "src/resurgam"))] == []
+    assert [link for link in links if not (page.parent / link).exists()] == []
