@@ -75,5 +75,5 @@ async def test_a_history_with_what_it_has_forgotten_is_not_one_with_a_gap():
 
 
 def test_a_number_of_attempts_is_not_true():
-    with pytest.raises(ValueError, match="max_attempts is True"):
+    with pytest.raises(ValueError, match="max_attempts must be None or at least 1, got True"):
         RetryPolicy(max_attempts=True)

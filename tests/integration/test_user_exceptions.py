@@ -230,8 +230,7 @@ async def test_a_retry_after_what_is_no_length_of_time_fails_like_any_error(paus
         told = await env.finish(env.engine.execute("asks", "later"))
 
     assert told == (
-        "activity 'later' failed after 1 attempt: "
-        f"ValueError: not a length of time: {pause!r}; give seconds or a timedelta"
+        f"activity 'later' failed after 1 attempt: ValueError: a duration must be seconds or a timedelta, got {pause!r}"
     )
 
 

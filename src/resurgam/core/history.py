@@ -35,5 +35,4 @@ class History:
 
 
 def _location(command: events.Command) -> Location:
-
     return command.location

@@ -1,17 +1,17 @@
-"""Places an event in a history: coordinates of ordinates, their order, and the place between two of them.
+"""Locations of commands in a history: their order, and the location between two neighbours.
 
-Rule 1: a location never changes once it is given.
-Rule 2: between any two neighbours there is always room.
+Rule 1: a location never changes once assigned.
+Rule 2: between any two neighbours there is always another location.
 
 A *coordinate* is a tuple of ordinates, printed ``1.0.2``; a *location* is a tuple of coordinates, printed
 ``{2, 11, 4.1}``; the root of a workflow is the empty location ``{}``. Order is plain tuple order on both levels,
-a prefix sorting before what it is a prefix of::
+a prefix sorting before its extensions::
 
     0.0.1 < 0.1 < 0.2 < 1 < 1.0.1 < 1.0.2 < 1.1 < 1.1.1 < 1.2 < 2 < 10
     {2} < {2, 1} < {2, 1, 1} < {2.1} < {3}
 
 A coordinate never ends in 0: appended ones are a single ordinate (1, 2, 3, ...), inserted ones come from `between`,
-and the bare ``0`` is only the left bound that lets a step be inserted before the first.
+and the bare ``0`` is only the left bound that allows inserting before the first.
 """
 
 import functools
@@ -22,14 +22,14 @@ from typing import TypeAlias
 Coordinate: TypeAlias = tuple[int, ...]
 
 BEFORE_FIRST: Coordinate = (0,)
-"""The left bound of every scope; no event ever stands there."""
+"""The left bound of every scope; never the coordinate of an event."""
 
 _TEXT = re.compile(r"\{(?:\s*\d+(?:\.\d+)*\s*(?:,\s*\d+(?:\.\d+)*\s*)*)?\s*\}", re.ASCII)
 
 
 @functools.total_ordering
 class Location:
-    """Where an event stands: the coordinates from the root of the workflow down to it."""
+    """The coordinates of an event, from the root of the workflow down."""
 
     __slots__ = ("_text", "coordinates")
 
@@ -43,33 +43,33 @@ class Location:
 
     @classmethod
     def parse(cls, text: str) -> "Location":
-        """Read what `str` of a location printed: ``Location.parse("{2, 1.1}")``."""
+        """Parse the text form of a location: ``Location.parse("{2, 1.1}")``."""
         if text[:1] == "{" and text[1:-1].isascii() and text[1:-1].isdecimal() and text[-1] == "}":
-            return cls((int(text[1:-1]),))  # by far the most are a single number
+            return cls((int(text[1:-1]),))  # fast path: most locations are a single number
         if not _TEXT.fullmatch(text.strip()):
-            raise ValueError(f"not a location: {text!r}; write it like {{2, 1.1}}")
+            raise ValueError(f"a location must be text such as {{2, 1.1}}, got {text!r}")
         inner = text.strip()[1:-1].strip()
         parts = inner.split(",") if inner else []
         return cls(*(tuple(int(ordinate) for ordinate in part.strip().split(".")) for part in parts))
 
     @classmethod
     def from_key(cls, key: bytes) -> "Location":
-        """Undo `key`."""
+        """Return the location with this `key`."""
         return cls(*_read_key(key))
 
     def child(self, coordinate: Coordinate) -> "Location":
         """Return the location of a direct child."""
         _check(coordinate)
-        child = Location.__new__(Location)  # the rest has been checked when this location was made
+        child = Location.__new__(Location)  # skips __init__: the parent's coordinates are already checked
         child.coordinates = (*self.coordinates, coordinate)
         child._text = None
         return child
 
     @property
     def scope(self) -> "Location":
-        """The location of the scope that this one is a direct child of."""
+        """The scope that this location is a direct child of."""
         if not self.coordinates:
-            raise ValueError("the root of a workflow is in no scope")
+            raise ValueError("the root of a workflow has no enclosing scope")
         return Location(*self.coordinates[:-1])
 
     @property
@@ -86,8 +86,8 @@ class Location:
     def key(self) -> bytes:
         """Return bytes that sort as locations do; a subtree is exactly the range of keys with this prefix.
 
-        Each ordinate is its length in one byte and its big-endian bytes; a closing 0 byte ends each coordinate. A
-        length is never 0, so the close sorts before any further ordinate, as a prefix must.
+        Each ordinate is its length in one byte followed by its big-endian bytes; a 0 byte terminates each coordinate. A
+        length is never 0, so the terminator sorts before any further ordinate, as a prefix must.
         """
         parts = bytearray()
         for coordinate in self.coordinates:
@@ -120,13 +120,13 @@ ROOT = Location()
 
 
 def between(left: Coordinate, right: Coordinate) -> Coordinate:
-    """Return the coordinate for a step inserted between two neighbours, strictly between them and never ending in 0.
+    """Return the coordinate of a step inserted between two neighbours: strictly between them and never ending in 0.
 
-    Where *right* extends *left* by zeros the answer needs one zero more: comparing lengths alone would give *right*
-    itself, and the new step would overwrite the one it was put before.
+    Where *right* extends *left* by zeros, the result needs one zero more: comparing lengths alone would give *right*
+    itself, and the new step would overwrite the one it was inserted before.
     """
     if not left < right:
-        raise ValueError(f"{left} does not come before {right}")
+        raise ValueError(f"left must come before right, got {left} and {right}")
     if right[: len(left)] == left:
         rest = right[len(left) :]
         zeros = next(i for i, ordinate in enumerate(rest) if ordinate)
@@ -137,15 +137,15 @@ def between(left: Coordinate, right: Coordinate) -> Coordinate:
 
 
 def after(last: Coordinate | None) -> Coordinate:
-    """Return the coordinate for a step appended to a scope whose last one is *last*."""
+    """Return the coordinate of a step appended to a scope that ends with *last*."""
     return (1,) if last is None else (last[0] + 1,)
 
 
 def _check(coordinate: Coordinate) -> None:
     if not coordinate or min(coordinate) < 0:
-        raise ValueError(f"not a coordinate: {coordinate!r}; it is one or more whole numbers from 0")
+        raise ValueError(f"a coordinate must be one or more integers from 0, got {coordinate!r}")
     if coordinate[-1] == 0 and coordinate != BEFORE_FIRST:
-        raise ValueError(f"not a coordinate: {coordinate!r}; its last ordinate may not be 0")
+        raise ValueError(f"a coordinate must not end in 0, got {coordinate!r}")
 
 
 def _read_key(key: bytes) -> Iterator[Coordinate]:
@@ -161,4 +161,4 @@ def _read_key(key: bytes) -> Iterator[Coordinate]:
             coordinate.append(int.from_bytes(key[position : position + length], "big"))
             position += length
     if coordinate or position > len(key):
-        raise ValueError(f"not the key of a location: {key!r}")
+        raise ValueError(f"a location key must consist of terminated coordinates, got {key!r}")

@@ -1,26 +1,26 @@
-"""Given a scope's history and the code's next intent: replayed, new, inserted, or diverged here.
+"""Match the code's next intent with a scope's recorded commands: replayed, new, inserted, or diverged.
 
-Rule 1: matching decides, it does not act. A matcher is a pure function; `Cursor.take` moves on.
-Rule 2: an entry is never searched for by chance: each matcher looks at exactly one recorded command.
+Rule 1: matchers decide and do not act. A matcher is a pure function; `Cursor.take` moves on.
+Rule 2: matchers do not search. Each considers exactly one recorded command.
 
-By *location*, the command at the cursor is looked at::
+By *location*, that is the command at the cursor::
 
-    history at the cursor        the code's intent            match
+    recorded at the cursor       the code's intent          match
     -------------------------    -----------------------    ------------------------------------------
-    nothing                      any                        New, after the last place of the scope
-    version lower                whatever it is             Inserted, between the last place and this one
-    version higher               whatever it is             Diverged
-    same version, kind, name     that                       Replayed
+    nothing                      any                        New, after the last location of the scope
+    lower version                any                        Inserted, between the last location and this one
+    higher version               any                        Diverged
+    same version, kind, name     the same                   Replayed
     another kind or name         any                        Diverged
 
-The mark that a removed call left (`step_removed`) stands for nothing: once its note is gone from the code, the mark is
-passed over, and the command behind it is looked at. So a note can be taken out again.
+A mark of a removed call (`step_removed`) has no effect of its own: once its note is gone from the code, matchers skip the
+mark and consider the command after it. So a note can be deleted later.
 
-By *sequence*, the next command of the intent's type (``Task``, ``Timer``, ...), wherever it stands; what is left over at
-the end is an orphan, not an error. *Keyed*, the command with the intent's key. Neither looks at versions.
+By *sequence*, it is the next command of the intent's type (``Task``, ``Timer``, ...), anywhere in the scope; commands left
+over at the end are orphans, not errors. *Keyed*, it is the command with the intent's key. Neither compares versions.
 
-Inputs are not compared here: changing an argument of a step that is done is a harmless edit, unless a workflow asks for
-it to be told (`differs`).
+Inputs are not compared: changing an argument of a completed step is a harmless edit, unless the workflow opts in to
+comparing inputs (`differs`).
 """
 
 from collections import deque
@@ -37,26 +37,26 @@ from resurgam.core.location import BEFORE_FIRST, Coordinate, Location, between
 
 
 class Replayed(msgspec.Struct, gc=False, frozen=True):
-    """The history holds this command, behind *marks* whose notes are gone from the code; nothing is written."""
+    """The history holds this command, after *marks* whose notes are gone from the code; nothing is written."""
 
     event: events.Command
     marks: int = 0
 
 
 class New(msgspec.Struct, gc=False, frozen=True):
-    """The history holds nothing here; the command takes this coordinate, after all others."""
+    """The history holds no command here; the new one gets this coordinate, after all others."""
 
     coordinate: Coordinate
 
 
 class Inserted(msgspec.Struct, gc=False, frozen=True):
-    """The history goes on with an older version; the command takes this coordinate before it."""
+    """The recorded command has a lower version; the new one gets this coordinate before it."""
 
     coordinate: Coordinate
 
 
 class Diverged(msgspec.Struct, gc=False, frozen=True):
-    """The history holds another command here than the code asks for."""
+    """The recorded command differs from the intent, in *field*."""
 
     event: events.Command
     field: str
@@ -65,13 +65,13 @@ class Diverged(msgspec.Struct, gc=False, frozen=True):
 
 
 class Ignored(msgspec.Struct, gc=False, frozen=True):
-    """The call that was removed is not what the history holds here; nothing is done about it."""
+    """The recorded command is not the removed call; the note has no effect."""
 
     event: events.Command
 
 
 class Peeked(msgspec.Struct, gc=False, frozen=True):
-    """No version was ever checked here, and the history that goes on tells of which version the run is."""
+    """No version check is recorded here; the next recorded command decides the version."""
 
     version: int
 
@@ -82,7 +82,7 @@ Matcher: TypeAlias = "Callable[[Cursor, Intent], Match]"
 
 
 class Cursor:
-    """How far the code of one scope has come in the scope's recorded commands."""
+    """The position of a scope's code within the scope's recorded commands."""
 
     __slots__ = ("_ahead", "_by_key", "_by_type", "_commands", "_end", "_index", "_last")
 
@@ -92,28 +92,28 @@ class Cursor:
         self._ahead: set[int] = set()
         self._last = BEFORE_FIRST
         self._end = commands[-1].location.last[0] if commands else 0
-        # Made when they are first asked for: by location they never are.
+        # Built on first use: matching by location never needs them.
         self._by_type: dict[str, deque[events.Command]] | None = None
         self._by_key: dict[str | None, events.Command] | None = None
 
     @property
     def next(self) -> events.Command | None:
-        """The first recorded command that the code has not asked for yet."""
+        """The first recorded command that is not matched yet."""
         return self._commands[self._index] if self._index < len(self._commands) else None
 
     @property
     def step(self) -> events.Command | None:
-        """The first recorded command that the code has not asked for yet and that is not the mark of a removal."""
+        """The first recorded command that is not matched yet and is not the mark of a removal."""
         return next((left for left in self.rest if type(left) is not events.StepRemoved), None)
 
     @property
     def marks(self) -> Sequence[events.StepRemoved]:
-        """The marks of removals that come before any other recorded command."""
+        """The marks of removals before the next other recorded command."""
         return list(filter(_is_mark, takewhile(_is_mark, self._commands[self._index :])))
 
     @property
     def rest(self) -> Sequence[events.Command]:
-        """The recorded commands that the code has not asked for yet."""
+        """The recorded commands that are not matched yet."""
         return [command for command in self._commands[self._index :] if command.seq not in self._ahead]
 
     @property
@@ -123,11 +123,11 @@ class Cursor:
 
     @property
     def inserted(self) -> Coordinate:
-        """The coordinate between the place that was taken last and the next recorded one."""
+        """The coordinate between the last one taken and the next recorded one."""
         return between(self._last, self._commands[self._index].location.last)
 
     def next_of(self, kind: str) -> events.Command | None:
-        """Return the first recorded command of a type that the code has not asked for yet."""
+        """Return the first recorded command of a type that is not matched yet."""
         if self._by_type is None:
             self._by_type = {}
             for command in self.rest:
@@ -138,14 +138,14 @@ class Cursor:
         return left[0] if left else None
 
     def with_key(self, key: str | None) -> events.Command | None:
-        """Return the recorded command with this key, if the code has not asked for it yet."""
+        """Return the recorded command with this key, if it is not matched yet."""
         if self._by_key is None:
             self._by_key = {command.key: command for command in self.rest}
         found = self._by_key.get(key)
         return found if found is not None and self._is_left(found) else None
 
     def take(self, match: Taken) -> None:
-        """Move past the place that the match gave."""
+        """Move past a match."""
         if isinstance(match, Replayed):
             self._last = match.event.location.last
             if match.marks:
@@ -167,7 +167,7 @@ class Cursor:
 
 
 def by_location(cursor: Cursor, intent: Intent) -> Match:
-    """Decide by the command at the cursor, past marks whose notes are gone."""
+    """Match with the command at the cursor, skipping marks whose notes are gone."""
     found, marks = cursor.next, 0
     if type(found) is events.StepRemoved:
         found, marks = cursor.step, len(cursor.marks)
@@ -181,7 +181,7 @@ def by_location(cursor: Cursor, intent: Intent) -> Match:
 
 
 def by_sequence(cursor: Cursor, intent: Intent) -> Match:
-    """Decide by the next command of the same type; a child's kind is its workflow, and its name the id it is given."""
+    """Match with the next command of the same type; for a child, the kind is its workflow and the name its id."""
     found = cursor.next_of(intent.type)
     if found is None:
         return New(cursor.appended)
@@ -194,7 +194,7 @@ def by_sequence(cursor: Cursor, intent: Intent) -> Match:
 
 
 def by_key(cursor: Cursor, intent: Intent) -> Match:
-    """Decide by the command of the same key."""
+    """Match with the command that has the same key."""
     found = cursor.with_key(intent.key)
     return New(cursor.appended) if found is None else _compared(found, intent)
 
@@ -208,18 +208,18 @@ def _compared(found: events.Command, intent: Intent, marks: int = 0) -> Match:
 
 
 MATCHERS: Final[dict[str, Matcher]] = {"location": by_location, "sequence": by_sequence, "keyed": by_key}
-"""The rules by which code is matched with a history; which one is recorded where a scope begins."""
+"""The matchers by name. The entry that opens a scope records which one it uses."""
 
 
 def matcher(name: str) -> Matcher:
-    """Return the rule that a history was recorded under."""
+    """Return the matcher that a history was recorded with."""
     if name not in MATCHERS:
         raise CorruptHistory(f"the history was recorded under matching {name!r}; this version knows {list(MATCHERS)}")
     return MATCHERS[name]
 
 
 def removal(cursor: Cursor, removed: Intent, *, by_type: bool) -> Replayed | New | Ignored:
-    """Decide what a removed call is: skipped where it is recorded, marked where nothing is, else of no effect."""
+    """Match a removed call: skip it if it is recorded, mark it if no command is left, ignore it otherwise."""
     if by_type:
         marks = [left for left in cursor.rest if type(left) is events.StepRemoved]
         candidates: list[events.Command | None] = [cursor.next_of(removed.type), *marks]
@@ -228,8 +228,8 @@ def removal(cursor: Cursor, removed: Intent, *, by_type: bool) -> Replayed | New
         candidates = [*marks, cursor.step]
     fitting = [found for found in candidates if found is not None and _is_removed(found, removed)]
     if fitting:
-        # The mark of this removal stands before a call of that name which was made after it.
-        first = min(fitting, key=_place)
+        # The mark of this removal comes before a later call of the same name.
+        first = min(fitting, key=_location)
         return Replayed(first, 0 if by_type else sum(mark.location < first.location for mark in marks))
     left = cursor.step
     return New(cursor.appended) if left is None or by_type else Ignored(left)
@@ -238,9 +238,9 @@ def removal(cursor: Cursor, removed: Intent, *, by_type: bool) -> Replayed | New
 def version_check(
     cursor: Cursor, name: str | None, *, by_type: bool, command: str | None = None
 ) -> Replayed | New | Peeked | Diverged:
-    """Decide what a version check is: answered by its own entry, by the history that goes on, or new.
+    """Match a version check: answered by its own entry, by the next recorded command, or new.
 
-    By type, *command* is the check's own id: those that the history answered wrote nothing, but they are counted.
+    By type, *command* is the check's own id: checks answered by another command wrote nothing, but are counted.
     """
     found = cursor.next_of(COMMANDS[events.VersionChecked].type) if by_type else cursor.next
     if isinstance(found, events.VersionChecked) and command in (None, found.command):
@@ -248,7 +248,7 @@ def version_check(
             return Replayed(found)
         if by_type:
             return Diverged(found, "name", str(name), str(found.name))
-    # By location the check of another name is one that this was put before, and tells the version as any step does.
+    # By location, this check was inserted before a check of another name; that one decides the version as any step does.
     following = cursor.next
     if following is None:
         return New(cursor.appended)
@@ -256,7 +256,7 @@ def version_check(
 
 
 def differs(found: events.Command, intent: Intent, digest: str | None) -> Diverged | None:
-    """Compare what is a fingerprint only: the input, the names a listener asks for, the name of a branch."""
+    """Compare fingerprints: the input, the names of a listener, the name of a branch."""
     if found.name != intent.name:
         return Diverged(found, "name", str(intent.name), str(found.name))
     if None not in (found.digest, digest) and found.digest != digest:
@@ -269,12 +269,12 @@ def _is_mark(command: events.Command) -> TypeGuard[events.StepRemoved]:
     return type(command) is events.StepRemoved
 
 
-def _place(command: events.Command) -> Location:
+def _location(command: events.Command) -> Location:
     return command.location
 
 
 def _is_removed(found: events.Command, removed: Intent) -> bool:
-    """Whether *found* is the removed call, or the mark of its removal; without a name it is any of its kind."""
+    """Whether *found* is the removed call or the mark of its removal; without a name, any of its kind is."""
     tag = found.removed if isinstance(found, events.StepRemoved) else found.type
     kind = COMMANDS[removed.kind]
     any_name = removed.name is None and kind.compares_name != "always"
@@ -282,7 +282,7 @@ def _is_removed(found: events.Command, removed: Intent) -> bool:
 
 
 def _same_name(found: events.Command, intent: Intent) -> bool:
-    """Compare names: a branch's only where both sides gave one; what a listener asks for may change."""
+    """Compare names: of a branch only where both sides have one; of a listener never, its names may change."""
     if found.name == intent.name:
         return True
     compared = COMMANDS[intent.kind].compares_name

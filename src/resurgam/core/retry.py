@@ -1,4 +1,4 @@
-"""When to try again, as a pure function."""
+"""Retry policies, and the delay before the next attempt as a pure function."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,36 +10,36 @@ import msgspec
 from resurgam.core.typename import type_name
 
 Duration: TypeAlias = float | int | timedelta
-"""Seconds or a timedelta, wherever a length of time is asked for."""
+"""Seconds or a timedelta; accepted wherever a length of time is an argument."""
 
 
 _FOREVER = 1e11
-"""Seconds, three thousand years: what lies beyond has no date any more."""
+"""Seconds, three thousand years: later dates cannot be represented."""
 
-_LONGEST_PAUSE = 10 * 365 * 86400 * 1000
+_LONGEST_DELAY = 10 * 365 * 86400 * 1000
 
 
 def is_whole(value: object, least: int) -> bool:
-    """Whether this is a whole number, and no less; True and False are written as something else, and so are none."""
+    """Whether *value* is an integer of at least *least*; booleans do not count as integers."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def milliseconds(duration: Duration) -> int:
-    """Return a length of time as whole milliseconds, refusing what is not one."""
+    """Convert a duration to whole milliseconds; raise ``ValueError`` if it is none."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not -_FOREVER < seconds < _FOREVER:
-        raise ValueError(f"not a length of time: {duration!r}; give seconds or a timedelta")
+        raise ValueError(f"a duration must be seconds or a timedelta, got {duration!r}")
     return round(seconds * 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often a failed attempt is repeated, and after what pause.
+    """How often a failed attempt is retried, and after which delay.
 
-    *max_attempts* counts all tries, ``None`` is no limit. The pause before try *k + 1* is
-    ``initial_interval * backoff ** (k - 1)``, at most *max_interval*, spread by *jitter* (a share of it, both ways).
-    *non_retryable* names errors that end it at once, as types or by name. With ``redeliver=False`` a worker that dies
-    or loses its lease has spent an attempt; by default that is no attempt at all.
+    *max_attempts* counts all attempts; ``None`` means no limit. The delay before attempt *k + 1* is
+    ``initial_interval * backoff ** (k - 1)``, at most *max_interval*, varied by *jitter* (a fraction, both ways).
+    *non_retryable* lists errors that are not retried, as types or by name. With ``redeliver=False`` an attempt counts
+    even if its worker dies or loses its lease; by default such an attempt does not count.
     """
 
     max_attempts: int | None = 5
@@ -52,22 +52,24 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if self.max_attempts is not None and not is_whole(self.max_attempts, 1):
-            raise ValueError(f"max_attempts is {self.max_attempts}; it counts all tries, so it is at least 1, or None")
-        # Written so that NaN, which is less than nothing and more than nothing, is refused too.
-        if not (self.initial_interval >= 0 and self.max_interval >= 0 and self.backoff >= 1):
-            raise ValueError("intervals are 0 or more and backoff is 1 or more")
+            raise ValueError(
+                f"max_attempts must be None or at least 1, got {self.max_attempts}; it counts all attempts"
+            )
+        for name, least in (("initial_interval", 0), ("max_interval", 0), ("backoff", 1)):
+            if not getattr(self, name) >= least:  # "not >=" refuses NaN too
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         listed = self.non_retryable if isinstance(self.non_retryable, list | tuple | set | frozenset) else [None]
         if not all(isinstance(one, str | type) for one in listed):
-            raise TypeError(f"non_retryable is {self.non_retryable!r}; it is a list of types or names")
+            raise TypeError(f"non_retryable must be a list of types or names, got {self.non_retryable!r}")
         if not 0 <= self.jitter <= 1:
-            raise ValueError(f"jitter is {self.jitter}; it is a share between 0 and 1")
+            raise ValueError(f"jitter must be between 0 and 1, got {self.jitter}")
 
     def non_retryable_names(self) -> tuple[str, ...]:
-        """Return *non_retryable* as names, which is how they travel."""
+        """Return *non_retryable* as names, the form in which they are stored."""
         return tuple(t if isinstance(t, str) else type_name(t) for t in self.non_retryable)
 
     def rule(self) -> "RetryRule":
-        """Return the policy in the form in which it travels with an activity."""
+        """Return the policy in the form stored with an activity."""
         return RetryRule(
             max_attempts=self.max_attempts,
             initial_interval=self.initial_interval,
@@ -80,7 +82,7 @@ class RetryPolicy:
 
 
 class RetryRule(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """A `RetryPolicy` as it is written down: errors are named."""
+    """The stored form of a `RetryPolicy`, with errors given by name."""
 
     max_attempts: int | None = 5
     initial_interval: float = 1.0
@@ -91,23 +93,23 @@ class RetryRule(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
     redeliver: bool = True
 
     def policy(self) -> RetryPolicy:
-        """Return the policy that was written down."""
+        """Return the stored policy."""
         return RetryPolicy(**msgspec.structs.asdict(self))
 
     def delay_after(self, attempt: int, chance: float) -> int | None:
-        """Return the milliseconds to wait after failed try number *attempt*, or None if it was the last.
+        """Return the milliseconds to wait after failed attempt number *attempt*, or None if it was the last.
 
-        *chance* is a number in [0, 1) that somebody else drew.
+        *chance* is a random number in [0, 1), drawn by the caller.
         """
         if self.max_attempts is not None and attempt >= self.max_attempts:
             return None
         try:
             base = min(self.max_interval, self.initial_interval * float(self.backoff) ** (attempt - 1))
-        except OverflowError:  # 2.0 ** 1100 is no float any more; the cap has long been reached
+        except OverflowError:  # 2.0 ** 1100 exceeds float; the cap was reached long before
             base = self.max_interval if self.initial_interval else 0.0
-        return round(min(base * 1000 * (1 + self.jitter * (2 * chance - 1)), _LONGEST_PAUSE))
+        return round(min(base * 1000 * (1 + self.jitter * (2 * chance - 1)), _LONGEST_DELAY))
 
     def excludes(self, type_names: Sequence[str]) -> bool:
-        """Whether an error with these names (its type and the types it derives from) is not to be retried."""
+        """Whether an error with these names (its type and its base types) is not retried."""
         listed = set(self.non_retryable)
         return any(name in listed or name.rsplit(".", 1)[-1] in listed for name in type_names)

@@ -92,7 +92,11 @@ BAD = [
     (lambda e: e.handle("o-1").query(""), ValueError, "query name must be a non-empty string, got ''"),
     (lambda e: e.handle("o-1").query(5), ValueError, "query name must be a non-empty string, got 5"),
     (lambda e: e.handle("o-1").query("total", timeout=-1), ValueError, "timeout must be 0 or more, got -1"),
-    (lambda e: e.handle("o-1").query("total", timeout="x"), ValueError, "not a length of time: 'x'"),
+    (
+        lambda e: e.handle("o-1").query("total", timeout="x"),
+        ValueError,
+        "a duration must be seconds or a timedelta, got 'x'",
+    ),
     (
         lambda e: e.handle("o-1").query("total", object()),
         errors.SerializationError,

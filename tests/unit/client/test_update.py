@@ -181,7 +181,11 @@ BAD = [
     (lambda e: e.handle("o-1").update(""), ValueError, "update name must be a non-empty string, got ''"),
     (lambda e: e.handle("o-1").update(5), ValueError, "update name must be a non-empty string, got 5"),
     (lambda e: e.handle("o-1").update("add", id=5), ValueError, "update id must be a non-empty string, got 5"),
-    (lambda e: e.handle("o-1").update("add", timeout="x"), ValueError, "not a length of time: 'x'"),
+    (
+        lambda e: e.handle("o-1").update("add", timeout="x"),
+        ValueError,
+        "a duration must be seconds or a timedelta, got 'x'",
+    ),
     (
         lambda e: e.handle("o-1").update("add", 1, object()),
         errors.SerializationError,

@@ -221,8 +221,11 @@ def test_fields_of_a_later_version_are_passed_over():
         ('{"type":"activity_scheduled","location":"{1}","command":"Task(0)","name":"a"}', "required field `queue`"),
         ('{"seq":1}', "Object missing required field `type`"),
         ('{"type":"timer_fired","ref":"x"}', "Expected `int`, got `str` - at `$.ref`"),
-        ('{"type":"branch_started","command":"c","location":"1.1"}', "not a location: '1.1'"),
-        ('{"type":"branch_started","command":"c","location":"{1.0}"}', "its last ordinate may not be 0"),
+        (
+            '{"type":"branch_started","command":"c","location":"1.1"}',
+            "a location must be text such as {2, 1.1}, got '1.1'",
+        ),
+        ('{"type":"branch_started","command":"c","location":"{1.0}"}', "must not end in 0"),
         (
             '{"type":"branch_started","command":"c","location":5}',
             "a location must be text such as {2, 1.1}, got 5 - at `$.location`",

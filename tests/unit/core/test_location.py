@@ -81,22 +81,22 @@ def test_parse_does_not_mind_spaces(text, expected):
 def test_parse_refuses_what_is_no_location(text):
     with pytest.raises(ValueError) as caught:
         Location.parse(text)
-    assert str(caught.value) == f"not a location: {text!r}; write it like {{2, 1.1}}"
+    assert str(caught.value) == f"a location must be text such as {{2, 1.1}}, got {text!r}"
 
 
 @pytest.mark.parametrize("text", ["{1.0}", "{0.0}", "{2, 1.0}", "{1.2.0, 3}"])
 def test_a_coordinate_does_not_end_in_zero(text):
-    with pytest.raises(ValueError, match="its last ordinate may not be 0"):
+    with pytest.raises(ValueError, match="must not end in 0"):
         Location.parse(text)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ((), "not a coordinate: (); it is one or more whole numbers from 0"),
-        ((-1,), "not a coordinate: (-1,); it is one or more whole numbers from 0"),
-        ((1, -2, 3), "not a coordinate: (1, -2, 3); it is one or more whole numbers from 0"),
-        ((1, 0), "not a coordinate: (1, 0); its last ordinate may not be 0"),
+        ((), "a coordinate must be one or more integers from 0, got ()"),
+        ((-1,), "a coordinate must be one or more integers from 0, got (-1,)"),
+        ((1, -2, 3), "a coordinate must be one or more integers from 0, got (1, -2, 3)"),
+        ((1, 0), "a coordinate must not end in 0, got (1, 0)"),
     ],
 )
 def test_a_location_is_made_of_coordinates_only(wrong, message):
@@ -154,7 +154,7 @@ def test_between(left, right, expected):
 
 @pytest.mark.parametrize(("left", "right"), [("1", "1"), ("2", "1"), ("1.1", "1"), ("10", "9")])
 def test_between_refuses_neighbours_in_the_wrong_order(left, right):
-    with pytest.raises(ValueError, match="does not come before"):
+    with pytest.raises(ValueError, match="left must come before right"):
         between(coordinate(left), coordinate(right))
 
 
@@ -215,7 +215,7 @@ def test_scope_last_and_child():
 def test_the_root_is_in_no_scope():
     assert str(ROOT) == "{}"
     assert ROOT.key() == b""
-    with pytest.raises(ValueError, match="the root of a workflow is in no scope"):
+    with pytest.raises(ValueError, match="the root of a workflow has no enclosing scope"):
         _ = ROOT.scope
     with pytest.raises(ValueError, match="the root of a workflow has no coordinate"):
         _ = ROOT.last

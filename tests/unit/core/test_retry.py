@@ -39,7 +39,7 @@ def test_milliseconds(duration, expected):
 def test_milliseconds_refuses_what_is_no_length_of_time(wrong):
     with pytest.raises(ValueError) as caught:
         milliseconds(wrong)
-    assert str(caught.value) == f"not a length of time: {wrong!r}; give seconds or a timedelta"
+    assert str(caught.value) == f"a duration must be seconds or a timedelta, got {wrong!r}"
 
 
 @pytest.mark.parametrize(
@@ -108,17 +108,17 @@ def test_without_a_limit_there_is_always_another_attempt():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"max_attempts": 0}, "max_attempts is 0; it counts all tries, so it is at least 1, or None"),
-        ({"max_attempts": -1}, "max_attempts is -1; it counts all tries, so it is at least 1, or None"),
-        ({"initial_interval": -1}, "intervals are 0 or more and backoff is 1 or more"),
-        ({"max_interval": -0.5}, "intervals are 0 or more and backoff is 1 or more"),
-        ({"backoff": 0.5}, "intervals are 0 or more and backoff is 1 or more"),
-        ({"initial_interval": math.nan}, "intervals are 0 or more and backoff is 1 or more"),
-        ({"max_interval": math.nan}, "intervals are 0 or more and backoff is 1 or more"),
-        ({"backoff": math.nan}, "intervals are 0 or more and backoff is 1 or more"),
-        ({"jitter": -0.1}, "jitter is -0.1; it is a share between 0 and 1"),
-        ({"jitter": 1.1}, "jitter is 1.1; it is a share between 0 and 1"),
-        ({"jitter": math.nan}, "jitter is nan; it is a share between 0 and 1"),
+        ({"max_attempts": 0}, "max_attempts must be None or at least 1, got 0; it counts all attempts"),
+        ({"max_attempts": -1}, "max_attempts must be None or at least 1, got -1; it counts all attempts"),
+        ({"initial_interval": -1}, "initial_interval must be at least 0, got -1"),
+        ({"max_interval": -0.5}, "max_interval must be at least 0, got -0.5"),
+        ({"backoff": 0.5}, "backoff must be at least 1, got 0.5"),
+        ({"initial_interval": math.nan}, "initial_interval must be at least 0, got nan"),
+        ({"max_interval": math.nan}, "max_interval must be at least 0, got nan"),
+        ({"backoff": math.nan}, "backoff must be at least 1, got nan"),
+        ({"jitter": -0.1}, "jitter must be between 0 and 1, got -0.1"),
+        ({"jitter": 1.1}, "jitter must be between 0 and 1, got 1.1"),
+        ({"jitter": math.nan}, "jitter must be between 0 and 1, got nan"),
     ],
 )
 def test_a_bad_policy_is_refused_when_it_is_made(wrong, message):

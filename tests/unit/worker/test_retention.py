@@ -134,7 +134,7 @@ async def test_a_pass_that_fails_is_logged_and_repeated(caplog):
     [
         (0, ValueError, "retain must be longer than 0, got 0 s; leave it out to keep every run"),
         (-timedelta(days=1), ValueError, "retain must be longer than 0, got -86400 s"),
-        ("30d", ValueError, "not a length of time: '30d'"),
+        ("30d", ValueError, "a duration must be seconds or a timedelta, got '30d'"),
     ],
 )
 def test_a_retain_that_is_no_length_of_time_is_refused(retain, kind, text):
