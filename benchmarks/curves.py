@@ -147,7 +147,7 @@ async def workers(scene: Scene) -> Curve:
                 finished, seconds = 0, 0.0
                 while finished < number and seconds < PATIENCE:
                     await asyncio.sleep(0.02)
-                    finished = (await engine.store.stats()).instances.get("completed", 0)
+                    finished = (await engine.store.inspector.stats()).instances.get("completed", 0)
                     seconds = time.perf_counter() - begin
             finally:
                 for child in children:

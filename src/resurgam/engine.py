@@ -26,7 +26,7 @@ from resurgam.runtime.definitions.registry import Registry, default_registry
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.loop import dev_mode
 from resurgam.runtime.system import SystemClock, new_id
-from resurgam.store.open import open_store
+from resurgam.store.open import open_store, second_opening
 from resurgam.store.protocol import Store
 from resurgam.store.records import Arrival, EndedQuery, Page
 from resurgam.worker.eager import EagerStore
@@ -131,9 +131,18 @@ class Engine:
             max_payload=self._max_payload,
             queue_of=lambda name: known.find(name).queue if name in known else None,
         )
-        self._worker = Worker(self._store, self._registry, self._clock, self._options, settings)
+        self._worker = Worker(
+            self._store, self._registry, self._clock, self._options, settings, reopen=self._second_opening(self._store)
+        )
         self._worker.start()
         self._client_store = cast("Store", EagerStore(self._store, self._worker))
+
+    def _second_opening(self, store: Store) -> Callable[[], Store] | None:
+        """Return how the watchdog opens the store for its own thread; None where that cannot be done."""
+        if not isinstance(self._url, str):
+            return None
+        name = f"{self._options.name}-watchdog"
+        return second_opening(self._url, store, self._clock, name=name, lease=self._options.lease)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -75,10 +75,10 @@ async def _log(file: Path) -> list:
     """Open what is left, and return the log of the run; it must agree with the row of the instance."""
     store = _open(file)
     try:
-        instance = await store.get(shop.SMALL)
+        instance = await store.inspector.get(shop.SMALL)
         if instance is None:
             return []
-        log = list(await store.history(instance.execution_id))
+        log = list(await store.inspector.history(instance.execution_id))
         assert instance.last_seq == len(log)
         return log
     finally:

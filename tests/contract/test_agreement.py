@@ -6,6 +6,7 @@ the ids of inbox entries, the values of wake counters, the order of claims, and 
 
 import random
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import msgspec
 import pytest
@@ -80,7 +81,7 @@ class Story:
     # What both are told.
 
     async def both(self, verb, *arguments):
-        answers = [await getattr(side.store, verb)(*arguments) for side in self.sides]
+        answers = [await attrgetter(verb)(side.store)(*arguments) for side in self.sides]
         plain = [[normal(part) for part in answer] for answer in answers]
         assert plain[0] == plain[1], (verb, arguments)
         return answers
@@ -107,7 +108,7 @@ class Story:
         elif kind < 0.45:
             part = msgspec.structs.replace(part, event=self.settlement(), promise=self.random.choice("mn"))
         if part.promise_id is not None or part.promise is not None:
-            held = [await side.store.promise(part) for side in self.sides]
+            held = [await side.store.inspector.promise(part) for side in self.sides]
             assert held[0] == held[1], part
         answers = await self.both("deliver", [part])
         self.note([getattr(answer[0], "claim", None) for answer in answers])
@@ -207,21 +208,21 @@ class Story:
 
     async def ask(self):
         question = r.QueryTask(
-            question_id=f"q-{self.random.randrange(5)}",
+            query_id=f"q-{self.random.randrange(5)}",
             execution_id=self.some_execution(),
             queue=self.random.choice(QUEUES),
             name="q",
             input=Raw(b"1"),
             until=self.clock.now() + 1000,
         )
-        await self.both("ask", [question])
+        await self.both("queries.submit", [question])
         if self.chance(0.5):
-            await self.both("claim_questions", "first", QUEUES, 2)
+            await self.both("queries.claim", "first", QUEUES, 2)
 
     async def answer(self):
-        reply = r.QueryResult(question_id=f"q-{self.random.randrange(5)}", result=Raw(b"%d" % self.next()))
+        reply = r.QueryResult(query_id=f"q-{self.random.randrange(5)}", result=Raw(b"%d" % self.next()))
         for side in self.sides:
-            await side.store.answer([reply])
+            await side.store.queries.complete([reply])
 
     async def purge(self):
         if self.chance(0.3):
@@ -234,7 +235,7 @@ class Story:
 
     async def compare(self, what):
         for entity in (*ENTITIES, "child-0", "child-1"):
-            copies = [await side.store.copies(entity) for side in self.sides]
+            copies = [await side.store.transfer.copies(entity) for side in self.sides]
             assert copies[0] == copies[1], what
         for query in (
             r.Query(),
@@ -246,28 +247,28 @@ class Story:
             r.Query(failure="E"),
             r.Query(tree_id="tree", status=Status.RUNNING),
         ):
-            pages = [await side.store.list(query) for side in self.sides]
+            pages = [await side.store.inspector.list(query) for side in self.sides]
             assert pages[0] == pages[1], what
         for ended in (
             r.EndedQuery(before=2**62),
             r.EndedQuery(before=self.clock.now(), limit=2, after=(self.clock.now() - 10_000, "e")),
             r.EndedQuery(before=2**62, status=Status.FAILED, name="n"),
         ):
-            found = [await side.store.ended(ended) for side in self.sides]
+            found = [await side.store.inspector.ended(ended) for side in self.sides]
             assert found[0] == found[1], what
         for execution_id in (self.some_execution() for _ in range(3)):
-            work = [shown(await side.store.open_work(execution_id)) for side in self.sides]
+            work = [shown(await side.store.inspector.open_work(execution_id)) for side in self.sides]
             assert work[0] == work[1], (what, execution_id)
-        stats = [await side.store.stats() for side in self.sides]
+        stats = [await side.store.inspector.stats() for side in self.sides]
         for name in ("instances", "dead_instances", "dead_activities"):
             assert getattr(stats[0], name) == getattr(stats[1], name), what
         for number in range(5):
-            replies = [await side.store.reply(f"q-{number}") for side in self.sides]
+            replies = [await side.store.queries.result(f"q-{number}") for side in self.sides]
             assert replies[0] == replies[1], what
-        topics = [await side.store.messages("t", 0) for side in self.sides]
+        topics = [await side.store.inspector.messages("t", 0) for side in self.sides]
         assert topics[0] == topics[1], what
-        for kind in ("instances", "activities", "questions"):
-            wanted = {name: name == kind for name in ("instances", "activities", "questions")}
+        for kind in ("instances", "activities", "queries"):
+            wanted = {name: name == kind for name in ("instances", "activities", "queries")}
             watch = r.Work(worker="first", queues=QUEUES, **wanted)
             there = [await side.store.wait(watch, 0) for side in self.sides]
             assert there[0] == there[1], (what, kind)

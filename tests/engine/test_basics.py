@@ -246,7 +246,7 @@ async def test_the_counts_are_right_at_every_step(engines: Engines) -> None:
 
         @registry.activity
         async def look() -> None:
-            seen.append(await store.stats())
+            seen.append(await store.inspector.stats())
 
         @registry.workflow
         async def watch(ctx: Context) -> None:
@@ -254,7 +254,7 @@ async def test_the_counts_are_right_at_every_step(engines: Engines) -> None:
             await ctx.activity(look.options(queue="other"))
 
         handle = await client.start(watch)
-        before = await store.stats()
+        before = await store.inspector.stats()
         assert before.instances == {"running": 1}
         assert before.queues["default"] == r.QueueStats(instances=1)
         async with engines.serve(store, clock, registry, queues=["default", "other"]) as env:
@@ -262,7 +262,7 @@ async def test_the_counts_are_right_at_every_step(engines: Engines) -> None:
         for stats, queue in zip(seen, ("default", "other"), strict=True):
             assert stats.instances == {"running": 1}
             assert stats.queues[queue] == r.QueueStats(claimed_activities=1)
-        after = await store.stats()
+        after = await store.inspector.stats()
         assert {status: count for status, count in after.instances.items() if count} == {"completed": 1}
         assert set(after.queues.values()) <= {r.QueueStats()}
 

@@ -31,7 +31,7 @@ async def test_a_continuation_is_another_run_of_the_same_entity(engines: Engines
         handle = await env.start(count, 1, [], id="count")
         first = handle.run_id
         assert await env.finish(handle.result()) == [["count", first, number, 1, 1] for number in (1, 2, 3)]
-        copies = await env.engine.store.copies("count")
+        copies = await env.engine.store.transfer.copies("count")
         assert len({one.instance.run_id for one in copies}) == 3
         assert len({one.instance.execution_id for one in copies}) == 3
         assert [one.instance.status for one in copies] == [Status.CONTINUED, Status.CONTINUED, Status.COMPLETED]
@@ -244,7 +244,7 @@ async def test_what_a_generation_left_behind_never_reaches_the_next(engines: Eng
         await env.advance(130)
         assert await handle.resolve("word", "new") is True
         assert await env.finish(handle.result()) == ["late", "new"]
-        first, second = await env.engine.store.copies(handle.entity_id)
+        first, second = await env.engine.store.transfer.copies(handle.entity_id)
         assert types(first.log)[-1] == "workflow_deactivated"
         assert types(second.log).count("activity_completed") == 1
 

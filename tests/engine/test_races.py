@@ -77,7 +77,7 @@ async def test_a_signal_against_a_continuation(engines: Engines) -> None:
                 await handle.signal("number", 8)
                 await handle.signal("next")
                 assert await env.finish(handle.result()) == [7, 8]
-            for copy in await store.copies(handle.entity_id):
+            for copy in await store.transfer.copies(handle.entity_id):
                 await assert_replays(work, copy.log)
 
 
@@ -213,7 +213,7 @@ async def test_a_retry_against_the_late_end_of_a_child(engines: Engines) -> None
                     await below.signal("word", moment)
                 assert await env.finish(handle.result(), limit=60) == moment
                 assert await count_of(env, name="child") == 1, moment
-            for copy in await store.copies(handle.entity_id):
+            for copy in await store.transfer.copies(handle.entity_id):
                 await assert_replays(parent, copy.log)
 
 

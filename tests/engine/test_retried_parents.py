@@ -74,7 +74,7 @@ async def test_a_child_that_ends_between_two_attempts(engines: Engines) -> None:
             if how != "complete":
                 await below.signal("word", "again")
             assert await env.finish(handle.result()) == ("complete" if begun == 1 else "again")
-            assert len(await env.engine.store.copies(how)) == begun, how
+            assert len(await env.engine.store.transfer.copies(how)) == begun, how
             carried = [entry for entry in await handle.history() if getattr(entry, "child", "")]
             assert len(carried) == 1
 

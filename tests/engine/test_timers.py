@@ -192,7 +192,7 @@ async def test_a_race_is_won_once(engines: Engines) -> None:
         handle = await env.start(races)
         assert await env.finish(handle.result()) == [[0, "worked"], [1, None], [1, None]]
         assert (await types_of(handle)).count("race_decided") == 3
-        stats = await env.engine.store.stats()
+        stats = await env.engine.store.inspector.stats()
         assert all(queue.activities == 0 for queue in stats.queues.values())
         await _no_deadline_is_left(env, handle)
 
@@ -303,6 +303,6 @@ async def test_a_workflow_may_be_asked_to_stop_twice(engines: Engines) -> None:
 
 
 async def _no_deadline_is_left(env: Environment, handle: Handle[Any]) -> None:
-    found = await env.engine.store.get(handle.entity_id)
+    found = await env.engine.store.inspector.get(handle.entity_id)
     assert found is not None
     assert found.wake_at is None

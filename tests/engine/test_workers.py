@@ -272,7 +272,7 @@ async def test_a_history_that_cannot_be_read_is_put_aside(engines: Engines) -> N
         async with engines.serve(store, clock, registry) as env:
             assert await run(env, fine) == "fine"
             await env.advance(60)
-            assert (await store.stats()).dead_instances == 1
+            assert (await store.inspector.stats()).dead_instances == 1
             assert await run(env, fine) == "fine"
 
 

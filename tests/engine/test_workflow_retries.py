@@ -38,7 +38,7 @@ async def test_a_retry_is_another_execution_of_the_same_run(engines: Engines) ->
         assert result[:4] == ["stubborn", handle.run_id, handle.run_id, 1]
         assert result[5] - begin == 30.0
         assert (last.execution_id, last.attempt) == (result[4], 3)
-        copies = await env.engine.store.copies("stubborn")
+        copies = await env.engine.store.transfer.copies("stubborn")
         assert [(one.instance.attempt, one.instance.status) for one in copies] == [
             (1, Status.FAILED),
             (2, Status.FAILED),
@@ -374,7 +374,7 @@ async def test_the_history_of_a_retry_begins_with_what_it_has(engines: Engines) 
     async with engines.open(registry) as env:
         handle = await env.start(work)
         await env.finish(handle.result())
-        first, second = await env.engine.store.copies(handle.entity_id)
+        first, second = await env.engine.store.transfer.copies(handle.entity_id)
         assert [entry.type for entry in first.log] == [
             *("workflow_started", "timer_started", "timer_fired", "workflow_retried", "workflow_deactivated"),
         ]

@@ -195,7 +195,7 @@ async def test_a_worker_in_doubt_about_its_commit_leaves_the_lease_that_another_
         clock.move_to(clock.now() + 2000)  # the pause after the failure is over, and the worker looks
         await turn()
         begun = list(shop.begun)
-        stats = (await store.stats()).queues["elsewhere"]
+        stats = (await store.inspector.stats()).queues["elsewhere"]
         shop.proceed.set()
         await turn()
 

@@ -247,7 +247,7 @@ async def test_promises_that_were_resolved_are_kept_for_ever(url: str) -> None:
         for number in range(PROMISES_KEPT + 40):
             await handle.resolve(f"p{number}")
             await env.settle()
-        [copy] = await env.engine.store.copies(handle.entity_id)
+        [copy] = await env.engine.store.transfer.copies(handle.entity_id)
         assert len(copy.promises) <= PROMISES_KEPT + 2
 
 
@@ -347,7 +347,7 @@ async def test_children_of_an_earlier_attempt_live_on_when_the_next_fails_by_div
     async with Environment(store=store, registry=registry, clock=clock, cache_size=0) as env:
         await env.start(parent, id="p")
         await env.advance(20)
-        copies = await store.copies("p")
+        copies = await store.transfer.copies("p")
         assert copies[-1].instance.attempt == 2
     async with Environment(store=store, registry=other, clock=clock, cache_size=0) as env:
         await env.advance(60)

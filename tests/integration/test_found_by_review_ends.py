@@ -102,7 +102,7 @@ async def test_an_answer_that_lies_unread_when_an_attempt_fails_is_neither_recor
         await env.advance(1)
         await handle.resume()
         await env.finish(handle.result())
-        first = (await env.engine.store.copies(handle.entity_id))[0]
+        first = (await env.engine.store.transfer.copies(handle.entity_id))[0]
         assert not first.inbox
         assert first.instance.deactivated
     assert ran == ["work"]
@@ -139,7 +139,7 @@ async def test_an_answer_that_lies_unread_at_continue_as_new_keeps_the_old_execu
         await handle.resume()
         await env.finish(handle.result())
         await env.advance(60)
-        first = (await env.engine.store.copies(handle.entity_id))[0]
+        first = (await env.engine.store.transfer.copies(handle.entity_id))[0]
         assert "activity_completed" in [entry.type for entry in first.log]
         assert not first.inbox
         assert first.instance.deactivated
@@ -164,7 +164,7 @@ async def test_signals_that_were_dropped_stay_in_the_inbox_for_ever(url: str, ca
         await handle.resume()
         await env.finish(handle.result())
         await env.advance(60)
-        first = (await env.engine.store.copies(handle.entity_id))[0]
+        first = (await env.engine.store.transfer.copies(handle.entity_id))[0]
         assert not first.inbox
 
 

@@ -248,7 +248,7 @@ async def test_the_drawn_ids_are_those_that_activities_are_given():
         handle = await env.start(trip, id="t-1")
         with pytest.raises(errors.WorkflowFailed, match="the flight is full"):
             await env.finish(handle.result())
-        instance = await env.engine.store.get("t-1")
+        instance = await env.engine.store.inspector.get("t-1")
         assert instance is not None
         [run] = (await read_tree(env.engine.store, instance)).runs
 

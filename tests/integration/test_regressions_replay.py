@@ -349,7 +349,7 @@ async def test_an_instance_that_always_fails_is_put_aside_with_its_last_error(mo
 
         assert env.engine.progress == progress
     assert description.error == "handed out 20 times without a commit; the last error: IndexError('boom')"
-    assert (await store.stats()).dead_instances == 1
+    assert (await store.inspector.stats()).dead_instances == 1
 
 
 class CountingStore(MemoryStore):
@@ -404,7 +404,7 @@ async def test_an_activity_that_nobody_answers_is_shown_in_the_description():
     assert description.status == "running"
     assert description.waiting_for == ("activity 'render' on queue 'gpu' at {1}",)
     assert description.error == "activity 'render' (entry 2) was handed out 20 times without an answer"
-    assert (await store.stats()).dead_activities == 1
+    assert (await store.inspector.stats()).dead_activities == 1
 
 
 def gpu_registry():

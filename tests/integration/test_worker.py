@@ -493,6 +493,6 @@ async def test_what_ends_within_the_grace_is_waited_for():
         await turn()
         asyncio.get_running_loop().call_soon(proceed.set)
     async with Environment(store=store, clock=clock, registry=Registry(), worker=False) as env:
-        waiting = (await store.stats()).queues["default"]
+        waiting = (await store.inspector.stats()).queues["default"]
         assert (waiting.activities, waiting.claimed_activities, waiting.instances) == (0, 0, 0)
         assert await env.engine.handle("x").result() == "done"

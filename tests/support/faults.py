@@ -33,9 +33,19 @@ LEASE: Final = 1000
 
 _QUIET_TURNS: Final = 10
 _MANY_TURNS: Final = 100
-_CLAIMS: Final = frozenset({"claim", "claim_activities", "claim_questions"})
+_CLAIMS: Final = frozenset({"claim", "claim_activities", "queries.claim"})
 _WRITES: Final = frozenset(
-    {"create", "deliver", "ask", "answer", "revive", "commit", "extend", "release", "complete_activities"}
+    {
+        "create",
+        "deliver",
+        "queries.submit",
+        "queries.complete",
+        "revive",
+        "commit",
+        "extend",
+        "release",
+        "complete_activities",
+    }
 )
 _life: ContextVar["Life | None"] = ContextVar("life", default=None)
 
@@ -71,13 +81,11 @@ class Life:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.dead = False
 
-    def twin(self) -> None:
-        """Return nothing: no tick of a scenario runs long."""
-
     def __getattr__(self, name: str) -> Any:
-        return partial(self._call, name, getattr(self._store, name))
+        member = getattr(self._store, name)
+        return partial(self.call, name, member) if callable(member) else Part(self, name, member)
 
-    async def _call(self, name: str, verb: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
+    async def call(self, name: str, verb: Callable[..., Awaitable[Any]], *args: Any, **options: Any) -> Any:
         if self.dead or (name in _WRITES and self._is_fatal(name, applied=False)):
             await self._die()
         number = len(self.writes)
@@ -114,6 +122,18 @@ class Life:
         await worker._instances.forget_all()
         worker._watchdog.stop()
         await self._data.bury(self._store)
+
+
+class Part:
+    """What an engine sees of a part of the store: its queries, its inspector."""
+
+    def __init__(self, life: Life, name: str, part: object) -> None:
+        self._life = life
+        self._name = name
+        self._part = part
+
+    def __getattr__(self, verb: str) -> Any:
+        return partial(self._life.call, f"{self._name}.{verb}", getattr(self._part, verb))
 
 
 class Clock(ManualClock):
@@ -313,7 +333,7 @@ class World:
             await self.settle()
 
     async def _listen(self) -> None:
-        news = await self.outside.messages("news", self._last)
+        news = await self.outside.inspector.messages("news", self._last)
         self._last = news.last
         self.heard.extend(bytes(value) for value in news.values)
 
@@ -323,12 +343,12 @@ class World:
     # What is known of it.
 
     async def instances(self) -> Sequence[Any]:
-        page = await self.outside.list(Query(limit=1000))
+        page = await self.outside.inspector.list(Query(limit=1000))
         return sorted(page.instances, key=lambda one: (one.created_at, one.generation, one.attempt, one.execution_id))
 
     async def copies(self) -> list[Copy]:
         entities = dict.fromkeys(one.entity_id for one in await self.instances())
-        return [copy for entity_id in entities for copy in await self.outside.copies(entity_id)]
+        return [copy for entity_id in entities for copy in await self.outside.transfer.copies(entity_id)]
 
     # What is said from outside.
 
@@ -393,7 +413,7 @@ class World:
 
     async def cancel_by(self, engine: Engine, id: str) -> None:
         """Do so, after a look at whether it was done."""
-        told = [entry for copy in await self.outside.copies(id) for entry in (*copy.log, *copy.inbox)]
+        told = [entry for copy in await self.outside.transfer.copies(id) for entry in (*copy.log, *copy.inbox)]
         if not any(isinstance(entry, events.CancelRequested) for entry in told):
             await engine.handle(id).cancel()
 

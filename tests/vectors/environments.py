@@ -31,7 +31,7 @@ class Life:
 
 async def executions(env, entity_id):
     """Return all executions of an entity, oldest first, with their histories."""
-    return await env.engine.store.copies(entity_id)
+    return await env.engine.store.transfer.copies(entity_id)
 
 
 async def run(env, workflow, *args, **options):

@@ -93,6 +93,6 @@ async def at_rest(engine: Engine) -> None:
     while True:
         await asyncio.sleep(_LOOK)
         if engine.resting:
-            queues = (await engine.store.stats()).queues.values()
+            queues = (await engine.store.inspector.stats()).queues.values()
             if not any(queue.instances or queue.activities or queue.claimed_activities for queue in queues):
                 return

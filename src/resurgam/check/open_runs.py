@@ -30,16 +30,16 @@ class Desk:
         known = registry.workflows
         self.examiner = Examiner(lambda name: known.find(name) if name in known else None)
         self._runner = asyncio.Runner()
-        self._store = open_inspector(url, SystemClock())
+        self._inspector = open_inspector(url, SystemClock())
 
     def close(self) -> None:
         """Let go of the store."""
-        self._runner.run(self._store.close())
+        self._runner.run(self._inspector.close())
         self._runner.close()
 
     def count(self) -> int:
         """Return how many runs are open."""
-        stats = self._runner.run(self._store.stats())
+        stats = self._runner.run(self._inspector.stats())
         return sum(stats.instances.get(status, 0) for status in OPEN)
 
     def runs(self, limit: int | None) -> Iterator[Run]:
@@ -49,7 +49,7 @@ class Desk:
             cursor = None
             while True:
                 query = Query(status=status, limit=_PAGE, cursor=cursor)
-                page = self._runner.run(self._store.list(query))
+                page = self._runner.run(self._inspector.list(query))
                 for found in page.instances:
                     if found.execution_id not in seen and (limit is None or len(seen) < limit):
                         seen.add(found.execution_id)
@@ -85,6 +85,6 @@ class Desk:
 
     async def _log(self, run: Run) -> Log:
         try:
-            return await self._store.history(run.execution_id)
+            return await self._inspector.history(run.execution_id)
         except CorruptHistory as error:
             return error

@@ -20,7 +20,7 @@ _TAIL: Final = 8
 async def closing_event(store: Store, instance: Instance) -> events.Event | None:
     """Return the entry that closed an execution; search the end of its history first, because it may be long."""
     for last in (_TAIL, None):
-        for entry in await store.history(instance.execution_id, last):
+        for entry in await store.inspector.history(instance.execution_id, last):
             if type(entry) in ENDS:
                 return entry
     return None
@@ -28,15 +28,15 @@ async def closing_event(store: Store, instance: Instance) -> events.Event | None
 
 async def newest(store: Store, instance: Instance) -> Instance:
     """Return the newest execution of a chain, even if its id was started again since."""
-    found = await store.get(instance.entity_id)
+    found = await store.inspector.get(instance.entity_id)
     if found is not None and same_chain(found, instance):
         return found
-    found = await store.get(instance.entity_id, instance.run_id)
+    found = await store.inspector.get(instance.entity_id, instance.run_id)
     while found is not None and found.status is Status.CONTINUED:
         closing = await closing_event(store, found)
         successor = None
         if isinstance(closing, events.WorkflowContinued):
-            successor = await store.get(instance.entity_id, closing.run_id)
+            successor = await store.inspector.get(instance.entity_id, closing.run_id)
         if successor is None:
             break
         found = successor
@@ -55,7 +55,7 @@ async def next_execution(store: Store, execution_id: str, closing: events.Event)
     started = await _started(store, execution_id)
     if not isinstance(closing, events.WorkflowFailed) or started is None:
         return None
-    found = await store.get(started.entity_id, started.run_id)
+    found = await store.inspector.get(started.entity_id, started.run_id)
     later = None if found is None else await _started(store, found.execution_id)
     while later is not None and later.previous != execution_id:
         later = await _started(store, later.previous) if later.previous else None
@@ -63,13 +63,13 @@ async def next_execution(store: Store, execution_id: str, closing: events.Event)
 
 
 async def _started(store: Store, execution_id: str) -> events.WorkflowStarted | None:
-    first = next(iter(await store.history(execution_id)), None)
+    first = next(iter(await store.inspector.history(execution_id)), None)
     return first if isinstance(first, events.WorkflowStarted) else None
 
 
 async def newest_of_run(store: Store, instance: Instance) -> Instance:
     """Return the newest attempt of the run that an execution belongs to."""
-    return await store.get(instance.entity_id, instance.run_id) or instance
+    return await store.inspector.get(instance.entity_id, instance.run_id) or instance
 
 
 async def wait_for_execution(

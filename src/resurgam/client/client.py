@@ -100,7 +100,7 @@ class Client:
         """Signal the open execution of an id, or start one with the signal in its mailbox, in one atomic step."""
         check_text(labels.get("id"), "id")
         definition, started = self._prepare(workflow, args, labels)
-        found = await self._store.get(started.entity_id)
+        found = await self._store.inspector.get(started.entity_id)
         if found is not None:
             await signal_schemas.check(self._access, found, signal)
         [answer] = await self._store.create([Creation(started=started, inbox=(signal,))])
@@ -139,7 +139,7 @@ class Client:
             pinned=False,
             codec=codec,
         )
-        earlier = await self._store.get(started.entity_id) if update_id is not None else None
+        earlier = await self._store.inspector.get(started.entity_id) if update_id is not None else None
         position = await sent.find(earlier) if earlier is not None else None
         while position is None:
             [answer] = await self._store.create([Creation(started=started, inbox=(sent.event,))])
@@ -191,7 +191,7 @@ class Client:
 
     async def list(self, query: Query) -> Page:
         """Return a page of instances."""
-        return await self._store.list(query)
+        return await self._store.inspector.list(query)
 
     async def purge(self, query: EndedQuery) -> int:
         """Remove closed executions that no other execution needs; return how many."""
@@ -199,7 +199,7 @@ class Client:
 
     async def export(self, entity_id: str, run_id: str | None) -> builtins.list[str]:
         """Return all stored data of an entity's executions, or of one run, as JSON lines."""
-        copies = await self._store.copies(entity_id, run_id)
+        copies = await self._store.transfer.copies(entity_id, run_id)
         if not copies:
             of_run = f" and run {run_id!r}" if run_id is not None else ""
             raise NotFound(f"there is no workflow with id {entity_id!r}{of_run}")
@@ -208,7 +208,7 @@ class Client:
     async def import_(self, exported: str | Iterable[str]) -> builtins.list[Arrival]:
         """Import exported executions, all of them or none."""
         copies = export.read(exported)
-        [answer] = await self._store.adopt([Adoption(copies=copies)])
+        [answer] = await self._store.transfer.adopt([Adoption(copies=copies)])
         if isinstance(answer, Exists):
             raise _import_conflict(answer.instance, copies)
         return list(answer.arrivals)

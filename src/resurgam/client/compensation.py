@@ -60,7 +60,7 @@ async def compensated_by_hand(store: Store, instance: Instance, log: Sequence[ev
     """Return the locations of the steps that were compensated by hand."""
     locations = []
     for step in steps_of(log):
-        by_hand = await store.get(compensation_id(instance, step.command)) if step.command.undo else None
+        by_hand = await store.inspector.get(compensation_id(instance, step.command)) if step.command.undo else None
         if by_hand is not None and by_hand.status == "completed":
             locations.append(step.command.location)
     return locations
@@ -68,7 +68,7 @@ async def compensated_by_hand(store: Store, instance: Instance, log: Sequence[ev
 
 async def compensate(access: Access, instance: Instance, location: Location) -> Instance:
     """Start the compensation of a step as a workflow of its own, and return its execution."""
-    log = await access.store.history(instance.execution_id, forgotten=True)
+    log = await access.store.inspector.history(instance.execution_id, forgotten=True)
     step = _find(instance, steps_of(log), location)
     earlier = await _check(access.store, instance, step)
     started = _started(access, instance, step, log[0])
@@ -99,7 +99,7 @@ async def _check(store: Store, instance: Instance, step: SagaStep) -> Instance |
         raise StoreError(f"{what} cannot be compensated: it was registered without undo")
     if step.outcome is None and not instance.status.terminal:
         raise StoreError(f"{what} belongs to a saga that is still open, which compensates its own steps")
-    earlier = await store.get(compensation_id(instance, step.command))
+    earlier = await store.inspector.get(compensation_id(instance, step.command))
     if step.outcome == "compensated" or (earlier is not None and earlier.status == "completed"):
         raise AlreadyExists(f"{what} is already compensated")
     if step.result is None and not step.command.unknown:

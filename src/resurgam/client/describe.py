@@ -75,7 +75,7 @@ class Description:
 
 async def describe(store: Store, instance: Instance, now: int) -> Description:
     """Return the description of an execution at the moment *now*."""
-    log = await store.history(instance.execution_id)
+    log = await store.inspector.history(instance.execution_id)
     survey = await Survey.of(store, instance, log, now)
     state, started = survey.state, survey.state.started
     pending = await survey.pending()
@@ -106,7 +106,7 @@ async def describe(store: Store, instance: Instance, now: int) -> Description:
 async def _uncompensated(store: Store, instance: Instance, log: Sequence[events.Event]) -> tuple[str, ...]:
     left = []
     for step in uncompensated(log, ended=instance.status.terminal):
-        by_hand = await store.get(compensation_id(instance, step.command))
+        by_hand = await store.inspector.get(compensation_id(instance, step.command))
         if by_hand is None or by_hand.status is not Status.COMPLETED:
             location = step.command.location
             left.append(f"saga step {step.command.name!r} at {location}: handle.compensate({str(location)!r})")

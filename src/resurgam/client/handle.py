@@ -281,7 +281,7 @@ class Handle(Generic[R]):
 
     async def history(self, *, forgotten: bool = False) -> list[events.Event]:
         """Return the recorded entries; with *forgotten* also those that were forgotten and are still kept."""
-        return list(await self._store.history((await self._instance()).execution_id, forgotten=forgotten))
+        return list(await self._store.inspector.history((await self._instance()).execution_id, forgotten=forgotten))
 
     async def compensate(self, location: Location | str) -> "Handle[None]":
         """Compensate the saga step at this location by hand, and return the handle of the workflow that does it.
@@ -308,7 +308,7 @@ class Handle(Generic[R]):
         return self._known
 
     async def _instance(self) -> Instance:
-        found = await self._store.get(self.entity_id, self._run_id, execution_id=self._execution_id)
+        found = await self._store.inspector.get(self.entity_id, self._run_id, execution_id=self._execution_id)
         if found is None:
             raise self._missing()
         if self._workflow not in (None, found.name):
@@ -329,9 +329,9 @@ class Handle(Generic[R]):
 
     async def _first_kept(self, began: Instance) -> Instance:
         """Return the execution that this handle was made for; if it was purged, the newest that continues it."""
-        if await self._store.get(began.entity_id, began.run_id) is not None:
+        if await self._store.inspector.get(began.entity_id, began.run_id) is not None:
             return began
-        newest = await self._store.get(began.entity_id)
+        newest = await self._store.inspector.get(began.entity_id)
         if newest is None or not same_chain(newest, began):
             raise NotFound(
                 f"run {began.run_id!r} of workflow {began.entity_id!r} was removed from the store, with its result"

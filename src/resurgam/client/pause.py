@@ -53,7 +53,7 @@ async def resume(access: Access, instance: Instance) -> None:
 
 async def _pause_of(store: Store, instance: Instance) -> Pause | None:
     """Return how an execution is paused: alone or with its tree."""
-    copies = await store.copies(instance.entity_id, instance.run_id)
+    copies = await store.transfer.copies(instance.entity_id, instance.run_id)
     return next((copy.paused for copy in copies if copy.instance.execution_id == instance.execution_id), None)
 
 
@@ -64,7 +64,7 @@ async def _descendants(store: Store, instance: Instance) -> AsyncIterator[Instan
         cursor: str | None = None
         while True:
             query = Query(parent=entity_id, tree_id=instance.tree_id, limit=_PAGE, cursor=cursor)
-            page = await store.list(query)
+            page = await store.inspector.list(query)
             for child in page.instances:
                 yield child
                 if child.entity_id not in seen:

@@ -64,7 +64,7 @@ def moment(milliseconds_since: int) -> datetime:
 
 async def failure_of(store: Store, execution_id: str) -> BaseException | None:
     """Return the failure of an execution, None if it has not failed."""
-    for entry in reversed(await store.history(execution_id, _LATEST)):
+    for entry in reversed(await store.inspector.history(execution_id, _LATEST)):
         if isinstance(entry, events.WorkflowFailed | events.WorkflowRetried):
             return rebuild(entry.failure)
     return None
@@ -83,7 +83,7 @@ class Survey:
     @classmethod
     async def of(cls, store: Store, instance: Instance, log: Sequence[events.Event], now: int) -> "Survey":
         """Read the open work of an execution whose log was read just before."""
-        work = await store.open_work(instance.execution_id) or OpenWork()
+        work = await store.inspector.open_work(instance.execution_id) or OpenWork()
         retried = (entry for entry in (*log, *work.inbox) if isinstance(entry, events.ActivityRetryScheduled))
         return cls(store, InstanceState(log), work, {entry.ref: entry for entry in retried}, now)
 
@@ -150,7 +150,7 @@ class Survey:
         return "retrying" if row.visible_at > self.now else "queued"
 
     async def _child(self, work: PendingWork, command: events.ChildScheduled, text: str) -> PendingWork:
-        child = await self.store.get(command.entity_id, command.run_id)
+        child = await self.store.inspector.get(command.entity_id, command.run_id)
         if child is None:
             return work
         deferred = command.deferred and child.status is Status.SCHEDULED
@@ -169,7 +169,7 @@ class Survey:
         """Return the failure of the attempt before this one of a child."""
         if child.attempt == 1:
             return None
-        first = next(iter(await self.store.history(child.execution_id)), None)
+        first = next(iter(await self.store.inspector.history(child.execution_id)), None)
         previous = first.previous if isinstance(first, events.WorkflowStarted) else None
         return None if previous is None else await failure_of(self.store, previous)
 

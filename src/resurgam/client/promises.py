@@ -37,7 +37,7 @@ def rejection(access: Access, what: str, error: BaseException | str) -> Settleme
 async def deliver(access: Access, to: Delivery) -> Delivered | Missing | Ended | Settled:
     """Deliver a settlement; raise `SerializationError` for a value that the open promise does not accept."""
     if isinstance(to.event, events.PromiseResolved):
-        held = await access.store.promise(to)
+        held = await access.store.inspector.promise(to)
         if held is not None and not held.promise.settled and not held.instance.status.terminal:
             await _check(access, held, to.event.value)
     [answer] = await access.store.deliver([to])
@@ -53,7 +53,7 @@ async def _check(access: Access, held: HeldPromise, value: Raw) -> None:
     if instance.name in access.registry.workflows:
         # The code may have changed since it created the promise, and accept another type now.
         workflow = access.registry.workflows.find(instance.name)
-        log = await access.store.history(instance.execution_id)
+        log = await access.store.inspector.history(instance.execution_id)
         if await run_outside_task(lambda: query.takes(workflow, log, promise.promise_id, value)):
             return
     path, reason = wrong

@@ -43,25 +43,25 @@ async def query(
 async def _replay(access: Access, instance: Instance, name: str, encoded: Raw) -> tuple[Raw, Codec[Any]]:
     """Replay the committed history on a throwaway coroutine; no worker need hold the instance, and it does not change."""
     workflow = access.registry.workflows.find(instance.name)
-    log = await access.store.history(instance.execution_id)
+    log = await access.store.inspector.history(instance.execution_id)
     settings = Settings(secret=await access.store.secret(), max_payload=access.max_payload)
     return await run_outside_task(lambda: replayed.ask(workflow, log, name, encoded, settings))
 
 
 async def _ask_worker(access: Access, instance: Instance, name: str, encoded: Raw, until: int) -> Raw:
     task = QueryTask(
-        question_id=new_id(access.clock.now()),
+        query_id=new_id(access.clock.now()),
         execution_id=instance.execution_id,
         queue=instance.queue,
         name=name,
         input=encoded,
         until=until,
     )
-    [submitted] = await access.store.ask([task])
+    [submitted] = await access.store.queries.submit([task])
     if isinstance(submitted, Missing):
         raise NotFound(f"workflow {instance.entity_id!r} is no longer in the store")
-    answered = await access.store.wait(QueryAnswered(question_id=task.question_id), until)
-    reply = await access.store.reply(task.question_id) if answered else None
+    answered = await access.store.wait(QueryAnswered(query_id=task.query_id), until)
+    reply = await access.store.queries.result(task.query_id) if answered else None
     if reply is None:
         raise ResultTimeout(
             f"query {name!r} of workflow {instance.entity_id!r} timed out: no worker of queue "

@@ -20,7 +20,7 @@ from resurgam.store.records import Creation, Delivery, Exists, Instance
 async def retry_failed(access: Access, failed: Instance) -> Instance:
     """Start the next attempt of a failed run, and return its execution."""
     now = access.clock.now()
-    log = await access.store.history(failed.execution_id)
+    log = await access.store.inspector.history(failed.execution_id)
     started, inbox = next_attempt(
         log,
         execution_id=new_id(now),
@@ -56,17 +56,17 @@ async def _child_answers(store: Store, started: events.WorkflowStarted) -> list[
 async def _child_answer(
     store: Store, started: events.WorkflowStarted, child: events.EarlierChild
 ) -> events.ChildAnswer | None:
-    instance = await store.get(child.entity_id)
+    instance = await store.inspector.get(child.entity_id)
     if instance is None or instance.parent is None or instance.parent.key != child_key(started, child):
         # The child's id was started again by another caller.
-        first_run = await store.get(child.entity_id, child.run_id)
+        first_run = await store.inspector.get(child.entity_id, child.run_id)
         instance = None if first_run is None else await chain.newest(store, first_run)
     if instance is None:
         return None
     closing = await chain.closing_event(store, instance) if instance.status.terminal else None
     if closing is None:
         return None
-    [first, *_] = await store.history(instance.execution_id)
+    [first, *_] = await store.inspector.history(instance.execution_id)
     assert isinstance(first, events.WorkflowStarted)
     sent = (message.event for message in notify_parent(first, closing, closing.at))
     return next((event for event in sent if isinstance(event, events.ChildAnswer)), None)

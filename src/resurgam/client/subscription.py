@@ -8,7 +8,7 @@ from msgspec import Raw
 
 from resurgam.client.access import ANY
 from resurgam.store.protocol import Store
-from resurgam.store.records import Publishing
+from resurgam.store.records import Published
 
 
 class Subscription:
@@ -26,7 +26,7 @@ class Subscription:
 
     async def __aenter__(self) -> Self:
         if self._after is None:
-            self._after = (await self._store.messages(self._topic)).last
+            self._after = (await self._store.inspector.messages(self._topic)).last
         return self
 
     async def __aexit__(
@@ -41,8 +41,8 @@ class Subscription:
         await self.__aenter__()
         assert self._after is not None
         while not self._unread:
-            await self._store.wait(Publishing(topic=self._topic, after=self._after))
-            messages = await self._store.messages(self._topic, self._after)
+            await self._store.wait(Published(topic=self._topic, after=self._after))
+            messages = await self._store.inspector.messages(self._topic, self._after)
             self._after = messages.last
             self._unread.extend(messages.values)
         return ANY.decode(self._unread.popleft(), f"message on topic {self._topic!r}")

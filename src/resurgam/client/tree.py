@@ -99,7 +99,7 @@ async def read_tree(store: Store, instance: Instance) -> Tree:
     members: list[Instance] = []
     cursor: str | None = None
     while True:
-        page = await store.list(Query(tree_id=instance.tree_id, limit=_PAGE, cursor=cursor))
+        page = await store.inspector.list(Query(tree_id=instance.tree_id, limit=_PAGE, cursor=cursor))
         members += page.instances
         cursor = page.cursor
         if cursor is None:
@@ -139,7 +139,7 @@ class _TreeReader:
         first = executions[0]
         run, steps = Run(run_id=first.run_id, generation=first.generation), _RunSteps(first.run_id)
         for execution in executions:
-            log = await self.store.history(execution.execution_id, None if inside else 1, forgotten=True)
+            log = await self.store.inspector.history(execution.execution_id, None if inside else 1, forgotten=True)
             started = log[0] if log else None
             run.executions.append(
                 Execution(
@@ -157,13 +157,13 @@ class _TreeReader:
 
     async def _open_activities(self, execution: Instance) -> dict[int, OpenActivity]:
         """Return the open activities by the ``seq`` of their commands."""
-        work = None if execution.deactivated else await self.store.open_work(execution.execution_id)
+        work = None if execution.deactivated else await self.store.inspector.open_work(execution.execution_id)
         return {} if work is None else {activity.request.ref: activity for activity in work.activities}
 
     async def _child(self, run_id: str, command: events.ChildScheduled) -> Child:
         chain = [member for member in self.members if _is_called_by(member, run_id, command)]
         if not chain:
-            found = await self.store.get(command.entity_id, command.run_id)
+            found = await self.store.inspector.get(command.entity_id, command.run_id)
             chain = [] if found is None else [found]
         nothing = Tree(entity_id=command.entity_id, name=command.name, queue=command.queue, tree_id="", runs=[])
         workflow = await self.tree(chain, inside=not command.detach) if chain else nothing

@@ -130,7 +130,7 @@ class Update:
         """Search the newest executions of the chain for an update of this id."""
         execution_id: str | None = instance.execution_id
         for _ in range(LOOKED_UP):
-            log = await self.access.store.history(execution_id, forgotten=True) if execution_id else []
+            log = await self.access.store.inspector.history(execution_id, forgotten=True) if execution_id else []
             self._check_name(log)
             found = execution_id == instance.execution_id and self._accepted(log) is not None
             if execution_id and (found or self._outcome(log) is not None):
@@ -161,7 +161,11 @@ class Update:
         whole = entries[-1].seq - seen == len(entries) if entries else not position.grown
         if whole:
             return entries
-        kept = [entry for entry in await self.access.store.history(execution_id, forgotten=True) if entry.seq > seen]
+        kept = [
+            entry
+            for entry in await self.access.store.inspector.history(execution_id, forgotten=True)
+            if entry.seq > seen
+        ]
         if not kept:
             raise NotFound(f"the outcome of update {self.name!r} (id {self.id!r}) is no longer in the store")
         return kept
@@ -236,7 +240,7 @@ class Update:
                 return known.decode(encoded, what)
             except SerializationError:
                 pass  # another run may have registered another handler under this name
-        log = await self.access.store.history(execution_id)
+        log = await self.access.store.inspector.history(execution_id)
         annotated = await run_outside_task(lambda: query.update_result(definition, log, self.name))
         return (annotated or ANY).decode(encoded, what)
 

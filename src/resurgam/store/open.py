@@ -1,5 +1,6 @@
 """`open_store(url)` and `open_inspector(url)`: the only module that knows which backends exist."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -7,7 +8,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store.memory.store import MemoryStore
-from resurgam.store.protocol import Inspector, Store
+from resurgam.store.protocol import OpenInspector, Store
 
 if TYPE_CHECKING:
     from resurgam.store.sqlite.vacuum import Vacuumed
@@ -27,7 +28,24 @@ def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
     raise StoreError(f"no store for {url!r}; this version knows {_KNOWN}")
 
 
-def open_inspector(url: str, clock: Clock) -> Inspector:
+def second_opening(url: str, store: Store, clock: Clock, *, name: str, lease: int) -> Callable[[], Store] | None:
+    """Return a function that opens the data of *store* again, for another thread; None if only *store* can reach it."""
+    parts = _parts(url)
+    if parts.scheme != "sqlite":
+        return None
+    from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- only who uses a store pays for its import
+
+    assert isinstance(store, SqliteStore)
+    database = store.database
+
+    def reopen() -> Store:
+        database.check_in_place()  # opening creates a file that is not there
+        return SqliteStore(database.path, clock, name=name, lease=lease, synchronous=database.synchronous)
+
+    return reopen
+
+
+def open_inspector(url: str, clock: Clock) -> OpenInspector:
     """Return the read side of what *url* names: nothing is written, nothing is held, others may work on it."""
     parts = _parts(url)
     path = _path(parts)

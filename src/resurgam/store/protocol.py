@@ -1,4 +1,4 @@
-"""The seam: `Store`, a dozen verbs that are each a whole intention, and the read-side `Inspector`.
+"""The seam: `Store`, thirteen verbs that are each a whole intention, and the protocols of its parts beside it.
 
 Every verb takes a batch and answers each part by itself, in order: one part that is refused never holds up another.
 A part is applied whole or not at all. Nothing is raised for a part; `StoreError` means that the store as a whole could
@@ -24,7 +24,7 @@ MESSAGES_KEPT: Final = 60_000
 
 
 class Inspector(Protocol):
-    """Looking without touching."""
+    """Read what is stored, without changing it."""
 
     async def get(
         self, entity_id: str, run_id: str | None = None, *, execution_id: str | None = None
@@ -37,7 +37,7 @@ class Inspector(Protocol):
         ...
 
     async def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
-        """Return ended executions that nothing is outstanding of, those first that ended first."""
+        """Return complete executions, in the order in which they ended."""
         ...
 
     async def history(
@@ -45,44 +45,93 @@ class Inspector(Protocol):
     ) -> Sequence[events.Event]:
         """Return the log of an execution, or its *last* entries; empty if there is none.
 
-        What is forgotten is left out unless *forgotten* asks for all that is kept; it then stands where it stood.
+        Forgotten entries are left out, unless *forgotten* asks for them; they then stand at their ``seq``.
         """
         ...
 
     async def open_work(self, execution_id: str) -> r.OpenWork | None:
-        """Return what an execution has under way that its log does not show, at one moment; None if there is none."""
+        """Return the open activities, the inbox and the lease of an execution, at one moment; None if there is none."""
         ...
 
     async def promise(self, to: r.Delivery) -> r.HeldPromise | None:
         """Return the promise that a delivery is addressed to, by its id or its name, open or not; None if there is none."""
         ...
 
-    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
-        """Return everything that is kept of an entity's executions, or of one run's, oldest first, at one moment."""
-        ...
-
     async def stats(self) -> r.Stats:
         """Return the counts."""
         ...
 
-    async def reply(self, question_id: str) -> r.QueryResult | None:
-        """Return what was answered to a question, if it was."""
-        ...
-
     async def messages(self, topic: str, after: int | None = None) -> r.Messages:
-        """Return what was published on a topic after the message with that number; None: only the newest number.
+        """Return the messages on a topic after the one with that number; None: only the newest number.
 
-        Messages are kept for a minute, for those who are just about to look; nobody can rely on having had them all.
+        Messages are kept for a minute. A subscriber that comes later misses them.
         """
         ...
 
+
+class OpenInspector(Inspector, Protocol):
+    """An inspector that was opened by itself, without a store."""
+
     async def close(self) -> None:
-        """Let go of whatever is held open."""
+        """Release the connection."""
         ...
 
 
-class Store(Inspector, Protocol):
-    """Keeps instances, their inboxes and the activities they want."""
+class Queries(Protocol):
+    """Queries for workers that have the code of a workflow, from clients that do not."""
+
+    async def submit(self, parts: Sequence[r.QueryTask]) -> Sequence[r.Submitted | r.Missing]:
+        """Offer queries to the workers that serve their queue, whatever the status of the execution.
+
+        Submitting the same ``query_id`` again changes nothing.
+        """
+        ...
+
+    async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.QueryTask]:
+        """Lease queries that are not leased to another worker; those past their deadline are deleted."""
+        ...
+
+    async def complete(self, parts: Sequence[r.QueryResult]) -> None:
+        """Keep the first result of each query; later ones, and those of unknown queries, are ignored."""
+        ...
+
+    async def result(self, query_id: str) -> r.QueryResult | None:
+        """Return the result of a query; None if there is none yet, or the query is past its deadline."""
+        ...
+
+
+class Transfer(Protocol):
+    """Move executions between stores, as values."""
+
+    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
+        """Return everything that is kept of an entity's executions, or of one run's, oldest first, at one moment."""
+        ...
+
+    async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
+        """Take in executions from another store, without their leases, by the rules of `adoption`.
+
+        They are ready to be claimed, unless they are complete; activities keep their attempt and their moment.
+        """
+        ...
+
+
+class Store(Protocol):
+    """Keep instances, their inboxes and their activities."""
+
+    @property
+    def inspector(self) -> Inspector:
+        """The read side."""
+        ...
+
+    @property
+    def queries(self) -> Queries:
+        """The queries that wait for a worker."""
+        ...
+
+    @property
+    def transfer(self) -> Transfer:
+        """The way in and out for whole executions."""
+        ...
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         """Begin executions; an id that has an open one already is left alone.
@@ -107,34 +156,12 @@ class Store(Inspector, Protocol):
         """
         ...
 
-    async def ask(self, parts: Sequence[r.QueryTask]) -> Sequence[r.Asked | r.Missing]:
-        """Have questions answered by workers that serve the queue; whatever state the execution is in.
-
-        Asking the same question again changes nothing.
-        """
-        ...
-
-    async def claim_questions(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.QueryTask]:
-        """Return questions that nobody else has in hand, for as long as a lease; those past their time are gone."""
-        ...
-
-    async def answer(self, parts: Sequence[r.QueryResult]) -> None:
-        """QueryResult to questions; a second reply, and one to a question that is gone, is of no effect."""
-        ...
-
     async def secret(self) -> bytes:
         """Return the secret of this store, made when it was, from which ids are made that nobody can guess."""
         ...
 
     async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
         """Hand out again what was put aside: dead instances and activities, and parked runs to whoever tried them."""
-        ...
-
-    async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
-        """Take in executions from another store, with nothing of them held; `arriving` has the rules.
-
-        They are ready to be claimed, unless they are complete; activities keep their attempt and their moment.
-        """
         ...
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
@@ -194,6 +221,6 @@ class Store(Inspector, Protocol):
         """
         ...
 
-    def twin(self) -> "Store | None":
-        """Open the same data once more, for use by another thread; None if it lives in this thread only."""
+    async def close(self) -> None:
+        """Refuse all further use, and raise `StoreError` in calls that still wait."""
         ...

@@ -336,7 +336,7 @@ class Work(Record, frozen=True):
     queues: tuple[str, ...]
     instances: bool = True
     activities: bool = True
-    questions: bool = True
+    queries: bool = True
 
 
 class Closed(Record, frozen=True):
@@ -362,23 +362,23 @@ class LogGrown(Record, frozen=True):
 class QueryAnswered(Record, frozen=True):
     """Wait for the reply to a question; for one that is gone there is nothing to wait for."""
 
-    question_id: str
+    query_id: str
 
 
-class Publishing(Record, frozen=True):
+class Published(Record, frozen=True):
     """Wait for a message on a topic, after the one with this number."""
 
     topic: str
     after: int
 
 
-Watch: TypeAlias = Work | Closed | InboxChanged | LogGrown | QueryAnswered | Publishing
+Watch: TypeAlias = Work | Closed | InboxChanged | LogGrown | QueryAnswered | Published
 
 
 class QueryTask(Record, frozen=True):
     """A query for code that the asker does not have. It is given up at the moment *until*."""
 
-    question_id: str
+    query_id: str
     execution_id: str
     queue: str
     name: str
@@ -386,14 +386,14 @@ class QueryTask(Record, frozen=True):
     until: int
 
 
-class Asked(Record, frozen=True):
+class Submitted(Record, frozen=True):
     """The question waits for a worker."""
 
 
 class QueryResult(Record, frozen=True):
     """What a worker answered: a result, or a failure."""
 
-    question_id: str
+    query_id: str
     result: Raw = events.NULL
     failure: events.Failure | None = None
 

@@ -86,7 +86,7 @@ class Purge:
     async def batches(self) -> AsyncIterator[Batch]:
         """Remove candidates from the oldest on, as many at a time as the query says."""
         query = self.query
-        while candidates := await self.store.ended(query):
+        while candidates := await self.store.inspector.ended(query):
             yield await self._remove(candidates)
             last = candidates[-1]
             query = replace(query, after=(last.closed_at or 0, last.execution_id))
@@ -114,13 +114,13 @@ class Purge:
         return Batch(removed, len(candidates) - len(free))
 
     async def _is_needed(self, ended: r.Instance, parents: dict[str, InstanceState | None]) -> bool:
-        newest = await self.store.get(ended.entity_id)
+        newest = await self.store.inspector.get(ended.entity_id)
         if newest is not None and newest.execution_id != ended.execution_id and same_chain(newest, ended):
             return is_looked_up(ended, newest)
         call = ended.parent
         if call is None or (call.detached and not is_compensation(ended)):
             return False
-        parent = await self.store.get(call.entity_id, call.run_id)
+        parent = await self.store.inspector.get(call.entity_id, call.run_id)
         if parent is None or parent.execution_id in self._gone:
             return False
         if is_compensation(ended):
@@ -135,6 +135,6 @@ class Purge:
     async def _state(self, execution_id: str) -> InstanceState | None:
         """Return the state of an execution; None if its history cannot be read, so that it may wait for anything."""
         try:
-            return InstanceState(await self.store.history(execution_id))
+            return InstanceState(await self.store.inspector.history(execution_id))
         except CorruptHistory:
             return None

@@ -24,9 +24,9 @@ def growth_of(execution_id: str) -> Place:
     return GROWTH, execution_id
 
 
-def reply_to(question_id: str) -> Place:
+def reply_to(query_id: str) -> Place:
     """Return the place of the reply to a question."""
-    return "reply", question_id
+    return "reply", query_id
 
 
 def topic_of(topic: str) -> Place:
@@ -132,8 +132,8 @@ def _place(watch: Watch) -> Place:
         case r.LogGrown():
             return growth_of(watch.execution_id)
         case r.QueryAnswered():
-            return reply_to(watch.question_id)
-        case r.Publishing():
+            return reply_to(watch.query_id)
+        case r.Published():
             return topic_of(watch.topic)
         case _:
             assert_never(watch)

@@ -41,7 +41,7 @@ class Questions:
         """Answer a question; should the store fail, whoever asked may be answered by another worker."""
         try:
             log = await self._store.read(question.execution_id)
-            await self._store.answer([await run_outside_task(lambda: self._replay(question, log))])
+            await self._store.queries.complete([await run_outside_task(lambda: self._replay(question, log))])
         except Exception as error:  # noqa: BLE001 -- whatever it is, the lease of the question runs out
             complain(f"the store failed at question {question.name!r} of execution {question.execution_id}", error)
 
@@ -55,5 +55,5 @@ class Questions:
                 _Replay(started), query.ask, workflow, log, question.name, question.input, self._settings
             )
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 -- what a handler raises is its answer
-            return QueryResult(question_id=question.question_id, failure=capture(in_user_code(error)))
-        return QueryResult(question_id=question.question_id, result=result)
+            return QueryResult(query_id=question.query_id, failure=capture(in_user_code(error)))
+        return QueryResult(query_id=question.query_id, result=result)

@@ -68,12 +68,12 @@ class Watched(Protocol):
 class Watchdog:
     """A thread that watches the one it was started in."""
 
-    def __init__(self, leases: Leases, *, lease: float, limit: float, twin: Callable[[], Store | None]) -> None:
+    def __init__(self, leases: Leases, *, lease: float, limit: float, reopen: Callable[[], Store] | None) -> None:
         self._leases = leases
         self._renew_after = lease / 3
         self._limit = limit
-        self._open_twin = twin
-        self._twin: Store | None = None
+        self._reopen = reopen
+        self._store: Store | None = None
         self._runner: asyncio.Runner | None = None
         self._watched = threading.get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -141,7 +141,7 @@ class Watchdog:
         except Exception:
             logger.exception("the watchdog of this worker has failed; leases are only renewed while the loop runs")
         finally:
-            self._close_twin()
+            self._close_store()
 
     def look(self, now: float) -> None:
         """See how long the tick that runs has been running, and whether the loop still turns."""
@@ -191,22 +191,21 @@ class Watchdog:
     def _renew(self) -> None:
         """Renew every lease by a connection of this thread's own. A loss is found by the worker when it runs again."""
         held = self._leases.all()
-        if not held:
+        if not held or self._reopen is None:
             return
         try:
-            if self._twin is None:
-                self._twin, self._runner = self._open_twin(), asyncio.Runner()
-            if self._twin is not None and self._runner is not None:
-                self._runner.run(_extend(self._twin, held))
+            if self._store is None or self._runner is None:
+                self._store, self._runner = self._reopen(), asyncio.Runner()
+            self._runner.run(_extend(self._store, held))
         except Exception as error:  # noqa: BLE001 -- whatever it is: the next look tries again
             complain("the store failed at renewing leases while the loop stands still", error)
 
-    def _close_twin(self) -> None:
+    def _close_store(self) -> None:
         if self._runner is not None:
-            if self._twin is not None:
-                self._runner.run(self._twin.close())
+            if self._store is not None:
+                self._runner.run(self._store.close())
             self._runner.close()
-            self._twin = self._runner = None
+            self._store = self._runner = None
 
 
 async def _extend(store: Store, held: list[Lease]) -> None:

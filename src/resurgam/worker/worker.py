@@ -1,7 +1,7 @@
 """Claim, run, commit, for as long as the engine is open."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,7 +66,14 @@ class Worker:
     """Serves queues until it is stopped."""
 
     def __init__(
-        self, store: Store, registry: Registry, clock: Clock, options: WorkerOptions, settings: Settings = _SETTINGS
+        self,
+        store: Store,
+        registry: Registry,
+        clock: Clock,
+        options: WorkerOptions,
+        settings: Settings = _SETTINGS,
+        *,
+        reopen: Callable[[], Store] | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -77,7 +84,7 @@ class Worker:
         runner = ActivityRunner(registry, clock, chance=system.chance, max_payload=settings.max_payload)
         self._hands = Slots(store, clock, runner, leases=self._leases, limit=options.max_activities)
         self._hands.on_free = self._free
-        self._watchdog = Watchdog(self._leases, lease=options.lease / 1000, limit=options.tick_limit, twin=store.twin)
+        self._watchdog = Watchdog(self._leases, lease=options.lease / 1000, limit=options.tick_limit, reopen=reopen)
         self._instances = InstanceRunner(
             Committer(store, clock, self._leases, self._hands, worker=options.name, queues=options.queues),
             registry,
@@ -232,7 +239,7 @@ class Worker:
         """Begin to answer what is asked; they take no hands, for none waits for anything but the store."""
         options = self._options
         self._asked_at = self._clock.now()
-        for question in await self._store.claim_questions(options.name, options.queues, _QUESTIONS):
+        for question in await self._store.queries.claim(options.name, options.queues, _QUESTIONS):
             self.progress += 1
             self._answering.spawn(self._questions.answer(question), f"query {question.name}")
 

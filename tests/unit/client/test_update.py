@@ -131,7 +131,7 @@ class _Stale:
         self._store, self._stale = store, [stale]
 
     async def get(self, entity_id, run_id=None, **which):
-        return self._stale.pop() if self._stale else await self._store.get(entity_id, run_id, **which)
+        return self._stale.pop() if self._stale else await self._store.inspector.get(entity_id, run_id, **which)
 
     def __getattr__(self, name):
         return getattr(self._store, name)

@@ -29,7 +29,7 @@ class Loop:
             self.calls.pop()()
 
 
-class Twin:
+class SecondStore:
     """A store that remembers what was renewed."""
 
     def __init__(self) -> None:
@@ -44,18 +44,18 @@ class Twin:
 
 
 @pytest.fixture
-def twin() -> Twin:
-    return Twin()
+def second() -> SecondStore:
+    return SecondStore()
 
 
 @pytest.fixture
-def dog(twin):
-    watchdog = Watchdog(SimpleNamespace(all=lambda: [LEASE]), lease=9, limit=10, twin=lambda: twin)
+def dog(second):
+    watchdog = Watchdog(SimpleNamespace(all=lambda: [LEASE]), lease=9, limit=10, reopen=lambda: second)
     watchdog._loop, watchdog.looking = Loop(), []
     yield watchdog
     for thread in watchdog.looking:
         thread.join()
-    watchdog._close_twin()
+    watchdog._close_store()
 
 
 def an_execution():
@@ -165,25 +165,25 @@ def test_a_tick_that_yields_just_in_time_is_not_interrupted(dog) -> None:
     assert not dog._interrupted
 
 
-def test_leases_are_renewed_while_the_loop_stands_still_and_only_then(dog, twin) -> None:
+def test_leases_are_renewed_while_the_loop_stands_still_and_only_then(dog, second) -> None:
     looks(dog, 0, 1, 2.9)
-    assert twin.renewed == []
+    assert second.renewed == []
     looks(dog, 3, 4, 5.9)
-    assert twin.renewed == [LEASE]
+    assert second.renewed == [LEASE]
     looks(dog, 6)
-    assert twin.renewed == [LEASE, LEASE]
+    assert second.renewed == [LEASE, LEASE]
     dog._loop.turn()
     looks(dog, 7, 8, 9)
-    assert twin.renewed == [LEASE, LEASE]
+    assert second.renewed == [LEASE, LEASE]
 
 
-async def test_the_thread_ends_with_the_worker_and_closes_what_it_opened(dog, twin) -> None:
+async def test_the_thread_ends_with_the_worker_and_closes_what_it_opened(dog, second) -> None:
     dog.start()
     thread = dog._thread
     await asyncio.to_thread(dog._renew)
     dog.stop()
     assert not thread.is_alive()
-    assert twin.closed
+    assert second.closed
 
 
 LATE = """
@@ -191,7 +191,7 @@ import sys
 from types import SimpleNamespace
 from resurgam.worker.watchdog import TickTooLong, Watchdog
 
-watchdog = Watchdog(SimpleNamespace(all=list), lease=9, limit=10, twin=lambda: None)
+watchdog = Watchdog(SimpleNamespace(all=list), lease=9, limit=10, reopen=None)
 try:
     watchdog.run(None, setattr, watchdog, "_interrupted", True)
 except TickTooLong:

@@ -1,87 +1,94 @@
-"""Questions to code that the asker does not have, and messages on topics, in the memory store."""
+"""Queries for workers, in the memory store."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
 
-from msgspec import Raw
-
-from resurgam.core.outcome import Publication
 from resurgam.store import records as r
-from resurgam.store.protocol import MESSAGES_KEPT
+from resurgam.store.memory.table import Table
+from resurgam.store.watches import reply_to
+
+_NO_EXECUTION: Final = ""
+"""No execution has this id: a reminder for it only has the waiters checked again."""
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A question, who has it in hand until when, and what was answered."""
+class _Row:
+    """A query, how long it is leased, and its result."""
 
-    question: r.QueryTask
+    task: r.QueryTask
     leased_until: int = 0
-    reply: r.QueryResult | None = None
+    result: r.QueryResult | None = None
 
 
-class Questions:
-    """Questions and their replies, each until the moment at which it is given up."""
+class MemoryQueries:
+    """Queries and their results, each kept until its deadline.
 
-    def __init__(self) -> None:
-        self._asked: dict[str, _Asked] = {}
+    *refresh* is called at the beginning of a verb, *changed* at its end.
+    """
 
-    def ask(self, question: r.QueryTask, now: int) -> None:
-        """Keep a question; the same one is not asked twice."""
-        self._give_up(now)
-        self._asked.setdefault(question.question_id, _Asked(question))
+    def __init__(self, table: Table, refresh: Callable[[], None], changed: Callable[[], None]) -> None:
+        self._table = table
+        self._refresh = refresh
+        self._changed = changed
+        self._rows: dict[str, _Row] = {}
 
-    def waiting(self, queues: Sequence[str], now: int) -> Iterator[r.QueryTask]:
-        """Return those that nobody has in hand, oldest first."""
-        for asked in self._asked.values():
-            free = asked.reply is None and asked.leased_until <= now < asked.question.until
-            if free and asked.question.queue in queues:
-                yield asked.question
+    async def submit(self, parts: Sequence[r.QueryTask]) -> Sequence[r.Submitted | r.Missing]:
+        """Offer queries to workers."""
+        self._refresh()
+        now = self._table.clock.now()
+        self._rows = {key: row for key, row in self._rows.items() if now < row.task.until}
+        answers = [self._submit(task) for task in parts]
+        self._changed()
+        return answers
 
-    def lease(self, questions: Sequence[r.QueryTask], until: int) -> None:
-        """Hand questions out until then."""
-        for question in questions:
-            self._asked[question.question_id].leased_until = until
+    def _submit(self, task: r.QueryTask) -> r.Submitted | r.Missing:
+        if task.execution_id not in self._table.rows:
+            return r.Missing()
+        self._rows.setdefault(task.query_id, _Row(task))
+        return r.Submitted()
 
-    def answer(self, reply: r.QueryResult, now: int) -> None:
-        """Keep the first reply to a question that still waits for one."""
-        asked = self._asked.get(reply.question_id)
-        if asked is not None and asked.reply is None and now < asked.question.until:
-            asked.reply = reply
+    async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.QueryTask]:
+        """Lease queries that are not leased."""
+        self._refresh()
+        until = self._table.clock.now() + self._table.lease
+        tasks = list(islice(self.claimable(queues), limit))
+        for task in tasks:
+            self._rows[task.query_id].leased_until = until
+        if tasks:
+            self._table.remind(until, _NO_EXECUTION)
+        self._changed()
+        return tasks
 
-    def reply(self, question_id: str, now: int) -> r.QueryResult | None:
-        """Return what was answered to a question."""
-        asked = self._asked.get(question_id)
-        return None if asked is None or asked.question.until <= now else asked.reply
+    async def complete(self, parts: Sequence[r.QueryResult]) -> None:
+        """Keep the first result of each query."""
+        self._refresh()
+        for result in parts:
+            if self.is_open(result.query_id):
+                self._rows[result.query_id].result = result
+            self._table.touched.add(reply_to(result.query_id))
+        self._changed()
 
-    def is_open(self, question_id: str, now: int) -> bool:
-        """Whether there is a question that may still be answered."""
-        asked = self._asked.get(question_id)
-        return asked is not None and asked.reply is None and now < asked.question.until
+    async def result(self, query_id: str) -> r.QueryResult | None:
+        """Return the result of a query."""
+        row = self._rows.get(query_id)
+        return None if row is None or row.task.until <= self._table.clock.now() else row.result
 
-    def purge(self, execution_id: str) -> list[str]:
-        """Remove all that was asked of an execution; return the ids."""
-        gone = [key for key, asked in self._asked.items() if asked.question.execution_id == execution_id]
-        for key in gone:
-            del self._asked[key]
-        return gone
+    def claimable(self, queues: Sequence[str]) -> Iterator[r.QueryTask]:
+        """Yield the queries that may be claimed, oldest first."""
+        now = self._table.clock.now()
+        for row in self._rows.values():
+            if row.leased_until <= now and row.task.queue in queues and self.is_open(row.task.query_id):
+                yield row.task
 
-    def _give_up(self, now: int) -> None:
-        self._asked = {key: asked for key, asked in self._asked.items() if now < asked.question.until}
+    def is_open(self, query_id: str) -> bool:
+        """Whether a query waits for its result."""
+        row = self._rows.get(query_id)
+        return row is not None and row.result is None and self._table.clock.now() < row.task.until
 
-
-class Topics:
-    """What was published lately, numbered across all topics."""
-
-    def __init__(self) -> None:
-        self._messages: list[tuple[int, str, int, Raw]] = []
-        self.last = 0
-
-    def publish(self, publication: Publication, now: int) -> None:
-        """Keep a message, and give up those that are too old."""
-        self._messages = [message for message in self._messages if message[2] >= now - MESSAGES_KEPT]
-        self.last += 1
-        self._messages.append((self.last, publication.topic, now, publication.value))
-
-    def after(self, topic: str, number: int) -> tuple[Raw, ...]:
-        """Return what was published on a topic after the message with that number."""
-        return tuple(body for n, name, _, body in self._messages if name == topic and n > number)
+    def purge(self, execution_id: str) -> None:
+        """Delete the queries of an execution."""
+        for query_id in [key for key, row in self._rows.items() if row.task.execution_id == execution_id]:
+            del self._rows[query_id]
+            self._table.touched.add(reply_to(query_id))

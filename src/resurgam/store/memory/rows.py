@@ -1,189 +1,151 @@
-"""The rows of the memory store, and the indexes that say what can be claimed without looking at every row.
+"""What the memory store keeps of an instance and of an activity."""
 
-- ``_ready``: instances to be claimed, oldest first. A row in it may still be leased if that lease has run out. Of those
-  that are put off it has none before their moment, of those that are paused none at all;
-- ``_parked``: diverged instances, claimable by workers that have not tried them; never in ``_ready`` too;
-- ``_queued``: activities to be claimed, oldest first, those of paused instances among them;
-- ``_promises``: which execution a promise is of;
-- ``_due``: what becomes claimable at a moment. Its entries are hints: `_bring_up` asks the row itself again, once at
-  the beginning of every verb, so that one verb sees one moment.
-"""
-
-import heapq
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.clock import Clock
-from resurgam.core.outcome import Entry
+from resurgam.core.location import Location
+from resurgam.core.outcome import ActivityRequest, Entry, Forgotten, Outcome, Span
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.lifetime import Lifetime
-from resurgam.store.protocol import REDELIVERIES
-from resurgam.store.rows import ActivityRow, Row
-from resurgam.store.watches import Place, growth_of
 
 
-class MemoryRows:
-    """Keeps rows and indexes in step, whatever a verb does to a row."""
+@dataclass(slots=True)
+class ActivityRow:
+    """An activity that somebody wants, until it is answered."""
 
-    def __init__(self, clock: Clock, *, lease: int) -> None:
-        self._clock = clock
-        self._lease = lease
-        self._rows: dict[str, Row] = {}
-        self._current: dict[str, list[str]] = defaultdict(list)
-        self._ready: dict[str, None] = {}
-        self._parked: dict[str, None] = {}
-        self._queued: dict[tuple[str, int], None] = {}
-        self._promises: dict[str, str] = {}
-        self._due: list[tuple[int, str, int]] = []
-        self._next_id = 0
-        self._touched: set[Place] = set()
-        self._lifetime = Lifetime()
+    execution_id: str
+    request: ActivityRequest
+    visible_at: int
+    attempt: int = 1
+    epoch: int = 0
+    leased_until: int | None = None
+    deliveries: int = 0
+    dead: str | None = None
+    details: Raw | None = None
+    heartbeat_at: int | None = None
+    worker: str = ""
 
-    def _let_go(self, row: Row, *, ready: bool) -> None:
-        row.leased_until = None
-        row.ready = False
-        self._ready.pop(row.instance.execution_id, None)
-        if ready:
-            self._make_ready(row)
-        if not row.ready and row.instance.wake_at not in (None, row.reminded):
-            row.reminded = row.instance.wake_at
-            self._remind(row.instance.wake_at or 0, row.instance.execution_id)
+    @property
+    def begun(self) -> bool:
+        """Whether somebody is, or was, at work on it."""
+        return self.leased_until is not None or self.deliveries > 0 or self.attempt > 1
 
-    def _put(self, row: Row, event: events.Event) -> None:
-        self._next_id += 1
-        self._touched.add(row.instance.execution_id)
-        row.wake += 1
-        row.inbox[self._next_id] = (row.wake, Entry(self._next_id, event))
-        if row.leased_until is None:
-            self._make_ready(row)
+    def pending(self) -> r.Pending:
+        """Return everything but the lease."""
+        return r.Pending(**{name: getattr(self, name) for name in r.Pending.__struct_fields__})
 
-    def _make_ready(self, row: Row) -> None:
-        if row.begins(self._clock.now()):
-            row.ready = True
-            self._show(row)
-
-    def _show(self, row: Row) -> None:
-        """EagerOffer what is ready, unless it was put aside or halted."""
-        put_aside = row.instance.execution_id in self._parked or row.instance.dead is not None
-        if row.ready and not put_aside and row.paused is None:
-            self._ready[row.instance.execution_id] = None
-
-    def _grown(self, row: Row) -> None:
-        """Note that a log has more entries, or has ended."""
-        self._touched |= {row.instance.execution_id, growth_of(row.instance.execution_id)}
-
-    def _schedule(self, row: Row, activity: ActivityRow) -> None:
-        row.activities[activity.request.ref] = activity
-        if activity.dead is not None:
-            return
-        if activity.visible_at <= self._clock.now():
-            self._queued[activity.execution_id, activity.request.ref] = None
-        else:
-            self._remind(activity.visible_at, activity.execution_id, activity.request.ref)
-
-    def _drop(self, row: Row, ref: int) -> None:
-        del row.activities[ref]
-        self._queued.pop((row.instance.execution_id, ref), None)
-
-    def _claimable(self, worker: str, queues: Sequence[str]) -> Iterator[Row]:
-        now = self._clock.now()
-        for execution_id in (*self._ready, *self._parked):
-            row = self._rows[execution_id]
-            free = row.leased_until is None or row.leased_until <= now
-            if row.instance.queue in queues and free and row.paused is None and worker not in row.tried_by:
-                yield row
-
-    def _claimable_activities(self, queues: Sequence[str]) -> Iterator[ActivityRow]:
-        for execution_id, ref in self._queued:
-            row = self._rows[execution_id]
-            if row.paused is None and row.activities[ref].request.queue in queues:
-                yield row.activities[ref]
-
-    def _remind(self, when: int, execution_id: str, ref: int = 0) -> None:
-        heapq.heappush(self._due, (when, execution_id, ref))
-
-    def _bring_up(self) -> None:
-        """Make ready whatever has become due: deadlines, leases that ran out, activities to be tried again."""
-        self._lifetime.check()
-        now = self._clock.now()
-        while self._due and self._due[0][0] <= now:
-            _, execution_id, ref = heapq.heappop(self._due)
-            row = self._rows.get(execution_id)
-            if row is None:
-                continue
-            if ref == 0:
-                self._bring_up_instance(row, now)
-            elif (activity := row.activities.get(ref)) is not None:
-                self._bring_up_activity(activity, now)
-
-    def _bring_up_instance(self, row: Row, now: int) -> None:
-        # A lease that has run out is offered to others, but its holder may use it until somebody takes it.
-        expired = row.leased_until is not None and row.leased_until <= now
-        waking = row.instance.wake_at is not None and row.instance.wake_at <= now
-        if row.reminded is not None and row.reminded <= now:
-            row.reminded = None
-        if expired or (waking and row.leased_until is None):
-            self._make_ready(row)
-
-    def _bring_up_activity(self, activity: ActivityRow, now: int) -> None:
-        until = activity.leased_until if activity.leased_until is not None else activity.visible_at
-        if until <= now and activity.dead is None:
-            self._queued[activity.execution_id, activity.request.ref] = None
-
-    # Leases.
-
-    def _holder(self, lease: r.Lease) -> "Row | ActivityRow | r.Refused":
-        if lease.ref is None:
-            return self._held(lease.execution_id, lease.epoch)
-        row = self._rows.get(lease.execution_id)
-        activity = None if row is None else row.activities.get(lease.ref)
-        if activity is None:
-            return r.Refused(reason="the activity is answered or withdrawn")
-        if activity.epoch != lease.epoch or activity.leased_until is None:
-            return r.Refused(reason="the lease of the activity is lost")
-        return activity
-
-    def _held(self, execution_id: str, epoch: int) -> "Row | r.Refused":
-        row = self._rows.get(execution_id)
-        if row is None:
-            return r.Refused(reason="there is no such instance")
-        if row.epoch != epoch or row.leased_until is None:
-            return r.Refused(reason="the lease is lost")
-        return row
-
-    def _claim_at_once(self, row: Row, offer: r.EagerOffer | None) -> r.Claim | None:
-        """Lease what was made ready to the worker that offers itself, unless older work waits in its queue."""
-        if offer is None or row.instance.queue not in offer.queues or row.leased_until is not None:
-            return None
-        fits = row.shown().status is Status.RUNNING and row.instance.dead is None and row.deliveries < REDELIVERIES
-        older = (
-            execution_id
-            for execution_id in self._ready
-            if execution_id != row.instance.execution_id
-            and self._rows[execution_id].instance.queue == row.instance.queue
+    def opened(self) -> r.OpenActivity:
+        """Return the activity with its lease."""
+        held = self.leased_until is not None
+        return r.OpenActivity(
+            **msgspec.structs.asdict(self.pending()),
+            worker=self.worker if held else None,
+            leased_until=self.leased_until,
         )
-        if not fits or offer.worker in row.tried_by or next(older, None) is not None:
-            return None
-        row.worker = offer.worker
-        return self._claim(row)
 
-    def _claim(self, row: Row) -> r.Claim | None:
-        execution_id = row.instance.execution_id
-        self._ready.pop(execution_id, None)
-        row.ready = False
-        if row.deliveries >= REDELIVERIES:
-            dead = f"handed out {row.deliveries} times without a commit{row.last_failure}"
-            row.instance = msgspec.structs.replace(row.instance, dead=dead)
-            row.leased_until = None
-            self._parked.pop(execution_id, None)
-            return None
-        row.deliveries += 1
-        row.epoch += 1
-        row.leased_until = self._clock.now() + self._lease
-        self._remind(row.leased_until, execution_id)
-        inbox = tuple(entry for _, entry in row.inbox.values())
-        return r.Claim(instance=row.instance, epoch=row.epoch, wake=row.wake, inbox=inbox)
+
+@dataclass(slots=True)
+class Row:
+    """An instance with all that belongs to it. Entries are found by ``seq``: *log* has the active ones in order."""
+
+    instance: r.Instance
+    log: dict[int, events.Event]
+    forgotten: dict[int, tuple[Location, events.Event]] = field(default_factory=dict)
+    inbox: dict[int, tuple[int, Entry]] = field(default_factory=dict)
+    activities: dict[int, ActivityRow] = field(default_factory=dict)
+    promises: dict[str, r.Promise] = field(default_factory=dict)
+    paused: r.Pause | None = None
+    ready: bool = True
+    wake: int = 0
+    epoch: int = 0
+    leased_until: int | None = None
+    deliveries: int = 0
+    last_failure: str = ""
+    worker: str = ""
+    reminded: int | None = None
+    tried_by: set[str] = field(default_factory=set)
+
+    def shown(self) -> r.Instance:
+        """Return the instance as others see it: while it is halted, that hides what it was doing."""
+        return self.instance if self.paused is None else msgspec.structs.replace(self.instance, status=Status.PAUSED)
+
+    def seen(self) -> r.Instance:
+        """Return the instance as it is shown, with what is wrong with its activities."""
+        troubles = tuple(activity.dead for _, activity in sorted(self.activities.items()) if activity.dead is not None)
+        return msgspec.structs.replace(self.shown(), troubles=troubles) if troubles else self.shown()
+
+    def begins(self, now: int) -> bool:
+        """Whether its code may run: that of an instance that is put off, from its moment on."""
+        wake_at = self.instance.wake_at
+        return self.instance.status is not Status.SCHEDULED or (wake_at is not None and wake_at <= now)
+
+    def append(self, entries: Iterable[events.Event]) -> None:
+        """Put entries at the end of the log."""
+        self.log.update((entry.seq, entry) for entry in entries)
+
+    def forget(self, marks: Iterable[Forgotten]) -> None:
+        """Keep entries under a place, where only tools look; those that are there already move."""
+        for mark in marks:
+            _, known = self.forgotten.get(mark.seq, (None, None))
+            entry = self.log.pop(mark.seq, known)
+            if entry is not None:
+                self.forgotten[mark.seq] = (mark.place, entry)
+
+    def drop(self, spans: Iterable[Span]) -> None:
+        """Give up what is forgotten under these places."""
+        for span in spans:
+            for seq in [seq for seq, (place, _) in self.forgotten.items() if span.start <= place < span.end]:
+                del self.forgotten[seq]
+
+    def kept(self) -> list[events.Event]:
+        """Return all entries that are still there, forgotten or not, in order."""
+        forgotten = (entry for _, entry in self.forgotten.values())
+        return sorted((*self.log.values(), *forgotten), key=lambda entry: entry.seq)
+
+    def copy(self) -> r.Copy:
+        """Return everything but the leases."""
+        return r.Copy(
+            instance=self.instance,
+            log=tuple(self.kept()),
+            forgotten=tuple(Forgotten(seq, place) for seq, (place, _) in sorted(self.forgotten.items())),
+            inbox=tuple(entry.event for _, entry in self.inbox.values()),
+            activities=tuple(activity.pending() for _, activity in sorted(self.activities.items())),
+            promises=tuple(self.promises.values()),
+            paused=self.paused,
+        )
+
+    def open_work(self) -> r.OpenWork:
+        """Return what is under way that the log does not show."""
+        return r.OpenWork(
+            activities=tuple(activity.opened() for _, activity in sorted(self.activities.items())),
+            inbox=tuple(entry.event for _, entry in self.inbox.values()),
+            worker=None if self.leased_until is None else self.worker,
+            leased_until=self.leased_until,
+            deliveries=self.deliveries,
+        )
+
+    def news(self, since: int) -> tuple[Entry, ...]:
+        """Return what has come into the inbox after the wake counter was *since*."""
+        return tuple(entry for wake, entry in self.inbox.values() if wake > since)
+
+    def settle(self, outcome: Outcome, now: int) -> None:
+        """Take over what a commit says of the instance."""
+        # Somebody may have begun meanwhile what this commit still takes for put off.
+        begun = outcome.status is Status.SCHEDULED and self.instance.status is Status.RUNNING
+        self.instance = msgspec.structs.replace(
+            self.instance,
+            status=Status.RUNNING if begun else outcome.status,
+            closed_at=self.instance.closed_at or (now if outcome.status.terminal else None),
+            deactivated=outcome.deactivated,
+            last_seq=self.instance.last_seq + len(outcome.events),
+            wake_at=outcome.wake_at,
+            parked=outcome.diagnosis,
+            accepts=self.instance.accepts if outcome.accepts is None else outcome.accepts,
+            failure=outcome.failure or self.instance.failure,
+        )
+        if outcome.status.terminal:
+            self.paused = None

@@ -29,8 +29,8 @@ def _is_met(session: Session, watch: r.Watch, found: dict[str, Row], now: int) -
         case r.Work():
             return _is_work(session, watch, now)
         case r.QueryAnswered():
-            return not is_open(session, watch.question_id, now)
-        case r.Publishing():
+            return not is_open(session, watch.query_id, now)
+        case r.Published():
             return bool(session.fetch("messages_after", topic=watch.topic, after=watch.after, limit=1))
         case r.Closed() | r.InboxChanged() | r.LogGrown():
             return has_progressed(watch, found.get(watch.execution_id))
@@ -43,7 +43,7 @@ def _is_work(session: Session, watch: r.Work, now: int) -> bool:
         return True
     if watch.activities and claimable_activities(session, watch.queues, 1, now):
         return True
-    return watch.questions and bool(claimable_queries(session, watch.queues, 1, now))
+    return watch.queries and bool(claimable_queries(session, watch.queues, 1, now))
 
 
 def has_progressed(watch: r.Closed | r.InboxChanged | r.LogGrown, row: Row | None) -> bool:

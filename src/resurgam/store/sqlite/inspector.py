@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 from msgspec import Raw
@@ -22,11 +22,9 @@ from resurgam.store.sqlite.connection import BUSY_TIMEOUT, explain
 from resurgam.store.sqlite.history import decode_log
 from resurgam.store.sqlite.instances import find, newest
 from resurgam.store.sqlite.migrate import check_ours
-from resurgam.store.sqlite.query_tasks import result_of
 from resurgam.store.sqlite.rows import instance_of, promise_of
-from resurgam.store.sqlite.session import Row, Session
+from resurgam.store.sqlite.session import Row, Session, Snapshots
 from resurgam.store.sqlite.statements import migrations
-from resurgam.store.sqlite.transfer import copies_of
 
 logger = logging.getLogger("resurgam.store")
 
@@ -34,18 +32,6 @@ T = TypeVar("T")
 
 _MIN: Final = -(2**63)
 _MAX: Final = 2**63 - 1
-
-
-class Snapshots(Protocol):
-    """A file that can be read in a consistent state."""
-
-    def read(self, look: Callable[[Session], T]) -> T:
-        """Return what *look* finds in one consistent state."""
-        ...
-
-    def close(self) -> None:
-        """Close what was opened for reading."""
-        ...
 
 
 class SqliteInspector:
@@ -112,19 +98,10 @@ class SqliteInspector:
         """Return the promise that a delivery is addressed to."""
         return self._file.read(lambda session: _promise(session, to))
 
-    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
-        """Return everything that is kept of an entity's executions, oldest first."""
-        return self._file.read(lambda session: copies_of(session, entity_id, run_id))
-
     async def stats(self) -> r.Stats:
         """Return the counts."""
         now = self._clock.now()
         return self._file.read(lambda session: _stats(session, now))
-
-    async def reply(self, question_id: str) -> r.QueryResult | None:
-        """Return the result of a query, if there is one."""
-        now = self._clock.now()
-        return self._file.read(lambda session: result_of(session, question_id, now))
 
     async def messages(self, topic: str, after: int | None = None) -> r.Messages:
         """Return what was published on a topic lately."""

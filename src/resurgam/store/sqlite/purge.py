@@ -30,5 +30,5 @@ def purge(t: Transaction, execution_id: str) -> r.Purged | r.Missing | r.Unfinis
         t.session.execute(statement, execution_id=execution_id)
     queries = t.session.fetch("purge_questions", execution_id=execution_id)
     t.changes.touched |= {execution_id, growth_of(execution_id)}
-    t.changes.touched |= {reply_to(query["question_id"]) for query in queries}
+    t.changes.touched |= {reply_to(query["query_id"]) for query in queries}
     return r.Purged()

@@ -284,7 +284,7 @@ DELETE FROM activities WHERE execution_id = :execution_id;
 DELETE FROM promises WHERE execution_id = :execution_id;
 
 -- purge_questions: The same for what was asked of it.
-DELETE FROM questions WHERE execution_id = :execution_id RETURNING question_id;
+DELETE FROM questions WHERE execution_id = :execution_id RETURNING query_id;
 
 -- activities_of: The activities of an execution.
 SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY ref;
@@ -472,8 +472,8 @@ UPDATE promises SET execution_id = :successor WHERE execution_id = :execution_id
 SELECT i.* FROM promises AS p JOIN instances AS i USING (execution_id) WHERE p.promise_id = :promise_id;
 
 -- ask_question: A question for whoever has the code.
-INSERT OR IGNORE INTO questions (question_id, execution_id, queue, name, input, until)
-VALUES (:question_id, :execution_id, :queue, :name, :input, :until);
+INSERT OR IGNORE INTO questions (query_id, execution_id, queue, name, input, until)
+VALUES (:query_id, :execution_id, :queue, :name, :input, :until);
 
 -- give_up_questions: Questions whose time is over go, with their replies.
 DELETE FROM questions WHERE until <= :now;
@@ -484,14 +484,14 @@ WHERE NOT replied AND leased_until <= :now AND until > :now AND queue IN (SELECT
 ORDER BY place LIMIT :limit;
 
 -- lease_question: Somebody has it in hand until then.
-UPDATE questions SET leased_until = :until WHERE question_id = :question_id;
+UPDATE questions SET leased_until = :until WHERE query_id = :query_id;
 
 -- answer_question: The first reply to a question that still waits for one.
 UPDATE questions SET replied = 1, result = :result, failure = :failure
-WHERE question_id = :question_id AND NOT replied AND until > :now;
+WHERE query_id = :query_id AND NOT replied AND until > :now;
 
 -- reply: A question that is not given up, with its reply if there is one.
-SELECT replied, result, failure FROM questions WHERE question_id = :question_id AND until > :now;
+SELECT replied, result, failure FROM questions WHERE query_id = :query_id AND until > :now;
 
 -- publish: A message for whoever listens.
 INSERT INTO messages (topic, at, body) VALUES (:topic, :now, :body);

@@ -1,12 +1,14 @@
 """Run the named statements of `queries.sql` on a connection."""
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from resurgam.store.sqlite.statements import queries
 
 Row: TypeAlias = Mapping[str, Any]
+
+T = TypeVar("T")
 
 
 class Session:
@@ -27,3 +29,15 @@ class Session:
     def execute_many(self, query: str, parameters: Sequence[Mapping[str, object]]) -> None:
         """Run a named statement once for each set of parameters."""
         self._connection.executemany(self._queries[query], parameters)
+
+
+class Snapshots(Protocol):
+    """A file that can be read in a consistent state."""
+
+    def read(self, look: Callable[[Session], T]) -> T:
+        """Return what *look* finds in one consistent state."""
+        ...
+
+    def close(self) -> None:
+        """Close what was opened for reading."""
+        ...

@@ -11,7 +11,7 @@ from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.store import records as r
 from resurgam.store.lifetime import Lifetime
-from resurgam.store.sqlite import activities, leases, query_tasks
+from resurgam.store.sqlite import activities, leases
 from resurgam.store.sqlite.claim import claim
 from resurgam.store.sqlite.commit import commit
 from resurgam.store.sqlite.connection import Database
@@ -23,9 +23,10 @@ from resurgam.store.sqlite.inspector import SqliteInspector
 from resurgam.store.sqlite.open_file import OpenFile
 from resurgam.store.sqlite.owner_lock import Owner
 from resurgam.store.sqlite.purge import purge
+from resurgam.store.sqlite.query_tasks import SqliteQueries
 from resurgam.store.sqlite.session import Session
 from resurgam.store.sqlite.transaction import ReadyTimestamps, Transaction
-from resurgam.store.sqlite.transfer import adopt
+from resurgam.store.sqlite.transfer import SqliteTransfer
 from resurgam.store.sqlite.wakeup import Wakeups
 from resurgam.store.sqlite.watcher import Watcher
 from resurgam.store.sqlite.writer import Writer
@@ -64,10 +65,10 @@ class SqliteStore:
             reap_dead_owners=self._reap_dead_owners,
         )
         self._writer = Writer(self._database, self._begin, self._note)
-        self._inspector = SqliteInspector(self._file, clock)
         self._released = False
-
-    # Store.
+        self.inspector = SqliteInspector(self._file, clock)
+        self.queries = SqliteQueries(self._file, self._write, clock)
+        self.transfer = SqliteTransfer(self._file, self._write)
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         """Begin executions."""
@@ -81,7 +82,7 @@ class SqliteStore:
         """Lease instances that are ready."""
         if not self._watcher.polls:  # the poll reaps from time to time
             await self._reap_dead_owners()
-        watch = r.Work(worker=worker, queues=tuple(queues), activities=False, questions=False)
+        watch = r.Work(worker=worker, queues=tuple(queues), activities=False, queries=False)
         # A read costs no commit; most of the time there is nothing to claim.
         return await self._write(lambda t: claim(t, worker, queues, limit)) if self._watcher.is_met(watch) else []
 
@@ -101,7 +102,7 @@ class SqliteStore:
 
     async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:
         """Lease activities whose time has come."""
-        watch = r.Work(worker=worker, queues=tuple(queues), instances=False, questions=False)
+        watch = r.Work(worker=worker, queues=tuple(queues), instances=False, queries=False)
         if not self._watcher.is_met(watch):
             return []
         return await self._write(lambda t: activities.claim(t, queues, limit))
@@ -167,27 +168,6 @@ class SqliteStore:
             await self._write(lambda t, owner=owner: leases.end_leases_of(t, owner))  # type: ignore[misc]
             self._owner.bury(owner)
 
-    # Queries, transfer and the read side.
-
-    async def ask(self, parts: Sequence[r.QueryTask]) -> Sequence[r.Asked | r.Missing]:
-        """Have queries answered by workers."""
-        return await self._each(query_tasks.submit, parts)
-
-    async def claim_questions(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.QueryTask]:
-        """Lease queries that no worker has."""
-        watch = r.Work(worker=worker, queues=tuple(queues), instances=False, activities=False)
-        if not self._watcher.is_met(watch):
-            return []
-        return await self._write(lambda t: query_tasks.claim(t, queues, limit))
-
-    async def answer(self, parts: Sequence[r.QueryResult]) -> None:
-        """Store the results of queries."""
-        await self._each(query_tasks.complete, parts)
-
-    async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
-        """Adopt executions from another store."""
-        return await self._each(adopt, parts)
-
     async def secret(self) -> bytes:
         """Return the secret of this store; the first caller of all processes makes it."""
         if not self._file.fetch("secret"):
@@ -195,54 +175,3 @@ class SqliteStore:
             await self._write(lambda t: t.session.execute("keep_secret", value=value))
         [row] = self._file.fetch("secret")
         return bytes(row["value"])
-
-    def twin(self) -> "SqliteStore":
-        """Open the same file once more."""
-        self._database.check_in_place()  # opening would create a missing file
-        name = f"{self._owner.name}-twin"
-        path, synchronous = self._database.path, self._database.synchronous
-        return SqliteStore(path, self._clock, name=name, lease=self._lease, synchronous=synchronous)
-
-    async def get(
-        self, entity_id: str, run_id: str | None = None, *, execution_id: str | None = None
-    ) -> r.Instance | None:
-        """Return the newest execution of an entity, or the newest of a run, or the one with this id."""
-        return await self._inspector.get(entity_id, run_id, execution_id=execution_id)
-
-    async def list(self, query: r.Query) -> r.Page:
-        """Return a page of instances, newest first."""
-        return await self._inspector.list(query)
-
-    async def ended(self, query: r.EndedQuery) -> Sequence[r.Instance]:
-        """Return ended executions, those first that ended first."""
-        return await self._inspector.ended(query)
-
-    async def history(
-        self, execution_id: str, last: int | None = None, *, forgotten: bool = False
-    ) -> Sequence[events.Event]:
-        """Return the log of an execution, or its last entries."""
-        return await self._inspector.history(execution_id, last, forgotten=forgotten)
-
-    async def open_work(self, execution_id: str) -> r.OpenWork | None:
-        """Return the open work of an execution that its log does not show."""
-        return await self._inspector.open_work(execution_id)
-
-    async def promise(self, to: r.Delivery) -> r.HeldPromise | None:
-        """Return the promise that a delivery is addressed to."""
-        return await self._inspector.promise(to)
-
-    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
-        """Return everything that is kept of an entity's executions, oldest first."""
-        return await self._inspector.copies(entity_id, run_id)
-
-    async def stats(self) -> r.Stats:
-        """Return the counts."""
-        return await self._inspector.stats()
-
-    async def reply(self, question_id: str) -> r.QueryResult | None:
-        """Return the result of a query, if there is one."""
-        return await self._inspector.reply(question_id)
-
-    async def messages(self, topic: str, after: int | None = None) -> r.Messages:
-        """Return what was published on a topic lately."""
-        return await self._inspector.messages(topic, after)

@@ -1,10 +1,13 @@
 """One write transaction: the session it writes through, its moment, and a record of what it changes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from resurgam.store.sqlite.session import Session
 from resurgam.store.watches import Place
+
+T = TypeVar("T")
 
 _MAX_STEP_BACK: Final = 1_000_000
 """Microseconds. A clock that was set back by less than this does not reorder ready instances."""
@@ -65,3 +68,11 @@ class Transaction:
     def ready_at(self) -> int:
         """Return the timestamp of an instance that becomes ready now."""
         return self._timestamps.next(self.now)
+
+
+class Write(Protocol):
+    """A function that writes to the file."""
+
+    async def __call__(self, work: Callable[[Transaction], T], /) -> T:
+        """Run *work* in the writer's next transaction, and return its answer."""
+        ...

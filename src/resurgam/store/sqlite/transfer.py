@@ -11,8 +11,24 @@ from resurgam.store.sqlite import history
 from resurgam.store.sqlite.activities import adopt_activities, pending_of
 from resurgam.store.sqlite.instances import find
 from resurgam.store.sqlite.rows import columns_of, columns_of_promise, instance_of, pause_of, promise_of
-from resurgam.store.sqlite.session import Row, Session
-from resurgam.store.sqlite.transaction import Transaction
+from resurgam.store.sqlite.session import Row, Session, Snapshots
+from resurgam.store.sqlite.transaction import Transaction, Write
+
+
+class SqliteTransfer:
+    """Copy and adopt whole executions, each part in one transaction."""
+
+    def __init__(self, file: Snapshots, write: Write) -> None:
+        self._file = file
+        self._write = write
+
+    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
+        """Return everything that is kept of an entity's executions, oldest first."""
+        return self._file.read(lambda session: copies_of(session, entity_id, run_id))
+
+    async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
+        """Adopt executions from another store."""
+        return await self._write(lambda t: [adopt(t, part) for part in parts]) if parts else []
 
 
 def copies_of(session: Session, entity_id: str, run_id: str | None) -> Sequence[r.Copy]:

@@ -29,7 +29,7 @@ class AcceptingCases(OpensStores):
             assert claim.instance.accepts == {}
             await b.committed(claim, accepts=_BOOL)
             assert (await b.get()).accepts == _BOOL
-            assert (await b.store.list(r.Query())).instances[0].accepts == _BOOL
+            assert (await b.store.inspector.list(r.Query())).instances[0].accepts == _BOOL
             await b.told("order", "x")
             assert (await b.claim_one()).instance.accepts == _BOOL
 
@@ -74,19 +74,19 @@ class AcceptingCases(OpensStores):
             )
             await b.committed(claim, ended, status=Status.FAILED, successor=successor)
             assert (await b.get()).accepts == {}
-            assert [copy.instance.accepts for copy in await b.store.copies("order")] == [_BOOL, {}]
+            assert [copy.instance.accepts for copy in await b.store.transfer.copies("order")] == [_BOOL, {}]
 
     async def test_it_moves_to_another_store(self) -> None:
         """As it is, and through lines too."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await a.create()
             await a.committed(await a.claim_one(), accepts=_MORE)
-            copies = tuple(await a.store.copies("order"))
+            copies = tuple(await a.store.transfer.copies("order"))
             assert copies[0].instance.accepts == _MORE
             read = export.read(export.write(copies))
             assert read == copies
-            await b.store.adopt([r.Adoption(copies=read)])
-            assert tuple(await b.store.copies("order")) == copies
+            await b.store.transfer.adopt([r.Adoption(copies=read)])
+            assert tuple(await b.store.transfer.copies("order")) == copies
             assert (await b.get()).accepts == _MORE
 
 

@@ -190,7 +190,7 @@ class ActivityCases(OpensStores):
             assert (await b.task()).workflow_id == "neighbour"
             await b.pass_time(0)
             assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,), instances=False))
-            stats = await b.store.stats()
+            stats = await b.store.inspector.stats()
             assert (stats.dead_activities, stats.dead_instances) == (1, 0)
             assert (await b.queue()).activities == 0
 
@@ -204,7 +204,7 @@ class ActivityCases(OpensStores):
                     await b.pass_time(LEASE)
                 task = await b.task()
                 assert await b.answer(task, retried(task, b.clock.now())) == r.Accepted()
-            assert (await b.store.stats()).dead_activities == 0
+            assert (await b.store.inspector.stats()).dead_activities == 0
 
     async def test_an_instance_that_kills_its_workers_is_put_aside(self) -> None:
         """After so many deliveries without a commit it is handed out no more, is marked, and harms no neighbour."""
@@ -217,7 +217,7 @@ class ActivityCases(OpensStores):
             assert (await b.claim_one()).instance.entity_id == "neighbour"
             assert (await b.get("poison")).dead is not None
             assert (await b.get("neighbour")).dead is None
-            assert (await b.store.stats()).dead_instances == 1
+            assert (await b.store.inspector.stats()).dead_instances == 1
             await b.told("poison", "x")
             assert not await b.claim()
             assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,)))
@@ -244,7 +244,7 @@ class ActivityCases(OpensStores):
                 await b.claim_one("new")
                 await b.pass_time(LEASE)
             assert not await b.claim("new")
-            assert (await b.store.stats()).dead_instances == 1
+            assert (await b.store.inspector.stats()).dead_instances == 1
             assert not await b.is_there(r.Work(worker="new", queues=(QUEUE,)))
 
     async def test_a_final_release_puts_an_instance_aside_until_it_is_revived(self) -> None:
@@ -256,7 +256,7 @@ class ActivityCases(OpensStores):
             assert await b.release(claim, "too late", final=True) == r.Refused(reason="the lease is lost")
             await b.told("poison", "x")
             assert (await b.get("poison")).dead == "too large"
-            assert (await b.store.stats()).dead_instances == 1
+            assert (await b.store.inspector.stats()).dead_instances == 1
             assert not await b.claim()
             await b.pass_time(LEASE)
             assert not await b.claim()
@@ -272,7 +272,7 @@ class ActivityCases(OpensStores):
             assert await b.release(task, "too large", final=True) == r.Released()
             await b.pass_time(LEASE)
             assert await b.tasks() == []
-            stats = await b.store.stats()
+            stats = await b.store.inspector.stats()
             assert (stats.dead_activities, stats.dead_instances) == (1, 0)
             [revived] = await b.store.revive([task.execution_id])
             assert revived == r.Revived(count=1)
@@ -288,7 +288,7 @@ class ActivityCases(OpensStores):
                 task = await b.task()
                 assert task.deliveries == 0
                 assert await b.release(task) == r.Released()
-            stats = await b.store.stats()
+            stats = await b.store.inspector.stats()
             assert (stats.dead_activities, stats.dead_instances) == (0, 0)
 
     async def test_a_release_in_failure_is_a_failed_delivery(self) -> None:
@@ -301,7 +301,7 @@ class ActivityCases(OpensStores):
                 assert await b.release(await b.task(), failed="boom") == r.Released()
             assert not await b.claim()
             assert not await b.tasks()
-            stats = await b.store.stats()
+            stats = await b.store.inspector.stats()
             assert (stats.dead_activities, stats.dead_instances) == (1, 1)
 
     async def test_a_commit_ends_the_counting_of_deliveries(self) -> None:
@@ -312,7 +312,7 @@ class ActivityCases(OpensStores):
                 claim = await b.claim_one()
                 await b.committed(claim, consumed=ids(claim.inbox))
                 await b.told("order", f"{number}")
-            assert (await b.store.stats()).dead_instances == 0
+            assert (await b.store.inspector.stats()).dead_instances == 0
 
     def _withdrawal(self, ref: int) -> Withdrawal:
         return Withdrawal(ref, answered=False, entry=events.ActivityCancelled(at=1, ref=ref))

@@ -18,28 +18,28 @@ class AskingCases(OpensStores):
         """It goes to a worker of its queue, and the reply to whoever asked."""
         async with self.bench() as b:
             question = await self._ask(b)
-            assert await b.store.reply("q-1") is None
-            assert await b.store.claim_questions("first", ["other"], 10) == []
-            assert await b.store.claim_questions("first", ["other", QUEUE], 10) == [question]
-            reply = r.QueryResult(question_id="q-1", result=Raw(b'{"total":9007199254740993}'))
-            await b.store.answer([reply])
-            assert await b.store.reply("q-1") == reply
-            assert await b.store.claim_questions("first", [QUEUE], 10) == []
+            assert await b.store.queries.result("q-1") is None
+            assert await b.store.queries.claim("first", ["other"], 10) == []
+            assert await b.store.queries.claim("first", ["other", QUEUE], 10) == [question]
+            reply = r.QueryResult(query_id="q-1", result=Raw(b'{"total":9007199254740993}'))
+            await b.store.queries.complete([reply])
+            assert await b.store.queries.result("q-1") == reply
+            assert await b.store.queries.claim("first", [QUEUE], 10) == []
 
     async def test_a_failure_is_a_reply_too(self) -> None:
         """With all that is known of it."""
         async with self.bench() as b:
             await self._ask(b)
             failure = events.Failure(type="ValueError", message="no", traceback="here", args=Raw(b"[1]"))
-            await b.store.answer([r.QueryResult(question_id="q-1", failure=failure)])
-            assert await b.store.reply("q-1") == r.QueryResult(question_id="q-1", failure=failure)
+            await b.store.queries.complete([r.QueryResult(query_id="q-1", failure=failure)])
+            assert await b.store.queries.result("q-1") == r.QueryResult(query_id="q-1", failure=failure)
 
     async def test_a_question_about_nobody_is_missing(self) -> None:
         """About an instance that is held, halted or has ended it is not."""
         async with self.bench() as b:
             until = b.clock.now() + HOUR
             unknown = question("q-0", "nothing", until)
-            assert await b.store.ask([unknown]) == [r.Missing()]
+            assert await b.store.queries.submit([unknown]) == [r.Missing()]
             await b.create("held")
             await b.claim_one()
             await b.create("halted")
@@ -47,19 +47,19 @@ class AskingCases(OpensStores):
             await b.ended("ended")
             for name in ("held", "halted", "ended"):
                 about = (await b.get(name)).execution_id
-                assert await b.store.ask([question(name, about, until)]) == [r.Asked()]
-            assert len(await b.store.claim_questions("first", [QUEUE], 10)) == 3
+                assert await b.store.queries.submit([question(name, about, until)]) == [r.Submitted()]
+            assert len(await b.store.queries.claim("first", [QUEUE], 10)) == 3
 
     async def test_a_question_is_with_one_worker_for_as_long_as_a_lease(self) -> None:
         """Then another has it, unless it is answered; and whoever waits for work is woken for it."""
         async with self.bench() as b:
             await self._ask(b)
-            assert len(await b.store.claim_questions("first", [QUEUE], 10)) == 1
-            assert await b.store.claim_questions("second", [QUEUE], 10) == []
+            assert len(await b.store.queries.claim("first", [QUEUE], 10)) == 1
+            assert await b.store.queries.claim("second", [QUEUE], 10) == []
             assert not await b.is_there(QUESTIONS)
             await b.pass_time(LEASE)
             assert await b.is_there(QUESTIONS)
-            assert len(await b.store.claim_questions("second", [QUEUE], 10)) == 1
+            assert len(await b.store.queries.claim("second", [QUEUE], 10)) == 1
 
     async def test_no_more_questions_are_handed_out_than_asked_for(self) -> None:
         """The oldest first; the same is not asked twice."""
@@ -67,8 +67,7 @@ class AskingCases(OpensStores):
             for number in (1, 2, 2, 3):
                 await self._ask(b, f"q-{number}")
             names = [
-                [question.question_id for question in await b.store.claim_questions("first", [QUEUE], 2)]
-                for _ in range(2)
+                [question.query_id for question in await b.store.queries.claim("first", [QUEUE], 2)] for _ in range(2)
             ]
             assert names == [["q-1", "q-2"], ["q-3"]]
 
@@ -77,44 +76,44 @@ class AskingCases(OpensStores):
         async with self.bench() as b:
             await self._ask(b)
             for result in (b"1", b"2"):
-                await b.store.answer([r.QueryResult(question_id="q-1", result=Raw(result))])
-            await b.store.answer([r.QueryResult(question_id="no", result=Raw(b"3"))])
-            assert await b.store.reply("q-1") == r.QueryResult(question_id="q-1", result=Raw(b"1"))
-            assert await b.store.reply("no") is None
+                await b.store.queries.complete([r.QueryResult(query_id="q-1", result=Raw(result))])
+            await b.store.queries.complete([r.QueryResult(query_id="no", result=Raw(b"3"))])
+            assert await b.store.queries.result("q-1") == r.QueryResult(query_id="q-1", result=Raw(b"1"))
+            assert await b.store.queries.result("no") is None
 
     async def test_a_question_is_given_up_at_its_moment(self) -> None:
         """Nobody is asked then, and a reply is of no effect; a reply that is there is gone too."""
         async with self.bench() as b:
             await self._ask(b, "open")
             await self._ask(b, "answered")
-            await b.store.answer([r.QueryResult(question_id="answered", result=Raw(b"1"))])
+            await b.store.queries.complete([r.QueryResult(query_id="answered", result=Raw(b"1"))])
             await b.pass_time(HOUR - 1)
             assert await b.is_there(QUESTIONS)
-            assert await b.store.reply("answered") is not None
+            assert await b.store.queries.result("answered") is not None
             await b.pass_time(1)
             assert not await b.is_there(QUESTIONS)
-            assert await b.store.claim_questions("first", [QUEUE], 10) == []
-            await b.store.answer([r.QueryResult(question_id="open", result=Raw(b"1"))])
+            assert await b.store.queries.claim("first", [QUEUE], 10) == []
+            await b.store.queries.complete([r.QueryResult(query_id="open", result=Raw(b"1"))])
             for name in ("open", "answered"):
-                assert await b.store.reply(name) is None
+                assert await b.store.queries.result(name) is None
 
     async def test_a_question_wakes_whoever_waits_for_work_in_its_queue(self) -> None:
         """Unless they answer none."""
         async with self.bench() as b:
             instance = await b.create(queue="elsewhere")
             assert not await b.is_there(QUESTIONS)
-            await b.store.ask([question("q-1", instance.execution_id, b.clock.now() + HOUR)])
+            await b.store.queries.submit([question("q-1", instance.execution_id, b.clock.now() + HOUR)])
             assert await b.is_there(QUESTIONS)
-            assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,), questions=False))
+            assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,), queries=False))
             assert not await b.is_there(r.Work(worker="first", queues=("other",)))
 
     async def test_a_reply_wakes_whoever_waits_for_it(self) -> None:
         """And it stays there to be had."""
         async with self.bench() as b:
             await self._ask(b)
-            watch = r.QueryAnswered(question_id="q-1")
+            watch = r.QueryAnswered(query_id="q-1")
             assert not await b.is_there(watch)
-            await b.store.answer([r.QueryResult(question_id="q-1", result=Raw(b"1"))])
+            await b.store.queries.complete([r.QueryResult(query_id="q-1", result=Raw(b"1"))])
             for _ in range(2):
                 assert await b.is_there(watch)
 
@@ -122,22 +121,22 @@ class AskingCases(OpensStores):
         """There is nothing left to be answered, or waited for."""
         async with self.bench() as b:
             instance = await b.ended()
-            await b.store.ask([question("q-1", instance.execution_id, b.clock.now() + HOUR)])
+            await b.store.queries.submit([question("q-1", instance.execution_id, b.clock.now() + HOUR)])
             await b.store.purge([instance.execution_id])
-            assert await b.store.claim_questions("first", [QUEUE], 10) == []
-            assert await b.is_there(r.QueryAnswered(question_id="q-1"))
-            await b.store.answer([r.QueryResult(question_id="q-1", result=Raw(b"1"))])
-            assert await b.store.reply("q-1") is None
+            assert await b.store.queries.claim("first", [QUEUE], 10) == []
+            assert await b.is_there(r.QueryAnswered(query_id="q-1"))
+            await b.store.queries.complete([r.QueryResult(query_id="q-1", result=Raw(b"1"))])
+            assert await b.store.queries.result("q-1") is None
 
     async def test_a_question_touches_nothing_of_its_instance(self) -> None:
         """Neither its log nor its inbox nor whether it is ready."""
         async with self.bench() as b:
             instance = await b.create()
             await b.committed(await b.claim_one())
-            before = await b.store.copies("order")
-            await b.store.ask([question("q-1", instance.execution_id, b.clock.now() + HOUR)])
-            await b.store.answer([r.QueryResult(question_id="q-1", result=Raw(b"1"))])
-            assert await b.store.copies("order") == before
+            before = await b.store.transfer.copies("order")
+            await b.store.queries.submit([question("q-1", instance.execution_id, b.clock.now() + HOUR)])
+            await b.store.queries.complete([r.QueryResult(query_id="q-1", result=Raw(b"1"))])
+            assert await b.store.transfer.copies("order") == before
             assert not await b.claim()
 
     async def test_a_store_has_one_secret_of_its_own(self) -> None:
@@ -148,18 +147,18 @@ class AskingCases(OpensStores):
             assert await a.store.secret() == secret
             assert await b.store.secret() != secret
 
-    async def _ask(self, b: Bench, question_id: str = "q-1", **fields: Any) -> r.QueryTask:
-        found = await b.store.get("order")
+    async def _ask(self, b: Bench, query_id: str = "q-1", **fields: Any) -> r.QueryTask:
+        found = await b.store.inspector.get("order")
         about = found or await b.create(queue="elsewhere")
-        asked = question(question_id, about.execution_id, b.clock.now() + HOUR, **fields)
-        assert await b.store.ask([asked]) == [r.Asked()]
+        asked = question(query_id, about.execution_id, b.clock.now() + HOUR, **fields)
+        assert await b.store.queries.submit([asked]) == [r.Submitted()]
         return asked
 
 
-def question(question_id: str, execution_id: str, until: int, **fields: Any) -> r.QueryTask:
+def question(query_id: str, execution_id: str, until: int, **fields: Any) -> r.QueryTask:
     """Return a question."""
     return r.QueryTask(
-        question_id=question_id,
+        query_id=query_id,
         execution_id=execution_id,
         until=until,
         **{"queue": QUEUE, "name": "total", "input": Raw(b"[1]"), **fields},

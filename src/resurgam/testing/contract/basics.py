@@ -18,7 +18,7 @@ class BasicCases(OpensStores):
             instance = await b.create("order")
             assert (instance.entity_id, instance.queue, instance.status) == ("order", QUEUE, Status.RUNNING)
             assert (instance.last_seq, instance.closed_at, instance.deactivated) == (1, None, False)
-            assert await b.store.get("order") == instance
+            assert await b.store.inspector.get("order") == instance
 
     async def test_an_id_that_is_in_use_is_refused(self) -> None:
         """B02: an id that has an open execution answers with that one, and nothing is created."""
@@ -94,7 +94,7 @@ class BasicCases(OpensStores):
             again = await b.commit(claim, events.WorkflowCompleted(seq=2), status=Status.COMPLETED)
             assert isinstance(again, r.Refused)
             assert isinstance(await b.commit(claim, base_seq=3, status=Status.COMPLETED), r.Refused)
-            assert len(await b.store.history(instance.execution_id)) == 3
+            assert len(await b.store.inspector.history(instance.execution_id)) == 3
 
     async def test_a_commit_appends_its_events_in_order(self) -> None:
         """B11: the log holds what was committed, in order, with every attribute."""
@@ -108,7 +108,7 @@ class BasicCases(OpensStores):
             ]
             await b.committed(await b.claim_one(), *log)
             assert list(await b.store.read(started.execution_id)) == [started, *log]
-            assert list(await b.store.history(started.execution_id)) == [started, *log]
+            assert list(await b.store.inspector.history(started.execution_id)) == [started, *log]
             assert (await b.get()).last_seq == 4
 
     async def test_the_end_of_an_instance_is_visible(self) -> None:
@@ -208,8 +208,8 @@ class BasicCases(OpensStores):
             for after in range(1, 6):
                 assert list(await b.store.read(instance.execution_id, after)) == log[after - 1 :]
             assert list(await b.store.read("nobody")) == []
-            assert list(await b.store.history("nobody")) == []
-            assert await b.store.get("nobody") is None
+            assert list(await b.store.inspector.history("nobody")) == []
+            assert await b.store.inspector.get("nobody") is None
 
     async def _ask_to_stop(self, b: Bench, entity_id: str, execution_id: str | None = None) -> None:
         stop = events.CancelRequested(at=1, reason="enough")

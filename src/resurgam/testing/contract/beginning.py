@@ -160,7 +160,7 @@ class BeginningCases(OpensStores):
             old = await b.ended()
             assert isinstance(await self._replace(b, b.started()), r.Created)
             assert isinstance(await self._replace(b, b.started("other")), r.Created)
-            assert await b.store.get("order", old.run_id) == old
+            assert await b.store.inspector.get("order", old.run_id) == old
 
     # Told something.
 

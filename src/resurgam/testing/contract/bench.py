@@ -157,7 +157,7 @@ class Bench:
         """Return an execution that has begun and ended."""
         instance = await self.create(entity_id, queue="ended")
         await self.end(await self.claim_one(queues=["ended"]), consumed=())
-        found = await self.store.get(entity_id, instance.run_id)
+        found = await self.store.inspector.get(entity_id, instance.run_id)
         assert found is not None
         return found
 
@@ -191,7 +191,7 @@ class Bench:
 
     async def get(self, entity_id: str = "order") -> r.Instance:
         """Return the newest execution of an entity, which must be there."""
-        found = await self.store.get(entity_id)
+        found = await self.store.inspector.get(entity_id)
         assert found is not None
         return found
 
@@ -246,7 +246,7 @@ class Bench:
 
     async def queue(self, name: str = QUEUE) -> r.QueueStats:
         """Return the counts of a queue; one that nobody has used holds nothing."""
-        return (await self.store.stats()).queues.get(name, r.QueueStats())
+        return (await self.store.inspector.stats()).queues.get(name, r.QueueStats())
 
     async def is_there(self, watch: r.Watch) -> bool:
         """Whether what is watched for is there now."""

@@ -66,7 +66,7 @@ class ChildCases(OpensStores):
             done = await b.committed(claim, children=(second,), wake=done.wake, release=False)
             assert isinstance(second.created, events.ChildStarted)
             assert [entry.event for entry in done.inbox] == [first.created]
-            assert len(await b.store.copies("child")) == 1
+            assert len(await b.store.transfer.copies("child")) == 1
 
     async def test_a_retried_child_has_the_key_still(self) -> None:
         """Whichever attempt of it is open is the one that is meant."""
@@ -105,7 +105,7 @@ class ChildCases(OpensStores):
             children = (request_of(b, parent, "child"),)
             assert isinstance(await b.commit(stale, children=children), r.Refused)
             assert isinstance(await b.commit(fresh, children=children, base_seq=9), r.Refused)
-            assert await b.store.get("child") is None
+            assert await b.store.inspector.get("child") is None
             assert fresh.inbox == ()
             await b.committed(fresh)
             assert not await b.claim()
@@ -129,7 +129,7 @@ class ChildCases(OpensStores):
                 claim = await b.claim_one(queues=["parent"])
                 await b.pause(tree=tree)
                 await b.committed(claim, children=(request_of(b, parent, "child"),))
-                [copy] = await b.store.copies("child")
+                [copy] = await b.store.transfer.copies("child")
                 assert copy.paused is (r.Pause.TREE if tree else None)
                 assert len(await b.claim()) == int(not tree)
 
@@ -163,7 +163,7 @@ class ChildCases(OpensStores):
             assert await self._names(b, tree_id=parent.tree_id, limit=2) == [*named[1:], "order"]
 
     async def _names(self, b: Bench, **fields: Any) -> list[str]:
-        page = await b.store.list(r.Query(**fields))
+        page = await b.store.inspector.list(r.Query(**fields))
         names = [instance.entity_id for instance in page.instances]
         return names if page.cursor is None else names + await self._names(b, **{**fields, "cursor": page.cursor})
 

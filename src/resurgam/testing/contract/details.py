@@ -60,10 +60,10 @@ class DetailsCases(OpensStores):
         async with self.bench() as a, self.bench(a.clock) as b:
             await a.wanting(2)
             await self._beat(a, await a.task(), Raw(b"[7]"))
-            copies = tuple(await a.store.copies("order"))
+            copies = tuple(await a.store.transfer.copies("order"))
             assert copies[0].activities[0].details == Raw(b"[7]")
-            await b.store.adopt([r.Adoption(copies=copies)])
-            assert tuple(await b.store.copies("order")) == copies
+            await b.store.transfer.adopt([r.Adoption(copies=copies)])
+            assert tuple(await b.store.transfer.copies("order")) == copies
             assert (await b.task()).details == Raw(b"[7]")
 
     async def test_what_nobody_has_begun_is_withdrawn(self) -> None:

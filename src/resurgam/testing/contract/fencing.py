@@ -293,7 +293,7 @@ class FencingCases(OpensStores):
             wanted = [running.execution_id, "nobody", ended.execution_id, ended.execution_id]
             answers = await b.store.purge(wanted)
             assert list(answers) == [r.Unfinished(status=Status.RUNNING), r.Missing(), r.Purged(), r.Missing()]
-            assert await b.store.get("ended") is None
+            assert await b.store.inspector.get("ended") is None
 
     async def test_an_empty_batch_is_answered_with_nothing(self) -> None:
         """Every verb takes no parts at all."""

@@ -31,8 +31,8 @@ class ForgettingCases(OpensStores):
             log = claim.instance.execution_id
             assert await _active(b, log) == [1, 2, 5]
             assert [_seqs(await b.store.read(log, after)) for after in range(1, 6)] == [[2, 5], [5], [5], [5], []]
-            assert _seqs(await b.store.history(log)) == [1, 2, 5]
-            assert _seqs(await b.store.history(log, 2)) == [2, 5]
+            assert _seqs(await b.store.inspector.history(log)) == [1, 2, 5]
+            assert _seqs(await b.store.inspector.history(log, 2)) == [2, 5]
 
     async def test_tools_see_all_that_is_kept_in_order(self) -> None:
         """As it was written, where it stood; the last entries are then the last of all."""
@@ -41,9 +41,9 @@ class ForgettingCases(OpensStores):
             log = claim.instance.execution_id
             written = list(await b.store.read(log))
             await b.committed(claim, forgotten=_marks({2: "{9}", 4: "{1}", 5: "{1}"}))
-            assert list(await b.store.history(log, forgotten=True)) == written
-            assert list(await b.store.history(log, 2, forgotten=True)) == written[-2:]
-            assert list(await b.store.history("nobody", forgotten=True)) == []
+            assert list(await b.store.inspector.history(log, forgotten=True)) == written
+            assert list(await b.store.inspector.history(log, 2, forgotten=True)) == written[-2:]
+            assert list(await b.store.inspector.history("nobody", forgotten=True)) == []
 
     async def test_a_commit_forgets_what_it_appends_itself(self) -> None:
         """Old entries and new ones alike."""
@@ -198,11 +198,11 @@ class ForgettingCases(OpensStores):
             log = claim.instance.execution_id
             marks = _marks({2: "{2, 300}", 3: "{2, 5.0.1}", 4: "{}"})
             await a.committed(claim, forgotten=tuple(reversed(marks)))
-            copies = tuple(await a.store.copies("order"))
+            copies = tuple(await a.store.transfer.copies("order"))
             assert copies[0].forgotten == marks
-            assert copies[0].log == tuple(await a.store.history(log, forgotten=True))
-            assert isinstance((await b.store.adopt([r.Adoption(copies=copies)]))[0], r.Adopted)
-            assert tuple(await b.store.copies("order")) == copies
+            assert copies[0].log == tuple(await a.store.inspector.history(log, forgotten=True))
+            assert isinstance((await b.store.transfer.adopt([r.Adoption(copies=copies)]))[0], r.Adopted)
+            assert tuple(await b.store.transfer.copies("order")) == copies
             assert (await _active(b, log), await _kept(b, log)) == ([1, 5], [1, 2, 3, 4, 5])
             await b.committed(await b.claim_one(queues=["order"]), dropped=_spans(("{2, 5}", "{2, 6}")))
             assert await _kept(b, log) == [1, 2, 4, 5]
@@ -212,7 +212,7 @@ class ForgettingCases(OpensStores):
         async with self.bench() as b:
             claim = await _grown(b, 5)
             await b.committed(claim, forgotten=_marks({4: "{2, 5}", 5: "{2, 5, 3, 1}"}))
-            copies = tuple(await b.store.copies("order"))
+            copies = tuple(await b.store.transfer.copies("order"))
             written = export.write(copies)
             assert export.read(written) == copies
             assert export.newest_history(written) == list(await b.store.read(claim.instance.execution_id))
@@ -248,7 +248,7 @@ async def _active(b: Bench, execution_id: str) -> list[int]:
 
 
 async def _kept(b: Bench, execution_id: str) -> list[int]:
-    return _seqs(await b.store.history(execution_id, forgotten=True))
+    return _seqs(await b.store.inspector.history(execution_id, forgotten=True))
 
 
 def _seqs(log: Sequence[events.Event]) -> list[int]:

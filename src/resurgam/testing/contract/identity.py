@@ -47,10 +47,10 @@ class IdentityCases(OpensStores):
             assert new.execution_id != old.execution_id
             assert (await b.get()).execution_id == new.execution_id
             for instance in (old, new):
-                found = await b.store.get("order", instance.run_id)
+                found = await b.store.inspector.get("order", instance.run_id)
                 assert found is not None
                 assert found.execution_id == instance.execution_id
-            assert await b.store.get("order", "nothing") is None
+            assert await b.store.inspector.get("order", "nothing") is None
             assert (await b.claim_one()).instance == new
 
     async def test_an_execution_is_found_by_its_own_id(self) -> None:
@@ -58,13 +58,15 @@ class IdentityCases(OpensStores):
         async with self.bench() as b:
             old, new, other = await b.ended("order"), await b.create("order"), await b.create("other")
             for instance in (old, new):
-                found = await b.store.get("order", execution_id=instance.execution_id)
+                found = await b.store.inspector.get("order", execution_id=instance.execution_id)
                 assert found is not None
                 assert (found.execution_id, found.status) == (instance.execution_id, instance.status)
-                assert await b.store.get("order", instance.run_id, execution_id=instance.execution_id) == found
-            assert await b.store.get("order", new.run_id, execution_id=old.execution_id) is None
-            assert await b.store.get("order", execution_id=other.execution_id) is None
-            assert await b.store.get("order", execution_id="nothing") is None
+                assert (
+                    await b.store.inspector.get("order", instance.run_id, execution_id=instance.execution_id) == found
+                )
+            assert await b.store.inspector.get("order", new.run_id, execution_id=old.execution_id) is None
+            assert await b.store.inspector.get("order", execution_id=other.execution_id) is None
+            assert await b.store.inspector.get("order", execution_id="nothing") is None
 
     async def test_attaching_means_the_execution_that_is_there(self) -> None:
         """Who attaches gets the newest execution, open or ended; only where there is none one is created."""
@@ -116,7 +118,7 @@ class IdentityCases(OpensStores):
             old, new = await b.ended("order"), await b.create("order")
             assert await b.store.purge([old.execution_id]) == [r.Purged()]
             assert await b.get() == new
-            assert await b.store.get("order", old.run_id) is None
+            assert await b.store.inspector.get("order", old.run_id) is None
             assert await b.tell("order", "x") == r.Delivered()
             [refused] = await b.store.create([r.Creation(started=b.started("order"))])
             assert refused == r.Exists(instance=new)
@@ -132,16 +134,16 @@ class IdentityCases(OpensStores):
             claim = await b.claim_one(queues=["wanting"])
             await b.committed(claim, status=Status.FAILED)
             assert await b.store.purge([instance.execution_id]) == [r.Purged()]
-            assert await b.store.get("order") is None
-            assert list(await b.store.history(instance.execution_id)) == []
-            assert (await b.store.list(r.Query())).instances == ()
+            assert await b.store.inspector.get("order") is None
+            assert list(await b.store.inspector.history(instance.execution_id)) == []
+            assert (await b.store.inspector.list(r.Query())).instances == ()
             assert isinstance(await b.answer(task), r.Refused)
             assert isinstance(await b.extend(task), r.Refused)
             assert await b.tell("order", "x") == r.Missing()
             await b.pass_time(10 * LEASE)
             assert not await b.tasks()
             assert not await b.claim(queues=["wanting"])
-            stats = await b.store.stats()
+            stats = await b.store.inspector.stats()
             assert sum(stats.instances.values()) == stats.dead_activities == 0
             assert (await b.queue()) == r.QueueStats()
             assert (await b.create("order")).entity_id == "order"
@@ -165,7 +167,7 @@ class IdentityCases(OpensStores):
             for number, odd in enumerate(ODD_IDS):
                 assert values(claims[odd].inbox) == [str(number)]
                 assert claims[odd].instance.tags == {odd: odd}
-                page = await b.store.list(r.Query(name=odd, tags={odd: odd}))
+                page = await b.store.inspector.list(r.Query(name=odd, tags={odd: odd}))
                 assert [found.entity_id for found in page.instances] == [odd]
 
     async def test_queue_names_may_hold_any_character(self) -> None:

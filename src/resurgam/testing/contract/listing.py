@@ -19,7 +19,7 @@ class ListingCases(OpensStores):
                 await b.create(f"order-{number}", queue="children" if number % 2 else QUEUE)
                 await b.pass_time(1)
             await b.end(await self._claim_of(b, "order-0"))
-            page = await b.store.list(r.Query())
+            page = await b.store.inspector.list(r.Query())
             assert [found.entity_id for found in page.instances] == [f"order-{number}" for number in (4, 3, 2, 1, 0)]
             assert page.cursor is None
 
@@ -30,7 +30,7 @@ class ListingCases(OpensStores):
                 await b.create(f"order-{number}")
                 if number in (7, 15):
                     await b.pass_time(1)
-            whole = [found.execution_id for found in (await b.store.list(r.Query())).instances]
+            whole = [found.execution_id for found in (await b.store.inspector.list(r.Query())).instances]
             assert len(whole) == len(set(whole)) == 23
             for limit in (1, 4, 23, 24):
                 pages = await self._pages(b, r.Query(limit=limit))
@@ -43,7 +43,7 @@ class ListingCases(OpensStores):
             for number in range(6):
                 await b.ended(f"order-{number}")
                 await b.pass_time(1)
-            first = await b.store.list(r.Query(limit=2))
+            first = await b.store.inspector.list(r.Query(limit=2))
             await b.create("newer")
             await b.store.purge([first.instances[-1].execution_id])
             rest = await self._pages(b, r.Query(limit=2, cursor=first.cursor))
@@ -96,7 +96,7 @@ class ListingCases(OpensStores):
             failed_by = r.Query(failure="ValueError")
             for query in (r.Query(), r.Query(tree_id="tree"), r.Query(parent="p"), failed_by):
                 for wanted, expected in (("counter", "cb"), ("workflow", "a"), ("flow", ""), (None, "cba")):
-                    page = await b.store.list(replace(query, kind=wanted))
+                    page = await b.store.inspector.list(replace(query, kind=wanted))
                     assert "".join(found.entity_id for found in page.instances) == expected
 
     async def test_a_list_shows_every_execution(self) -> None:
@@ -105,7 +105,7 @@ class ListingCases(OpensStores):
             old = await b.ended("order")
             await b.pass_time(1)
             new = await b.create("order")
-            page = await b.store.list(r.Query())
+            page = await b.store.inspector.list(r.Query())
             assert [found.execution_id for found in page.instances] == [new.execution_id, old.execution_id]
 
     async def test_a_list_can_show_the_newest_execution_of_each_entity(self) -> None:
@@ -157,8 +157,10 @@ class ListingCases(OpensStores):
                     pages = await self._pages(b, replace(query, limit=limit))
                     assert "".join(found.entity_id for page in pages for found in page.instances) == expected
             assert (await b.get("b")).failure == "KeyError"
-            await other.store.adopt([r.Adoption(copies=tuple(await b.store.copies("b")))])
-            assert [one.entity_id for one in (await other.store.list(r.Query(failure="KeyError"))).instances] == ["b"]
+            await other.store.transfer.adopt([r.Adoption(copies=tuple(await b.store.transfer.copies("b")))])
+            assert [
+                one.entity_id for one in (await other.store.inspector.list(r.Query(failure="KeyError"))).instances
+            ] == ["b"]
 
     async def test_children_are_filtered_by_the_type_of_failure(self) -> None:
         """Also those of one tree."""
@@ -168,20 +170,20 @@ class ListingCases(OpensStores):
                 await b.create(name, parent=call, tree_id="t")
                 await b.committed(await b.claim_one(), status=Status.FAILED, failure=failure)
             for query in (r.Query(parent="p", failure="KeyError"), r.Query(tree_id="t", failure="KeyError")):
-                assert [found.entity_id for found in (await b.store.list(query)).instances] == ["b"]
+                assert [found.entity_id for found in (await b.store.inspector.list(query)).instances] == ["b"]
 
     async def test_an_empty_store_lists_nothing(self) -> None:
         """There is one page, with nothing in it and nothing after it."""
         async with self.bench() as b:
-            assert await b.store.list(r.Query()) == r.Page(instances=(), cursor=None)
-            stats = await b.store.stats()
+            assert await b.store.inspector.list(r.Query()) == r.Page(instances=(), cursor=None)
+            stats = await b.store.inspector.stats()
             assert sum(stats.instances.values()) == stats.dead_instances == stats.dead_activities == 0
 
     async def test_the_counts_follow_an_instance_through_its_life(self) -> None:
         """What waits, what is being worked on and what has ended is counted by queue and by status at every step."""
         async with self.bench() as b:
             await b.create("order", queue="flows")
-            assert (await b.store.stats()).instances == {"running": 1}
+            assert (await b.store.inspector.stats()).instances == {"running": 1}
             assert await b.queue("flows") == r.QueueStats(instances=1)
             claim = await b.claim_one(queues=["flows"])
             assert await b.queue("flows") == r.QueueStats()
@@ -196,7 +198,7 @@ class ListingCases(OpensStores):
             assert await b.queue("flows") == r.QueueStats(instances=1)
             last = await b.claim_one(queues=["flows"])
             await b.end(last, consumed=ids(last.inbox))
-            stats = await b.store.stats()
+            stats = await b.store.inspector.stats()
             assert {status: count for status, count in stats.instances.items() if count} == {"completed": 1}
             assert set(stats.queues.values()) <= {r.QueueStats()}
 
@@ -210,7 +212,7 @@ class ListingCases(OpensStores):
                 await b.create(status)
                 log = [events.WorkflowDiverged(seq=2, diagnosis="no")] if status is Status.DIVERGED else []
                 await b.committed(await self._claim_of(b, status), *log, status=status)
-            counts = (await b.store.stats()).instances
+            counts = (await b.store.inspector.stats()).instances
             assert counts == {str(status): 1 for status in Status}
 
     async def _claim_of(self, b: Bench, entity_id: str) -> r.Claim:
@@ -228,6 +230,6 @@ class ListingCases(OpensStores):
         pages: list[r.Page] = []
         while not pages or pages[-1].cursor is not None:
             cursor = pages[-1].cursor if pages else query.cursor
-            pages.append(await b.store.list(replace(query, cursor=cursor)))
+            pages.append(await b.store.inspector.list(replace(query, cursor=cursor)))
             assert len(pages) < 100, "the pages have no end"
         return [page for page in pages if page.instances]

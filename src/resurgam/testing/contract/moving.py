@@ -39,7 +39,7 @@ class MovingCases(OpensStores):
             moment = b.clock.now()
             await b.told("order", "one", "two")
             await b.claim_one()
-            [copy] = await b.store.copies("order")
+            [copy] = await b.store.transfer.copies("order")
             assert copy.instance == replace(instance, last_seq=3, wake_at=moment + HOUR)
             assert copy.log == tuple(await b.store.read(instance.execution_id))
             assert copy.inbox == (signal("one"), signal("two"))
@@ -53,10 +53,10 @@ class MovingCases(OpensStores):
         async with self.bench() as b:
             old, new = await b.ended(), await b.create()
             await b.create("other")
-            assert [copy.instance for copy in await b.store.copies("order")] == [old, new]
-            assert [copy.instance for copy in await b.store.copies("order", old.run_id)] == [old]
-            assert await b.store.copies("nobody") == []
-            assert await b.store.copies("order", "no run") == []
+            assert [copy.instance for copy in await b.store.transfer.copies("order")] == [old, new]
+            assert [copy.instance for copy in await b.store.transfer.copies("order", old.run_id)] == [old]
+            assert await b.store.transfer.copies("nobody") == []
+            assert await b.store.transfer.copies("order", "no run") == []
 
     async def test_copying_touches_nothing(self) -> None:
         """Whoever holds an instance or an activity goes on holding it."""
@@ -66,7 +66,7 @@ class MovingCases(OpensStores):
             await b.create("held")
             claim = await b.claim_one()
             for name in ("order", "held"):
-                await b.store.copies(name)
+                await b.store.transfer.copies(name)
             assert await b.answer(task) == r.Accepted()
             await b.committed(claim)
 
@@ -79,11 +79,11 @@ class MovingCases(OpensStores):
             async with self.bench() as a, self.bench(a.clock) as b:
                 await arrange(a)
                 copies = await _move(a, b)
-                assert tuple(await b.store.copies("order")) == copies
+                assert tuple(await b.store.transfer.copies("order")) == copies
                 assert await b.get() == await a.get()
                 for copy in copies:
                     assert await b.store.read(copy.instance.execution_id) == list(copy.log)
-                there, here = await a.store.stats(), await b.store.stats()
+                there, here = await a.store.inspector.stats(), await b.store.inspector.stats()
                 assert here.instances == there.instances
                 assert here.dead_instances == there.dead_instances == (arrange is _dead)
                 assert here.dead_activities == there.dead_activities == (arrange is _troubled)
@@ -132,7 +132,7 @@ class MovingCases(OpensStores):
             copies = await _move(a, b)
             await b.end(await b.claim_one())
             ended = await b.get()
-            [answer] = await b.store.adopt([r.Adoption(copies=copies)])
+            [answer] = await b.store.transfer.adopt([r.Adoption(copies=copies)])
             assert answer == r.Adopted(arrivals=(r.Arrival(instance=ended, new=False),))
             assert await b.get() == ended
             assert not await b.claim()
@@ -144,14 +144,14 @@ class MovingCases(OpensStores):
             await a.create()
             await a.create("other")
             mine = await b.create(execution_id="here", run_id="here")
-            both = (*await a.store.copies("other"), *await a.store.copies("order"))
-            answers = await b.store.adopt([r.Adoption(copies=both), r.Adoption(copies=both[:1])])
+            both = (*await a.store.transfer.copies("other"), *await a.store.transfer.copies("order"))
+            answers = await b.store.transfer.adopt([r.Adoption(copies=both), r.Adoption(copies=both[:1])])
             assert answers[0] == r.Exists(instance=mine)
             assert isinstance(answers[1], r.Adopted)
-            assert [copy.instance for copy in await b.store.copies("order")] == [mine]
+            assert [copy.instance for copy in await b.store.transfer.copies("order")] == [mine]
             twins = tuple(_renamed(both[0], f"twin-{n}") for n in (1, 2))
-            assert isinstance((await b.store.adopt([r.Adoption(copies=twins)]))[0], r.Exists)
-            assert await b.store.get("twins") is None
+            assert isinstance((await b.store.transfer.adopt([r.Adoption(copies=twins)]))[0], r.Exists)
+            assert await b.store.inspector.get("twins") is None
 
     async def test_older_executions_arrive_behind_the_current_one(self) -> None:
         """A delivery still means the open execution, and a second one is still refused."""
@@ -159,7 +159,7 @@ class MovingCases(OpensStores):
             old, older = await a.ended(), await a.ended()
             mine = await b.create(execution_id="here", run_id="here")
             await _move(a, b)
-            assert [copy.instance for copy in await b.store.copies("order")] == [old, older, mine]
+            assert [copy.instance for copy in await b.store.transfer.copies("order")] == [old, older, mine]
             assert await b.get() == mine
             assert await b.tell("order", "x") == r.Delivered()
             [answer] = await b.store.create([r.Creation(started=b.started(execution_id="third", run_id="third"))])
@@ -177,7 +177,7 @@ class MovingCases(OpensStores):
                 names.append(instance.execution_id)
                 await a.pass_time(1)
             await _move(a, b)
-            assert [copy.instance.execution_id for copy in await b.store.copies("order")] == names
+            assert [copy.instance.execution_id for copy in await b.store.transfer.copies("order")] == names
 
     async def test_an_ended_execution_is_not_handed_out(self) -> None:
         """Its history is complete; it can be read, and it has ended for whoever waits for that."""
@@ -258,7 +258,7 @@ class MovingCases(OpensStores):
         """One that an execution of another run holds, open or ended, refuses the whole part and stays where it is."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _promising(a)
-            [sent] = await a.store.copies("order")
+            [sent] = await a.store.transfer.copies("order")
             await b.create("holder", execution_id="held", run_id="held")
             await b.committed(await b.claim_one(), promises=(OpenPromise("p-1", "pay"),))
             await self._refused(b, sent)
@@ -270,23 +270,23 @@ class MovingCases(OpensStores):
             assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id="p-1") == r.Settled()
 
     async def _refused(self, b: Bench, copy: r.Copy) -> None:
-        [answer] = await b.store.adopt([r.Adoption(copies=(copy,))])
+        [answer] = await b.store.transfer.adopt([r.Adoption(copies=(copy,))])
         assert isinstance(answer, r.Exists)
         assert answer.instance.execution_id == "held"
-        assert await b.store.get("order") is None
+        assert await b.store.inspector.get("order") is None
 
     async def test_an_adopted_attempt_takes_the_promises_of_the_one_before(self) -> None:
         """The attempt before has ended here; an older attempt that arrives later takes nothing back."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _promising(a)
-            [sent] = await a.store.copies("order")
+            [sent] = await a.store.transfer.copies("order")
             ended = replace(sent, instance=replace(sent.instance, status=Status.FAILED, closed_at=1, deactivated=True))
             second = replace(sent.instance, execution_id="second", attempt=2)
             for copy in (ended, replace(sent, instance=second), _renamed(ended, "older")):
-                [answer] = await b.store.adopt([r.Adoption(copies=(copy,))])
+                [answer] = await b.store.transfer.adopt([r.Adoption(copies=(copy,))])
                 assert isinstance(answer, r.Adopted)
             assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id="p-1") == r.Delivered()
-            [_, newest] = await b.store.copies("order")
+            [_, newest] = await b.store.transfer.copies("order")
             assert [getattr(event, "promise_id", None) for event in newest.inbox] == ["p-2", "p-1"]
 
     # Its activities.
@@ -332,8 +332,8 @@ class MovingCases(OpensStores):
 
 
 async def _move(a: Bench, b: Bench) -> tuple[r.Copy, ...]:
-    copies = tuple(await a.store.copies("order"))
-    [answer] = await b.store.adopt([r.Adoption(copies=copies)])
+    copies = tuple(await a.store.transfer.copies("order"))
+    [answer] = await b.store.transfer.adopt([r.Adoption(copies=copies)])
     assert isinstance(answer, r.Adopted)
     assert [arrival.new for arrival in answer.arrivals] == [True] * len(copies)
     return copies

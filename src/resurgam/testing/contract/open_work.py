@@ -78,7 +78,7 @@ class OpenWorkCases(OpensStores):
                 [again] = await self._activities(b.store, instance)
                 assert again.heartbeat_at == expected
                 task = await b.task()
-            copies = await b.store.copies("order")
+            copies = await b.store.transfer.copies("order")
             assert copies[0].activities[0].heartbeat_at == 11
 
     async def test_what_waits_in_the_inbox_is_shown_in_order(self) -> None:
@@ -87,12 +87,12 @@ class OpenWorkCases(OpensStores):
             instance = await b.create()
             await b.told("order", "a", "b")
             for _ in range(2):
-                work = await b.store.open_work(instance.execution_id)
+                work = await b.store.inspector.open_work(instance.execution_id)
                 assert work is not None
                 assert work.inbox == (signal("a"), signal("b"))
             claim = await b.claim_one()
             await b.committed(claim, consumed=ids(claim.inbox[:1]))
-            work = await b.store.open_work(instance.execution_id)
+            work = await b.store.inspector.open_work(instance.execution_id)
             assert work is not None
             assert work.inbox == (signal("b"),)
 
@@ -103,23 +103,23 @@ class OpenWorkCases(OpensStores):
             await b.claim_one()
             await b.pass_time(LEASE)
             claim = await b.claim_one("second")
-            work = await b.store.open_work(instance.execution_id)
+            work = await b.store.inspector.open_work(instance.execution_id)
             assert work is not None
             assert work.worker
             assert (work.leased_until, work.deliveries) == (b.clock.now() + LEASE, 2)
             await b.committed(claim)
-            assert await b.store.open_work(instance.execution_id) == r.OpenWork()
+            assert await b.store.inspector.open_work(instance.execution_id) == r.OpenWork()
 
     async def test_an_execution_that_is_not_there_has_no_open_work(self) -> None:
         """Neither one that never was, nor one that was purged."""
         async with self.bench() as b:
-            assert await b.store.open_work("nobody") is None
+            assert await b.store.inspector.open_work("nobody") is None
             gone = await b.ended()
-            assert await b.store.open_work(gone.execution_id) == r.OpenWork()
+            assert await b.store.inspector.open_work(gone.execution_id) == r.OpenWork()
             await b.store.purge([gone.execution_id])
-            assert await b.store.open_work(gone.execution_id) is None
+            assert await b.store.inspector.open_work(gone.execution_id) is None
 
     async def _activities(self, store: Store, instance: r.Instance) -> tuple[r.OpenActivity, ...]:
-        work = await store.open_work(instance.execution_id)
+        work = await store.inspector.open_work(instance.execution_id)
         assert work is not None
         return tuple(work.activities)

@@ -31,7 +31,7 @@ class PausingCases(OpensStores):
             assert not await b.claim()
             assert not await b.is_there(WORK)
             assert (await b.get()).status is Status.PAUSED
-            stats = await b.store.stats()
+            stats = await b.store.inspector.stats()
             assert {status: count for status, count in stats.instances.items() if count} == {"paused": 1}
             assert await b.queue() == r.QueueStats()
             [exists] = await b.store.create([r.Creation(started=b.started())])
@@ -39,7 +39,7 @@ class PausingCases(OpensStores):
             assert exists.instance.status is Status.PAUSED
             assert await b.store.purge([exists.instance.execution_id]) == [r.Unfinished(status=Status.PAUSED)]
             for status, number in ((Status.PAUSED, 1), (Status.RUNNING, 0), (None, 1)):
-                page = await b.store.list(r.Query(status=status))
+                page = await b.store.inspector.list(r.Query(status=status))
                 assert len(page.instances) == number
 
     async def test_what_comes_to_a_paused_instance_waits_until_it_goes_on(self) -> None:
@@ -72,7 +72,7 @@ class PausingCases(OpensStores):
             await b.create()
             for tree in (False, True, False):
                 await b.pause(tree=tree)
-            [copy] = await b.store.copies("order")
+            [copy] = await b.store.transfer.copies("order")
             assert copy.paused is r.Pause.TREE
             assert [getattr(event, "tree", None) for event in copy.inbox] == [False, True]
 
@@ -214,7 +214,7 @@ class PausingCases(OpensStores):
             await b.pause(tree=True)
             await b.deliver(events.WorkflowTerminated())
             assert (await b.get()).status is Status.TERMINATED
-            [copy] = await b.store.copies("order")
+            [copy] = await b.store.transfer.copies("order")
             assert copy.paused is None
             await b.claim_one()
 

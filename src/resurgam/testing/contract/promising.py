@@ -48,7 +48,7 @@ class PromisingCases(OpensStores):
             by_id = r.Delivery(event=resolved("1"), promise_id="p-2")
 
             async def found(to: r.Delivery) -> tuple[str, bool, bytes]:
-                held = await b.store.promise(to)
+                held = await b.store.inspector.promise(to)
                 assert held is not None
                 assert held.instance == await b.get()
                 return held.promise.promise_id, held.promise.settled, bytes(held.promise.schema)
@@ -70,7 +70,7 @@ class PromisingCases(OpensStores):
                 {"entity_id": "nobody", "promise": "same"},
             )
             for unknown in unknowns:
-                assert await b.store.promise(r.Delivery(event=resolved("1"), **unknown)) is None
+                assert await b.store.inspector.promise(r.Delivery(event=resolved("1"), **unknown)) is None
 
     async def test_of_several_with_one_name_the_oldest_open_one_is_settled(self) -> None:
         """One after the other; then all are."""
@@ -103,7 +103,7 @@ class PromisingCases(OpensStores):
             await b.end(claim, consumed=ids(claim.inbox))
             for late in ({"promise_id": "p-1"}, {"promise_id": "p-2"}, {"promise": "approval"}, {"promise": "settled"}):
                 assert await b.deliver(resolved("1"), **late) == r.Settled(), late
-            [copy] = await b.store.copies("order")
+            [copy] = await b.store.transfer.copies("order")
             assert copy.inbox == ()
             assert [promise.settled for promise in copy.promises] == [False, True]
             assert await b.store.purge([instance.execution_id]) == [r.Purged()]
@@ -135,7 +135,7 @@ class PromisingCases(OpensStores):
             claim = await b.claim_one()
             closed = tuple(promise.promise_id for promise in many[1:])
             await b.committed(claim, promises=tuple(many), closed=closed)
-            [copy] = await b.store.copies("order")
+            [copy] = await b.store.transfer.copies("order")
             assert [promise.promise_id for promise in copy.promises if not promise.settled] == ["p-00000"]
             assert copy.promises[-1].promise_id == many[-1].promise_id
             assert len(copy.promises) == PROMISES_KEPT + 1
@@ -200,7 +200,7 @@ class PromisingCases(OpensStores):
             successor = Succession(started=b.started(run_id=instance.run_id, attempt=2), moves=("promise_resolved",))
             settling = Message(event=resolved("1"), promise_id="p-1")
             await b.committed(claim, status=Status.FAILED, messages=(settling,), successor=successor)
-            _, following = await b.store.copies("order")
+            _, following = await b.store.transfer.copies("order")
             assert following.inbox == (resolved("1", "p-1"),)
             assert await b.deliver(resolved("2"), "", promise_id="p-1") == r.Settled()
 
@@ -228,7 +228,7 @@ class PromisingCases(OpensStores):
             assert isinstance(created, r.Created)
             assert await b.deliver(resolved("2"), "", promise_id="p-2") == r.Settled()
             assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Delivered()
-            old, new = await b.store.copies("order")
+            old, new = await b.store.transfer.copies("order")
             assert (old.promises, old.inbox) == ((), ())
             assert new.inbox == (resolved("1", "p-1"),)
 

@@ -190,7 +190,7 @@ class RecoveryCases(OpensStores):
             names: list[str] = []
             page = r.Page(instances=())
             while not names or page.cursor is not None:
-                page = await b.store.list(r.Query(limit=3, cursor=page.cursor))
+                page = await b.store.inspector.list(r.Query(limit=3, cursor=page.cursor))
                 names += [found.entity_id for found in page.instances]
             assert sorted(names) == [f"order-{number}" for number in range(8)]
 

@@ -27,10 +27,10 @@ class RetentionCases(OpensStores):
             await b.ended("late")
             await b.create("open")
             query = r.EndedQuery(before=b.clock.now(), limit=2)
-            first = await b.store.ended(query)
+            first = await b.store.inspector.ended(query)
             assert [one.entity_id for one in first] == ["c", "a"]
             after = (first[-1].closed_at or 0, first[-1].execution_id)
-            rest = await b.store.ended(r.EndedQuery(before=b.clock.now(), limit=2, after=after))
+            rest = await b.store.inspector.ended(r.EndedQuery(before=b.clock.now(), limit=2, after=after))
             assert [one.entity_id for one in rest] == ["b"]
 
     async def test_executions_that_ended_at_one_moment_are_listed_once_each(self) -> None:
@@ -38,7 +38,7 @@ class RetentionCases(OpensStores):
         async with self.bench() as b:
             made = [(await b.ended(f"order-{n}")).execution_id for n in range(5)]
             query, seen = r.EndedQuery(before=b.clock.now() + 1, limit=2), list[str]()
-            while page := await b.store.ended(query):
+            while page := await b.store.inspector.ended(query):
                 seen += [one.execution_id for one in page]
                 query = r.EndedQuery(before=query.before, limit=2, after=(page[-1].closed_at or 0, seen[-1]))
             assert seen == sorted(made)
@@ -57,7 +57,7 @@ class RetentionCases(OpensStores):
                 ({"name": "sell", "status": Status.FAILED}, []),
             ):
                 query = r.EndedQuery(before=b.clock.now(), **fields)
-                assert [one.entity_id for one in await b.store.ended(query)] == found, fields
+                assert [one.entity_id for one in await b.store.inspector.ended(query)] == found, fields
 
     async def test_a_pass_removes_what_ended_before_the_moment(self) -> None:
         """In batches; a dry run counts the same and removes nothing."""
@@ -68,10 +68,10 @@ class RetentionCases(OpensStores):
             await b.ended("young")
             query = r.EndedQuery(before=b.clock.now(), limit=2)
             assert await Purge(b.store, query, dry_run=True).total() == Batch(5, 0)
-            assert (await b.store.stats()).instances == {"completed": 6}
+            assert (await b.store.inspector.stats()).instances == {"completed": 6}
             assert [batch.removed async for batch in Purge(b.store, query).batches()] == [2, 2, 1]
-            assert (await b.store.stats()).instances == {"completed": 1}
-            assert await b.store.get("young") is not None
+            assert (await b.store.inspector.stats()).instances == {"completed": 1}
+            assert await b.store.inspector.get("young") is not None
 
     # What is kept.
 
@@ -85,7 +85,7 @@ class RetentionCases(OpensStores):
                 log = _ending(claim, events.WorkflowContinued(seq=2, run_id="next", execution_id="next"))
                 await b.committed(claim, *log, status=Status.CONTINUED, deactivated=True, successor=successor)
             assert await _purge(b) == Batch(7 - LOOKED_UP, LOOKED_UP - 1)
-            assert [copy.instance.generation for copy in await b.store.copies("order")] == [4, 5, 6, 7]
+            assert [copy.instance.generation for copy in await b.store.transfer.copies("order")] == [4, 5, 6, 7]
             await b.end(await b.claim_one())
             assert await _purge(b) == Batch(LOOKED_UP, 0)
 
@@ -116,7 +116,7 @@ class RetentionCases(OpensStores):
             answer = events.ChildCompleted(seq=claim.instance.last_seq + 1, ref=scheduled.seq)
             await b.committed(claim, answer, consumed=ids(claim.inbox))
             assert await _purge(b) == Batch(1, 0)
-            assert await b.store.get("child") is None
+            assert await b.store.inspector.get("child") is None
 
     async def test_a_child_of_an_ended_parent_is_removed(self) -> None:
         """Whether or not the parent is removed too."""
@@ -140,7 +140,7 @@ class RetentionCases(OpensStores):
             await _child(b, parent, run_id="c")
             kept = await _purge(b)
             assert kept.kept == 2  # the attempt before, and the child
-            assert await b.store.get("child") is not None
+            assert await b.store.inspector.get("child") is not None
 
     async def test_a_detached_child_is_not_kept_for_its_parent(self) -> None:
         """The parent does not wait for it."""

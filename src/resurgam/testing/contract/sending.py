@@ -194,7 +194,7 @@ class SendingCases(OpensStores):
             news = (Publication("prices", Raw(b"1")),)
             assert isinstance(await b.commit(stale, messages=sent, publications=news), r.Refused)
             assert (await b.claim_one(queues=["target"])).inbox == ()
-            assert await b.store.messages("prices", 0) == r.Messages(last=0)
+            assert await b.store.inspector.messages("prices", 0) == r.Messages(last=0)
             await b.committed(fresh)
             assert not await b.claim()
 
@@ -242,19 +242,19 @@ class SendingCases(OpensStores):
     async def test_whoever_listens_has_what_was_published_since(self) -> None:
         """In order, of that topic alone; the numbers go through all topics."""
         async with self.bench() as b:
-            assert await b.store.messages("prices") == r.Messages(last=0)
+            assert await b.store.inspector.messages("prices") == r.Messages(last=0)
             await self._publish(b, ("prices", "1"), ("weather", '"sun"'), ("prices", "2"))
-            assert await b.store.messages("prices") == r.Messages(last=3)
-            assert await b.store.messages("prices", 0) == r.Messages(last=3, values=(Raw(b"1"), Raw(b"2")))
-            assert await b.store.messages("prices", 1) == r.Messages(last=3, values=(Raw(b"2"),))
-            assert await b.store.messages("weather", 3) == r.Messages(last=3)
+            assert await b.store.inspector.messages("prices") == r.Messages(last=3)
+            assert await b.store.inspector.messages("prices", 0) == r.Messages(last=3, values=(Raw(b"1"), Raw(b"2")))
+            assert await b.store.inspector.messages("prices", 1) == r.Messages(last=3, values=(Raw(b"2"),))
+            assert await b.store.inspector.messages("weather", 3) == r.Messages(last=3)
 
     async def test_whoever_waits_for_a_topic_is_woken_by_it_alone(self) -> None:
         """By what is newer than what is known."""
         async with self.bench() as b:
             await self._publish(b, ("prices", "1"))
-            watch = r.Publishing(topic="prices", after=1)
-            assert await b.is_there(r.Publishing(topic="prices", after=0))
+            watch = r.Published(topic="prices", after=1)
+            assert await b.is_there(r.Published(topic="prices", after=0))
             assert not await b.is_there(watch)
             await self._publish(b, ("weather", "1"))
             assert not await b.is_there(watch)
@@ -267,13 +267,13 @@ class SendingCases(OpensStores):
             await self._publish(b, ("prices", "1"))
             await b.pass_time(MESSAGES_KEPT)
             await self._publish(b, ("prices", "2"))
-            assert (await b.store.messages("prices", 0)).values == (Raw(b"1"), Raw(b"2"))
+            assert (await b.store.inspector.messages("prices", 0)).values == (Raw(b"1"), Raw(b"2"))
             await b.pass_time(1)
             await self._publish(b, ("weather", "3"))
-            assert await b.store.messages("prices", 0) == r.Messages(last=3, values=(Raw(b"2"),))
+            assert await b.store.inspector.messages("prices", 0) == r.Messages(last=3, values=(Raw(b"2"),))
             await b.pass_time(HOUR)
             await self._publish(b, ("weather", "4"))
-            assert await b.store.messages("prices", 0) == r.Messages(last=4)
+            assert await b.store.inspector.messages("prices", 0) == r.Messages(last=4)
 
     async def _publish(self, b: Bench, *news: tuple[str, str]) -> None:
         await b.create("publisher", queue="publisher")

@@ -23,11 +23,11 @@ class SucceedingCases(OpensStores):
             started = b.started(generation=2, previous=old.execution_id)
             await self._succeed(b, claim, started)
             assert await b.get() == r.Instance.of(started)
-            ended = await b.store.get("order", old.run_id)
+            ended = await b.store.inspector.get("order", old.run_id)
             assert ended is not None
             assert ended.status is Status.CONTINUED
             assert await b.store.read(started.execution_id) == [started]
-            assert [copy.instance.execution_id for copy in await b.store.copies("order")] == [
+            assert [copy.instance.execution_id for copy in await b.store.transfer.copies("order")] == [
                 old.execution_id,
                 started.execution_id,
             ]
@@ -126,7 +126,7 @@ class SucceedingCases(OpensStores):
                 claim = await b.claim_one()
                 await b.pause(tree=tree)
                 await self._succeed(b, claim, b.started())
-                old, new = await b.store.copies("order")
+                old, new = await b.store.transfer.copies("order")
                 assert (old.paused, new.paused) == (None, r.Pause.TREE if tree else r.Pause.ALONE)
                 assert old.instance.status is Status.CONTINUED
                 assert [claim.instance.status for claim in await b.claim()] == [Status.CONTINUED]
@@ -145,7 +145,7 @@ class SucceedingCases(OpensStores):
             assert isinstance(await self._commit(b, fresh, b.started(), base_seq=9), r.Refused)
             assert (await b.get()).execution_id == old.execution_id
             assert values(fresh.inbox) == ["x"]
-            [copy] = await b.store.copies("order")
+            [copy] = await b.store.transfer.copies("order")
             assert values_of(copy) == ["x"]
 
     async def test_whoever_waits_for_the_end_of_the_one_before_is_told(self) -> None:
@@ -179,7 +179,7 @@ class SucceedingCases(OpensStores):
             child = await b.claim_one()
             started = b.started("child", generation=2, parent=parent_of(parent))
             await self._succeed(b, child, started)
-            page = await b.store.list(r.Query(parent="parent"))
+            page = await b.store.inspector.list(r.Query(parent="parent"))
             assert [instance.generation for instance in page.instances] == [2, 1]
 
     async def _claim_new(self, b: Bench) -> r.Claim:

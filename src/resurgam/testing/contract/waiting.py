@@ -18,7 +18,7 @@ WORK = r.Work(worker="first", queues=(QUEUE,))
 
 
 class WaitingCases(OpensStores):
-    """Work, Closed, InboxChanged, LogGrown, QueryAnswered and Publishing."""
+    """Work, Closed, InboxChanged, LogGrown, QueryAnswered and Published."""
 
     async def test_waiting_for_what_is_there_returns_at_once(self) -> None:
         """Each watch is answered True as long as it holds, however often one asks."""
@@ -267,9 +267,9 @@ class WaitingCases(OpensStores):
             assert await b.soon(waiting)
             await b.claim_one()
             waiting = await self._wait(b, WORK)
-            await b.store.ask([question("q", instance.execution_id, b.clock.now() + 10 * LEASE)])
+            await b.store.queries.submit([question("q", instance.execution_id, b.clock.now() + 10 * LEASE)])
             assert await b.soon(waiting)
-            await b.store.claim_questions("first", [QUEUE], 1)
+            await b.store.queries.claim("first", [QUEUE], 1)
             await self._woken_after(b, LEASE)
 
     async def test_what_begins_later_wakes_whoever_waits_at_its_moment(self) -> None:
@@ -332,17 +332,17 @@ class WaitingCases(OpensStores):
             instance = await b.create()
             claim = await b.claim_one()
             until = b.clock.now() + LEASE
-            await b.store.ask([question(name, instance.execution_id, until) for name in ("one", "two")])
-            one, two = [await self._wait(b, r.QueryAnswered(question_id=name)) for name in ("one", "two")]
-            prices, weather = [await self._wait(b, r.Publishing(topic=name, after=0)) for name in ("prices", "weather")]
-            await b.store.answer([r.QueryResult(question_id="one", result=Raw(b"1"))])
+            await b.store.queries.submit([question(name, instance.execution_id, until) for name in ("one", "two")])
+            one, two = [await self._wait(b, r.QueryAnswered(query_id=name)) for name in ("one", "two")]
+            prices, weather = [await self._wait(b, r.Published(topic=name, after=0)) for name in ("prices", "weather")]
+            await b.store.queries.complete([r.QueryResult(query_id="one", result=Raw(b"1"))])
             assert await b.soon(one)
             await b.committed(claim, publications=(Publication("prices", Raw(b"1")),), release=False)
             assert await b.soon(prices)
             await b.quiet()
             assert not two.done()
             assert not weather.done()
-            await b.store.answer([r.QueryResult(question_id="two", result=Raw(b"1"))])
+            await b.store.queries.complete([r.QueryResult(query_id="two", result=Raw(b"1"))])
             await b.committed(claim, publications=(Publication("weather", Raw(b"1")),))
             assert await b.soon(two)
             assert await b.soon(weather)

@@ -14,6 +14,7 @@ from resurgam import Context, Engine, Registry
 from resurgam.core import event as events
 from resurgam.errors import StoreError
 from resurgam.store import records as r
+from resurgam.store.open import second_opening
 from resurgam.store.sqlite.owner_lock import Owner
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
@@ -55,11 +56,11 @@ async def test_nothing_is_acknowledged_once_the_file_is_deleted_or_replaced(tmp_
         gone(file)
         with pytest.raises(StoreError, match=r"a\.db: the file was (deleted|replaced).*move the original back"):
             await store.create([creation("after")])
-        for verb in (store.claim("w", ["default"], 1), store.get("before"), store.read("x-before")):
+        for verb in (store.claim("w", ["default"], 1), store.inspector.get("before"), store.read("x-before")):
             with pytest.raises(StoreError, match="the file was"):
                 await verb
         with pytest.raises(StoreError, match="the file was"):
-            store.twin()
+            second_opening(f"sqlite:///{file}", store, ManualClock(), name="second", lease=1)()
     finally:
         await store.close()
     assert not file.exists() or file.stat().st_size == 0
@@ -74,7 +75,7 @@ async def test_a_store_goes_on_once_its_file_is_moved_back(tmp_path):
             await store.create([creation("a")])
         elsewhere.rename(file)
         await store.create([creation("b")])
-        assert await store.get("b")
+        assert await store.inspector.get("b")
     finally:
         await store.close()
 
@@ -159,14 +160,14 @@ async def main(url):
     child = os.fork()
     if not child:
         try:
-            asyncio.run(store.stats())
+            asyncio.run(store.inspector.stats())
         except StoreError as error:
             print(error, flush=True)
         finally:
             asyncio.run(store.close())
             os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    await store.stats()
+    await store.inspector.stats()
     assert url == "memory://" or os.listdir("a.db-owners") == ["parent"]
     await store.close()
 

@@ -49,7 +49,7 @@ class World:
         return (await self.store.commit([part]))[0]
 
     async def dead(self, entity_id: str) -> str:
-        found = await self.store.get(entity_id)
+        found = await self.store.inspector.get(entity_id)
         assert found is not None
         return found.dead or ""
 
@@ -132,9 +132,9 @@ async def test_an_activity_that_cannot_be_decoded_holds_up_no_neighbour(world):
 
     [task] = await world.store.claim_activities("w", ["default"], 10)
     assert task.request.ref == 3
-    found = await world.store.get("both")
+    found = await world.store.inspector.get("both")
     assert "activity (entry 2) cannot be decoded" in found.troubles[0]
-    work = await world.store.open_work("x-both")
+    work = await world.store.inspector.open_work("x-both")
     assert [activity.request.ref for activity in work.activities] == [3]
 
     good = msgspec.json.encode(wanted[0]).decode()
@@ -151,9 +151,9 @@ async def test_an_ended_execution_that_cannot_be_decoded_stops_neither_a_list_no
     world.sql("UPDATE instances SET status = 'completed', closed_at = 5, deactivated = 1")
     world.sql("UPDATE instances SET tags = ? WHERE entity_id = 'a'", "{no json")
     try:
-        found = await world.store.ended(r.EndedQuery(before=10, limit=10))
+        found = await world.store.inspector.ended(r.EndedQuery(before=10, limit=10))
         assert [one.entity_id for one in found] == ["b"]
-        assert [one.entity_id for one in (await world.store.list(r.Query())).instances] == ["b"]
+        assert [one.entity_id for one in (await world.store.inspector.list(r.Query())).instances] == ["b"]
         assert "execution x-a is not listed" in caplog.text
     finally:
         await world.store.close()

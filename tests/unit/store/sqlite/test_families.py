@@ -118,45 +118,41 @@ async def test_other_processes_ask_answer_and_listen(tmp_path):
         claim = await begun(one)
         watches = (
             r.Work(worker="w", queues=("q",)),
-            r.QueryAnswered(question_id="q-1"),
-            r.Publishing(topic="prices", after=0),
+            r.QueryAnswered(query_id="q-1"),
+            r.Published(topic="prices", after=0),
             r.LogGrown(execution_id="e-1", last_seq=1),
         )
-        question = r.QueryTask(question_id="q-1", execution_id="e-1", queue="q", name="n", input=Raw(b"1"), until=2**60)
+        question = r.QueryTask(query_id="q-1", execution_id="e-1", queue="q", name="n", input=Raw(b"1"), until=2**60)
 
         work = asyncio.ensure_future(two.wait(watches[0]))
         await asyncio.sleep(0)
-        await one.ask([question])
+        await one.queries.submit([question])
         assert await asyncio.wait_for(work, 5)
-        assert await two.claim_questions("w", ["q"], 1) == [question]
+        assert await two.queries.claim("w", ["q"], 1) == [question]
 
         waiting = [asyncio.ensure_future(two.wait(watch)) for watch in watches[1:]]
         await asyncio.sleep(0)
-        reply = r.QueryResult(question_id="q-1", result=Raw(b"7"))
-        await one.answer([reply])
+        reply = r.QueryResult(query_id="q-1", result=Raw(b"7"))
+        await one.queries.complete([reply])
         scheduled = events.StateSet(seq=2, location=Location((1,)), command="State(0)", name="x")
         await commit(one, claim, scheduled, publications=(Publication("prices", Raw(b"1")),))
         assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == [True, True, True]
-        assert await two.reply("q-1") == reply
+        assert await two.queries.result("q-1") == reply
 
 
-async def test_an_inspector_sees_replies_messages_children_and_pauses(tmp_path):
+async def test_an_inspector_sees_messages_children_and_pauses(tmp_path):
     clock = ManualClock()
     async with opened(tmp_path / "shop.db", clock) as store:
         claim = await begun(store, parent=PARENT)
         await commit(store, claim, publications=(Publication("prices", Raw(b"1")),))
-        question = r.QueryTask(question_id="q-1", execution_id="e-1", queue="q", name="n", input=Raw(b"1"), until=2**60)
-        await store.ask([question])
-        await store.answer([r.QueryResult(question_id="q-1", result=Raw(b"7"))])
         await store.deliver([r.Delivery(event=events.WorkflowPaused(), entity_id="order")])
 
         inspector = SqliteInspector(ReadOnlyFile(tmp_path / "shop.db"), clock)
         try:
-            assert await inspector.reply("q-1") == r.QueryResult(question_id="q-1", result=Raw(b"7"))
             assert await inspector.messages("prices", 0) == r.Messages(last=1, values=(Raw(b"1"),))
             [child] = (await inspector.list(r.Query(parent="p", status=Status.PAUSED))).instances
             assert child.parent == PARENT
-            assert await inspector.copies("order") == await store.copies("order")
+            assert await inspector.open_work("e-1") == await store.inspector.open_work("e-1")
         finally:
             await inspector.close()
 
@@ -202,7 +198,7 @@ async def halted(tmp_path):
                 r.Delivery(event=events.CancelRequested(), entity_id="order"),
             ]
         )
-        [copy] = await store.copies("order")
+        [copy] = await store.transfer.copies("order")
     return copy
 
 
@@ -225,7 +221,7 @@ async def test_an_export_holds_parents_pauses_promises_and_details(tmp_path):
 async def test_an_export_without_them_does_not_mention_them(tmp_path):
     async with opened(tmp_path / "shop.db", ManualClock()) as store:
         await begun(store)
-        text = "".join(export.write(await store.copies("order")))
+        text = "".join(export.write(await store.transfer.copies("order")))
     for word in ("promise", "paused", "details", "parent"):
         assert word not in text
 

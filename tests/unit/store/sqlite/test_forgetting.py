@@ -88,13 +88,13 @@ async def test_what_is_forgotten_is_so_when_the_file_is_opened_again(tmp_path):
 
     async with opened(tmp_path / "shop.db") as store:
         assert seqs(await store.read(LOG)) == [1, 5, 6]
-        assert seqs(await store.history(LOG, forgotten=True)) == [1, 2, 3, 4, 5, 6]
-        [copy] = await store.copies("order")
+        assert seqs(await store.inspector.history(LOG, forgotten=True)) == [1, 2, 3, 4, 5, 6]
+        [copy] = await store.transfer.copies("order")
         assert copy.forgotten == (*marks(2, 3), *marks(4, place=NEXT))
         await commit(store, claim, 6, dropped=(Span(ITERATION, NEXT),))
 
     async with opened(tmp_path / "shop.db") as store:
-        assert seqs(await store.history(LOG, forgotten=True)) == [1, 4, 5, 6]
+        assert seqs(await store.inspector.history(LOG, forgotten=True)) == [1, 4, 5, 6]
 
 
 async def test_an_entry_that_cannot_be_read_is_named_by_its_number_behind_a_gap(tmp_path):
@@ -104,7 +104,7 @@ async def test_an_entry_that_cannot_be_read_is_named_by_its_number_behind_a_gap(
         with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
             connection.execute("UPDATE events SET body = '{}' WHERE seq = 5")
             connection.commit()
-        for reading in (store.read(LOG), store.history(LOG, forgotten=True), store.copies("order")):
+        for reading in (store.read(LOG), store.inspector.history(LOG, forgotten=True), store.transfer.copies("order")):
             with pytest.raises(CorruptHistory, match=f"entry 5 of execution {LOG} cannot be read"):
                 await reading
 

@@ -160,7 +160,7 @@ async def test_a_damaged_entry_is_named_and_the_others_go_on(tmp_path, caplog):
         store=SqliteStore(file, clock, name="w", synchronous="OFF"), clock=clock, registry=registry
     ) as env:
         assert await env.finish(env.engine.handle("fine").result()) == 8
-        found = await env.engine.store.get("broken")
+        found = await env.engine.store.inspector.get("broken")
         with pytest.raises(CorruptHistory, match=r"entry 1 of execution \w+ cannot be read"):
             await env.engine.handle("broken").history()
         await env.engine.store.close()
@@ -194,12 +194,12 @@ async def test_a_database_that_somebody_else_holds_does_not_hold_the_loop(tmp_pa
     writing = asyncio.ensure_future(store.purge(["x"]))
     while store._writer._running is None:
         await asyncio.sleep(0)
-    seen = await store.stats(), store._database.version()
+    seen = await store.inspector.stats(), store._database.version()
     assert not writing.done()
     other.execute("ROLLBACK")
 
     assert len(await writing) == 1
-    assert (await store.stats(), store._database.version()) == seen
+    assert (await store.inspector.stats(), store._database.version()) == seen
     other.close()
     await store.close()
 

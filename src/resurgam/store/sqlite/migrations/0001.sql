@@ -112,7 +112,7 @@ CREATE INDEX promises_instance ON promises (execution_id, name);
 
 CREATE TABLE questions (                        -- to code that whoever asks does not have
     place        INTEGER PRIMARY KEY,
-    question_id  TEXT NOT NULL UNIQUE,
+    query_id  TEXT NOT NULL UNIQUE,
     execution_id TEXT NOT NULL,
     queue        TEXT NOT NULL,
     name         TEXT NOT NULL,

@@ -1,0 +1,173 @@
+"""The rows of the memory store, and the indexes that find claimable work without a look at every row.
+
+- ``ready``: instances to be claimed, oldest first. A row in it may be leased, if that lease has expired. Scheduled
+  instances are added when their moment has come, paused ones never;
+- ``parked``: diverged instances, claimable by workers that have not tried them; never in ``ready`` too;
+- ``queued``: activities to be claimed, oldest first, those of paused instances among them;
+- ``promises``: the execution that each promise belongs to;
+- the due list: what becomes claimable at a moment. Its entries are hints: `Table.wake_due` checks the row itself, once at
+  the beginning of every verb, so that one verb sees one moment.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from resurgam.core import event as events
+from resurgam.core.clock import Clock
+from resurgam.core.outcome import Entry
+from resurgam.store.memory.rows import ActivityRow, Row
+from resurgam.store.watches import Place, growth_of
+
+
+class Table:
+    """Rows and indexes, kept in step.
+
+    *touched* collects the places that a verb has changed, for the waiters. *lease* is the length of one in milliseconds.
+    """
+
+    def __init__(self, clock: Clock, *, lease: int) -> None:
+        self.clock = clock
+        self.lease = lease
+        self.rows: dict[str, Row] = {}
+        self.executions: dict[str, list[str]] = defaultdict(list)
+        self.ready: dict[str, None] = {}
+        self.parked: dict[str, None] = {}
+        self.queued: dict[tuple[str, int], None] = {}
+        self.promises: dict[str, str] = {}
+        self.touched: set[Place] = set()
+        self._due: list[tuple[int, str, int]] = []
+        self._next_id = 0
+
+    def add(self, row: Row) -> None:
+        """Add a new execution, as the newest of its entity."""
+        self.rows[row.instance.execution_id] = row
+        self.executions[row.instance.entity_id].append(row.instance.execution_id)
+
+    def remove(self, row: Row) -> None:
+        """Remove an execution with its activities and promises."""
+        for ref in list(row.activities):
+            self.drop(row, ref)
+        for promise_id in row.promises:
+            del self.promises[promise_id]
+        instance = row.instance
+        self.ready.pop(instance.execution_id, None)
+        self.executions[instance.entity_id].remove(instance.execution_id)
+        if not self.executions[instance.entity_id]:
+            del self.executions[instance.entity_id]
+        del self.rows[instance.execution_id]
+
+    def newest(self, entity_id: str) -> Row | None:
+        """Return the newest execution of an entity."""
+        execution_id = next(reversed(self.executions.get(entity_id, [])), None)
+        return None if execution_id is None else self.rows[execution_id]
+
+    def executions_of(self, entity_id: str) -> list[Row]:
+        """Return the executions of an entity, oldest first."""
+        return [self.rows[execution_id] for execution_id in self.executions.get(entity_id, ())]
+
+    def put(self, row: Row, event: events.Event) -> None:
+        """Append an event to an inbox and raise the wake counter."""
+        self._next_id += 1
+        self.touched.add(row.instance.execution_id)
+        row.wake += 1
+        row.inbox[self._next_id] = (row.wake, Entry(self._next_id, event))
+        if row.leased_until is None:
+            self.make_ready(row)
+
+    def free(self, row: Row, *, ready: bool) -> None:
+        """End the lease of an instance, and offer it again if it is *ready*."""
+        row.leased_until = None
+        row.ready = False
+        self.ready.pop(row.instance.execution_id, None)
+        if ready:
+            self.make_ready(row)
+        if not row.ready and row.instance.wake_at not in (None, row.reminded):
+            row.reminded = row.instance.wake_at
+            self.remind(row.instance.wake_at or 0, row.instance.execution_id)
+
+    def make_ready(self, row: Row) -> None:
+        """Mark an instance as ready, unless it is scheduled for later."""
+        if row.begins(self.clock.now()):
+            row.ready = True
+            self.offer(row)
+
+    def offer(self, row: Row) -> None:
+        """List an instance that is ready, unless it is parked, paused or a dead letter."""
+        held_back = row.instance.execution_id in self.parked or row.instance.dead is not None
+        if row.ready and not held_back and row.paused is None:
+            self.ready[row.instance.execution_id] = None
+
+    def note_growth(self, row: Row) -> None:
+        """Note that a log has more entries, or is closed."""
+        self.touched |= {row.instance.execution_id, growth_of(row.instance.execution_id)}
+
+    def schedule(self, row: Row, activity: ActivityRow) -> None:
+        """Put an activity on its queue, now or at its moment."""
+        row.activities[activity.request.ref] = activity
+        if activity.dead is not None:
+            return
+        if activity.visible_at <= self.clock.now():
+            self.queued[activity.execution_id, activity.request.ref] = None
+        else:
+            self.remind(activity.visible_at, activity.execution_id, activity.request.ref)
+
+    def drop(self, row: Row, ref: int) -> None:
+        """Remove an activity."""
+        del row.activities[ref]
+        self.queued.pop((row.instance.execution_id, ref), None)
+
+    def claimable(self, worker: str, queues: Sequence[str]) -> Iterator[Row]:
+        """Yield the instances that a worker may claim, in the order in which they became ready."""
+        now = self.clock.now()
+        for execution_id in (*self.ready, *self.parked):
+            row = self.rows[execution_id]
+            free = row.leased_until is None or row.leased_until <= now
+            if row.instance.queue in queues and free and row.paused is None and worker not in row.tried_by:
+                yield row
+
+    def claimable_activities(self, queues: Sequence[str]) -> Iterator[ActivityRow]:
+        """Yield the activities that may be claimed, in the order in which they became available."""
+        for execution_id, ref in self.queued:
+            row = self.rows[execution_id]
+            if row.paused is None and row.activities[ref].request.queue in queues:
+                yield row.activities[ref]
+
+    # Moments.
+
+    @property
+    def next_due(self) -> int | None:
+        """The next moment at which something may become claimable."""
+        return self._due[0][0] if self._due else None
+
+    def remind(self, when: int, execution_id: str, ref: int = 0) -> None:
+        """Check an instance, or one of its activities, again at a moment."""
+        heapq.heappush(self._due, (when, execution_id, ref))
+
+    def wake_due(self) -> None:
+        """Make ready whatever is due: deadlines, expired leases, activities to be retried."""
+        now = self.clock.now()
+        while self._due and self._due[0][0] <= now:
+            _, execution_id, ref = heapq.heappop(self._due)
+            row = self.rows.get(execution_id)
+            if row is None:
+                continue
+            if ref == 0:
+                self.wake_instance(row, now)
+            elif (activity := row.activities.get(ref)) is not None:
+                self._wake_activity(activity, now)
+
+    def wake_instance(self, row: Row, now: int) -> None:
+        """Make an instance ready if its deadline has come or its lease has expired."""
+        # An expired lease is offered to others, but its holder may use it until another worker takes it.
+        expired = row.leased_until is not None and row.leased_until <= now
+        waking = row.instance.wake_at is not None and row.instance.wake_at <= now
+        if row.reminded is not None and row.reminded <= now:
+            row.reminded = None
+        if expired or (waking and row.leased_until is None):
+            self.make_ready(row)
+
+    def _wake_activity(self, activity: ActivityRow, now: int) -> None:
+        until = activity.leased_until if activity.leased_until is not None else activity.visible_at
+        if until <= now and activity.dead is None:
+            self.queued[activity.execution_id, activity.request.ref] = None

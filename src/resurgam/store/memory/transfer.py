@@ -1,0 +1,73 @@
+"""Whole executions, out of the memory store and into it."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.adoption import sort_out
+from resurgam.store.memory.promises import Promises
+from resurgam.store.memory.rows import ActivityRow, Row
+from resurgam.store.memory.table import Table
+
+
+class MemoryTransfer:
+    """Copy executions, and adopt copies. *refresh* and *changed* are called around each verb."""
+
+    def __init__(
+        self, table: Table, promises: Promises, refresh: Callable[[], None], changed: Callable[[], None]
+    ) -> None:
+        self._table = table
+        self._promises = promises
+        self._refresh = refresh
+        self._changed = changed
+
+    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
+        """Return everything that is kept of an entity's executions, or of one run's, oldest first."""
+        self._refresh()
+        return [row.copy() for row in self._table.executions_of(entity_id) if run_id in (None, row.instance.run_id)]
+
+    async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
+        """Take in executions from another store."""
+        self._refresh()
+        answers = [self.adopt_part(part) for part in parts]
+        self._changed()
+        return answers
+
+    def adopt_part(self, part: r.Adoption) -> r.Adopted | r.Exists:
+        """Take in all executions of a part, or none."""
+        arriving = sort_out(part, self._find, self._executions_of, self.holder_of)
+        if isinstance(arriving, r.Exists):
+            return arriving
+        for copy in arriving.copies:
+            self.take_in(copy)
+        self._table.executions.update(arriving.orders)
+        return arriving.answer
+
+    def _find(self, execution_id: str) -> r.Instance | None:
+        row = self._table.rows.get(execution_id)
+        return None if row is None else row.instance
+
+    def _executions_of(self, entity_id: str) -> Sequence[r.Instance]:
+        return [row.instance for row in self._table.executions_of(entity_id)]
+
+    def holder_of(self, promise_id: str) -> r.Instance | None:
+        """Return the execution that a promise belongs to here."""
+        return self._promises.holder(promise_id)
+
+    def take_in(self, copy: r.Copy) -> None:
+        """Add the execution of a copy, without leases."""
+        table, execution_id = self._table, copy.instance.execution_id
+        row = table.rows[execution_id] = Row(copy.instance, {entry.seq: entry for entry in copy.log}, ready=False)
+        row.forget(copy.forgotten)
+        row.paused = copy.paused
+        for promise in copy.promises:
+            self._promises.keep(row, promise)
+        if copy.instance.status is Status.DIVERGED and copy.instance.dead is None:
+            table.parked[execution_id] = None
+        for event in copy.inbox:
+            table.put(row, event)
+        for pending in copy.activities:
+            table.schedule(row, ActivityRow(execution_id, **msgspec.structs.asdict(pending)))
+        table.free(row, ready=copy.ready)
