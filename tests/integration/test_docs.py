@@ -35,23 +35,23 @@ def run(command: str, folder: Path) -> str:
     return done.stdout
 
 
-def words(text: str) -> str:
-    """Return a text without the blanks that only set it."""
+def collapsed(text: str) -> str:
+    """Return a text with its whitespace collapsed."""
     return " ".join(text.split())
 
 
 @pytest.mark.parametrize("steps", [STEPS, INSPECTING], ids=["changing-code", "inspecting"])
-def test_the_page_tells_what_happens(steps, tmp_path):
+def test_the_commands_of_a_page_print_what_it_shows(steps, tmp_path):
     (tmp_path / "histories").mkdir()
     for file, content, command, printed in steps:
         if file:
             (tmp_path / file).write_text(f"# {file}\n{content}")
             continue
-        expected = ".*".join(map(re.escape, words(printed).split("...")))
-        assert re.search(f"^{expected}", words(run(command, tmp_path)).removeprefix(". [100%] ")), command
+        expected = ".*".join(map(re.escape, collapsed(printed).split("...")))
+        assert re.search(f"^{expected}", collapsed(run(command, tmp_path)).removeprefix(". [100%] ")), command
 
 
-def test_the_page_has_files_and_commands_and_nothing_else():
+def test_every_block_of_changing_code_is_used():
     assert [file or command.split()[1] for file, _, command, _ in STEPS] == [
         *("shop.py", "orders.py", "orders.py", "shop.py", "check", "shop.py", "check", "shop.py", "check"),
         *("shop.py", "check", "export", "test_histories.py", "-m"),
@@ -59,18 +59,18 @@ def test_the_page_has_files_and_commands_and_nothing_else():
     assert PAGE.count("```python") == sum(bool(file) for file, *_ in STEPS)
 
 
-def test_each_command_of_inspecting_is_run():
+def test_every_command_of_inspecting_is_run():
     assert [command.split()[1] for *_, command, _ in INSPECTING if command] == [
         *("shop.py", "list", "list", "show", "show", "history"),
     ]
 
 
-WORDS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow-api.md").read_text(), re.DOTALL)
+API_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow-api.md").read_text(), re.DOTALL)
 
 
-@pytest.mark.parametrize("block", WORDS, ids=lambda block: re.search(r"async def (\w+)\(ctx", block)[1])
-async def test_the_block_runs(block, monkeypatch):
-    """As it stands, but for a registry of its own."""
+@pytest.mark.parametrize("block", API_BLOCKS, ids=lambda block: re.search(r"async def (\w+)\(ctx", block)[1])
+async def test_a_block_of_the_api_guide_runs(block, monkeypatch):
+    """Each block gets a registry of its own."""
     registry = Registry()
     for decorator in ("workflow", "activity"):
         monkeypatch.setattr(f"resurgam.{decorator}", getattr(registry, decorator))
@@ -80,12 +80,12 @@ async def test_the_block_runs(block, monkeypatch):
         await names["example"](env)
 
 
-KEPT = re.findall(r"```python\n(.*?)```", (ROOT / "docs/retention.md").read_text(), re.DOTALL)
+RETENTION_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/retention.md").read_text(), re.DOTALL)
 
 
-async def test_the_page_on_retention_runs(tmp_path, monkeypatch):
-    """The first block opens an engine of its own on a store, the others take an environment."""
-    for number, block in enumerate(KEPT):
+async def test_the_blocks_on_retention_run(tmp_path, monkeypatch):
+    """The first block opens an engine on a store, the second takes an environment."""
+    for number, block in enumerate(RETENTION_BLOCKS):
         registry = Registry()
         for decorator in ("workflow", "activity"):
             monkeypatch.setattr(f"resurgam.{decorator}", getattr(registry, decorator))
@@ -97,11 +97,11 @@ async def test_the_page_on_retention_runs(tmp_path, monkeypatch):
         else:
             async with Environment(registry=registry) as env:
                 await names["example"](env)
-    assert len(KEPT) == 2
+    assert len(RETENTION_BLOCKS) == 2
 
 
-def test_there_are_blocks():
-    assert len(WORDS) >= 7
+def test_the_api_guide_has_blocks():
+    assert len(API_BLOCKS) >= 7
 
 
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
