@@ -100,7 +100,7 @@ def _row(entry: events.Command | None, call: events.Command | None, *, code: str
 
 def _asked_for(error: HistoryDiverged) -> str:
     if error.intent is not None:
-        return _call(error.intent, error.asked)
+        return _call(error.intent, error.intent_name)
     if isinstance(error, LatentHistory):
         return "(ends)"
     if error.event is not None and error.field in _COMPARED:

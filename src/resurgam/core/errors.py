@@ -372,10 +372,10 @@ class HistoryDiverged(BaseException):
         self.remedy: Sequence[Edit] | None = None
         self.ran: tuple[str, ...] = ()
         # For the search for a remedy: the scope, the number of the call in it, the code's call, the recorded command.
-        self.place: tuple[Location, int] | None = None
+        self.call: tuple[Location, int] | None = None
         self.scope_version = 1
         self.intent: type[Command] | None = None
-        self.asked: str | None = None
+        self.intent_name: str | None = None
         self.event: Command | None = None
 
     def __str__(self) -> str:

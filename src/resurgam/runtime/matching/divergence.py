@@ -40,11 +40,11 @@ def diverged(verdict: Diverged, scope: Scope, command_id: str, intent: Intent | 
         event_seq=verdict.event.seq,
         source=source(),
     )
-    error.place = (scope.location, scope.calls - 1)
+    error.call = (scope.location, scope.calls - 1)
     error.scope_version = scope.version
     error.event = verdict.event
     if intent is not None:
-        error.intent, error.asked = intent.kind, intent.name
+        error.intent, error.intent_name = intent.kind, intent.name
     return error
 
 
@@ -70,7 +70,7 @@ def latent(left: events.Command, scope: Scope) -> LatentHistory:
     error = LatentHistory(
         left.location, left.command, "end", code_value="ended", history_value=left.name or left.type, event_seq=left.seq
     )
-    error.place = (scope.location, scope.calls)
+    error.call = (scope.location, scope.calls)
     error.scope_version = scope.version
     error.event = left
     return error
@@ -87,7 +87,7 @@ def orphaned(left: events.Command, root: Scope) -> DeterminismViolation:
         event_seq=left.seq,
     )
     if left.location.scope == root.location:
-        error.place = (root.location, root.calls)
+        error.call = (root.location, root.calls)
     error.event = left
     return error
 

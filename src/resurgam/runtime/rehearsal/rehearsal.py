@@ -300,21 +300,21 @@ def is_remedy(finding: Finding) -> bool:
 
 def _parting(divergence: HistoryDiverged) -> tuple[object, int]:
     """Return where code and history part: the call and the entry; of two calls removed in a row only the entry differs."""
-    return divergence.place, divergence.event_seq
-    return divergence.place, divergence.event_seq
+    return divergence.call, divergence.event_seq
+    return divergence.call, divergence.event_seq
 
 
 def _candidates(divergence: HistoryDiverged) -> Iterator[Edit]:
     """Return the edits that may help where code and history part."""
-    if divergence.place is None or not isinstance(divergence.event, events.Command):
+    if divergence.call is None or not isinstance(divergence.event, events.Command):
         return
-    scope, call = divergence.place
+    scope, call = divergence.call
     source, held = divergence.source, divergence.event
     if divergence.intent is not None:
-        same = divergence.field == "version" and held.name == divergence.asked
+        same = divergence.field == "version" and held.name == divergence.intent_name
         step = held.version - divergence.scope_version + (1 if same else 2)
         verb = COMMANDS[divergence.intent].verb
-        yield Insert(scope=scope, call=call, version=step, verb=verb, name=divergence.asked, source=source)
+        yield Insert(scope=scope, call=call, version=step, verb=verb, name=divergence.intent_name, source=source)
     if isinstance(held, events.VersionChecked):
         yield Check(scope=scope, call=call, version=held.answer, name=held.name, source=source)
         return
