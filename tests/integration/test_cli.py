@@ -137,7 +137,7 @@ def test_a_failure_is_shown_with_its_cause(url):
 def test_cancel_and_pages(url):
     for name in ("a", "b"):
         ok("start", "checkout", '"o"', "--id", name)
-    assert ok("cancel", "a", "--reason", "sold out") == "asked a to stop\n"
+    assert ok("cancel", "a", "--reason", "sold out") == "requested cancellation of a\n"
     serve(url, "a")
 
     assert json.loads(ok("list", "--status", "cancelled", "--json"))["instances"][0]["entity_id"] == "a"
@@ -156,7 +156,7 @@ def test_a_workflow_is_exported_and_imported_for_people(url, tmp_path):
     assert ok("import", "o.jsonl", "--store", other) == f"imported o-1 (run {run}, running, 1 entries)\n"
     serve(other, "o-1")
 
-    again = f"o-1 (run {run}, completed, 8 entries) was here already and is left alone\n"
+    again = f"o-1 (run {run}, completed, 8 entries) exists already; left unchanged\n"
     assert ok("import", "-", "--store", other, given=ok("export", "o-1")) == again
     assert "completed" in ok("list", "--store", other)
     assert "running" in ok("list")
@@ -183,7 +183,7 @@ def test_a_workflow_is_exported_and_imported_for_programs(url, tmp_path):
             "bad.jsonl, line 2: not a line of an export: Object missing required field `type`; export it again",
         ),
         (b'{"type":"instance","format":9}', "bad.jsonl, line 1: the line has format 9, this Resurgam reads 1"),
-        (b"\n\n\xff", "bad.jsonl, line 3: not UTF-8; give the file as export wrote it"),
+        (b"\n\n\xff", "bad.jsonl, line 3: not UTF-8; import the file as export wrote it"),
     ],
 )
 def test_a_file_that_is_no_export_is_one_line(url, tmp_path, content, part):
@@ -204,7 +204,9 @@ def test_what_cannot_come_in_or_be_written_is_one_line(url, tmp_path):
 
     assert (taken.exit_code, nowhere.exit_code) == (1, 1)
     assert taken.stderr.startswith("Error: workflow id 'o-1' is in use by an open execution of 'checkout' (running, ")
-    assert nowhere.stderr == "Error: no/such/file cannot be written: No such file or directory; give another --output\n"
+    assert (
+        nowhere.stderr == "Error: no/such/file cannot be written: No such file or directory; choose another --output\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -215,15 +217,15 @@ def test_what_cannot_come_in_or_be_written_is_one_line(url, tmp_path):
         (["signal", "x", "go"], 1, "there is no workflow with id 'x'"),
         (["cancel", "x"], 1, "there is no workflow with id 'x'"),
         (["start", "w", "--tag", "k"], 2, "Invalid value for '--tag': 'k' is not of the form KEY=VALUE (see resurgam start --help)"),
-        (["start", "w", "--timeout", "1"], 2, "--timeout says how long to --wait; give both (see resurgam start --help)"),
-        (["start", "w", "--id", ""], 2, "Invalid value for '--id': it is empty (see resurgam start --help)"),
-        (["list", "--store", ""], 2, "no store is named: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db (see resurgam list --help)"),
+        (["start", "w", "--timeout", "1"], 2, "--timeout needs --wait; give both (see resurgam start --help)"),
+        (["start", "w", "--id", ""], 2, "Invalid value for '--id': must not be empty (see resurgam start --help)"),
+        (["list", "--store", ""], 2, "the store is missing: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db (see resurgam list --help)"),
         (["export", "x"], 1, "there is no workflow with id 'x'"),
         (["export", "x", "--run", "r"], 1, "there is no workflow with id 'x' and run 'r'"),
-        (["export", "x", "--output", ""], 2, "Invalid value for '--output': it is empty (see resurgam export --help)"),
+        (["export", "x", "--output", ""], 2, "Invalid value for '--output': must not be empty (see resurgam export --help)"),
         (["import", "none"], 2, "Invalid value for 'FILE': 'none': No such file or directory (see resurgam import --help)"),
-        (["start", "w", "x" * 999], 2, f"Invalid value for '[JSON]': '{'x' * 200}'... is not JSON: JSON is malformed: invalid character (byte 0); a string has quotes, as in '\"approve\"' (see resurgam start --help)"),
-        (["list", "--store", "sqlite://["], 2, "the store 'sqlite://[' is no URL: Invalid IPv6 URL; write it as in sqlite:///shop.db (see resurgam list --help)"),
+        (["start", "w", "x" * 999], 2, f"Invalid value for '[JSON]': '{'x' * 200}'... is not JSON: JSON is malformed: invalid character (byte 0); quote a string, as in '\"approve\"' (see resurgam start --help)"),
+        (["list", "--store", "sqlite://["], 2, "the store 'sqlite://[' is not a URL: Invalid IPv6 URL; write it as in sqlite:///shop.db (see resurgam list --help)"),
         (["show"], 2, "Missing argument 'ID' (see resurgam show --help)"),
     ],
 )  # fmt: skip
@@ -372,7 +374,7 @@ def test_who_starts_or_imports_may_create_the_file(url, tmp_path):
 def test_a_store_that_is_gone_with_the_process_is_refused(url, arguments, store):
     done = resurgam(*arguments, "--store", store)
 
-    line = f"{store!r} is gone with this process; name a file that lasts, as in sqlite:///shop.db"
+    line = f"{store!r} does not outlive this process; use a file, as in sqlite:///shop.db"
     hint = f"(see resurgam {arguments[0]} --help)"
     assert (done.exit_code, done.stderr) == (2, f"Error: the store {line} {hint}\n")
 
@@ -381,7 +383,7 @@ def test_an_id_in_use_is_an_error_that_fits_the_command_line(url):
     ok("start", "w", "--id", "my dup")
     done = resurgam("start", "w", "--id", "my dup")
 
-    line = "workflow id 'my dup' is in use by an open execution; give another --id or --if-exists, or look at it"
+    line = "workflow id 'my dup' is in use by an open execution; choose another --id or --if-exists, or inspect it"
     assert (done.exit_code, done.stderr) == (1, f"Error: {line}: resurgam show 'my dup'\n")
 
 
@@ -422,7 +424,7 @@ def test_an_output_that_is_full_is_one_line(url, monkeypatch, arguments, unbuffe
         full_up = spawn(*arguments, stdout=full)
         _, errors = full_up.communicate(timeout=30)
 
-    line = "the output cannot be written: No space left on device; give it another place"
+    line = "the output cannot be written: No space left on device; redirect it elsewhere"
     assert (full_up.returncode, errors) == (1, f"Error: {line}\n")
 
 
@@ -457,7 +459,7 @@ def test_a_process_that_is_killed_is_named_and_replaced(url, tmp_path):
         lines = [worker.stdout.readline().strip() for _ in range(5)]
         victim = next(int(line) for line in lines if line.isdigit() and int(line) != worker.pid)
         os.kill(victim, signal.SIGKILL)
-        assert worker.stderr.readline() == f"worker process {victim} ended by SIGKILL; another takes its place\n"
+        assert worker.stderr.readline() == f"worker process {victim} ended with SIGKILL; starting another\n"
         assert worker.stdout.readline().strip().isdigit()
         assert worker.stdout.readline().startswith("serving queue default ")
     finally:
@@ -468,19 +470,19 @@ def test_a_process_that_is_killed_is_named_and_replaced(url, tmp_path):
 
 async def test_a_process_that_fails_again_and_again_ends_all(monkeypatch, capfd, tmp_path):
     """One of the two always fails; the other one would live."""
-    monkeypatch.setattr(worker_module, "_PAUSE", 0.0)
+    monkeypatch.setattr(worker_module, "_RESTART_DELAY", 0.0)
     script = 'mkdir "$0/taken" 2>/dev/null && exec sleep 60; exit 3'
-    code = await worker_module.Crew(["sh", "-c", script, str(tmp_path)], 2).run()
+    code = await worker_module.WorkerProcesses(["sh", "-c", script, str(tmp_path)], 2).run()
 
     lines = capfd.readouterr().err.splitlines()
     assert code == 3
-    assert [line.split("; ")[1] for line in lines] == ["another takes its place"] * 4 + ["all are stopped"]
-    assert all("ended by exit code 3" in line for line in lines)
+    assert [line.split("; ")[1] for line in lines] == ["starting another"] * 4 + ["stopping all processes"]
+    assert all("ended with exit code 3" in line for line in lines)
 
 
 async def test_processes_that_are_killed_never_end_all(monkeypatch, capfd, tmp_path):
-    monkeypatch.setattr(worker_module, "_PAUSE", 0.0)
+    monkeypatch.setattr(worker_module, "_RESTART_DELAY", 0.0)
     script = 'echo >> "$0"; [ $(wc -l < "$0") -gt 12 ] && kill -TERM $PPID && exec sleep 60; kill -9 $$'
-    await worker_module.Crew(["sh", "-c", script, str(tmp_path / "count")], 1).run()
+    await worker_module.WorkerProcesses(["sh", "-c", script, str(tmp_path / "count")], 1).run()
 
-    assert capfd.readouterr().err.count("ended by SIGKILL; another takes its place") == 12
+    assert capfd.readouterr().err.count("ended with SIGKILL; starting another") == 12

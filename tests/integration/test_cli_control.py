@@ -92,7 +92,7 @@ def test_a_tree_is_paused_and_resumed(url):
 
     ok("start", "sell", "--id", "o-1")
     workerless_engine(url, family)
-    assert ok("pause", "o-1", "--tree", "--reason", "lunch") == "paused o-1 and what hangs below it\n"
+    assert ok("pause", "o-1", "--tree", "--reason", "lunch") == "paused o-1 and its descendants\n"
     assert [shown(one)["status"] for one in ("o-1", "c-1")] == ["paused", "paused"]
     assert "waits for  a resume: handle.resume()" in ok("show", "o-1")
 
@@ -127,7 +127,7 @@ def test_promises_are_settled_by_id_and_by_name(url):
     assert "promise_created" in ok("history", "o-1")
     assert "p-1" in ok("history", "o-1")
     assert ok("resolve", "pay", "5", "--workflow", "o-1") == "resolved promise pay\n"
-    assert ok("resolve", "p-1", "5") == "promise p-1 was settled already; nothing was changed\n"
+    assert ok("resolve", "p-1", "5") == "promise p-1 was already settled; nothing was changed\n"
     rejected = json.loads(ok("reject", "p-1", "too late", "--json"))
     assert rejected == {"promise": "p-1", "workflow": None, "rejected": False}
     assert refused("resolve", "p-9").startswith("there is no promise with id 'p-9'")
@@ -143,7 +143,7 @@ def test_a_failed_workflow_is_tried_again(url):
     assert refused("retry", "o-1").startswith("workflow 'o-1' (running) has nothing to retry")
     workerless_engine(url, fail)
 
-    assert ok("retry", "o-1").startswith("attempt 2 of o-1 begins (execution ")
+    assert ok("retry", "o-1").startswith("started attempt 2 of o-1 (execution ")
     assert (shown("o-1")["attempt"], shown("o-1")["status"]) == (2, "running")
     assert "previous   " in ok("show", "o-1")
     workerless_engine(url, fail)

@@ -98,7 +98,7 @@ def test_no_findings(shop):
         (["none.py"], "/none.py (see resurgam lint --help)"),
         (["no_such_module"], "there is no module 'no_such_module' in "),
         (["clean.py", "wrong.py"], "wrong.py:2: def: invalid syntax"),
-        ([""], "it is empty"),
+        ([""], "must not be empty"),
         ([], "Missing argument 'MODULE...'"),
     ],
 )

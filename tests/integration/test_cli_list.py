@@ -110,7 +110,7 @@ def test_rows_fit_the_terminal(url, width):
         (("--since", "2x"), "'2x' must be an age such as 90s, 15m, 2h, 7d or 4w, or a time such as 2026-01-31T14:00Z"),
         (("--until", "99999999999w"), "'99999999999w' must be an age such as"),
         (("--failure", "shop.OutOfStock"), "must be the name of a type without its module; use 'OutOfStock'"),
-        (("--failure", ""), "it is empty"),
+        (("--failure", ""), "must not be empty"),
     ],
 )
 def test_a_filter_that_cannot_match_is_one_line(url, arguments, text):

@@ -59,7 +59,7 @@ def ids():
 
 @pytest.mark.usefixtures("url")
 def test_purge_removes_what_is_older_and_says_how_much():
-    assert ok("purge", "--older-than", "30d", "--dry-run").startswith("would remove 5 executions that ended before 20")
+    assert ok("purge", "--older-than", "30d", "--dry-run").startswith("would remove 5 executions that closed before 20")
     assert ok("purge", "--older-than", "5w", "--yes").startswith("removed 0 executions")
     assert ok("purge", "--older-than", "30d", "--status", "failed", "--yes").startswith("removed 1 execution that")
     assert ids() == ["o-0", "o-1", "o-2", "o-3", "o-4"]
@@ -81,7 +81,7 @@ def test_a_purged_workflow_is_one_clear_error():
 def test_purge_removes_nothing_where_it_cannot_ask(json_too):
     done = resurgam("purge", "--older-than", "30d", *json_too)
     assert done.exit_code == 2
-    assert "purge asks before it removes anything; give --yes to confirm, or --dry-run to look" in done.stderr
+    assert "purge needs a confirmation; give --yes to confirm, or --dry-run to count only" in done.stderr
     assert len(ids()) == 6
 
 
@@ -97,7 +97,7 @@ def test_purge_asks_on_a_terminal(answer, left, monkeypatch):
 
 @pytest.mark.usefixtures("url")
 def test_a_long_purge_says_how_far_it_is(monkeypatch):
-    monkeypatch.setattr(retention, "_TELL_EVERY", 2)
+    monkeypatch.setattr(retention, "_PROGRESS_EVERY", 2)
     monkeypatch.setattr(retention, "_BATCH", 1)
     done = resurgam("purge", "--older-than", "30d", "--yes")
     assert done.stderr.splitlines() == ["2 removed so far", "4 removed so far"]
@@ -110,7 +110,7 @@ def test_vacuum_says_what_it_gave_back(tmp_path):
     done = json.loads(ok("vacuum", "--json"))
     assert done["after"] == (tmp_path / "shop.db").stat().st_size < before <= done["before"]
     size = f"{done['after'] / 1e6:.1f} MB"
-    assert ok("vacuum") == f"the file had {size} and has {size} now: 0.0 MB given back\n"
+    assert ok("vacuum") == f"file size {size} before, {size} after: 0.0 MB freed\n"
 
 
 @pytest.mark.usefixtures("url")
@@ -121,7 +121,7 @@ def test_a_worker_is_told_what_to_retain(tmp_path, monkeypatch):
     async def serve(store, queues, max_activities, retain, *, as_json):
         told.append(retain)
 
-    class Crew:
+    class WorkerProcesses:
         def __init__(self, command, processes):
             told.extend(part for part in command if "retain" in part and not part.endswith(".py"))
 
@@ -130,7 +130,7 @@ def test_a_worker_is_told_what_to_retain(tmp_path, monkeypatch):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(worker, "_serve", serve)
-    monkeypatch.setattr(worker, "Crew", Crew)
+    monkeypatch.setattr(worker, "WorkerProcesses", WorkerProcesses)
     ok("worker", "shop_to_retain.py", "--retain", "30d")
     ok("worker", "shop_to_retain.py", "--retain", "1.5h", "--processes", "2")
     assert told == [timedelta(days=30), "--retain=5400.000000s"]

@@ -78,7 +78,7 @@ def test_open_work_is_shown_with_attempts_errors_heartbeats_and_workers(url):
     assert page[start + 2 : start + 12] == [
         'heartbeat 1970-01-01 00:00:07.000Z {"page":3}',
         "waits for activity 'charge' on queue 'q' at {2}",
-        "attempt 2 of 5, next try at 2100-01-01 00:00:00.000Z",
+        "attempt 2 of 5, next attempt at 2100-01-01 00:00:00.000Z",
         "last error ValueError: no",
         "waits for activity 'charge' on queue 'nobody' at {3}",
         "attempt 1 of 5, waits for a worker that serves queue 'nobody'",
@@ -192,7 +192,7 @@ def test_a_tree_shows_redeliveries_and_who_holds_an_activity(url):
 
 def test_whole_ids_are_asked_for_with_a_tree(url):
     done = CliRunner().invoke(main, ["show", "o-1", "--ids"], prog_name="resurgam")
-    line = "Error: --ids is about the ids of --tree; give both (see resurgam show --help)\n"
+    line = "Error: --ids needs --tree; give both (see resurgam show --help)\n"
     assert (done.exit_code, done.stderr) == (2, line)
 
 

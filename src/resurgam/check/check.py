@@ -19,8 +19,8 @@ _BATCH: Final = 25
 _FEW: Final = 200
 """Runs up to which it is not worth while to start further processes."""
 
-Tell: TypeAlias = Callable[[int, int], None]
-"""Told how many runs are done, and of how many."""
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with the number of runs that are done, and of all runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +37,8 @@ class Plan:
     limit: int | None = None
 
 
-def check(plan: Plan, tell: Tell) -> Report:
-    """Replay the open runs; *tell* is called with the progress."""
+def check(plan: Plan, progress: Progress) -> Report:
+    """Replay the open runs; *progress* is called with the number of runs done and of all."""
     desk = Desk(plan.url, default_registry)
     try:
         there = desk.count()
@@ -48,7 +48,7 @@ def check(plan: Plan, tell: Tell) -> Report:
             done = 0
             for examined in hands.map(_look_at, _batches(desk.runs(plan.limit))):
                 done += len(examined)
-                tell(done, max(done, total))
+                progress(done, max(done, total))
                 for one in examined:
                     report.add(one)
             for edits, runs in report.trials():

@@ -1,4 +1,4 @@
-"""What command lines are made of: arguments that are checked, and a store that is opened without serving it."""
+"""Check and parse the arguments of commands, and call an engine without a worker."""
 
 import asyncio
 import re
@@ -19,19 +19,19 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _LONGEST = 1e9
-"""Seconds, thirty years: nobody waits longer for a result."""
+"""The largest number of seconds accepted: thirty years."""
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 _LONGEST_ECHO = 200
-"""Characters of a wrong argument that an error repeats."""
+"""How many characters of a bad argument an error repeats."""
 
 
-def text(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Refuse a name or an id, or several, that is empty or no text."""
+def check_text(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Return a name or an id, or several; refuse an empty one, or one that is not text."""
     for part in value if isinstance(value, tuple) else () if value is None else (value,):
         if not part:
-            raise click.BadParameter("it is empty", context, parameter)
+            raise click.BadParameter("must not be empty", context, parameter)
         _encode(context, parameter, part)
     return value
 
@@ -44,41 +44,42 @@ def _encode(context: click.Context, parameter: click.Parameter, value: str) -> b
 
 
 def _cut(value: str) -> str:
-    """Return a wrong argument as an error repeats it."""
+    """Return a bad argument as an error repeats it."""
     return repr(value) if len(value) <= _LONGEST_ECHO else f"{value[:_LONGEST_ECHO]!r}..."
 
 
-def read_json(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
-    """Return the value that an argument holds as JSON; none is None."""
+def parse_json(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+    """Return the value of a JSON argument; None if it is absent."""
     try:
         return None if value is None else msgspec.json.decode(_encode(context, parameter, value))
     except (msgspec.DecodeError, RecursionError) as error:
-        message = f"{_cut(value or '')} is not JSON: {error}; a string has quotes, as in '\"approve\"'"
+        message = f"{_cut(value or '')} is not JSON: {error}; quote a string, as in '\"approve\"'"
         raise click.BadParameter(message, context, parameter) from error
 
 
-def read_arguments(context: click.Context, parameter: click.Parameter, value: str | None) -> list[Any]:
-    """Return the arguments of a workflow, a query or an update: an array of them, or one value as the only one."""
-    read = [] if value is None else read_json(context, parameter, value)
-    return read if isinstance(read, list) else [read]
+def parse_arguments(context: click.Context, parameter: click.Parameter, value: str | None) -> list[Any]:
+    """Return the arguments of a workflow, a query or an update: a JSON array, or one value as the only one."""
+    parsed = [] if value is None else parse_json(context, parameter, value)
+    return parsed if isinstance(parsed, list) else [parsed]
 
 
-def read_seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse what is no length of time."""
+def parse_seconds(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Return a number of seconds; refuse one out of range."""
     if value is not None and not 0 <= value <= _LONGEST:  # NaN is neither
         raise click.BadParameter(f"{value} is not a number of seconds from 0 to {_LONGEST:g}", context, parameter)
     return value
 
 
-def read_cursor(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return where a page of a list begins, as the page before printed it."""
+def parse_cursor(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return the cursor of a list; refuse one that no list has printed."""
     if value is not None and not re.fullmatch(r"\d{15}-.+", value):
-        raise click.BadParameter(f"{_cut(value)} must be what the page before printed", context, parameter)
+        message = f"{_cut(value)} is not a cursor; copy the one that the page before printed"
+        raise click.BadParameter(message, context, parameter)
     return value
 
 
-def read_moment(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
-    """Return the moment that an argument names: an age such as 90s, 2h or 7d, or a date or time in ISO form."""
+def parse_moment(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
+    """Return a moment, given as an age such as 90s, 2h or 7d, or as a date or time in ISO form."""
     if value is None:
         return None
     _encode(context, parameter, value)
@@ -92,8 +93,8 @@ def read_moment(context: click.Context, parameter: click.Parameter, value: str |
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def read_age(context: click.Context, parameter: click.Parameter, value: str | None) -> timedelta | None:
-    """Return the length of time that an argument names, such as 90s, 2h or 7d."""
+def parse_age(context: click.Context, parameter: click.Parameter, value: str | None) -> timedelta | None:
+    """Return a length of time, given as 90s, 2h or 7d."""
     if value is None:
         return None
     _encode(context, parameter, value)
@@ -112,9 +113,9 @@ def _age(value: str) -> timedelta | None:
     return None if parts is None else timedelta(seconds=float(parts[1]) * _UNITS[parts[2]])
 
 
-def read_failure(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Refuse what is not the bare name of a type."""
-    text(context, parameter, value)
+def parse_failure(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Return the name of an exception type; refuse one with its module."""
+    check_text(context, parameter, value)
     if value is not None and "." in value:
         short = value.rpartition(".")[2]
         message = f"{_cut(value)} must be the name of a type without its module; use {_cut(short)}"
@@ -122,35 +123,35 @@ def read_failure(context: click.Context, parameter: click.Parameter, value: str 
     return value
 
 
-def read_patience(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse a limit to a wait that is not asked for."""
-    read_seconds(context, parameter, value)
+def parse_wait_timeout(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Return a number of seconds to wait; refuse one without --wait."""
+    parse_seconds(context, parameter, value)
     if value is not None and not context.params.get("wait"):
-        raise click.UsageError("--timeout says how long to --wait; give both", context)
+        raise click.UsageError("--timeout needs --wait; give both", context)
     return value
 
 
 def _check_store(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
     if not value:
-        message = "no store is named: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db"
+        message = "the store is missing: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db"
         raise click.UsageError(message, context)
     _encode(context, parameter, value)
     try:
         parts = urlsplit(value)
     except ValueError as error:
-        message = f"the store {_cut(value)} is no URL: {error}; write it as in sqlite:///shop.db"
+        message = f"the store {_cut(value)} is not a URL: {error}; write it as in sqlite:///shop.db"
         raise click.UsageError(message, context) from error
     if value in ("memory:", "memory://") or (parts.scheme == "sqlite" and not parts.netloc and len(parts.path) < 2):
-        message = f"the store {value!r} is gone with this process; name a file that lasts, as in sqlite:///shop.db"
+        message = f"the store {value!r} does not outlive this process; use a file, as in sqlite:///shop.db"
         raise click.UsageError(message, context)
     return value
 
 
 def check_file(store: str) -> None:
-    """Refuse a file that is not there: who only looks must not create one."""
+    """Refuse a missing file: a command that only reads must not create it."""
     parts = urlsplit(store)
     if parts.scheme != "sqlite" or parts.netloc or parts.fragment:
-        return  # the engine says what is wrong with it
+        return  # the engine reports the error
     path = Path(unquote(parts.path[1:]))
     try:
         path.stat()
@@ -161,8 +162,8 @@ def check_file(store: str) -> None:
         return  # as above
 
 
-def _read_tags(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    pairs = [value.partition("=") for value in text(context, parameter, values)]
+def _parse_tags(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in check_text(context, parameter, values)]
     for key, equals, _ in pairs:
         if not (key and equals):
             raise click.BadParameter(f"{_cut(key + equals)} is not of the form KEY=VALUE", context, parameter)
@@ -170,7 +171,7 @@ def _read_tags(context: click.Context, parameter: click.Parameter, values: tuple
 
 
 def with_store(function: F) -> F:
-    """Add the options that every command has."""
+    """Add the options of every command: --store and --json."""
     store = click.option(
         "--store",
         metavar="URL",
@@ -184,20 +185,22 @@ def with_store(function: F) -> F:
 
 
 def example(line: str) -> str:
-    """Return the end of a command's help, with a line to copy."""
+    """Return the last paragraph of a command's help: an example."""
     return f"\b\nExample: {line}"
 
 
-tags_option = click.option("--tag", "tags", metavar="KEY=VALUE", multiple=True, callback=_read_tags, help="Repeatable.")
+tags_option = click.option(
+    "--tag", "tags", metavar="KEY=VALUE", multiple=True, callback=_parse_tags, help="Repeatable."
+)
 
 
-def ask(store: str, question: Callable[[Engine], Awaitable[T]], *, create: bool = False) -> T:
-    """Open the store without serving it, and return what the engine answers."""
+def call_engine(store: str, call: Callable[[Engine], Awaitable[T]], *, create: bool = False) -> T:
+    """Open an engine without a worker, and return the result of *call*; with *create* the file need not exist."""
     if not create:
         check_file(store)
 
-    async def talk() -> T:
+    async def run() -> T:
         async with Engine(store, worker=False) as engine:
-            return await question(engine)
+            return await call(engine)
 
-    return asyncio.run(talk())
+    return asyncio.run(run())

@@ -1,4 +1,4 @@
-"""`resurgam bench`: what the engine does on this machine, beside what its store could do without it."""
+"""`resurgam bench`: measure the engine on this machine, beside the raw limit of its store."""
 
 import sys
 
@@ -9,7 +9,7 @@ from resurgam.cli.arguments import example
 
 
 def _names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
-    from resurgam.bench.catalog import WORKLOADS  # noqa: PLC0415 -- only who measures pays for the import
+    from resurgam.bench.catalog import WORKLOADS  # noqa: PLC0415 -- only this command pays for the import
 
     names = tuple(WORKLOADS) if value is None else tuple(part.strip().upper() for part in value.split(","))
     for name in names:
@@ -19,32 +19,32 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
     return names
 
 
-@click.command(short_help="Measure this machine with nine workloads.", epilog=example("resurgam bench --only W1,W4"))
+@click.command(short_help="Measure the engine on this machine.", epilog=example("resurgam bench --only W1,W4"))
 @click.option("--only", "names", metavar="W1,W4", callback=_names, help="Only these workloads, of W1 to W8.")
 @click.option(
     "--scale",
     type=click.FloatRange(0, 10, min_open=True),
     default=1.0,
     show_default=True,
-    help="The size of the workloads; what is expected holds for 1.",
+    help="The size of the workloads; expectations hold for 1.",
 )
 @click.option(
     "--store",
     metavar="URL",
     envvar="RESURGAM_STORE",
     show_envvar=True,
-    help="Measure in new files beside this one, which is not touched; without it in temporary files on a disk.",
+    help="Measure in new files beside this one, which is not touched; by default in temporary files on a disk.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def bench(*, names: tuple[str, ...], scale: float, store: str | None, as_json: bool) -> None:
-    """Measure this machine: eight workloads, each beside the raw limit of the store.
+    """Measure the engine on this machine: eight workloads, each beside the raw limit of the store.
 
-    The raw limit is the same rows, committed from one thread with no engine, in the same run.
+    The raw limit is measured in the same run: the same rows, committed from one thread without an engine.
     """
     from resurgam.bench import table  # noqa: PLC0415 -- as above
     from resurgam.bench.run import run  # noqa: PLC0415 -- as above
 
-    report = run(names, url=store or None, scale=scale, tell=_tell)
+    report = run(names, url=store or None, scale=scale, tell=_print_progress)
     if as_json:
         output.document(report)
     else:
@@ -57,6 +57,6 @@ def bench(*, names: tuple[str, ...], scale: float, store: str | None, as_json: b
         raise click.ClickException("; ".join(f"{name}: {why}" for name, why in report.failed.items()))
 
 
-def _tell(name: str) -> None:
+def _print_progress(name: str) -> None:
     if sys.stderr.isatty():
         click.echo(f"measuring {name} ...", err=True)

@@ -296,7 +296,7 @@ class Demo:
             self._keeper.start()
 
     def _died(self, code: int) -> None:
-        self._lost("DIED", f"worker {self._keeper.pid} by {output.cause(code)}, not by the demo")
+        self._lost("DIED", f"worker {self._keeper.pid} by {output.exit_text(code)}, not by the demo")
 
     def _lost(self, what: str, how: str) -> None:
         """Show that a worker is gone."""

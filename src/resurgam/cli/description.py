@@ -1,4 +1,4 @@
-"""Print where a workflow stands: a page for people, a document for programs."""
+"""Print the description of a workflow: a page for people, a JSON document for programs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
@@ -13,10 +13,10 @@ from resurgam.client.pending import PendingWork
 from resurgam.core.errors import RemoteError, describe
 
 _LONGEST: Final = 400
-"""Characters shown of one value; ``--json`` has all of it."""
+"""How many characters of a value are shown; ``--json`` has all of it."""
 
 _MOST: Final = 20
-"""Pieces of open work shown; ``--json`` has all of them."""
+"""How many items of open work are shown; ``--json`` has all of them."""
 
 _DIVERGENCE: Final = {
     "class": "error",
@@ -26,13 +26,13 @@ _DIVERGENCE: Final = {
     "recorded": "history_value",
     "code": "code_value",
 }
-"""The rows that tell where a run diverged, and the field of its failure that each shows."""
+"""The rows of a divergence, and the field of the failure that each shows."""
 
 Row = tuple[str, str]
 
 
 def show(found: Description, *, as_json: bool) -> None:
-    """Print where a workflow stands."""
+    """Print the description of a workflow."""
     if as_json:
         output.document(_document(found))
     else:
@@ -56,7 +56,7 @@ def _pending_document(work: PendingWork) -> dict[str, object]:
 
 
 def error_document(error: BaseException | str | None) -> object:
-    """Return an error with its cause chain, and the members of a group, as JSON can hold it."""
+    """Return an error with its cause chain and the members of a group, as values for JSON."""
     if not isinstance(error, BaseException):
         return error
     members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
@@ -124,26 +124,26 @@ def _progress(work: PendingWork) -> Iterator[Row]:
 
 def _attempt(work: PendingWork) -> str:
     if work.attempt is None:
-        return "answered; the workflow has yet to read it" if work.status == "answered" else ""
+        return "answered; the workflow has not read it yet" if work.status == "answered" else ""
     number = f"{work.attempt} of {work.max_attempts}" if work.max_attempts else str(work.attempt)
     match work.status:
         case "retrying":
-            state = f"next try at {_time(work.next_try)}"
+            state = f"next attempt at {_time(work.next_try)}"
         case "running" if work.worker:
             state = f"running on {work.worker}"
         case "queued":
             state = f"waits for a worker that serves queue {work.queue!r}"
         case "lost":
-            state = f"the lease of {work.worker} ran out; the next worker takes it"
+            state = f"the lease of {work.worker} expired; the next worker claims it"
         case "dead":
-            state = "put aside; resurgam retry hands it out again"
+            state = "dead letter; resurgam retry revives it"
         case _:
-            state = f"{work.status}, next try at {_time(work.next_try)}" if work.next_try else work.status
+            state = f"{work.status}, next attempt at {_time(work.next_try)}" if work.next_try else work.status
     return f"{number}, {state}"
 
 
 def _links(error: BaseException | str | None, label: str) -> Iterator[Row]:
-    """Yield a row for an error and for each of those that led to it."""
+    """Yield a row for an error and for each of its causes."""
     if not isinstance(error, BaseException):
         yield label, error or ""
         return
@@ -156,7 +156,7 @@ def _links(error: BaseException | str | None, label: str) -> Iterator[Row]:
 
 
 def _divergence(fields: Mapping[str, object]) -> Iterator[Row]:
-    """Yield where a run diverged, if that is what the fields of its failure tell."""
+    """Yield the rows of a divergence, if the fields of the failure are those of one."""
     if "history_value" in fields:
         for label, name in _DIVERGENCE.items():
             yield f"  {label}", str(fields.get(name) or "")

@@ -1,4 +1,4 @@
-"""Print a history: a table for people, the entries as lines of JSON for programs."""
+"""Print a history: a table for people, JSON lines for programs."""
 
 import shutil
 import sys
@@ -27,18 +27,18 @@ _IDS: Final = {
     "saga_step_registered": "undo",
     "saga_closed": "outcome",
 }
-"""What matters most of these events, instead of their values: who is meant, or what became of it."""
+"""The field to show of these events instead of a value: the target or the outcome."""
 
 _MOMENTS: Final = ("deadline", "next_at")
 _WIDEST: Final = 60
-"""Characters shown of a value in a table; ``--json`` has all of it."""
+"""How many characters of a value a table shows; ``--json`` has all of it."""
 
 _NARROWEST: Final = 12
-"""Characters of a name or a value that a narrow terminal still shows."""
+"""How many characters of a name or a value a narrow terminal still shows."""
 
 
 def show(entries: Sequence[Event], active: Collection[int] | None, *, as_json: bool) -> None:
-    """Print entries; if *active* ones are named, also which of them are active and which are forgotten."""
+    """Print entries; with the numbers of the *active* ones, also whether each is active or forgotten."""
     if as_json:
         for entry in entries:
             _print(entry, active)
@@ -51,33 +51,33 @@ def show(entries: Sequence[Event], active: Collection[int] | None, *, as_json: b
 
 
 def by_location(entries: Sequence[Event]) -> list[Event]:
-    """Return entries in the order of locations: each command with what became of it.
+    """Return entries in the order of locations: each command with its answers.
 
-    The start comes first; entries without a place (signals, requests, the end) come last, in the order of the log.
+    The start comes first; entries without a location (signals, requests, the end) come last, in the order of the log.
     """
-    places: dict[int, Location | None] = {}
+    locations: dict[int, Location | None] = {}
     for entry in entries:
-        places[entry.seq] = _place_of(entry, places)
-    placed = [entry for entry in entries if places[entry.seq] is not None]
-    ordered = sorted(placed, key=lambda entry: (places[entry.seq] or ROOT, entry.seq))
-    return [*ordered, *(entry for entry in entries if places[entry.seq] is None)]
+        locations[entry.seq] = _location_of(entry, locations)
+    located = [entry for entry in entries if locations[entry.seq] is not None]
+    ordered = sorted(located, key=lambda entry: (locations[entry.seq] or ROOT, entry.seq))
+    return [*ordered, *(entry for entry in entries if locations[entry.seq] is None)]
 
 
-def _place_of(entry: Event, places: dict[int, Location | None]) -> Location | None:
-    """Return where an entry stands: by itself, with its command, or at the handler that it began."""
+def _location_of(entry: Event, locations: dict[int, Location | None]) -> Location | None:
+    """Return the location of an entry: its own, that of its command, or that of the handler it started."""
     if isinstance(entry, events.WorkflowStarted):
         return ROOT
     if isinstance(entry, events.SignalHandled | events.UpdateAccepted) and entry.scope:
         return Location((0,), (entry.scope,))
-    return entry.location if entry.ref is None else places.get(entry.ref)
+    return entry.location if entry.ref is None else locations.get(entry.ref)
 
 
 def fitted(headings: Sequence[str], rows: list[list[str]], width: int) -> list[list[str]]:
-    """Return rows that fit a terminal: with shorter times and values, and if that is not enough, with shorter names."""
+    """Return rows that fit a terminal: with shorter times and values and, if necessary, shorter names."""
     value = headings.index("VALUE")
     if not rows or _room(headings, rows, value, width) >= max(len(row[value]) for row in rows):
         return rows
-    start = 11 if len({row[1][:10] for row in rows}) == 1 else 5  # the day is told only where there are several
+    start = 11 if len({row[1][:10] for row in rows}) == 1 else 5  # the day is shown only if there are several
     shorter = [[row[0], row[1][start:-1], *row[2:]] for row in rows]
     if _room(headings, shorter, value, width) < _WIDEST // 2:
         shorter = [[row[0], row[1][start:19], *row[2:4], _cut(row[4], _NARROWEST), *row[5:]] for row in rows]
@@ -86,7 +86,7 @@ def fitted(headings: Sequence[str], rows: list[list[str]], width: int) -> list[l
 
 
 def _room(headings: Sequence[str], rows: Sequence[Sequence[str]], value: int, width: int) -> int:
-    """Return how many characters of a line all other columns leave for the value."""
+    """Return how many characters of a line the other columns leave for the value."""
     columns = zip(headings, *rows, strict=True)
     return width - sum(max(map(len, column)) + 2 for number, column in enumerate(columns) if number != value)
 
@@ -102,18 +102,18 @@ def _print(entry: Event, active: Collection[int] | None) -> None:
 def _row(entry: Event, active: Collection[int] | None) -> list[str]:
     at = output.time_text(entry.at, "milliseconds")
     kept = [] if active is None else ["active" if entry.seq in active else "forgotten"]
-    return [str(entry.seq), at, entry.type, _place(entry), entry.name or "", _value(entry), *kept]
+    return [str(entry.seq), at, entry.type, _location_text(entry), entry.name or "", _value(entry), *kept]
 
 
-def _place(entry: Event) -> str:
-    """Return the place of a command with its version, or which entry an answer belongs to."""
+def _location_text(entry: Event) -> str:
+    """Return the location of a command with its version, or the number of the command that an answer belongs to."""
     if entry.location is not None:
         return f"{entry.location}v{entry.version or 1}"
     return "" if entry.ref is None else f"of {entry.ref}"
 
 
 def _value(entry: Event) -> str:
-    """Return the one value that matters most of an event, cut to fit."""
+    """Return the most important value of an event, cut to fit."""
     first = (_IDS[entry.type],) if entry.type in _IDS else ()
     for name in (*first, *_VALUES, *_MOMENTS):
         value = getattr(entry, name, None)

@@ -1,9 +1,9 @@
-"""`resurgam lint`: what cannot be replayed in the workflow code of a module, found by reading it."""
+"""`resurgam lint`: find non-deterministic calls in workflow code by reading its source."""
 
 import click
 
 from resurgam.cli import output
-from resurgam.cli.arguments import example, text
+from resurgam.cli.arguments import check_text, example
 from resurgam.lint.check import Unreadable, check
 from resurgam.lint.finding import Finding
 from resurgam.runtime.loop.forbidden import RULES
@@ -12,18 +12,18 @@ _WORDS = ", ".join(rule.word for rule in RULES.values())
 
 
 @click.command(
-    short_help="Find what cannot be replayed in workflow code.", epilog=example("resurgam lint shop.py billing.flows")
+    short_help="Find non-deterministic calls in workflow code.", epilog=example("resurgam lint shop.py billing.flows")
 )
-@click.argument("modules", metavar="MODULE...", nargs=-1, required=True, callback=text)
+@click.argument("modules", metavar="MODULE...", nargs=-1, required=True, callback=check_text)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def lint(*, modules: tuple[str, ...], as_json: bool) -> None:
-    """Find what cannot be replayed in the workflow code of each MODULE, a dotted name or the path of a .py file.
+    """Find non-deterministic calls in the workflow code of each MODULE, a dotted name or the path of a .py file.
 
-    Read are its workflows, the functions of the module that they call, branches, handlers and bodies of loops; not
-    activities, nor what is given to ctx.run. Nothing is imported. With findings the exit code is 1.
+    It reads workflows, the functions of the module that they call, branches, handlers and bodies of loops; not
+    activities, nor functions passed to ctx.run. Nothing is imported. With findings the exit code is 1.
 
-    A comment allows a line what is meant: # resurgam: allow clock. The words are WORDS, or the code of a finding.
-    The same is found while workflows run if RESURGAM_DEV=1 is set.
+    To allow a call, add a comment to its line: # resurgam: allow clock. The words are WORDS, or the code of a finding.
+    With RESURGAM_DEV=1 the same calls are refused while workflows run.
     """
     try:
         reports = [check(module) for module in dict.fromkeys(modules)]

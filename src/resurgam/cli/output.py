@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs."""
+"""Print the output of commands: tables for people, JSON for programs."""
 
 import os
 import shutil
@@ -19,16 +19,16 @@ from resurgam.store.records import Arrival, Instance, Page
 _LIST = ("ID", "NAME", "STATUS", "QUEUE", "CREATED", "CLOSED", "TAGS")
 _STYLES = {"completed": "green", "failed": "red", "terminated": "red", "diverged": "red", "paused": "yellow"}
 _SHORTEST_ID = 20
-"""Characters of an id that a narrow terminal still shows."""
+"""How many characters of an id a narrow terminal still shows."""
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line that a terminal shows as it is, whatever a user has put into it."""
+    """Return a text as one line of printable characters."""
     return visible(" ".join(filter(None, map(str.strip, text.splitlines()))))
 
 
 def visible(line: str) -> str:
-    """Return a line with its spaces as they are, and with nothing in it that would move a cursor."""
+    """Return a line with unprintable characters escaped, and its spaces unchanged."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
@@ -37,8 +37,8 @@ def document(content: object) -> None:
     click.echo(msgspec.json.encode(content))
 
 
-def told(content: object, text: str, *, as_json: bool) -> None:
-    """Print that something was done: a line for people, or a document."""
+def report(content: object, text: str, *, as_json: bool) -> None:
+    """Print what a command did: a line for people, or a JSON document."""
     if as_json:
         document(content)
     else:
@@ -46,12 +46,12 @@ def told(content: object, text: str, *, as_json: bool) -> None:
 
 
 def started(name: str, ids: Mapping[str, Any], *, err: bool) -> None:
-    """Print the ids of a workflow that has begun."""
+    """Print the ids of a workflow that was started."""
     click.echo(one_line(f"started {name} as {ids['entity_id']} (run {ids['run_id']})"), err=err)
 
 
-def cause(code: int) -> str:
-    """Return how a process has ended."""
+def exit_text(code: int) -> str:
+    """Describe the exit code of a process, or the signal that ended it."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -60,12 +60,12 @@ def cause(code: int) -> str:
         return f"signal {-code}"
 
 
-def unwritable(error: OSError) -> None:
-    """Say that the standard output takes nothing more, and send there no more."""
-    with suppress(OSError, ValueError):  # what is still in its buffer would fail once more at the end
+def report_unwritable(error: OSError) -> None:
+    """Report that the standard output cannot be written, and discard further output."""
+    with suppress(OSError, ValueError):  # flushing the rest of the buffer at exit would fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     with suppress(OSError):
-        click.echo(f"Error: the output cannot be written: {error.strerror}; give it another place", err=True)
+        click.echo(f"Error: the output cannot be written: {error.strerror}; redirect it elsewhere", err=True)
 
 
 def page(found: Page, *, as_json: bool) -> None:
@@ -83,7 +83,7 @@ def page(found: Page, *, as_json: bool) -> None:
 
 
 def _cells(instance: Instance) -> list[tuple[str, int]]:
-    """Return the cells of a row, and how wide each may be at most: one long id must not widen every row."""
+    """Return the cells of a row with their maximum widths, so that one long id does not widen every row."""
     status = f"{instance.status} ({instance.failure})" if instance.failure else str(instance.status)
     times = [(time_text(instance.created_at), 20), (time_text(instance.closed_at), 20)]
     return [
@@ -97,7 +97,7 @@ def _cells(instance: Instance) -> list[tuple[str, int]]:
 
 
 def _fitted(rows: list[list[str]], width: int) -> tuple[list[str], list[list[str]]]:
-    """Return headings and rows that fit a terminal: without what is least missed, and with shorter ids."""
+    """Return headings and rows that fit a terminal: without the least important columns, and with shorter ids."""
     columns = [[heading, *(row[number] for row in rows)] for number, heading in enumerate(_LIST)]
     shown = [column for column in columns if rows and any(column[1:])] or columns
     for heading in ("CLOSED", "QUEUE", "TAGS"):
@@ -109,12 +109,12 @@ def _fitted(rows: list[list[str]], width: int) -> tuple[list[str], list[list[str
 
 
 def _room(columns: list[list[str]], width: int, id_width: int = _SHORTEST_ID) -> int:
-    """Return how many characters of a line are left if the ids take so many; negative if it does not fit."""
+    """Return how many characters of a line are left beside ids of this width; negative if it does not fit."""
     return width - id_width - sum(max(map(len, column)) + 2 for column in columns[1:])
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Return a text that is no longer than *width*: what is too much goes from the middle."""
+    """Return a text of at most *width* characters, cut in the middle."""
     if len(text) <= width:
         return text
     head = width // 2
@@ -122,7 +122,7 @@ def cut_middle(text: str, width: int) -> str:
 
 
 def call(parent: ParentCall | Parent | None) -> object:
-    """Return the call that began a workflow as JSON can hold it."""
+    """Return the call that started a workflow, as values for JSON."""
     if parent is None:
         return None
     ids = {name: getattr(parent, name) for name in ("entity_id", "run_id", "execution_id")}
@@ -130,24 +130,24 @@ def call(parent: ParentCall | Parent | None) -> object:
 
 
 def lines(found: Iterable[str]) -> None:
-    """Print lines of JSON as they are, which is for people and for programs alike."""
+    """Print JSON lines unchanged, for people and for programs."""
     for line in found:
         click.echo(line)
 
 
 def imported(arrivals: Iterable[Arrival], *, as_json: bool) -> None:
-    """Print what came in, and what was here before."""
+    """Print the executions of an import: new ones, and those that the store already had."""
     if as_json:
         document({"imported": [_instance(a.instance) | {"new": a.new} for a in arrivals]})
         return
     for arrival in arrivals:
         found = arrival.instance
         what = f"{found.entity_id} (run {found.run_id}, {found.status}, {found.last_seq} entries)"
-        click.echo(one_line(f"imported {what}" if arrival.new else f"{what} was here already and is left alone"))
+        click.echo(one_line(f"imported {what}" if arrival.new else f"{what} exists already; left unchanged"))
 
 
 def _instance(instance: Instance) -> dict[str, object]:
-    """Return what is known of an instance with its times as `description` has them."""
+    """Return the fields of an instance, with its times as `Description` has them."""
     fields = msgspec.structs.asdict(instance)
     moments = {name: _moment(fields[name]) for name in ("created_at", "closed_at", "wake_at")}
     return fields | moments | {"parent": call(instance.parent)}
@@ -158,7 +158,7 @@ def _moment(at: int | None) -> datetime | None:
 
 
 def time_text(at: int | None, precision: str = "seconds") -> str:
-    """Return a moment of the store in UTC."""
+    """Return a store timestamp as text, in UTC."""
     moment = _moment(at)
     return "" if moment is None else moment.replace(tzinfo=None).isoformat(sep=" ", timespec=precision) + "Z"
 
@@ -186,7 +186,7 @@ def _cell(text: str) -> str:
 
 
 def _styles(headings: Sequence[str] | None, row: Sequence[str]) -> list[str]:
-    """Return how the cells of a row are set on a terminal: a status by its colour, the labels of a page in bold."""
+    """Return the styles of a row's cells on a terminal: colours for statuses, bold for the labels of a page."""
     statuses = [_STYLES.get(cell.partition(" ")[0], "") for cell in row]
     if headings is None:
         return ["bold", statuses[1] if row[0] == "status" else ""]
@@ -194,7 +194,7 @@ def _styles(headings: Sequence[str] | None, row: Sequence[str]) -> list[str]:
 
 
 def _rich(headings: Sequence[str] | None, cells: Iterable[Sequence[str]]) -> None:
-    from rich.console import Console  # noqa: PLC0415 -- takes longer to import than all the rest; only people need it
+    from rich.console import Console  # noqa: PLC0415 -- slow to import, and only needed on a terminal
     from rich.table import Table  # noqa: PLC0415 -- as above
     from rich.text import Text  # noqa: PLC0415 -- as above
 

@@ -1,4 +1,4 @@
-"""The commands that remove ended workflows and give their space back: `resurgam purge` and `resurgam vacuum`."""
+"""The commands that remove closed workflows and free their disk space: `resurgam purge` and `vacuum`."""
 
 import asyncio
 import sys
@@ -9,23 +9,23 @@ import click
 
 from resurgam import Engine, Status
 from resurgam.cli import output
-from resurgam.cli.arguments import ask, check_file, example, read_moment, text, with_store
+from resurgam.cli.arguments import call_engine, check_file, check_text, example, parse_moment, with_store
 from resurgam.store.open import vacuum
 from resurgam.store.records import EndedQuery
 from resurgam.store.retention import Batch, Purge
 
-_ENDED: Final = [status.value for status in Status if status.terminal]
+_CLOSED: Final = [status.value for status in Status if status.terminal]
 
 _BATCH: Final = 100
-"""Executions removed in one transaction."""
+"""How many executions one transaction removes."""
 
-_TELL_EVERY: Final = 1000
-"""Executions after which a long purge says how far it is."""
+_PROGRESS_EVERY: Final = 1000
+"""After how many executions a long purge prints its progress."""
 
 
 @click.command(
     "purge",
-    short_help="Remove workflows that have ended.",
+    short_help="Remove closed workflows.",
     epilog=example("resurgam purge --older-than 30d --status completed --yes --store sqlite:///shop.db"),
 )
 @click.option(
@@ -33,12 +33,12 @@ _TELL_EVERY: Final = 1000
     "before",
     metavar="AGE",
     required=True,
-    callback=read_moment,
-    help="How long ago they ended at least: 90s, 15m, 2h, 30d, 4w; or an ISO time before which they ended.",
+    callback=parse_moment,
+    help="Remove what closed at least this long ago: 90s, 15m, 2h, 30d, 4w; or before an ISO time.",
 )
-@click.option("--status", type=click.Choice(_ENDED), help="Only those that ended so.")
-@click.option("--name", callback=text, help="Only those of this workflow.")
-@click.option("--dry-run", is_flag=True, help="Say how many would be removed, and remove nothing.")
+@click.option("--status", type=click.Choice(_CLOSED), help="Only workflows in this status.")
+@click.option("--name", callback=check_text, help="Only runs of this workflow.")
+@click.option("--dry-run", is_flag=True, help="Print how many would be removed, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_store
 def purge_command(
@@ -51,11 +51,12 @@ def purge_command(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Remove workflows that have ended, with their histories; workers may serve the store meanwhile.
+    """Remove closed workflows, with their histories; workers may serve the store meanwhile.
 
-    Each attempt and each generation of a workflow counts as one execution. One that an open workflow needs is kept: its
-    parent waits for it, or it is one of the last before an open workflow that continues it. The file does not shrink,
-    its pages are used again; `resurgam vacuum` gives them back.
+    Each attempt and each generation of a workflow counts as one execution. An execution that another one needs is kept:
+    its parent is open and waits for it, or failed and may be retried; or it is one of the last before an open workflow
+    that continues it; or it is the manual compensation of an execution that is kept. The file does not shrink, its pages
+    are reused; `resurgam vacuum` frees them.
     """
     query = EndedQuery(
         before=round(before.timestamp() * 1000),
@@ -65,20 +66,20 @@ def purge_command(
     )
     if not (dry_run or yes):
         _confirm(store, query, as_json=as_json)
-    done = ask(store, lambda engine: _purge(engine, query, dry_run=dry_run))
+    done = call_engine(store, lambda engine: _purge(engine, query, dry_run=dry_run))
     what = "would remove" if dry_run else "removed"
     kept = f"; kept {done.kept:,} that other workflows need" if done.kept else ""
-    output.told(
+    output.report(
         {"removed": done.removed, "kept": done.kept, "before": before, "dry_run": dry_run},
-        f"{what} {_executions(done.removed)} that ended before {before.isoformat(sep=' ', timespec='seconds')}{kept}",
+        f"{what} {_executions(done.removed)} that closed before {before.isoformat(sep=' ', timespec='seconds')}{kept}",
         as_json=as_json,
     )
 
 
 def _confirm(store: str, query: EndedQuery, *, as_json: bool) -> None:
     if as_json or not _is_terminal():
-        raise click.UsageError("purge asks before it removes anything; give --yes to confirm, or --dry-run to look")
-    found = ask(store, lambda engine: _purge(engine, query, dry_run=True))
+        raise click.UsageError("purge needs a confirmation; give --yes to confirm, or --dry-run to count only")
+    found = call_engine(store, lambda engine: _purge(engine, query, dry_run=True))
     if found.removed:
         click.confirm(output.one_line(f"Remove {_executions(found.removed)} from {store}?"), abort=True, err=True)
 
@@ -88,11 +89,11 @@ def _is_terminal() -> bool:
 
 
 async def _purge(engine: Engine, query: EndedQuery, *, dry_run: bool) -> Batch:
-    removed = kept = said = 0
+    removed = kept = printed = 0
     async for batch in Purge(engine.store, query, dry_run=dry_run).batches():
         removed, kept = removed + batch.removed, kept + batch.kept
-        if removed - said >= _TELL_EVERY:
-            said = removed
+        if removed - printed >= _PROGRESS_EVERY:
+            printed = removed
             click.echo(f"{removed:,} {'found' if dry_run else 'removed'} so far", err=True)
         await asyncio.sleep(0)
     return Batch(removed, kept)
@@ -104,22 +105,22 @@ def _executions(number: int) -> str:
 
 @click.command(
     "vacuum",
-    short_help="Give the free space of a SQLite file back.",
+    short_help="Free the unused pages of a SQLite file.",
     epilog=example("resurgam vacuum --store sqlite:///shop.db"),
 )
 @with_store
 def vacuum_command(*, store: str, as_json: bool) -> None:
-    """Rewrite a SQLite file without the free pages that purged workflows have left.
+    """Rewrite a SQLite file without the unused pages that purged workflows left.
 
-    Workers may have the file open, and their writes wait meanwhile; on a large file, choose a quiet time. It needs as
-    much free disk space as the file is large.
+    Workers may have the file open; their writes wait meanwhile, so choose a quiet time for a large file. The disk needs as
+    much free space as the file has.
     """
     check_file(store)
     done = vacuum(store)
-    output.told(
+    output.report(
         {"before": done.before, "after": done.after},
-        f"the file had {_megabytes(done.before)} and has {_megabytes(done.after)} now: "
-        f"{_megabytes(max(0, done.before - done.after))} given back",
+        f"file size {_megabytes(done.before)} before, {_megabytes(done.after)} after: "
+        f"{_megabytes(max(0, done.before - done.after))} freed",
         as_json=as_json,
     )
 

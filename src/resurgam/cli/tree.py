@@ -1,4 +1,4 @@
-"""Draws a workflow with all that hangs below it: runs, executions, steps and children, each with its ids."""
+"""Print the tree of a workflow: runs, executions, steps and children, each with its ids."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,38 +15,38 @@ Branch = tuple[str, "list[Branch]"]
 """A line, and the lines below it."""
 
 
-_MADE: Final = re.compile(r"(?<![\w-])(?:[0-9A-HJKMNP-TV-Z]{26}|[a-z2-7]{32})(?![\w-])")
-"""Ids that Resurgam makes: ULIDs, and the ids of promises. One inside a longer id that somebody chose stays whole."""
+_GENERATED_ID: Final = re.compile(r"(?<![\w-])(?:[0-9A-HJKMNP-TV-Z]{26}|[a-z2-7]{32})(?![\w-])")
+"""Ids that Resurgam generates: ULIDs and promise ids. One inside a longer id that a user chose stays whole."""
 
 _TAIL: Final = 6
-"""Characters of an id that are shown at least."""
+"""The least number of characters of an id that are shown."""
 
 
 def show(found: Tree, *, ids: bool, as_json: bool) -> None:
-    """Print a workflow and everything below it; the *ids* that Resurgam made are whole, or only their ends."""
+    """Print the tree of a workflow, generated ids in full with *ids*, otherwise only their ends."""
     if as_json:
         output.document(found)
         return
-    lines = [output.visible(line) for run in found.runs for line in _drawn(_run(found, run))]
+    lines = [output.visible(line) for run in found.runs for line in _lines(_run(found, run))]
     for line in lines if ids else shortened(lines):
         click.echo(line)
 
 
 def shortened(lines: Sequence[str]) -> list[str]:
-    """Return the lines with each id cut to its end, as much of it as tells it from all others here."""
-    whole = {one for line in lines for one in _MADE.findall(line)}
+    """Return the lines with each generated id cut to its end, as long as needed to keep all of them distinct."""
+    ids = {found for line in lines for found in _GENERATED_ID.findall(line)}
     length = _TAIL
-    while len({one[-length:] for one in whole}) < len(whole):
+    while len({whole[-length:] for whole in ids}) < len(ids):
         length += 1
-    return [_MADE.sub(lambda found: f"…{found[0][-length:]}", line) for line in lines]
+    return [_GENERATED_ID.sub(lambda found: f"…{found[0][-length:]}", line) for line in lines]
 
 
-def _drawn(branch: Branch) -> Iterator[str]:
+def _lines(branch: Branch) -> Iterator[str]:
     line, below = branch
     yield line
     for number, inner in enumerate(below, start=1):
         last = number == len(below)
-        first, *others = _drawn(inner)
+        first, *others = _lines(inner)
         yield ("└── " if last else "├── ") + first
         yield from (("    " if last else "│   ") + other for other in others)
 
@@ -60,13 +60,14 @@ def _run(workflow: Tree, run: Run) -> Branch:
 
 
 def _executions(run: Run) -> Iterator[Branch]:
-    for one in run.executions:
-        after = f", after {one.previous}" if one.previous else ""
-        yield f"WorkflowExecutionID: {one.execution_id}  (attempt {one.attempt}, {one.status}{after})", []
+    for execution in run.executions:
+        after = f", after {execution.previous}" if execution.previous else ""
+        state = f"attempt {execution.attempt}, {execution.status}{after}"
+        yield f"WorkflowExecutionID: {execution.execution_id}  ({state})", []
 
 
 def _inside(run: Run) -> Iterator[Branch]:
-    """Yield steps and children in the order of their places, as far as both have one."""
+    """Yield the steps, then the children, each in the order of their locations."""
     yield from map(_step, run.steps)
     yield from map(_child, run.children)
 
@@ -89,20 +90,21 @@ def _saga(step: Step) -> Branch:
 def _saga_step(step: Step) -> Branch:
     parts: list[Branch] = []
     for number, title, activities in ((1, "Transaction", step.transaction), (2, "Compensation", step.compensation)):
-        for one in activities:
-            _, again, undone = one.entity_id.partition("~")  # done anew after its saga was taken back
-            execution_id = f"{step.entity_id}/{number}{again}{undone}"
-            parts.append((f"SagaExecutionID: {execution_id}  ({title}, {one.status})", [_step(one)]))
+        for activity in activities:
+            _, again, times = activity.entity_id.partition("~")  # run again after its saga was compensated
+            execution_id = f"{step.entity_id}/{number}{again}{times}"
+            parts.append((f"SagaExecutionID: {execution_id}  ({title}, {activity.status})", [_step(activity)]))
     return f"Step {step.name} at {step.location}: {step.status}", parts
 
 
 def _attempts(label: str, attempts: Iterable[Attempt]) -> Iterator[Branch]:
-    for one in attempts:
-        within = f"in {one.workflow_execution_id}"
-        times = "once" if one.redeliveries == 1 else f"{one.redeliveries} times"
-        redelivered = f", redelivered {times}" if one.redeliveries else ""
-        held = f", held by {one.worker}" if one.worker else ""
-        yield f"{label}: {one.execution_id}  (attempt {one.attempt}, {one.status}, {within}{held}{redelivered})", []
+    for attempt in attempts:
+        within = f"in {attempt.workflow_execution_id}"
+        times = "once" if attempt.redeliveries == 1 else f"{attempt.redeliveries} times"
+        redelivered = f", redelivered {times}" if attempt.redeliveries else ""
+        held = f", held by {attempt.worker}" if attempt.worker else ""
+        state = f"attempt {attempt.attempt}, {attempt.status}, {within}{held}{redelivered}"
+        yield f"{label}: {attempt.execution_id}  ({state})", []
 
 
 def _child(child: Child) -> Branch:
