@@ -1,8 +1,8 @@
-"""The one JSON form of a value, equal in every process.
+"""Canonical JSON: one form per value, equal in every process.
 
-msgspec writes a set in the order of its hashes, which another process does not share, and a datetime without the name of
-its zone. `Survey` finds out whether a value holds either, and refuses what no form would bring back; `canonical` then
-makes the tree to be written: sets in the order of their members' JSON, datetimes as ``{"$datetime": ...}``.
+msgspec writes sets in hash order, which differs between processes, and datetimes without the name of their zone.
+`ValueScan` detects whether a value holds either, and refuses values that cannot be restored; `canonical` then builds the
+tree to be encoded: sets in the order of their members' JSON, datetimes as ``{"$datetime": ...}``.
 """
 
 import math
@@ -14,36 +14,36 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from resurgam.core.errors import SerializationError
-from resurgam.core.objects import children, field_names, is_pydantic, is_root_model
+from resurgam.core.objects import field_names, is_pydantic, is_root_model, parts_of
 
-TYPE: Final = "$type"
-"""The key under which the class of an object is written, where the hint is a union of classes."""
-MARK: Final = "$datetime"
-MARK_BYTES: Final = b'"$datetime"'
+TYPE_KEY: Final = "$type"
+"""The key that holds the class name of an object whose hint is a union of classes."""
+DATETIME_KEY: Final = "$datetime"
+DATETIME_KEY_BYTES: Final = b'"$datetime"'
 
 _ATOMS: Final = frozenset({str, int, bool, type(None), bytes})
 _MINUTE: Final = timedelta(minutes=1)
 
 
-class Survey:
-    """What a value holds that plain JSON would lose. *anything*: the hint does not say where datetimes stand."""
+class ValueScan:
+    """Detects data that plain JSON would lose. *untyped*: the hint does not tell where datetimes occur."""
 
-    __slots__ = ("anything", "marked", "unordered")
+    __slots__ = ("has_sets", "needs_marks", "untyped")
 
-    def __init__(self, *, anything: bool) -> None:
-        self.anything = anything
-        self.marked = False
-        self.unordered = False
+    def __init__(self, *, untyped: bool) -> None:
+        self.untyped = untyped
+        self.needs_marks = False
+        self.has_sets = False
 
-    def look(self, value: object, where: str) -> None:
-        """Walk a value; refuse what has no JSON form, with the path to it."""
+    def scan(self, value: object, where: str) -> None:
+        """Walk a value; raise `SerializationError` with the path to a part that has no JSON form."""
         try:
-            self._look(value)
+            self._scan(value)
         except SerializationError as error:
             raise SerializationError(where + error.path, error.reason) from None
 
-    def _look(self, value: object) -> None:
-        # One frame for each level: a value may be nested as deeply as Python lets it.
+    def _scan(self, value: object) -> None:
+        # One stack frame per level, so that a value may be nested as deeply as Python allows.
         if type(value) in _ATOMS:
             return
         if isinstance(value, float):
@@ -51,27 +51,27 @@ class Survey:
                 raise SerializationError("", f"{value} has no JSON form; use None, a string or Decimal")
             return
         if isinstance(value, datetime | time):
-            self._moment(value)
+            self._scan_moment(value)
             return
         parts: Iterable[object]
         if isinstance(value, Mapping):
             _check_keys(value)
             parts = value.values()
         elif isinstance(value, list | tuple | set | frozenset):
-            self.unordered = self.unordered or (len(value) > 1 and isinstance(value, set | frozenset))
+            self.has_sets = self.has_sets or (len(value) > 1 and isinstance(value, set | frozenset))
             parts = value
         else:
-            parts = [part for _, part in children(value)]
+            parts = [part for _, part in parts_of(value)]
         index = 0
         try:
             for index, part in enumerate(parts):  # noqa: B007 -- it says which part was refused
                 if type(part) not in _ATOMS:
-                    self._look(part)
+                    self._scan(part)
         except SerializationError as error:
-            step, _ = list(children(value))[index]
+            step, _ = list(parts_of(value))[index]
             raise SerializationError(step + error.path, error.reason) from None
 
-    def _moment(self, value: datetime | time) -> None:
+    def _scan_moment(self, value: datetime | time) -> None:
         if isinstance(value, time):
             _check_time(value)
             return
@@ -80,11 +80,11 @@ class Survey:
         zoned = isinstance(value.tzinfo, ZoneInfo)
         if zoned:
             _check_zoned(value)
-        self.marked = self.marked or self.anything or zoned or _has_seconds(value)
+        self.needs_marks = self.needs_marks or self.untyped or zoned or _has_seconds(value)
 
 
 def _check_zoned(value: datetime) -> None:
-    if value.astimezone(UTC).astimezone(value.tzinfo) != value:  # of one zone the hands of the clock are compared
+    if value.astimezone(UTC).astimezone(value.tzinfo) != value:  # within one zone, wall-clock times are compared
         raise SerializationError("", f"{value.isoformat()} does not exist in {value.tzinfo}: the clocks skip it")
 
 
@@ -134,14 +134,13 @@ def _key_name(key: object) -> str:
 
 
 def canonical(value: object, tree: object, named: frozenset[type] = frozenset()) -> object:
-    """Return *tree*, the builtins that *value* was made into, with its sets in order and the names of *named* classes.
+    """Return *tree*, the builtins form of *value*, with its sets sorted and the names of *named* classes added.
 
-    The members of a set stand in the order of their JSON. Only the value tells which lists were sets, and what class an
-    object is of, so both are walked side by side. Where a serializer of the user's own has made something of another
-    shape, it is left as it is.
+    Set members are sorted by their JSON. Only the value shows which lists were sets and which class an object has, so both
+    are walked side by side. A part to which a custom serializer gave another shape is left unchanged.
     """
     if is_pydantic(type(value)):
-        # What is inside of a model is pydantic's to tell apart.
+        # Unions inside a model are pydantic's business.
         return _named_as(value, _canonical_model(value, tree), named)
     if isinstance(tree, list | tuple):
         parts = _items(value)
@@ -156,7 +155,7 @@ def canonical(value: object, tree: object, named: frozenset[type] = frozenset())
 
 
 def _canonical_model(model: object, tree: object) -> object:
-    if is_root_model(type(model)):  # it is written as what it holds
+    if is_root_model(type(model)):  # written as its only value
         return canonical(model.root, tree)  # type: ignore[attr-defined]  # checked in the line above
     if isinstance(tree, dict):
         tree.update({key: canonical(part, tree[key]) for key, part in _named_parts(model, tree) if key in tree})
@@ -164,7 +163,7 @@ def _canonical_model(model: object, tree: object) -> object:
 
 
 def _named_as(value: object, tree: object, named: frozenset[type]) -> object:
-    return {TYPE: type(value).__name__, **tree} if type(value) in named and isinstance(tree, dict) else tree
+    return {TYPE_KEY: type(value).__name__, **tree} if type(value) in named and isinstance(tree, dict) else tree
 
 
 def _named_parts(value: object, tree: dict[str, object]) -> Iterable[tuple[str, object]]:
@@ -177,35 +176,35 @@ def _items(value: object) -> Sequence[object]:
     if isinstance(value, list | tuple | set | frozenset):
         return tuple(value)
     parts = [getattr(value, name) for name, _ in field_names(value)]
-    if isinstance(value, msgspec.Struct):  # one that is written as an array, perhaps behind its tag
+    if isinstance(value, msgspec.Struct):  # array-like; its tag, if any, comes first
         return parts if value.__struct_config__.tag is None else [None, *parts]
     return parts
 
 
 def marked(tree: object) -> object:
-    """Return *tree* with its datetimes as ``{"$datetime": ...}``; a dict with that one key is wrapped in another."""
+    """Return *tree* with datetimes as ``{"$datetime": ...}``; a dict with only that key is wrapped in another."""
     if isinstance(tree, datetime):
         zone = f"[{tree.tzinfo.key}]" if isinstance(tree.tzinfo, ZoneInfo) else ""
-        return {MARK: tree.isoformat() + zone}
+        return {DATETIME_KEY: tree.isoformat() + zone}
     if isinstance(tree, dict):
         plain = {key: marked(item) for key, item in tree.items()}
-        return {MARK: plain} if plain.keys() == {MARK} else plain
+        return {DATETIME_KEY: plain} if plain.keys() == {DATETIME_KEY} else plain
     if isinstance(tree, list | tuple):
         return [marked(item) for item in tree]
     return tree
 
 
-def revived(tree: object) -> object:
-    """Return the tree that `marked` has written."""
+def unmarked(tree: object) -> object:
+    """Invert `marked`."""
     if isinstance(tree, dict):
-        if tree.keys() == {MARK}:
-            if isinstance(tree[MARK], dict):
-                return {MARK: revived(tree[MARK][MARK])}
-            text, _, zone = str(tree[MARK]).partition("[")
+        if tree.keys() == {DATETIME_KEY}:
+            if isinstance(tree[DATETIME_KEY], dict):
+                return {DATETIME_KEY: unmarked(tree[DATETIME_KEY][DATETIME_KEY])}
+            text, _, zone = str(tree[DATETIME_KEY]).partition("[")
             moment = datetime.fromisoformat(text)
-            # The offset says which of two equal wall-clock hours was meant, so convert rather than replace.
+            # The offset selects one of two equal wall-clock hours, so convert rather than replace.
             return moment.astimezone(ZoneInfo(zone.rstrip("]"))) if zone else moment
-        return {key: revived(item) for key, item in tree.items()}
+        return {key: unmarked(item) for key, item in tree.items()}
     if isinstance(tree, list):
-        return [revived(item) for item in tree]
+        return [unmarked(item) for item in tree]
     return tree

@@ -1,19 +1,18 @@
-"""Values to the JSON that a history holds, and back, by type hint.
+"""Encode values as the JSON stored in a history, and decode them, by type hint.
 
-Rule 1: what is read is what was written. Every value that crosses a durable boundary is decoded from its recorded
-bytes, live as on replay, so a hot run and a replayed one can never see different things.
-Rule 2: a value that cannot be written fails where it is passed, with the path to the field at fault.
+Rule 1: a value read equals the value written. Every value that crosses a durable boundary is decoded from its recorded
+bytes, live as on replay, so that a live run and a replay see the same.
+Rule 2: a value that cannot be encoded fails where it is passed, with the path to the field at fault.
 
-msgspec does the work. What it would lose or let through is handled here and in `canonical`:
+msgspec does the work. This module and `canonical` handle what it would lose or let through:
 
-- sets, which it writes in an order that differs from process to process, are written in the order of their members' JSON;
-- the zone of an aware datetime: if any datetime of a value has a named zone or an offset with seconds, or may stand where
-  the hint says Any, all of that value's datetimes are written as
-  ``{"$datetime": "2026-03-29T03:00:00+02:00[Europe/Berlin]"}``; otherwise they are plain ISO strings. A dict of the user's
-  own with that one key is wrapped in another;
-- naive datetimes, which mean a different moment on another machine, are refused, and so is what has a named zone but
-  cannot keep it: a time, or a datetime that is a key;
-- keys that are different but are written alike, NaN and infinity, which msgspec writes as null, are refused;
+- sets, which msgspec writes in an order that differs between processes, are sorted by their members' JSON;
+- the zone of an aware datetime: if any datetime in a value has a named zone or an offset with seconds, or the hint there
+  is Any, all datetimes of the value are written as ``{"$datetime": "2026-03-29T03:00:00+02:00[Europe/Berlin]"}``;
+  otherwise they are plain ISO strings. A user's dict with only that key is wrapped in another;
+- naive datetimes, which denote different times on different machines, are refused, and so are named zones that JSON
+  cannot keep: of a time, or of a datetime used as a key;
+- different keys with the same JSON form are refused; so are NaN and infinity, which msgspec writes as null;
 - pydantic models, paths, IP addresses, complex numbers, fractions and zones go through small hooks.
 """
 
@@ -29,19 +28,19 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Raw, inspect
 
-from resurgam.core.canonical import MARK_BYTES, Survey, canonical, marked, revived
+from resurgam.core.canonical import DATETIME_KEY_BYTES, ValueScan, canonical, marked, unmarked
 from resurgam.core.errors import PayloadTooLarge, SerializationError
 from resurgam.core.fidelity import Fidelity
 from resurgam.core.models import reason_of
-from resurgam.core.objects import children, is_pydantic
+from resurgam.core.objects import is_pydantic, parts_of
 from resurgam.core.unions import StandIn, readable, reader
 
 T = TypeVar("T")
 TypeForm: TypeAlias = object
-"""Anything that may stand in an annotation: ``int``, ``list[Order]``, ``int | None``."""
+"""Anything allowed as an annotation: ``int``, ``list[Order]``, ``int | None``."""
 
 MAX_PAYLOAD: Final = 2 * 1024 * 1024
-"""Bytes that one value may have as JSON unless the engine is told otherwise: a history is read whole, again and again."""
+"""Default limit, in bytes, for the JSON of one value: a history is read whole on every replay."""
 
 _HOOKS: dict[type, Callable[[object], object]] = {
     pathlib.PurePath: str,
@@ -53,17 +52,17 @@ _HOOKS: dict[type, Callable[[object], object]] = {
     Fraction: str,
     complex: str,
 }
-"""Types beside msgspec's own that are written as a string and read by calling the type with it."""
+"""Types not supported by msgspec that are encoded as a string and decoded by calling the type."""
 
 
 _LOSSY: Final = {inspect.DateTimeType, inspect.TimeType, inspect.SetType, inspect.FrozenSetType}
-"""Types of which a value must be looked through before it is written."""
+"""Types whose values must be scanned before encoding."""
 
 
 class Codec(Generic[T]):
-    """Writes and reads the values of one type hint. Build it once, at registration: a bad hint fails here."""
+    """Encodes and decodes the values of one type hint. Build it once, at registration: a bad hint fails here."""
 
-    __slots__ = ("_anything", "_careful", "_decoder", "_fidelity", "_hint", "_named")
+    __slots__ = ("_decoder", "_fidelity", "_hint", "_lossy", "_named", "_untyped")
 
     def __init__(self, hint: TypeForm) -> None:
         self._hint, self._named = readable(hint)
@@ -80,45 +79,45 @@ class Codec(Generic[T]):
                     _show(hint), f"values of type {_show(custom.cls)} cannot be written. {_REMEDY}"
                 )
         kinds = {type(part) for part in parts}
-        self._anything = inspect.AnyType in kinds or any(custom.cls is object for custom in customs)
-        self._careful = self._anything or bool(customs or kinds & _LOSSY)
+        self._untyped = inspect.AnyType in kinds or any(custom.cls is object for custom in customs)
+        self._lossy = self._untyped or bool(customs or kinds & _LOSSY)
         self._fidelity = None if isinstance(info, inspect.AnyType) else Fidelity(info)
 
     def encode(self, value: object, where: str = "value") -> Raw:
-        """Return the JSON of *value*; on failure say which field of *where* is at fault."""
+        """Encode *value* as JSON; an error names the field of *where* that is at fault."""
         return Raw(self._bytes(value, where))
 
     def _bytes(self, value: object, where: str) -> bytes:
         try:
-            data = self._written(value, where) if self._careful else _encoder.encode(value)
-            if MARK_BYTES in data and not self._careful:
+            data = self._encode_lossy(value, where) if self._lossy else _encoder.encode(value)
+            if DATETIME_KEY_BYTES in data and not self._lossy:
                 data = _encoder.encode(marked(_tree_of(value)))
         except SerializationError:
             raise
         except Exception as error:  # properties of the user's own classes may raise anything
             raise _locate(value, where, error) from error
-        if b"null" in data and not self._careful:  # NaN and infinity are written so
-            Survey(anything=False).look(value, where)
+        if b"null" in data and not self._lossy:  # the value may be NaN or infinity
+            ValueScan(untyped=False).scan(value, where)
         return data
 
-    def _written(self, value: object, where: str) -> bytes:
-        """Return the JSON of a value that may hold what plain JSON would lose."""
-        survey = Survey(anything=self._anything)
-        survey.look(value, where)
-        if not survey.unordered and not self._named:
+    def _encode_lossy(self, value: object, where: str) -> bytes:
+        """Encode a value that may hold data which plain JSON would lose."""
+        scan = ValueScan(untyped=self._untyped)
+        scan.scan(value, where)
+        if not scan.has_sets and not self._named:
             data = _encoder.encode(value)
-            return _encoder.encode(marked(_tree_of(value))) if survey.marked or MARK_BYTES in data else data
+            return _encoder.encode(marked(_tree_of(value))) if scan.needs_marks or DATETIME_KEY_BYTES in data else data
         tree = canonical(value, _tree_of(value), self._named)
         data = _encoder.encode(tree)
-        return _encoder.encode(marked(tree)) if survey.marked or MARK_BYTES in data else data
+        return _encoder.encode(marked(tree)) if scan.needs_marks or DATETIME_KEY_BYTES in data else data
 
     def decode(self, data: bytes | Raw, where: str = "value") -> T:
-        """Return the value that *data* holds, checked against the type hint."""
+        """Decode *data* and check it against the type hint."""
         try:
-            if MARK_BYTES in bytes(data):
-                return cast("T", self._convert(revived(msgspec.json.decode(data))))
+            if DATETIME_KEY_BYTES in bytes(data):
+                return cast("T", self._convert(unmarked(msgspec.json.decode(data))))
             value: T = self._decoder.decode(data)
-        except Exception as error:  # a __post_init__ or a validator of the user's may raise anything
+        except Exception as error:  # a user's __post_init__ or validator may raise anything
             path, reason = _explain(str(error) or type(error).__name__, where)
             raise SerializationError(path, reason) from error
         return value
@@ -127,18 +126,18 @@ class Codec(Generic[T]):
         return msgspec.convert(tree, self._hint, builtin_types=(datetime,), str_keys=True, dec_hook=_read_marked)
 
     def check(self, value: object, where: str = "value") -> Raw:
-        """Encode *value* and make sure that it comes back: as the type hint says, and with nothing lost."""
+        """Encode *value* and verify that it decodes to the same value."""
         data = self._bytes(value, where)
         fidelity = self._fidelity
         if fidelity is None:
             return Raw(data)
         back = self.decode(data, where)
         try:
-            lost = None if fidelity.plain and back == value else fidelity.lost(value, back)
-        except Exception as error:  # values of the user's own classes may refuse to be compared
+            loss = None if fidelity.plain and back == value else fidelity.loss(value, back)
+        except Exception as error:  # comparing instances of a user's class may raise anything
             raise SerializationError(where, f"it cannot be compared with what comes back: {error!r}") from error
-        if lost is not None:
-            raise SerializationError(where + lost[0], lost[1])
+        if loss is not None:
+            raise SerializationError(where + loss[0], loss[1])
         return Raw(data)
 
 
@@ -151,7 +150,7 @@ def _cached(hint: TypeForm) -> Codec[object]:
 
 
 def codec_for(hint: TypeForm) -> Codec[object]:
-    """Return the codec of a type hint, built once per hint where the hint can be remembered."""
+    """Return the codec of a type hint, built once per hashable hint."""
     try:
         return _cached(hint)
     except TypeError:  # an unhashable hint, such as Annotated with a list in it
@@ -159,13 +158,13 @@ def codec_for(hint: TypeForm) -> Codec[object]:
 
 
 def tree_of(data: bytes | Raw) -> tuple[object, bool]:
-    """Return what *data* holds without a type hint, and whether its datetimes are marked; if so they are datetimes here."""
+    """Decode *data* without a type hint; also return whether datetimes were marked, and are therefore restored."""
     tree = msgspec.json.decode(data)
-    return (revived(tree), True) if MARK_BYTES in bytes(data) else (tree, False)
+    return (unmarked(tree), True) if DATETIME_KEY_BYTES in bytes(data) else (tree, False)
 
 
 def check_size(limit: int, written: Raw, where: str) -> Raw:
-    """Return what is to be recorded as it is; `PayloadTooLarge` if it has more bytes than *limit*."""
+    """Return *written*; raise `PayloadTooLarge` if it has more bytes than *limit*."""
     size = len(bytes(written))
     if size > limit:
         raise PayloadTooLarge(where, size, limit)
@@ -177,7 +176,7 @@ def _show(hint: TypeForm) -> str:
 
 
 def _parts(info: inspect.Type, seen: set[type] | None = None) -> Iterator[inspect.Type]:
-    """Walk a type and everything inside it once."""
+    """Yield a type and all types inside it, each once."""
     seen = set() if seen is None else seen
     yield info
     if isinstance(info, inspect.StructType | inspect.DataclassType | inspect.TypedDictType | inspect.NamedTupleType):
@@ -201,7 +200,7 @@ def _parts(info: inspect.Type, seen: set[type] | None = None) -> Iterator[inspec
 
 
 def _is_hooked(kind: type) -> bool:
-    # `object` as a hint says no more than Any does.
+    # `object` as a hint means the same as Any.
     return isinstance(kind, type) and (
         kind is object or any(issubclass(kind, known) for known in (*_HOOKS, StandIn)) or is_pydantic(kind)
     )
@@ -244,10 +243,10 @@ def _tree_of(value: object) -> object:
 
 
 def _locate(value: object, where: str, error: Exception) -> SerializationError:
-    """Find the innermost part of a value that cannot be written, and name it."""
+    """Return an error that names the innermost part of a value that cannot be encoded."""
     if isinstance(error, RecursionError):
         return SerializationError(where, "the value contains itself, or is nested too deeply")
-    for step, item in children(value):
+    for step, item in parts_of(value):
         try:
             _encoder.encode(item)
         except Exception as inner:  # noqa: BLE001 -- as in `Codec.encode`

@@ -1,8 +1,7 @@
-"""Exceptions to what is recorded of them, and back.
+"""Record exceptions as `Failure` values, and rebuild them.
 
-An exception is rebuilt without calling its ``__init__``, which may want arguments nobody has any more, and only where
-its type lives in a module that is already imported: reading a history must not import code. What cannot be rebuilt
-faithfully (its text would differ) comes back as a `RemoteError`.
+An exception is rebuilt without calling its ``__init__``, whose arguments may be unknown, and only if its module is already
+imported: reading a history must not import code. An exception whose rebuilt text would differ becomes a `RemoteError`.
 """
 
 import re
@@ -32,82 +31,82 @@ from resurgam.core.event import NULL, Failure
 from resurgam.core.retry import RetryRule
 from resurgam.core.typename import find_type, type_name
 
-_NOT_THE_USERS = (str(Path(__file__).parents[1]), str(Path(futures.__file__).parent))
-_MOST: Final = 256 * 1024
-"""Bytes of one failure with all that led to it: it is read as often as the history is."""
-_LEAST: Final = 2 * 1024
+_ENGINE_PATHS = (str(Path(__file__).parents[1]), str(Path(futures.__file__).parent))
+_LIMIT: Final = 256 * 1024
+"""Bytes of one failure with its cause chain: it is read on every replay."""
+_MIN_LIMIT: Final = 2 * 1024
 _TEXT_LIMIT: Final = 20_000
-"""Characters kept of one text: a runaway recursion prints thousands of lines that say the same."""
-_SHORTEST: Final = 100
-"""Characters that are kept of each text even where there is no room."""
-_MOST_NOTES: Final = 50
+"""Characters kept of one text: a runaway recursion prints thousands of equal lines."""
+_MIN_TEXT: Final = 100
+"""Characters kept of each text even if the budget is used up."""
+_MAX_NOTES: Final = 50
 _CUT: Final = re.compile(r"\.\.\. \(\d+ characters were cut\)\Z")
 
 
-def capture(error: BaseException, *, limit: int = _MOST) -> Failure:
-    """Return what is recorded of an exception: type, message, notes, fields, traceback and cause chain.
+def capture(error: BaseException, *, limit: int = _LIMIT) -> Failure:
+    """Record an exception: type, message, notes, fields, traceback and cause chain.
 
-    All of it together has about *limit* bytes at most; what is cut is said in its place.
+    The result has at most about *limit* bytes; each cut is noted in its place.
     """
-    return _captured(error, _Room(max(_LEAST, min(limit, _MOST))), depth=20, seen=frozenset())
+    return _capture_safely(error, _Budget(max(_MIN_LIMIT, min(limit, _LIMIT))), depth=20, seen=frozenset())
 
 
-class _Room:
-    """The bytes that a failure may still have."""
+class _Budget:
+    """The number of bytes left for a failure."""
 
     def __init__(self, left: int) -> None:
         self.left = left
 
-    def text(self, text: str, *, from_the_end: bool = False) -> str:
-        """Return text that JSON can hold, cut to what there is room for, at the beginning or at the end."""
-        most = max(min(_TEXT_LIMIT, self.left // 2), _SHORTEST)
-        kept = text[-most:] if from_the_end else text[:most]
-        # Half a surrogate pair, as in the name of a file, is written out.
+    def text(self, text: str, *, keep_end: bool = False) -> str:
+        """Return *text* in a form that JSON can hold, cut to the budget at its end or, with *keep_end*, its start."""
+        most = max(min(_TEXT_LIMIT, self.left // 2), _MIN_TEXT)
+        kept = text[-most:] if keep_end else text[:most]
+        # A lone surrogate, as in a file name, is escaped.
         kept = kept.encode("utf-8", "backslashreplace").decode()
         if len(text) > most:
             cut = f"({len(text) - most} characters were cut)"
-            kept = f"{cut}\n{kept}" if from_the_end else f"{kept}... {cut}"
+            kept = f"{cut}\n{kept}" if keep_end else f"{kept}... {cut}"
         self.left -= len(msgspec.json.encode(kept))
         return kept
 
     def value(self, value: object) -> Raw | None:
-        """Return the JSON of a value; None if it has none, or one for which there is no room."""
+        """Encode a value; None if it has no JSON form, or exceeds the budget."""
         if isinstance(value, str | bytes) and len(value) > self.left:
-            return None  # it is not written only to be dropped
-        written = _write(value)
+            return None  # do not encode a large value only to drop it
+        written = _encode(value)
         if written is None or len(bytes(written)) > self.left // 2:
             return None
         self.left -= len(bytes(written))
         return written
 
 
-def _captured(error: BaseException, room: _Room, depth: int, seen: frozenset[int]) -> Failure:
-    """Capture one exception of a chain; *depth* and *seen* end those that are very long, or come back to themselves."""
+def _capture_safely(error: BaseException, budget: _Budget, depth: int, seen: frozenset[int]) -> Failure:
+    """Capture one exception of a chain; *depth* and *seen* end chains that are very long or cyclic."""
     try:
-        return _capture(error, room, depth, seen | {id(error)})
-    except Exception as odd:  # noqa: BLE001 -- an exception of the user may refuse anything; its failure must not be lost
+        return _capture(error, budget, depth, seen | {id(error)})
+    except Exception as odd:  # noqa: BLE001 -- a user's exception class may raise anywhere; the failure must not be lost
         return Failure(type=type_name(type(error)), message=f"<an exception that cannot be read: {type(odd).__name__}>")
 
 
-def _capture(error: BaseException, room: _Room, depth: int, seen: frozenset[int]) -> Failure:
-    message = room.text(_message(error))
-    args = _written_args(error, room)
-    fields, lost = _fields(error, room)
-    traceback_ = room.text(_traceback(error), from_the_end=True)
-    # What led to it comes before its notes, of which there may be many.
-    cause = _leading_to(error, seen)
+def _capture(error: BaseException, budget: _Budget, depth: int, seen: frozenset[int]) -> Failure:
+    message = budget.text(_message(error))
+    args = _encode_args(error, budget)
+    fields, lost = _capture_fields(error, budget)
+    traceback_ = budget.text(_traceback(error), keep_end=True)
+    # The cause takes its budget before the notes, of which there may be many.
+    cause = _cause_of(error, seen)
     behind = None
-    if cause is not None and depth and room.left > 0:
-        behind = _captured(cause, room, depth - 1, seen)
+    if cause is not None and depth and budget.left > 0:
+        behind = _capture_safely(cause, budget, depth - 1, seen)
     elif cause is not None and depth:
         lost.append(f"(its cause, {type(cause).__name__}, was cut)")
-    members, without = _members(error, room, depth, seen)
+    members, without = _capture_members(error, budget, depth, seen)
     return Failure(
         type=type_name(type(error)),
         message=message,
         bases=tuple(type_name(base) for base in type(error).__mro__[1:-2]),
         traceback=traceback_,
-        notes=(*_kept_notes(error, room), *lost, *without),
+        notes=(*_capture_notes(error, budget), *lost, *without),
         args=args,
         fields=fields,
         cause=behind,
@@ -115,24 +114,24 @@ def _capture(error: BaseException, room: _Room, depth: int, seen: frozenset[int]
     )
 
 
-def _members(
-    error: BaseException, room: _Room, depth: int, seen: frozenset[int]
+def _capture_members(
+    error: BaseException, budget: _Budget, depth: int, seen: frozenset[int]
 ) -> tuple[tuple[Failure, ...], list[str]]:
-    """Return what is recorded of the exceptions of a group, at least of the first, and a note if some were cut."""
+    """Capture the exceptions of a group, at least the first; also return a note if some were cut."""
     if not isinstance(error, BaseExceptionGroup) or not depth:
         return (), []
     members: list[Failure] = []
     for member in error.exceptions:
-        if members and room.left <= 0:
+        if members and budget.left <= 0:
             return tuple(members), [f"({len(error.exceptions) - len(members)} exceptions of the group were cut)"]
-        members.append(_captured(member, room, depth - 1, seen))
+        members.append(_capture_safely(member, budget, depth - 1, seen))
     return tuple(members), []
 
 
 def rebuild(failure: Failure) -> BaseException:
-    """Return the exception that was recorded, with its cause chain, its notes and the traceback it had there."""
+    """Rebuild a recorded exception with its cause chain, its notes and its original traceback."""
     kind = _find(failure.type)
-    error = None if kind is None else _revive(kind, failure)
+    error = None if kind is None else _reconstruct(kind, failure)
     if error is None:
         error = RemoteError(failure.type, failure.message, failure.traceback)
         error.fields = _read_fields(failure)
@@ -145,9 +144,9 @@ def rebuild(failure: Failure) -> BaseException:
 
 
 def retry_delay(rule: RetryRule, attempt: int, error: BaseException, failure: Failure, chance: float) -> int | None:
-    """Return the milliseconds until an activity is tried again after failed try number *attempt*, or None."""
+    """Return the milliseconds until an activity is retried after failed attempt number *attempt*, or None."""
     names = (failure.type, *failure.bases)
-    # By name too: in another process it may have been of a type that is not known in this one.
+    # By name too: the error's type may be known only in the process that ran the activity.
     if isinstance(error, _FINAL) or not _FINAL_NAMES.isdisjoint(names) or rule.excludes(names):
         return None
     usual = rule.delay_after(attempt, chance)
@@ -155,9 +154,9 @@ def retry_delay(rule: RetryRule, attempt: int, error: BaseException, failure: Fa
 
 
 def root_type(failure: Failure) -> str:
-    """Return the type name that stands for a failure in lists, without its module.
+    """Return the type name shown for a failure in lists, without its module.
 
-    An error that only reports another one (`ActivityFailed`, `ChildWorkflowFailed`, …) is named after its cause.
+    An error that only wraps another one (`ActivityFailed`, `ChildWorkflowFailed`, …) is named after its cause.
     """
     while not _REPORTS.isdisjoint((failure.type, *failure.bases)) and failure.cause is not None:
         failure = failure.cause
@@ -171,15 +170,15 @@ def _cause(failure: Failure) -> BaseException | None:
 
 
 def in_user_code(error: BaseException) -> BaseException:
-    """Take the engine's own frames off a traceback, so that what is recorded and shown begins in the user's code."""
+    """Strip the engine's frames from a traceback, so that it starts in user code."""
     frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_NOT_THE_USERS):
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_ENGINE_PATHS):
         frames = frames.tb_next
     return error if frames is None else error.with_traceback(frames)
 
 
 _FINAL: Final = (NonRetryable, SerializationError, DefinitionError)
-"""Errors of an activity after which it is not tried again: the same result, or the same arguments, would not fit then."""
+"""Errors after which an activity is not retried: the same result, or the same arguments, would fail again."""
 _FINAL_NAMES: Final = frozenset(map(type_name, _FINAL))
 _REPORTS: Final = frozenset(
     map(
@@ -190,11 +189,11 @@ _REPORTS: Final = frozenset(
         ),
     )
 )
-"""Errors that report another one, their cause."""
+"""Errors that wrap another one, their cause."""
 _REMOTE: Final = type_name(RemoteError)
 
 
-def _leading_to(error: BaseException, seen: frozenset[int]) -> BaseException | None:
+def _cause_of(error: BaseException, seen: frozenset[int]) -> BaseException | None:
     cause = error.__cause__
     if cause is None and not error.__suppress_context__:
         cause = error.__context__
@@ -204,12 +203,12 @@ def _leading_to(error: BaseException, seen: frozenset[int]) -> BaseException | N
 def _message(error: BaseException) -> str:
     try:
         return error.message if isinstance(error, BaseExceptionGroup) else str(error)
-    except BaseException as broken:  # noqa: BLE001 -- a broken __str__ of the user must not lose the failure itself
+    except BaseException as broken:  # noqa: BLE001 -- a broken __str__ must not lose the failure itself
         return f"<{type(error).__name__} whose text cannot be made: {broken!r}>"
 
 
 def _args(error: BaseException) -> list[object]:
-    # An OSError keeps the file's name out of `args`, and needs it there to be made anew.
+    # An OSError keeps the file name out of `args`, but needs it there to be rebuilt.
     if isinstance(error, OSError) and error.filename is not None:
         more = [] if error.filename2 is None else [None, error.filename2]
         return [error.errno, error.strerror, error.filename, *more]
@@ -227,35 +226,35 @@ def _traceback(error: BaseException) -> str:
 
 
 def _notes(error: BaseException) -> list[str]:
-    # A rebuilt exception carries its remote traceback as a note, to be printed; that is not one of its own notes.
+    # A rebuilt exception carries its remote traceback as a note for printing; that is not one of its own notes.
     notes = getattr(error, "__notes__", None)
     return [str(note) for note in notes if note != _remote(error)] if isinstance(notes, list) else []
 
 
-def _written_args(error: BaseException, room: _Room) -> Raw:
+def _encode_args(error: BaseException, budget: _Budget) -> Raw:
     args = _args(error)
     if any(isinstance(arg, str | bytes) and len(arg) > _TEXT_LIMIT for arg in args):
-        return NULL  # the text was cut; it is made anew of what was kept
-    return room.value(args) or NULL
+        return NULL  # the text was cut; the exception is rebuilt from the message
+    return budget.value(args) or NULL
 
 
-def _kept_notes(error: BaseException, room: _Room) -> list[str]:
+def _capture_notes(error: BaseException, budget: _Budget) -> list[str]:
     notes = _notes(error)
     kept: list[str] = []
-    for note in notes[:_MOST_NOTES]:
-        if room.left <= 0:
+    for note in notes[:_MAX_NOTES]:
+        if budget.left <= 0:
             break
-        kept.append(room.text(note))
+        kept.append(budget.text(note))
     return kept if len(kept) == len(notes) else [*kept, f"({len(notes) - len(kept)} notes were cut)"]
 
 
-def _fields(error: BaseException, room: _Room) -> tuple[dict[str, Raw], list[str]]:
-    """Return the fields of an exception that have a JSON form, and a note for each that has none."""
+def _capture_fields(error: BaseException, budget: _Budget) -> tuple[dict[str, Raw], list[str]]:
+    """Encode the fields of an exception; also return a note for each that has no JSON form."""
     fields, lost = {}, []
     for name, value in vars(error).items():
         if name.startswith("__"):
             continue
-        written = room.value(value)
+        written = budget.value(value)
         if written is None:
             lost.append(f"(field {name!r} of type {type(value).__name__} could not be recorded)")
         else:
@@ -263,12 +262,12 @@ def _fields(error: BaseException, room: _Room) -> tuple[dict[str, Raw], list[str
     return fields, lost
 
 
-def _write(value: object) -> Raw | None:
+def _encode(value: object) -> Raw | None:
     try:
         data = msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
         return None
-    # NaN and infinity would come back as None: rather nothing than something else.
+    # NaN and infinity would become None: better to drop the value.
     return None if b"null" in data and msgspec.json.decode(data) != msgspec.to_builtins(value) else Raw(data)
 
 
@@ -281,18 +280,18 @@ def _read_fields(failure: Failure) -> dict[str, object]:
     return {name: msgspec.json.decode(value) for name, value in failure.fields.items()}
 
 
-def _says(error: BaseException, message: str) -> bool:
-    """Whether the text of an error is what was recorded, as far as it was."""
+def _same_message(error: BaseException, message: str) -> bool:
+    """Whether the text of an error equals the recorded message, up to where that was cut."""
     cut = _CUT.search(message)
     return str(error) == message or (cut is not None and str(error).startswith(message[: cut.start()]))
 
 
-def _revive(kind: type[BaseException], failure: Failure) -> BaseException | None:
-    """Make the exception anew; None where the result would not say what the original said."""
+def _reconstruct(kind: type[BaseException], failure: Failure) -> BaseException | None:
+    """Rebuild the exception; None if its text would differ from the original."""
     try:
         if issubclass(kind, BaseExceptionGroup):
             members = [rebuild(member) for member in failure.members]
-            # As below: only Python's own part of it is made.
+            # As below, only the builtin initialiser is called.
             group: BaseException = BaseExceptionGroup.__new__(kind, failure.message, members)
             BaseException.__init__(group, failure.message, members)
             group.__dict__.update(_read_fields(failure))
@@ -301,11 +300,11 @@ def _revive(kind: type[BaseException], failure: Failure) -> BaseException | None
         recorded = msgspec.json.decode(failure.args)
         args = [failure.message] if recorded is None else recorded
         error = kind.__new__(kind, *args)
-        # Only Python's own initialiser is called, which sets what its text is made of: errno, value, code.
+        # Only the builtin initialiser is called; it sets the attributes that the text uses: errno, value, code.
         own = next(base for base in kind.__mro__ if base.__module__ == "builtins")
         type.__getattribute__(own, "__init__")(error, *args)
         error.__dict__.update(_read_fields(failure))
         error.__cause__ = _cause(failure)
-        return error if _says(error, failure.message) else None
-    except BaseException:  # noqa: BLE001 -- any class of the user may refuse; the caller then falls back to RemoteError
+        return error if _same_message(error, failure.message) else None
+    except BaseException:  # noqa: BLE001 -- a user's class may raise anything; the caller falls back to RemoteError
         return None

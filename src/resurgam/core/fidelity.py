@@ -1,9 +1,9 @@
-"""Whether a value comes back as it was: what its JSON, read by the hint, has lost.
+"""Compare a value with its decoded JSON, and report what was lost.
 
-A value is read as its hint says. What is given in the hint's JSON form (a dict for an object, a text for a date, a tuple for
-a list) is taken as that. What is refused is loss: an object of another class than the hint names, keys that fall together,
-a field that is not written, a value of a type that the hint does not bring back. Where the hint says Any, the JSON form is
-what comes back, and nothing is compared.
+Values are decoded by their hint. A value given in the hint's JSON form (a dict for an object, text for a date, a tuple for
+a list) is accepted. Loss is refused: an object of another class than the hint names, keys with the same JSON form, a field
+that is not written, a value of a type that the hint does not restore. Where the hint is Any, the JSON form is what is
+decoded, and nothing is compared.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,13 +13,13 @@ from typing import Any, ClassVar, Final, TypeAlias, get_origin
 
 from msgspec import inspect
 
-from resurgam.core.canonical import TYPE
+from resurgam.core.canonical import TYPE_KEY
 from resurgam.core.objects import field_names, is_pydantic
 from resurgam.core.unions import Choice, Mirror, StandIn
 
-Lost: TypeAlias = tuple[str, str]
-"""The path to what does not come back, and why."""
-Compare: TypeAlias = Callable[[Any, Any], Lost | None]
+Loss: TypeAlias = tuple[str, str]
+"""The path to the part that was lost, and the reason."""
+Compare: TypeAlias = Callable[[Any, Any], Loss | None]
 
 _JSON: Final = frozenset({str, int, float, bool, type(None)})
 _LEAVES: Final = (
@@ -31,20 +31,20 @@ _ITEMS: Final = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspec
 
 
 class _OtherBranch(Exception):
-    """What came back is of another branch of a union."""
+    """The decoded value belongs to another branch of a union."""
 
 
 class Fidelity:
-    """Compares values of one hint with what came back. *plain*: for whatever is equal there is no more to be asked."""
+    """Compares values of one hint with their decoded form. *plain*: equal values need no further comparison."""
 
     def __init__(self, info: inspect.Type) -> None:
         self._classes: dict[type, Compare] = {}
         self.plain = _is_plain(info)
-        self.lost = self._compare(info)
+        self.loss = self._compare(info)
 
     def _compare(self, info: inspect.Type) -> Compare:
-        made = self._MADE.get(type(info))
-        return _nothing if made is None else made(self, info)
+        made = self._COMPARATORS.get(type(info))
+        return _ignore if made is None else made(self, info)
 
     def _leaf(self, info: inspect.Type) -> Compare:
         return _leaf
@@ -56,16 +56,16 @@ class Fidelity:
         return _items(self._compare(info.item_type))
 
     def _tuple(self, info: inspect.TupleType) -> Compare:
-        return _places([self._compare(one) for one in info.item_types])
+        return _tuple_items([self._compare(one) for one in info.item_types])
 
     def _dict(self, info: inspect.DictType) -> Compare:
         keys = info.key_type.types if isinstance(info.key_type, inspect.UnionType) else (info.key_type,)
         texts = any(isinstance(one, inspect.StrType) for one in keys)
         known = not isinstance(info.key_type, inspect.AnyType)
-        return _entries(self._compare(info.value_type), texts=texts, known=known)
+        return _dict_items(self._compare(info.value_type), texts=texts, known=known)
 
     def _union(self, info: inspect.UnionType) -> Compare:
-        return _any_of([self._compare(one) for one in info.types])
+        return _any_branch([self._compare(one) for one in info.types])
 
     def _whole(self, info: Any) -> Compare:
         return self._fields(info, get_origin(info.cls) or info.cls)
@@ -73,26 +73,26 @@ class Fidelity:
     def _custom(self, info: inspect.CustomType) -> Compare:
         kind = info.cls
         if not issubclass(kind, StandIn):
-            return _model if is_pydantic(kind) else _nothing if kind is object else _leaf
+            return _model if is_pydantic(kind) else _ignore if kind is object else _leaf
         if kind in self._classes:
             return self._later(kind)
-        self._classes[kind] = _nothing
+        self._classes[kind] = _ignore
         if issubclass(kind, Mirror):
             found = self._fields(inspect.type_info(kind.shape), kind.kind, kind.renamed)
         else:
             assert issubclass(kind, Choice)
-            found = _any_of([self._compare(inspect.type_info(one)) for one in kind.inner if one is not None])
+            found = _any_branch([self._compare(inspect.type_info(one)) for one in kind.inner if one is not None])
         self._classes[kind] = found
         return found
 
     def _later(self, kind: type) -> Compare:
-        """Compare by what is found once all of a type that holds itself has been looked at."""
-        return lambda value, back: self._classes[kind](value, back)  # noqa: PLW0108 -- not the one that is there now
+        """Return a comparison that looks up the one of *kind* when called: a recursive type is not complete yet."""
+        return lambda value, back: self._classes[kind](value, back)  # noqa: PLW0108 -- the entry changes later
 
     def _fields(self, info: Any, kind: type, renamed: Mapping[str, str] | None = None) -> Compare:
         if info.cls in self._classes:
             return self._later(info.cls)
-        self._classes[info.cls] = _nothing
+        self._classes[info.cls] = _ignore
         found = [((renamed or {}).get(f.name, f.name), f.encode_name, f.type) for f in info.fields]
         parts = {name: self._compare(one) for name, _, one in found}
         keys = {key: name for name, key, _ in found}
@@ -104,7 +104,7 @@ class Fidelity:
         self._classes[info.cls] = compare
         return compare
 
-    _MADE: ClassVar[dict[type[inspect.Type], Callable[["Fidelity", Any], Compare]]] = {
+    _COMPARATORS: ClassVar[dict[type[inspect.Type], Callable[["Fidelity", Any], Compare]]] = {
         **dict.fromkeys(_LEAVES, _leaf),
         **dict.fromkeys(_ITEMS, _items),
         **dict.fromkeys((inspect.StructType, inspect.DataclassType), _whole),
@@ -131,20 +131,20 @@ def _is_plain(info: inspect.Type) -> bool:
     return isinstance(info, _LEAVES)
 
 
-def _nothing(value: object, back: object) -> None:
-    """Where the hint says nothing of the value, what comes back is its JSON."""
+def _ignore(value: object, back: object) -> None:
+    """Accept any value: an untyped hint decodes to plain JSON."""
 
 
-def _leaf(value: object, back: object) -> Lost | None:
+def _leaf(value: object, back: object) -> Loss | None:
     if value == back or (type(value) in _JSON and type(back) not in _JSON):
-        return None  # the second: given as it is written
+        return None  # the value was given in its JSON form
     if isinstance(value, Decimal) and isinstance(back, Decimal) and str(value) == str(back):
-        return None  # not a number, which is not equal to itself
-    return "", f"{_shown(value)} comes back as {_shown(back)}; pass a value of the type that the hint says"
+        return None  # NaN does not equal itself
+    return "", f"{_short_repr(value)} comes back as {_short_repr(back)}; pass a value of the type that the hint says"
 
 
 def _items(item: Compare) -> Compare:
-    def compare(value: Any, back: Any) -> Lost | None:
+    def compare(value: Any, back: Any) -> Loss | None:
         if not isinstance(back, list | tuple | set | frozenset):
             raise _OtherBranch
         if isinstance(value, set | frozenset) and isinstance(back, set | frozenset):
@@ -152,7 +152,7 @@ def _items(item: Compare) -> Compare:
         if not isinstance(value, list | tuple | set | frozenset):
             return _leaf(value, back)
         if not isinstance(value, list | tuple) or isinstance(back, set | frozenset):
-            return None  # a list for a set, in which something may stand twice, or a set for a list
+            return None  # a list, perhaps with duplicates, for a set; or a set for a list
         if isinstance(item, _Object) and item.all_equal(value, back):
             return None
         return _in_order((item(one, other) for one, other in zip(value, back, strict=False)))
@@ -160,8 +160,8 @@ def _items(item: Compare) -> Compare:
     return compare
 
 
-def _places(items: list[Compare]) -> Compare:
-    def compare(value: Any, back: Any) -> Lost | None:
+def _tuple_items(items: list[Compare]) -> Compare:
+    def compare(value: Any, back: Any) -> Loss | None:
         if not isinstance(back, tuple):
             raise _OtherBranch
         if not isinstance(value, list | tuple):
@@ -171,14 +171,14 @@ def _places(items: list[Compare]) -> Compare:
     return compare
 
 
-def _in_order(found: Iterable[Lost | None]) -> Lost | None:
-    return next(((f"[{index}]{lost[0]}", lost[1]) for index, lost in enumerate(found) if lost is not None), None)
+def _in_order(found: Iterable[Loss | None]) -> Loss | None:
+    return next(((f"[{index}]{loss[0]}", loss[1]) for index, loss in enumerate(found) if loss is not None), None)
 
 
-def _entries(item: Compare, *, texts: bool, known: bool) -> Compare:
-    """Compare dicts. *texts*: a key may be a text; if not, one is the JSON form of a key. *known*: the hint says which."""
+def _dict_items(item: Compare, *, texts: bool, known: bool) -> Compare:
+    """Compare dicts. *texts*: keys may be text; otherwise text is the JSON form of a key. *known*: keys are typed."""
 
-    def compare(value: Any, back: Any) -> Lost | None:
+    def compare(value: Any, back: Any) -> Loss | None:
         if not isinstance(back, dict):
             raise _OtherBranch
         if not isinstance(value, Mapping):
@@ -188,7 +188,7 @@ def _entries(item: Compare, *, texts: bool, known: bool) -> Compare:
         for (key, one), (key_back, other) in zip(value.items(), back.items(), strict=True):
             given = isinstance(key, str) and not texts
             if known and not given and key != key_back:
-                return "", f"the key {_shown(key)} comes back as {_shown(key_back)}; use keys of one type"
+                return "", f"the key {_short_repr(key)} comes back as {_short_repr(key_back)}; use keys of one type"
             found = item(one, other)
             if found is not None:
                 return f"[{key!r}]{found[0]}", found[1]
@@ -197,24 +197,24 @@ def _entries(item: Compare, *, texts: bool, known: bool) -> Compare:
     return compare
 
 
-def _any_of(branches: list[Compare]) -> Compare:
-    def compare(value: Any, back: Any) -> Lost | None:
+def _any_branch(branches: list[Compare]) -> Compare:
+    def compare(value: Any, back: Any) -> Loss | None:
         found = []
         for branch in branches:
             try:
-                lost = branch(value, back)
+                loss = branch(value, back)
             except _OtherBranch:
                 continue
-            if lost is None:
+            if loss is None:
                 return None
-            found.append(lost)
-        return max(found, key=lambda lost: len(lost[0])) if found else _leaf(value, back)
+            found.append(loss)
+        return max(found, key=lambda loss: len(loss[0])) if found else _leaf(value, back)
 
     return compare
 
 
 def _typed_dict(parts: Mapping[str, Compare]) -> Compare:
-    def compare(value: Any, back: Any) -> Lost | None:
+    def compare(value: Any, back: Any) -> Loss | None:
         if not isinstance(back, dict):
             raise _OtherBranch
         if not isinstance(value, Mapping):
@@ -223,13 +223,13 @@ def _typed_dict(parts: Mapping[str, Compare]) -> Compare:
         if unknown:
             return "", f"the key {unknown[0]!r} is not one of the type, and does not come back; leave it out"
         found = ((key, parts[key](one, back[key])) for key, one in value.items())
-        return next(((f"[{key!r}]{lost[0]}", lost[1]) for key, lost in found if lost is not None), None)
+        return next(((f"[{key!r}]{loss[0]}", loss[1]) for key, loss in found if loss is not None), None)
 
     return compare
 
 
 class _Object:
-    """Compares objects of one class, field by field; those with *plain* values all at once."""
+    """Compares objects of one class field by field; fields with *plain* values all at once."""
 
     def __init__(
         self, kind: type, parts: Mapping[str, Compare], keys: Mapping[str, str], plain: list[str], *, in_order: bool
@@ -241,7 +241,7 @@ class _Object:
         self._alike = attrgetter(*plain) if plain else None
         self._others = {name: part for name, part in parts.items() if name not in plain}
 
-    def __call__(self, value: Any, back: Any) -> Lost | None:
+    def __call__(self, value: Any, back: Any) -> Loss | None:
         if type(back) is not self._kind:
             raise _OtherBranch
         if type(value) is not self._kind:
@@ -254,20 +254,20 @@ class _Object:
         return None
 
     def all_equal(self, value: Iterable[Any], back: Iterable[Any]) -> bool:
-        """Whether many objects with plain values only are equal; False if that takes a closer look."""
+        """Whether all objects are equal, if all their fields are plain; False if fields must be compared singly."""
         if self._alike is None or self._others or not {self._kind}.issuperset(map(type, value)):
             return False
         return list(map(self._alike, value)) == list(map(self._alike, back))
 
-    def _other_form(self, value: Any, back: Any) -> Lost | None:
+    def _other_form(self, value: Any, back: Any) -> Loss | None:
         if isinstance(value, Mapping):
-            unknown = [key for key in value if key not in self._keys and key != TYPE]
+            unknown = [key for key in value if key not in self._keys and key != TYPE_KEY]
             if unknown:
                 name = self._kind.__name__
                 return "", f"the key {unknown[0]!r} is no field of {name}, and does not come back; leave it out"
-            given = ((key, self._keys[key], one) for key, one in value.items() if key != TYPE)
+            given = ((key, self._keys[key], one) for key, one in value.items() if key != TYPE_KEY)
             found = ((key, self._parts[name](one, getattr(back, name))) for key, name, one in given)
-            return next(((f".{key}{lost[0]}", lost[1]) for key, lost in found if lost is not None), None)
+            return next(((f".{key}{loss[0]}", loss[1]) for key, loss in found if loss is not None), None)
         if self._in_order and type(value) in (list, tuple):
             pairs = zip(self._parts.values(), value, back, strict=False)
             return _in_order(part(one, other) for part, one, other in pairs)
@@ -279,18 +279,18 @@ def _another_class(value: object, back: object) -> str:
     return f"an object of {given} comes back as one of {known}; annotate {given}, or a union of the classes it may be"
 
 
-def _model(value: Any, back: Any) -> Lost | None:
-    """Compare pydantic models by their own rule."""
+def _model(value: Any, back: Any) -> Loss | None:
+    """Compare pydantic models by their own equality."""
     if not is_pydantic(type(back)):
         raise _OtherBranch
     if type(value) is not type(back):
-        # One without fields is the JSON form of a model.
+        # A value without fields is the JSON form of a model.
         return ("", _another_class(value, back)) if list(field_names(value)) else None
     return None if value == back else _unequal(value, back)
 
 
-def _unequal(value: Any, back: Any) -> Lost:
-    """Return the field in which two models differ."""
+def _unequal(value: Any, back: Any) -> Loss:
+    """Return the first field in which two models differ, and the reason."""
     for name, info in type(value).model_fields.items():
         one, other = getattr(value, name), getattr(back, name)
         if one == other:
@@ -300,12 +300,12 @@ def _unequal(value: Any, back: Any) -> Lost:
                 f".{name}",
                 "the field has exclude=True, so pydantic does not write it; take that off, or leave it unset",
             )
-        lost = _model(one, other) if is_pydantic(type(one)) and is_pydantic(type(other)) else None
-        path, reason = lost or ("", f"{_shown(one)} comes back as {_shown(other)} from what pydantic writes")
+        loss = _model(one, other) if is_pydantic(type(one)) and is_pydantic(type(other)) else None
+        path, reason = loss or ("", f"{_short_repr(one)} comes back as {_short_repr(other)} from what pydantic writes")
         return f".{name}{path}", reason
     return "", "its private attributes are not written by pydantic; make them fields, or leave them unset"
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:70]}... ({type(value).__name__})"

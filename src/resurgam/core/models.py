@@ -1,8 +1,8 @@
-"""Pydantic models as signal types: their own validation where the class is at hand, a loose schema where it is not.
+"""Pydantic models as signal types: validated by the class where it is imported, by a loose schema elsewhere.
 
-The loose schema refuses only what pydantic itself refuses in its lax mode: a missing field, an unknown one of a model that
-forbids them, a text that is none of those listed, a value of a kind that is never converted. A model with validators that
-run before or around pydantic's own may take anything, and is left open.
+The loose schema refuses only what pydantic itself refuses in lax mode: a missing field, an unknown field of a model that
+forbids extras, text outside an enum, a JSON type that is never converted. A model with validators that run before or
+around pydantic's own may accept anything; its schema is empty.
 """
 
 import functools
@@ -19,9 +19,9 @@ from resurgam.core.typename import find_type, type_name
 Schema: TypeAlias = dict[str, Any]
 Mismatch: TypeAlias = tuple[str, str]
 
-_AFTER: Final = {"after"}
+_AFTER_MODES: Final = {"after"}
 _OWN_VALIDATORS: Final = {"BeforeValidator", "WrapValidator", "PlainValidator", "ValidateAs"}
-_NEVER: Final = {
+_NEVER_CONVERTED: Final = {
     "string": (int, float, dict, list, type(None)),
     "integer": (dict, list, type(None)),
     "number": (dict, list, type(None)),
@@ -30,23 +30,23 @@ _NEVER: Final = {
     "object": (str, int, float, list, type(None)),
     "array": (str, int, float, dict, type(None)),
 }
-"""Kinds of JSON values that pydantic converts to none of a type's values."""
+"""For each JSON schema type, the Python types of JSON values that pydantic never converts to it."""
 _NAMES: Final = {dict: "object", list: "array", type(None): "null"}
 
 
 @functools.lru_cache(maxsize=256)
 def model_schema(kind: Any) -> Schema:
-    """Return what is stored of a model that a workflow listens for: its name, a digest, and its loose schema."""
+    """Return the stored form of a model that a workflow listens for: its name, a digest, and its loose schema."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of defaults that JSON cannot hold, which do not matter here
+        warnings.simplefilter("ignore")  # defaults without a JSON form do not matter here
         whole: Schema = kind.model_json_schema()
     digest = blake2b(msgspec.json.encode(whole, order="sorted"), digest_size=8).hexdigest()
-    loose = {} if _takes_anything(kind, set()) else _loose(whole)
+    loose = {} if _is_open(kind, set()) else _loose(whole)
     return {"model": type_name(kind), "digest": digest, "loose": loose}
 
 
 def model_mismatch(schema: Schema, value: object) -> Mismatch | None:
-    """Return what of a value does not fit a model, as its class says if it is the same here, else its loose schema."""
+    """Return why a value does not fit a model: by its class if the same one is imported here, else by its schema."""
     kind: Any = find_type(schema["model"])
     if kind is not None and is_pydantic(kind) and model_schema(kind)["digest"] == schema["digest"]:
         try:
@@ -59,7 +59,7 @@ def model_mismatch(schema: Schema, value: object) -> Mismatch | None:
 
 
 def reason_of(error: ValueError) -> Mismatch:
-    """Return the path to the first field that a model refuses, and why."""
+    """Return the path to the first field that a model refuses, and the reason."""
     details = getattr(error, "errors", None)
     if details is None:
         return "", str(error)
@@ -68,14 +68,17 @@ def reason_of(error: ValueError) -> Mismatch:
     return "".join(steps), first["msg"]
 
 
-def _takes_anything(kind: Any, seen: set[Any]) -> bool:
-    """Whether a model, or one that it holds, has code that sees a value before pydantic does."""
+def _is_open(kind: Any, seen: set[Any]) -> bool:
+    """Whether a model, or one inside it, has validators that run before pydantic's own."""
     if kind in seen:
         return False
     seen.add(kind)
     found = kind.__pydantic_decorators__
     decorators = (*found.field_validators.values(), *found.model_validators.values(), *found.validators.values())
-    if any(one.info.mode not in _AFTER for one in decorators if hasattr(one.info, "mode")) or found.root_validators:
+    if (
+        any(one.info.mode not in _AFTER_MODES for one in decorators if hasattr(one.info, "mode"))
+        or found.root_validators
+    ):
         return True
     config = kind.model_config
     if config.get("coerce_numbers_to_str") or config.get("populate_by_name") or config.get("validate_by_name"):
@@ -86,7 +89,7 @@ def _takes_anything(kind: Any, seen: set[Any]) -> bool:
             own | {type(one).__name__ for one in info.metadata}
         ) & _OWN_VALIDATORS or info.validation_alias != info.alias:
             return True
-        if any(is_pydantic(part) and _takes_anything(part, seen) for part in _inside(info.annotation)):
+        if any(is_pydantic(part) and _is_open(part, seen) for part in _inside(info.annotation)):
             return True
     return False
 
@@ -98,10 +101,10 @@ def _inside(hint: Any) -> Iterator[Any]:
 
 
 def _loose(schema: Schema) -> Schema:
-    """Keep of a JSON schema what a value can be refused by."""
+    """Return the constraints of a JSON schema that pydantic enforces in lax mode too."""
     kept: Schema = {word: schema[word] for word in ("type", "required", "$ref", "enum", "const") if word in schema}
     if schema.get("format") or schema.get("contentMediaType") or schema.get("contentEncoding"):
-        return {}  # of texts that are read as something else only pydantic knows which it takes
+        return {}  # only pydantic knows which texts of a format it accepts
     for word in ("properties", "$defs"):
         if word in schema:
             kept[word] = {name: _loose(part) for name, part in schema[word].items()}
@@ -116,7 +119,7 @@ def _loose(schema: Schema) -> Schema:
 
 
 class _Loose:
-    """Holds a value against a loose schema."""
+    """Checks values against a loose schema."""
 
     def __init__(self, defs: Mapping[str, Schema]) -> None:
         self._defs = defs
@@ -129,9 +132,9 @@ class _Loose:
             return None if None in found else max((one for one in found if one), key=lambda one: len(one[0]))
         listed = schema.get("enum", [schema["const"]] if "const" in schema else None)
         if listed is not None and all(isinstance(one, str) for one in listed) and value not in listed:
-            return path, f"Expected {' | '.join(map(repr, listed))}, got {_shown(value)}"
+            return path, f"Expected {' | '.join(map(repr, listed))}, got {_short_repr(value)}"
         kind = schema.get("type")
-        if isinstance(kind, str) and isinstance(value, _NEVER.get(kind, ())) and listed is None:
+        if isinstance(kind, str) and isinstance(value, _NEVER_CONVERTED.get(kind, ())) and listed is None:
             return path, f"Expected {kind}, got {_NAMES.get(type(value), type(value).__name__)}"
         if isinstance(value, dict):
             return self._fields(schema, value, path)
@@ -154,6 +157,6 @@ class _Loose:
         return None
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else type(value).__name__

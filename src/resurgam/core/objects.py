@@ -1,4 +1,4 @@
-"""The parts of a value: the fields of objects, the items of containers, and what each is called in JSON."""
+"""The parts of a value: fields of objects and items of containers, with their names in JSON."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,18 +9,18 @@ import msgspec
 
 
 def is_pydantic(kind: type) -> bool:
-    """Whether *kind* is a pydantic model; the answer needs no import of pydantic."""
+    """Whether *kind* is a pydantic model; does not import pydantic."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
 
 def is_root_model(kind: type) -> bool:
-    """Whether *kind* is a pydantic model that is written as the one value it holds."""
+    """Whether *kind* is a pydantic root model, which is written as its only value."""
     return is_pydantic(kind) and bool(getattr(kind, "__pydantic_root_model__", False))
 
 
 def field_names(value: object) -> Iterable[tuple[str, str]]:
-    """Return each field of an object as (attribute, key in its JSON); nothing for a value without fields."""
+    """Return the fields of an object as (attribute, JSON key); empty for a value without fields."""
     if isinstance(value, msgspec.Struct):
         return zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
     kind: Any = type(value)
@@ -37,8 +37,8 @@ def _model_names(model: Any) -> list[tuple[str, str]]:
     return [*named, *((name, name) for name in model.__pydantic_extra__ or ())]
 
 
-def children(value: object) -> Iterator[tuple[str, object]]:
-    """Yield the parts of a value, each with the step that leads to it: ``[0]``, ``['key']``, ``.field``."""
+def parts_of(value: object) -> Iterator[tuple[str, object]]:
+    """Yield the direct parts of a value, each with its path step: ``[0]``, ``['key']``, ``.field``."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield f"[{key!r}]", item

@@ -1,12 +1,12 @@
-"""What the values of a type hint look like, so that whoever does not have the type can hold a value against it.
+"""Schemas of type hints, so that a sender without the type can check a value.
 
-The schema of a hint is JSON in the words of JSON Schema, as far as they go; it is made from what msgspec says of the hint,
-and what it says nothing of, or what only the type's own code can judge (hooks, enums with ``_missing_``), is left open.
-Pydantic models are judged by their own validation where the class is at hand (`models`).
+The schema of a hint follows JSON Schema where that has the words. It is built from msgspec's description of the hint;
+types that msgspec does not describe, or that only their own code can judge (hooks, enums with ``_missing_``), are left
+open. Pydantic models are checked by their own validation where the class is imported (`models`).
 
-Rule: nothing is refused here that the codec of the hint would take. Values without parts are therefore tried by msgspec
-itself, and a schema that is not understood, of a later version or spoilt on its way, refuses nothing. One thing must be
-said though the codec might guess it: the class of an object that may be of several classes of a union.
+Rule: a schema refuses no value that the codec of the hint would accept. Values without parts are therefore converted by
+msgspec itself, and a schema that is not understood, from a later version or damaged, refuses nothing. There is one
+exception, though the codec might guess: an object that fits several classes of a union must name its class.
 """
 
 import functools
@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Raw, inspect
 
-from resurgam.core.canonical import TYPE
+from resurgam.core.canonical import TYPE_KEY
 from resurgam.core.codec import TypeForm, tree_of
 from resurgam.core.models import model_mismatch, model_schema
 from resurgam.core.objects import is_pydantic
@@ -27,10 +27,10 @@ from resurgam.core.unions import Choice, Mirror, readable
 
 Schema: TypeAlias = dict[str, Any]
 Mismatch: TypeAlias = tuple[str, str]
-"""The path to what does not fit, and why."""
+"""The path to the part that does not fit, and the reason."""
 
-_LARGEST: Final = 16 * 1024
-"""Bytes of a schema beyond which there is none: it stands beside the instance, and is read whenever that is."""
+_MAX_SIZE: Final = 16 * 1024
+"""Largest schema in bytes; larger ones are omitted, because a schema is stored with its instance and read with it."""
 
 _LEAVES: Final[dict[type[inspect.Type], Schema]] = {
     inspect.NoneType: {"type": "null"},
@@ -48,7 +48,7 @@ _LEAVES: Final[dict[type[inspect.Type], Schema]] = {
     inspect.ByteArrayType: {"type": "string", "format": "base64"},
     inspect.MemoryViewType: {"type": "string", "format": "base64"},
 }
-"""What has no parts."""
+"""Types without parts."""
 
 _KINDS: Final[dict[str, Any]] = {
     "null": None,
@@ -63,10 +63,10 @@ _KINDS: Final[dict[str, Any]] = {
     "decimal": Decimal,
     "uuid": Annotated[
         str, msgspec.Meta(pattern=r"^[0-9a-fA-F-]{32,36}$")
-    ],  # the module uuid draws lots, so it is not here
+    ],  # core may not import uuid, which generates random ids
     "base64": bytes,
 }
-"""The types by which such values are tried, by their format or, without one, by their type."""
+"""The types to which such values are converted, by format or, without one, by type."""
 
 _LIMITS: Final = {
     "minimum": "ge",
@@ -78,34 +78,34 @@ _LIMITS: Final = {
     "maxLength": "max_length",
     "pattern": "pattern",
 }
-"""What may be said of them further, as msgspec calls it."""
+"""Constraints on such values, and msgspec's names for them."""
 
-_WORDS: Final = {"boolean": "bool", "integer": "int", "number": "float", "string": "str"}
-"""How Python calls what a schema has another word for."""
+_PYTHON_NAMES: Final = {"boolean": "bool", "integer": "int", "number": "float", "string": "str"}
+"""Python's names for schema types, for messages."""
 
 
 def schema_of(hint: TypeForm) -> Raw | None:
-    """Return what the values of a type hint look like; None if nothing can be said of them."""
+    """Return the schema of a type hint; None if it has no constraints or is too large."""
     try:
         return _cached(hint)
     except TypeError:  # an unhashable hint, such as Annotated with a list in it
-        return _written(hint)
+        return _build(hint)
 
 
-def _written(hint: TypeForm) -> Raw | None:
+def _build(hint: TypeForm) -> Raw | None:
     try:
-        schema = _Writer().whole(inspect.type_info(readable(hint).hint))
+        schema = _Writer().document(inspect.type_info(readable(hint).hint))
         data = msgspec.json.encode(schema)
-    except Exception:  # noqa: BLE001 -- whatever cannot be told is left open; the codec says what is wrong with the hint
+    except Exception:  # noqa: BLE001 -- without a schema any value is accepted; the codec reports a bad hint
         return None
-    return Raw(data) if schema and len(data) <= _LARGEST else None
+    return Raw(data) if schema and len(data) <= _MAX_SIZE else None
 
 
-_cached = functools.lru_cache(maxsize=1024)(_written)
+_cached = functools.lru_cache(maxsize=1024)(_build)
 
 
 class _Writer:
-    """Writes the schema of one hint. Types with fields stand beside it, since they may hold themselves."""
+    """Builds the schema of one hint. Types with fields go to ``$defs``, because they may be recursive."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
@@ -113,13 +113,13 @@ class _Writer:
         self._unions: dict[type[Choice], str] = {}
         self._defs: dict[str, Schema] = {}
 
-    def whole(self, info: inspect.Type) -> Schema:
-        """Return the schema with all that it refers to."""
+    def document(self, info: inspect.Type) -> Schema:
+        """Return the schema with all its definitions."""
         schema = self._schema(info)
         return {**schema, "$defs": self._defs} if self._defs else schema
 
     def _schema(self, info: inspect.Type) -> Schema:
-        write = self._WRITTEN.get(type(info))
+        write = self._WRITERS.get(type(info))
         return {**_LEAVES.get(type(info), {}), **_limits(info)} if write is None else write(self, info)
 
     def _metadata(self, info: inspect.Metadata) -> Schema:
@@ -131,21 +131,21 @@ class _Writer:
         return {"anyOf": [self._schema(one) for one in info.types], **by}
 
     def _array(self, info: inspect.ListType | inspect.VarTupleType | inspect.SetType | inspect.FrozenSetType) -> Schema:
-        # Of a set only so much is sure: what comes twice in it counts once.
+        # No upper limit for a set: duplicates in the array count once.
         most = None if isinstance(info, inspect.SetType | inspect.FrozenSetType) else info.max_length
         return _without_none({"type": "array", "minItems": info.min_length, "maxItems": most}) | {
             "items": self._schema(info.item_type)
         }
 
     def _tuple(self, info: inspect.TupleType) -> Schema:
-        return self._places(info.item_types, len(info.item_types), len(info.item_types))
+        return self._prefix_items(info.item_types, len(info.item_types), len(info.item_types))
 
-    def _places(self, types: tuple[inspect.Type, ...], least: int, most: int | None) -> Schema:
+    def _prefix_items(self, types: tuple[inspect.Type, ...], least: int, most: int | None) -> Schema:
         items = [self._schema(one) for one in types]
         return _without_none({"type": "array", "prefixItems": items, "minItems": least, "maxItems": most})
 
     def _dict(self, info: inspect.DictType) -> Schema:
-        # Two keys of other types than text may be the same when they are read.
+        # No upper limit for other keys than text: two of them may decode to the same key.
         most = info.max_length if isinstance(info.key_type, inspect.StrType) else None
         keys = self._schema(info.key_type)
         plain = {"type": "object", "minProperties": info.min_length, "maxProperties": most}
@@ -167,9 +167,9 @@ class _Writer:
                 return {"type": "array"}
             least = sum(field.required for field in fields)
             most = len(fields) if isinstance(info, inspect.NamedTupleType) else None
-            return self._places(tuple(field.type for field in fields), least, most)
+            return self._prefix_items(tuple(field.type for field in fields), least, most)
         properties = {field.encode_name: self._schema(field.type) for field in fields}
-        # A tag that is missing is noticed only where there is a choice, which a union says.
+        # A missing tag is an error only in a union, which has its own rule.
         tags = {} if tag is None else {info.tag_field: {"enum": [tag]}}
         closed = {"additionalProperties": False} if getattr(info, "forbid_unknown_fields", False) else {}
         required = [field.encode_name for field in fields if field.required]
@@ -190,7 +190,7 @@ class _Writer:
         return self._choice_of_classes(info.cls) if issubclass(info.cls, Choice) else {}
 
     def _info(self, hint: TypeForm) -> inspect.Type:
-        # Kept, since types that hold themselves are known again by what msgspec says of them.
+        # Cached, because recursive types are recognised by the identity of msgspec's description.
         if hint not in self._infos:
             self._infos[hint] = inspect.type_info(hint)
         return self._infos[hint]
@@ -204,7 +204,7 @@ class _Writer:
             self._defs[name] = {"classes": members, **others}
         return {"$ref": f"#/$defs/{self._unions[union]}"}
 
-    _WRITTEN: ClassVar[dict[type[inspect.Type], Callable[["_Writer", Any], Schema]]] = {
+    _WRITERS: ClassVar[dict[type[inspect.Type], Callable[["_Writer", Any], Schema]]] = {
         inspect.Metadata: _metadata,
         inspect.UnionType: _union,
         inspect.CustomType: _custom,
@@ -216,7 +216,7 @@ class _Writer:
         **dict.fromkeys((inspect.StructType, inspect.DataclassType), _reference),
         **dict.fromkeys((inspect.TypedDictType, inspect.NamedTupleType), _reference),
     }
-    """What has parts, or is a choice."""
+    """Builders for types with parts or choices."""
 
 
 def _limits(info: inspect.Type) -> Schema:
@@ -228,24 +228,24 @@ def _without_none(schema: Schema) -> Schema:
 
 
 def mismatch(schema: Raw, written: Raw) -> Mismatch | None:
-    """Return what of a value does not fit a schema, if its type's codec would certainly refuse it."""
+    """Return why a value does not fit a schema, if the codec of its type would certainly refuse it."""
     try:
         tree, marked = tree_of(written)
         whole = msgspec.json.decode(schema)
         return _Reader(whole.get("$defs", {}), marked=marked).check(whole, tree, "")
-    except Exception:  # noqa: BLE001 -- a schema that is not understood, or a value too deep to look into
+    except Exception:  # noqa: BLE001 -- the schema is not understood, or the value is nested too deeply
         return None
 
 
 class _Reader:
-    """Holds one value against a schema. *marked*: its datetimes are datetimes, and nothing else is read as one."""
+    """Checks one value against a schema. *marked*: its datetimes are restored, so text is never read as one."""
 
     def __init__(self, defs: Mapping[str, Schema], *, marked: bool) -> None:
         self._defs = defs
         self._builtin = (datetime,) if marked else ()
 
     def check(self, schema: Schema, value: object, path: str) -> Mismatch | None:
-        """Return what does not fit, with the path to it."""
+        """Return the first part that does not fit, with its path."""
         schema = self._resolved(schema)
         if "model" in schema:
             found = model_mismatch(schema, value)
@@ -261,22 +261,22 @@ class _Reader:
         return self._leaf(schema, value, path)
 
     def _one_of_classes(self, schema: Schema, value: object, path: str) -> Mismatch | None:
-        """Hold a value against a union of classes as `unions.Choice` reads it: by its name, or as the one that it fits."""
+        """Check a value against a union of classes as `unions.Choice` decodes it: by name, or by the only fit."""
         members = schema["classes"]
         if not isinstance(value, dict):
             if "rest" in schema:
                 return self.check(schema["rest"], value, path)
             return path, f"Expected an object of {' | '.join(members)}, got {_name_of(value)}"
-        if TYPE in value:
-            name, rest = value[TYPE], {key: item for key, item in value.items() if key != TYPE}
+        if TYPE_KEY in value:
+            name, rest = value[TYPE_KEY], {key: item for key, item in value.items() if key != TYPE_KEY}
             if name in members:
                 return self.check(members[name], rest, path)
-            return f"{path}.{TYPE}", f"Expected {' | '.join(map(repr, members))}, got {_shown(name)}"
+            return f"{path}.{TYPE_KEY}", f"Expected {' | '.join(map(repr, members))}, got {_short_repr(name)}"
         found = [name for name, branch in members.items() if self.check(branch, value, path) is None]
         if len(found) == 1:
             return None
         fits = f"fits {' and '.join(found)}" if found else f"fits none of {' | '.join(members)}"
-        return path, f'the object {fits}; name its class: {{"{TYPE}": "{next(iter(members))}", ...}}'
+        return path, f'the object {fits}; name its class: {{"{TYPE_KEY}": "{next(iter(members))}", ...}}'
 
     def _resolved(self, schema: Schema) -> Schema:
         while "$ref" in schema:
@@ -289,7 +289,7 @@ class _Reader:
         found = [self.check(branch, value, path) for branch in schema["anyOf"]]
         if None in found:
             return None
-        # The branch that comes furthest, or has more to say than that it is another, is the one that is meant.
+        # Report the branch that matched furthest, or whose reason is more than a type mismatch.
         inside = [one for one in found if one and (one[0] != path or not one[1].startswith("Expected "))]
         if inside:
             return max(inside, key=lambda one: len(one[0]))
@@ -335,7 +335,7 @@ class _Reader:
         kind = _kind_of(schema)
         if kind is not Any:
             try:
-                keyed: Any = dict[kind, None]  # type: ignore[valid-type]  # a type that is made here
+                keyed: Any = dict[kind, None]  # type: ignore[valid-type]  # a type built at run time
                 msgspec.convert({key: None}, keyed, str_keys=True, builtin_types=self._builtin)
             except msgspec.ValidationError as error:
                 return f"{path}[{key!r}]", _reason(error)
@@ -362,7 +362,7 @@ class _Reader:
             msgspec.convert(value, kind, builtin_types=self._builtin)
         except msgspec.ValidationError as error:
             if "enum" in schema:
-                return path, f"Expected {self._name(schema)}, got {_shown(value)}"
+                return path, f"Expected {self._name(schema)}, got {_short_repr(value)}"
             return path, _reason(error)
         return None
 
@@ -377,11 +377,11 @@ class _Reader:
         if "model" in schema:
             return str(schema["model"]).rpartition(".")[2]
         word = str(schema.get("format") or schema["type"])
-        return _WORDS.get(word, word)
+        return _PYTHON_NAMES.get(word, word)
 
 
 def _kind_of(schema: Schema) -> Any:
-    """Return the type by which a value without parts is tried; Any if there is none."""
+    """Return the type to which a value without parts is converted; Any if there is none."""
     if "enum" in schema:
         return Literal[tuple(schema["enum"])]
     word = schema.get("format") or schema.get("type")
@@ -400,11 +400,11 @@ def _outside(size: int, schema: Schema, what: str, name: str) -> str | None:
 
 
 def _reason(error: msgspec.ValidationError) -> str:
-    """Return what msgspec says of a value, without where it is: that is known better here."""
+    """Return msgspec's reason without its path, which is relative to the part."""
     return str(error).partition(" - at `")[0].replace("`", "")
 
 
-def _shown(value: object) -> str:
+def _short_repr(value: object) -> str:
     return repr(value) if isinstance(value, str | int | float) and len(repr(value)) <= 60 else _name_of(value)
 
 

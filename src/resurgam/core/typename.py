@@ -1,8 +1,8 @@
-"""The names under which types are recorded, and the types behind recorded names.
+"""Map types to their recorded names, and recorded names to types.
 
-A program that is run as a script is the module ``__main__`` there, and has a name of its own where a worker imports it.
-Types are recorded under the latter, so that either process finds its own class. Nothing is imported here: reading a
-history must not run code.
+A program run as a script is the module ``__main__`` in its own process, and has another name where a worker imports it.
+Types are recorded under the importable name, so that either process finds its own class. No module is imported: reading
+a history must not run code.
 """
 
 import sys
@@ -11,7 +11,7 @@ from pathlib import PurePath
 from types import ModuleType
 
 _MAIN = ("__main__", "__mp_main__")
-"""A script is the second one in a process that multiprocessing has started for it."""
+"""Names of the script's module; the second is used in processes started by multiprocessing."""
 
 
 def type_name(kind: type) -> str:
@@ -23,13 +23,13 @@ def type_name(kind: type) -> str:
 
 
 def find_type(name: str) -> type | None:
-    """Return the type that was recorded under *name*, if its module is imported; None if not."""
+    """Return the type recorded under *name*, or None if its module is not imported."""
     parts = name.split(".")
     for split in range(len(parts) - 1, 0, -1):
         for module in _modules(".".join(parts[:split])):
             found: object = module
             for part in parts[split:]:
-                # Not getattr: a module may import things when it is asked for a name.
+                # Not getattr: a module's __getattr__ may import other modules.
                 found = getattr(found, "__dict__", {}).get(part)
             if isinstance(found, type):
                 return found
@@ -45,7 +45,7 @@ def _modules(name: str) -> Iterator[ModuleType]:
 
 
 def _importable(main: ModuleType | None) -> str | None:
-    """Return the name by which another process imports a main program; None if there is none."""
+    """Return the name under which another process imports a main program, or None."""
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     if spec is not None:
         return str(spec.name)
@@ -53,7 +53,7 @@ def _importable(main: ModuleType | None) -> str | None:
 
 
 def _is_script(main: ModuleType, name: str) -> bool:
-    """Whether a main program is what other processes import as *name*, perhaps from a folder above it."""
+    """Whether other processes import a main program as *name*, perhaps from a parent folder."""
     if _importable(main) == name:
         return True
     file, parts = getattr(main, "__file__", None), name.split(".")

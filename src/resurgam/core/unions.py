@@ -1,8 +1,8 @@
-"""Unions of classes, which msgspec cannot read: written with the name of their class, ``{"$type": "Card", ...}``.
+"""Unions of classes, which msgspec cannot decode: values are written with their class, ``{"$type": "Card", ...}``.
 
-`readable` replaces such a union in a hint, and each class that has a field with one, by a stand-in that msgspec takes for a
-type of the user's own and asks a hook for. Where a value has no name, as in a signal from somebody who does not know the
-hint, it is the one class that it fits.
+`readable` replaces such a union in a hint, and each class with a field that has one, by a stand-in. msgspec treats the
+stand-in as a custom type and calls a hook for it. A value without ``$type``, as in a signal from a sender that does not
+know the hint, is decoded as the only class that it fits.
 """
 
 import types
@@ -13,50 +13,50 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Union
 
 import msgspec
 
-from resurgam.core.canonical import TYPE
+from resurgam.core.canonical import TYPE_KEY
 from resurgam.core.errors import SerializationError
 from resurgam.core.objects import is_pydantic
 
 Hook = Callable[[type, object], object]
 
 
-class _WhateverIsRead(type):
-    """The type of stand-ins. msgspec asks whether what a hook returns is of the type that it was called for."""
+class _AnyInstance(type):
+    """Metaclass of stand-ins. msgspec checks that a hook's result is an instance of the type it was called for."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
 
 
-class StandIn(metaclass=_WhateverIsRead):
-    """Stands in a hint for something that msgspec cannot read by itself."""
+class StandIn(metaclass=_AnyInstance):
+    """Replaces a part of a hint that msgspec cannot decode itself."""
 
     inner: ClassVar[tuple[Any, ...]]
 
     @classmethod
     def read(cls, value: object, convert: Callable[[object, Any], object]) -> object:
-        """Return the value that a tree of builtins holds; *convert* reads a part of it by a hint."""
+        """Convert a tree of builtins to the value; *convert* converts a part by its hint."""
         raise NotImplementedError
 
 
 class Choice(StandIn):
-    """A union of classes. *members* are their hints by name, *rest* is what else it may be."""
+    """A union of classes. *members* are their hints by name, *rest* the hint of other values."""
 
     members: ClassVar[Mapping[str, Any]]
     rest: ClassVar[Any]
 
     @classmethod
     def read(cls, value: object, convert: Callable[[object, Any], object]) -> object:
-        """Read a value of the class that it names; without a name, of the only one that it fits."""
+        """Convert a value to the class that it names; without a name, to the only one that it fits."""
         if not isinstance(value, dict):
             if cls.rest is None:
                 raise ValueError(f"expected an object of {cls.__name__}, got {type(value).__name__}")
             return convert(value, cls.rest)
-        if TYPE not in value:
+        if TYPE_KEY not in value:
             return cls._unnamed(value, convert)
-        name = value[TYPE]
+        name = value[TYPE_KEY]
         if name not in cls.members:
-            raise ValueError(f"{TYPE} must be one of {', '.join(map(repr, cls.members))}, got {name!r}")
-        return convert({key: item for key, item in value.items() if key != TYPE}, cls.members[name])
+            raise ValueError(f"{TYPE_KEY} must be one of {', '.join(map(repr, cls.members))}, got {name!r}")
+        return convert({key: item for key, item in value.items() if key != TYPE_KEY}, cls.members[name])
 
     @classmethod
     def _unnamed(cls, value: object, convert: Callable[[object, Any], object]) -> object:
@@ -68,12 +68,12 @@ class Choice(StandIn):
                 continue
         if len(found) != 1:
             fits = f"fits {' and '.join(found)}" if found else f"fits none of {', '.join(cls.members)}"
-            raise ValueError(f'the object {fits}; name its class: {{"{TYPE}": "{next(iter(cls.members))}", ...}}')
+            raise ValueError(f'the object {fits}; name its class: {{"{TYPE_KEY}": "{next(iter(cls.members))}", ...}}')
         return next(iter(found.values()))
 
 
 class Mirror(StandIn):
-    """A class with a field that msgspec cannot read. *shape* is a struct with the same fields, readable ones."""
+    """A class with a field that msgspec cannot decode. *shape* is a struct with the same fields, made readable."""
 
     kind: ClassVar[Any]
     shape: ClassVar[Any]
@@ -81,7 +81,7 @@ class Mirror(StandIn):
 
     @classmethod
     def read(cls, value: object, convert: Callable[[object, Any], object]) -> object:
-        """Read the fields, and make the object of them."""
+        """Convert the fields, and build the object from them."""
         read: Any = convert(value, cls.shape)
         given = {
             name: getattr(read, safe) for safe, name in cls.renamed.items() if getattr(read, safe) is not msgspec.UNSET
@@ -98,25 +98,25 @@ class Mirror(StandIn):
 
 
 class Readable(NamedTuple):
-    """A hint that msgspec can read, and the classes whose values are written with their names."""
+    """A hint that msgspec can decode, and the classes whose values are written with their names."""
 
     hint: Any
     named: frozenset[type]
 
 
 def readable(hint: Any) -> Readable:
-    """Return *hint* as msgspec can read it; itself if it holds no union of classes."""
+    """Return *hint* in a form that msgspec can decode; unchanged if it holds no union of classes."""
     try:
         if not _has_choice(hint, set()):
             return Readable(hint, frozenset())
-    except (TypeError, NameError):  # msgspec says what is wrong with it
+    except (TypeError, NameError):  # msgspec reports the error in the hint
         return Readable(hint, frozenset())
     rewriter = _Rewriter()
     return Readable(rewriter.rewrite(hint), frozenset(rewriter.named))
 
 
 def reader(*, marked: bool, otherwise: Hook) -> Hook:
-    """Return the hook that reads stand-ins, and leaves all else to another."""
+    """Return the decoding hook for stand-ins; it passes all other types to *otherwise*."""
     builtin = (datetime,) if marked else ()
 
     def hook(kind: type, value: object) -> object:
@@ -151,7 +151,7 @@ def _is_mapping(hint: Any) -> bool:
 
 
 def _is_choice(members: tuple[Any, ...]) -> bool:
-    """Whether msgspec could not tell the members of a union apart, though their names can."""
+    """Whether the members of a union can be distinguished by name only, not by msgspec."""
     objects = [one for one in members if _is_object(one)]
     tagged = [one for one in objects if getattr(getattr(_class_of(one), "__struct_config__", None), "tag", None)]
     others = [one for one in members if one is not type(None)]
@@ -166,11 +166,11 @@ def _has_choice(hint: Any, seen: set[Any]) -> bool:
     seen.add(hint)
     if _is_union(hint) and _is_choice(get_args(hint)):
         return True
-    return any(_has_choice(part, seen) for part in _inside(hint))
+    return any(_has_choice(part, seen) for part in _inner_hints(hint))
 
 
-def _inside(hint: Any) -> Iterator[Any]:
-    """Yield the hints that stand in a hint: its arguments, and those of the fields of its class."""
+def _inner_hints(hint: Any) -> Iterator[Any]:
+    """Yield the hints inside a hint: its arguments, and the hints of its class's fields."""
     origin = get_origin(hint)
     if origin is Literal:
         return
@@ -190,17 +190,19 @@ def _has_fields(kind: Any) -> bool:
 
 
 def _field_hints(hint: Any) -> dict[str, Any]:
-    """Return the hints of the fields of a class, with what stands in brackets behind it put into them."""
+    """Return the hints of a class's fields, with its type arguments substituted."""
     kind = _class_of(hint)
     given = dict(zip(getattr(kind, "__parameters__", ()), get_args(hint), strict=False))
     names = _attributes(kind)
     return {
-        name: _filled(part, given) for name, part in get_type_hints(kind, include_extras=True).items() if name in names
+        name: _substitute(part, given)
+        for name, part in get_type_hints(kind, include_extras=True).items()
+        if name in names
     }
 
 
 def _attributes(kind: Any) -> dict[str, tuple[str, bool]]:
-    """Return the fields of a class: their keys in JSON, and whether they are required."""
+    """Return the fields of a class with their JSON keys, and whether each is required."""
     if issubclass(kind, msgspec.Struct):
         found = msgspec.structs.fields(kind)
         return {field.name: (field.encode_name, field.required) for field in found}
@@ -210,7 +212,7 @@ def _attributes(kind: Any) -> dict[str, tuple[str, bool]]:
     return {one.name: (one.name, repr(one.default) == "NOTHING") for one in attributes}
 
 
-def _filled(hint: Any, given: Mapping[Any, Any]) -> Any:
+def _substitute(hint: Any, given: Mapping[Any, Any]) -> Any:
     if isinstance(hint, TypeVar):
         return given.get(hint, hint)
     parameters = getattr(hint, "__parameters__", ())
@@ -218,7 +220,7 @@ def _filled(hint: Any, given: Mapping[Any, Any]) -> Any:
 
 
 class _Rewriter:
-    """Makes one hint readable."""
+    """Rewrites one hint into a form that msgspec can decode."""
 
     def __init__(self) -> None:
         self.named: set[type] = set()
@@ -228,10 +230,10 @@ class _Rewriter:
         if not _has_choice(hint, set()):
             return hint
         if hint not in self._made:
-            self._made[hint] = self._rewritten(hint)
+            self._made[hint] = self._rewrite(hint)
         return self._made[hint]
 
-    def _rewritten(self, hint: Any) -> Any:
+    def _rewrite(self, hint: Any) -> Any:
         origin, args = get_origin(hint), get_args(hint)
         if _is_union(hint):
             return self._union(hint, args)
@@ -252,13 +254,13 @@ class _Rewriter:
         mapping = next((one for one in others if _is_mapping(one)), None)
         if mapping is not None:
             raise SerializationError(
-                str(hint), f"an object in JSON may be one of its classes or {mapping}; wrap the mapping in a class"
+                str(hint), f"a JSON object may be one of its classes or {mapping}; wrap the mapping in a class"
             )
-        made = self._made[hint] = _WhateverIsRead(" | ".join(map(_name, objects)), (Choice,), {})
+        made = self._made[hint] = _AnyInstance(" | ".join(map(_name, objects)), (Choice,), {})
         names = [_class_of(one).__name__ for one in objects]
         if len(set(names)) < len(names):
             raise SerializationError(
-                str(hint), f"two of its classes are called alike, and are written by name: {names}"
+                str(hint), f"classes of a union must have different names, got {names}: values are written by name"
             )
         made.rest = Union[tuple(map(self.rewrite, others))] if others else None  # type: ignore[attr-defined]  # noqa: UP007
         made.members = dict(zip(names, map(self.rewrite, objects), strict=True))  # type: ignore[attr-defined]
@@ -268,7 +270,7 @@ class _Rewriter:
 
     def _mirror(self, hint: Any) -> Any:
         kind = _class_of(hint)
-        made = self._made[hint] = _WhateverIsRead(_name(hint), (Mirror,), {"kind": kind})
+        made = self._made[hint] = _AnyInstance(_name(hint), (Mirror,), {"kind": kind})
         hints, attributes = _field_hints(hint), _attributes(kind)
         shape, rename = [], {}
         for number, (name, (key, required)) in enumerate(attributes.items()):

@@ -141,7 +141,7 @@ def test_without_a_name_it_is_the_only_class_that_it_fits():
 
 def test_two_classes_of_one_name_are_refused():
     other = dataclass(type("Cash", (), {"__annotations__": {"x": int}}))
-    with pytest.raises(SerializationError, match="called alike"):
+    with pytest.raises(SerializationError, match="must have different names"):
         Codec(Cash | other)
 
 
