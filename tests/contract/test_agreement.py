@@ -330,7 +330,7 @@ class Story:
         fields = {
             "worker": self.random.choice(WORKERS),
             "release": self.chance(0.4),
-            "hands": self.random.choice((0, 1)),
+            "claim_slots": self.random.choice((0, 1)),
             "queues": QUEUES,
         }
         status = self.random.choices(
@@ -428,7 +428,7 @@ def lease(hold):
 def normal(answer):
     """Return an answer without what the stores may differ in."""
     if isinstance(answer, r.Refused):
-        return answer if answer.reason == r.NEWS else r.Refused(reason="")
+        return answer if answer.reason == r.INBOX_CHANGED else r.Refused(reason="")
     found = msgspec.structs.asdict(answer)
     found.pop("wake", None)
     if "inbox" in found:

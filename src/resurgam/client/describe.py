@@ -153,4 +153,4 @@ def _start_text(started: events.Started) -> str:
 def _error(state: InstanceState, instance: Instance) -> BaseException | str | None:
     if isinstance(state.ended, events.WorkflowFailed | events.WorkflowRetried):
         return rebuild(state.ended.failure)
-    return instance.dead or instance.parked or "; ".join(instance.troubles) or None
+    return instance.dead_letter or instance.parked or "; ".join(instance.activity_dead_letters) or None

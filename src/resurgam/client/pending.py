@@ -135,7 +135,7 @@ class Survey:
             attempt=row.attempt,
             max_attempts=None if retry is None else retry.max_attempts,
             redeliveries=max(0, row.deliveries - 1),
-            error=row.dead or work.error,
+            error=row.dead_letter or work.error,
             next_try=moment(row.visible_at) if status == "retrying" else None,
             heartbeat_at=None if row.heartbeat_at is None else moment(row.heartbeat_at),
             details=None if row.details is None else ANY.decode(row.details, "details of a heartbeat"),
@@ -143,7 +143,7 @@ class Survey:
         )
 
     def _status(self, row: OpenActivity) -> str:
-        if row.dead is not None:
+        if row.dead_letter is not None:
             return "dead"
         if row.leased_until is not None:
             return "running" if row.leased_until > self.now else "lost"
@@ -155,7 +155,7 @@ class Survey:
             return work
         deferred = command.deferred and child.status is Status.SCHEDULED
         again = child.wake_at if child.attempt > 1 and child.last_seq == 1 else None
-        error = child.dead or child.parked or "; ".join(child.troubles) or None
+        error = child.dead_letter or child.parked or "; ".join(child.activity_dead_letters) or None
         return replace(
             work,
             text=f"{text}, deferred until handle.begin(), at {command.location}" if deferred else work.text,

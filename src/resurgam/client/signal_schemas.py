@@ -14,7 +14,7 @@ async def check(access: Access, instance: Instance, signal: events.SignalReceive
 
     A closed execution is not checked: delivery refuses the signal.
     """
-    schema = instance.accepts.get(signal.name)
+    schema = instance.signal_schemas.get(signal.name)
     if schema is None or instance.status.terminal:
         return
     wrong = mismatch(schema, signal.value)
@@ -35,6 +35,6 @@ async def _fits_newer_code(access: Access, instance: Instance, signal: events.Si
         return False
     workflow = access.registry.workflows.find(instance.name)
     log = await access.store.inspector.history(instance.execution_id)
-    accepts = await run_outside_task(lambda: query.accepts(workflow, log, instance.accepts))
+    accepts = await run_outside_task(lambda: query.accepts(workflow, log, instance.signal_schemas))
     schema = accepts.get(signal.name)
     return schema is None or mismatch(schema, signal.value) is None

@@ -132,7 +132,7 @@ class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     *forgotten* are entries of the log, older ones or of this commit, that are not read when the instance is loaded;
     *dropped* are spans of locations whose forgotten entries are deleted, for tools too.
 
-    *accepts* are the schemas of the signals that the code accepts, by name, checked by senders; None if unchanged.
+    *signal_schemas* are the schemas of the signals that the code accepts, by name, checked by senders; None if unchanged.
     *failure* is the type name of the error that failed the run, for lists; it goes with status ``failed``.
     """
 
@@ -153,5 +153,5 @@ class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     diagnosis: str | None = None
     deactivated: bool = False
     wake_at: int | None = None
-    accepts: dict[str, msgspec.Raw] | None = None
+    signal_schemas: dict[str, msgspec.Raw] | None = None
     failure: str | None = None

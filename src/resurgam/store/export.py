@@ -211,7 +211,7 @@ class _Reader:
             wanted[pending.request.ref] = pending
         promises = self._promises(head, of)
         return r.Copy(
-            instance=msgspec.structs.replace(head.instance, troubles=()),
+            instance=msgspec.structs.replace(head.instance, activity_dead_letters=()),
             log=tuple(log),
             forgotten=tuple(forgotten),
             inbox=tuple(inbox),

@@ -14,8 +14,8 @@ class Record(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 class Instance(Record, frozen=True, omit_defaults=True):
     """What a store knows of one execution without reading its log.
 
-    *parked* is the diagnosis of a divergence, *dead* the reason why the store no longer hands it out, *troubles* the
-    same for activities of it. *accepts* are the schemas of the values that its code takes, by the names of signals.
+    *parked* is the diagnosis of a divergence, *dead_letter* the reason why the store no longer hands it out, *activity_dead_letters* the
+    same for activities of it. *signal_schemas* are the schemas of the values that its code takes, by the names of signals.
     *failure* is the type name that the commit gave which closed it as failed, *kind* names the brain that advances it.
     """
 
@@ -36,10 +36,10 @@ class Instance(Record, frozen=True, omit_defaults=True):
     wake_at: int | None = None
     tags: dict[str, str] = {}
     parked: str | None = None
-    dead: str | None = None
-    troubles: tuple[str, ...] = ()
+    dead_letter: str | None = None
+    activity_dead_letters: tuple[str, ...] = ()
     parent: events.Parent | None = None
-    accepts: dict[str, Raw] = {}
+    signal_schemas: dict[str, Raw] = {}
     failure: str | None = None
 
     @classmethod

@@ -11,7 +11,7 @@ from resurgam.core.state import Status
 from resurgam.store.instance import Instance as Instance  # noqa: PLC0414 -- exported from here, with the others
 from resurgam.store.instance import Record as Record  # noqa: PLC0414 -- as above
 
-NEWS: Final = "something has come into the inbox meanwhile"
+INBOX_CHANGED: Final = "something has come into the inbox meanwhile"
 """Why a strict commit is refused whose lease is still held."""
 
 
@@ -120,7 +120,7 @@ class Commit(Record, frozen=True):
     *base_seq* is the ``seq`` the advance started from and *wake* the counter of the last claim or commit: an event
     delivered since then makes the instance ready again. With *release* the lease ends with the commit.
 
-    *hands* of the activities it asks for in *queues* may be claimed by the commit itself, unless older work waits in
+    *claim_slots* of the activities it asks for in *queues* may be claimed by the commit itself, unless older work waits in
     their queue. If any is, the lease is kept, so that its result can be told where the coroutine is.
     """
 
@@ -132,7 +132,7 @@ class Commit(Record, frozen=True):
     outcome: Outcome
     worker: str = ""
     release: bool = True
-    hands: int = 0
+    claim_slots: int = 0
     queues: tuple[str, ...] = ()
 
 
@@ -145,7 +145,7 @@ class Committed(Record, frozen=True):
 
 
 class Refused(Record, frozen=True):
-    """Nothing was changed: the lease is lost, or the state is not the one named; `NEWS` if it is only not all of it."""
+    """Nothing was changed: the lease is lost, or the state is not the one named; `INBOX_CHANGED` if it is only not all of it."""
 
     reason: str
 
@@ -229,7 +229,7 @@ class Unfinished(Record, frozen=True):
 class Pending(Record, frozen=True, omit_defaults=True):
     """An activity that is not answered yet, whoever may hold it.
 
-    *deliveries* counts how often this attempt was handed out, because some must not be begun twice. *dead* is the
+    *deliveries* counts how often this attempt was handed out, because some must not be begun twice. *dead_letter* is the
     reason why it was put aside.
     """
 
@@ -237,7 +237,7 @@ class Pending(Record, frozen=True, omit_defaults=True):
     visible_at: int
     attempt: int = 1
     deliveries: int = 0
-    dead: str | None = None
+    dead_letter: str | None = None
     details: Raw | None = None
     heartbeat_at: int | None = None
 

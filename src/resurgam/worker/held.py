@@ -44,7 +44,7 @@ class HeldInstance:
     wake: int = 0
     wake_at: int | None = None
     # What the store has of what the code takes for signals.
-    accepts: dict[str, Raw] = field(default_factory=dict)
+    signal_schemas: dict[str, Raw] = field(default_factory=dict)
     operations: dict[int, asyncio.Future[events.Event]] = field(default_factory=dict)
     attempts: dict[int, asyncio.Task[Any]] = field(default_factory=dict)
     results: dict[int, ActivityResult] = field(default_factory=dict)
@@ -60,7 +60,11 @@ class HeldInstance:
         """Begin with what the claim brought."""
         instance = claim.instance
         return cls(
-            claim, inbox=list(claim.inbox), base_seq=instance.last_seq, wake=claim.wake, accepts=instance.accepts
+            claim,
+            inbox=list(claim.inbox),
+            base_seq=instance.last_seq,
+            wake=claim.wake,
+            signal_schemas=instance.signal_schemas,
         )
 
     @property
@@ -128,7 +132,7 @@ class Committer:
             outcome=outcome,
             worker=self.worker,
             release=release,
-            hands=self.hands.reserve(len(outcome.activities)) if _goes_on(turn, outcome) else 0,
+            claim_slots=self.hands.reserve(len(outcome.activities)) if _goes_on(turn, outcome) else 0,
             queues=self._queues,
         )
         if release:
@@ -143,8 +147,8 @@ class Committer:
         for task in answer.tasks:
             self._begin(turn, task)
         turn.base_seq += len(outcome.events)
-        if outcome.accepts is not None:
-            turn.accepts = outcome.accepts
+        if outcome.signal_schemas is not None:
+            turn.signal_schemas = outcome.signal_schemas
         turn.wait_until(outcome.wake_at)
         turn.hear(answer)
         return True
@@ -158,9 +162,9 @@ class Committer:
             self.hands.give_back_soon(commit)
             raise
         finally:
-            if commit.hands:
+            if commit.claim_slots:
                 # Not all of them may be needed, and somebody may have looked for some meanwhile.
-                self.hands.unreserve(commit.hands)
+                self.hands.unreserve(commit.claim_slots)
                 self.hands.on_free()
 
     def _put_down(self, turn: HeldInstance, outcome: Outcome) -> None:
@@ -232,7 +236,7 @@ class Committer:
         if not mine or tuple(written[: len(mine)]) != mine:
             return refused
         lease = Lease(execution_id=commit.execution_id, epoch=commit.epoch, wake=commit.wake)
-        if commit.hands:
+        if commit.claim_slots:
             # Which activities it claimed is lost with its answer; they go back to their queues, for anybody to take.
             await self.store.release(claimed_by(commit))
         if commit.release:

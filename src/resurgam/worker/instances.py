@@ -132,7 +132,9 @@ class InstanceRunner:
         """Build the coroutine of an instance from its log."""
         instance = turn.claim.instance
         workflow = self._registry.workflows.find(instance.name)
-        settings = replace(self._settings, accepts=turn.accepts) if turn.accepts else self._settings
+        settings = (
+            replace(self._settings, signal_schemas=turn.signal_schemas) if turn.signal_schemas else self._settings
+        )
         return Execution(workflow, log or await self._store.read(instance.execution_id), settings)
 
     async def _advance(self, turn: HeldInstance, execution: Execution) -> bool:

@@ -96,7 +96,7 @@ class Slots:
 
     def give_back_soon(self, commit: Commit) -> None:
         """Give back what a commit may have claimed whose answer nobody heard."""
-        if commit.hands:
+        if commit.claim_slots:
             lease = Lease(execution_id=commit.execution_id, epoch=commit.epoch)
             parts = [*claimed_by(commit), *([Release(lease=lease)] if commit.release else ())]
             self._tasks.spawn(self._store.release(parts), "what a commit claimed")

@@ -16,11 +16,11 @@ def _unknown(name: str) -> None:
 class Settings:
     """*secret* is the store's, for ids that nobody can guess; *max_payload* the most bytes of one value.
 
-    *accepts* is what the store has heard of this one execution: what its code takes for signals. *queue_of* returns the
+    *signal_schemas* is what the store has heard of this one execution: what its code takes for signals. *queue_of* returns the
     queue that the definition of a workflow names, by the workflow's name; None if it names none or is not known here.
     """
 
     secret: bytes = b""
     max_payload: int = MAX_PAYLOAD
-    accepts: Mapping[str, Raw] = field(default_factory=dict)
+    signal_schemas: Mapping[str, Raw] = field(default_factory=dict)
     queue_of: Callable[[str], str | None] = _unknown

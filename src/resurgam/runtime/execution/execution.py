@@ -341,7 +341,7 @@ class Execution(EntrySource):
             self._withdraw_unbegun(log.clock)
         told = self._recorder.outbox.fields(state.last_seq)
         if self._recorder.handlers.accepting.changed and not ended:
-            told["accepts"] = self._recorder.handlers.accepting.news()
+            told["signal_schemas"] = self._recorder.handlers.accepting.news()
         withdrawn = withdraw((command.seq for command in outstanding(state)), log.stamp()) if ended else ()
         strict = bool(told) and self._must_know_all(told)
         if ended and isinstance(state.ended, _FAILED):

@@ -91,7 +91,7 @@ class Handlers:
         self._queries: dict[str, Handler] = {}
         self.updates: dict[str, Handler] = {}
         self.signals: dict[str, Handler] = {}
-        self.accepting = SignalSchemas(recorder.settings.accepts)
+        self.accepting = SignalSchemas(recorder.settings.signal_schemas)
         self.finished: list[Finished] = []
         self._turns: dict[str, Turns] = {}
         # The numbers of the handlers whose functions have not returned.

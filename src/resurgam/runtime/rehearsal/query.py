@@ -69,7 +69,7 @@ def accepts(workflow: Workflow[..., Any], log: Sequence[events.Event], known: Ma
 
     Code that does not fit the history has no say.
     """
-    driver = Driver(workflow, log, Settings(accepts=known))
+    driver = Driver(workflow, log, Settings(signal_schemas=known))
     try:
         driver.replay()
         return known if isinstance(driver.verdict, HistoryDiverged) else driver.recorder.handlers.accepting.now

@@ -20,7 +20,7 @@ class Activities:
         """Put the activities of a commit on their queues; claim as many as its worker has slots for."""
         table = self._table
         older = {activity.request.queue for activity in table.claimable_activities(part.queues)}
-        slots = part.hands if row.paused is None else 0
+        slots = part.claim_slots if row.paused is None else 0
         tasks: list[r.ActivityTask] = []
         for request in part.outcome.activities:
             activity = ActivityRow(part.execution_id, request, visible_at=table.clock.now())
@@ -55,7 +55,7 @@ class Activities:
         del table.queued[activity.execution_id, activity.request.ref]
         if activity.deliveries >= REDELIVERIES:
             what = f"activity {activity.request.name!r} (entry {activity.request.ref})"
-            activity.dead = f"{what} was handed out {activity.deliveries} times without an answer"
+            activity.dead_letter = f"{what} was handed out {activity.deliveries} times without an answer"
             activity.leased_until = None
             return None
         activity.worker = worker

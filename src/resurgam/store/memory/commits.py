@@ -32,7 +32,7 @@ class Commits:
         if row.instance.last_seq != part.base_seq:
             return r.Refused(reason=f"the log is at {row.instance.last_seq}, not at {part.base_seq}")
         if part.outcome.strict and overtakes(row.news(part.wake)):
-            return r.Refused(reason=r.NEWS)
+            return r.Refused(reason=r.INBOX_CHANGED)
         tasks = self._apply(row, part)
         if row.epoch != part.epoch:  # a message has terminated its own sender
             return r.Committed(wake=row.wake, tasks=tasks)

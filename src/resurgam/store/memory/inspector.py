@@ -79,9 +79,9 @@ class MemoryInspector:
         self._refresh()
         rows = self._table.rows.values()
         activities = [activity for row in rows for activity in row.activities.values()]
-        alive = [activity for activity in activities if activity.dead is None]
+        alive = [activity for activity in activities if activity.dead_letter is None]
         ready = Counter(
-            row.instance.queue for row in rows if row.ready and row.instance.dead is None and row.paused is None
+            row.instance.queue for row in rows if row.ready and row.instance.dead_letter is None and row.paused is None
         )
         queued = Counter(activity.request.queue for activity in alive if activity.leased_until is None)
         claimed = Counter(activity.request.queue for activity in alive if activity.leased_until is not None)
@@ -93,5 +93,5 @@ class MemoryInspector:
                 for queue in sorted(queues)
             },
             dead_activities=len(activities) - len(alive),
-            dead_instances=sum(row.instance.dead is not None for row in rows),
+            dead_instances=sum(row.instance.dead_letter is not None for row in rows),
         )

@@ -25,7 +25,7 @@ class Leases:
         row.ready = False
         if row.deliveries >= REDELIVERIES:
             dead = f"handed out {row.deliveries} times without a commit{row.last_failure}"
-            row.instance = msgspec.structs.replace(row.instance, dead=dead)
+            row.instance = msgspec.structs.replace(row.instance, dead_letter=dead)
             row.leased_until = None
             table.parked.pop(execution_id, None)
             return None
@@ -42,7 +42,9 @@ class Leases:
         table = self._table
         if offer is None or row.instance.queue not in offer.queues or row.leased_until is not None:
             return None
-        fits = row.shown().status is Status.RUNNING and row.instance.dead is None and row.deliveries < REDELIVERIES
+        fits = (
+            row.shown().status is Status.RUNNING and row.instance.dead_letter is None and row.deliveries < REDELIVERIES
+        )
         older = (
             execution_id
             for execution_id in table.ready
@@ -107,13 +109,13 @@ class Leases:
     def _release_activity(self, activity: ActivityRow, part: r.Release) -> None:
         activity.leased_until = None
         if part.final:
-            activity.dead = part.failed
+            activity.dead_letter = part.failed
         else:
             self._table.queued[part.lease.execution_id, activity.request.ref] = None
 
     def _release_instance(self, row: Row, part: r.Release) -> None:
         row.last_failure = f"; the last error: {part.failed}" if part.failed else ""
         if part.final:
-            row.instance = msgspec.structs.replace(row.instance, dead=part.failed)
+            row.instance = msgspec.structs.replace(row.instance, dead_letter=part.failed)
             self._table.parked.pop(part.lease.execution_id, None)
         self._table.free(row, ready=not part.final)

@@ -128,7 +128,7 @@ class Lifecycle:
             last_seq=row.instance.last_seq + 1,
             wake_at=None,
             parked=None,
-            dead=None,
+            dead_letter=None,
         )
         row.paused = None
         row.deliveries = 0
@@ -142,17 +142,17 @@ class Lifecycle:
         row = self._table.rows.get(execution_id)
         if row is None:
             return r.Missing()
-        count = int(row.instance.dead is not None or row.instance.parked is not None)
+        count = int(row.instance.dead_letter is not None or row.instance.parked is not None)
         if count:
-            row.instance = msgspec.structs.replace(row.instance, dead=None)
+            row.instance = msgspec.structs.replace(row.instance, dead_letter=None)
             row.deliveries = 0
             row.tried_by.clear()
             if row.instance.status is Status.DIVERGED:
                 self._table.parked[execution_id] = None
             self._table.make_ready(row)
         for activity in row.activities.values():
-            if activity.dead is not None:
-                activity.dead, activity.deliveries = None, 0
+            if activity.dead_letter is not None:
+                activity.dead_letter, activity.deliveries = None, 0
                 self._table.queued[execution_id, activity.request.ref] = None
                 count += 1
         return r.Revived(count=count)

@@ -24,7 +24,7 @@ class ActivityRow:
     epoch: int = 0
     leased_until: int | None = None
     deliveries: int = 0
-    dead: str | None = None
+    dead_letter: str | None = None
     details: Raw | None = None
     heartbeat_at: int | None = None
     worker: str = ""
@@ -75,8 +75,14 @@ class Row:
 
     def seen(self) -> r.Instance:
         """Return the instance as it is shown, with what is wrong with its activities."""
-        troubles = tuple(activity.dead for _, activity in sorted(self.activities.items()) if activity.dead is not None)
-        return msgspec.structs.replace(self.shown(), troubles=troubles) if troubles else self.shown()
+        activity_dead_letters = tuple(
+            activity.dead_letter for _, activity in sorted(self.activities.items()) if activity.dead_letter is not None
+        )
+        return (
+            msgspec.structs.replace(self.shown(), activity_dead_letters=activity_dead_letters)
+            if activity_dead_letters
+            else self.shown()
+        )
 
     def begins(self, now: int) -> bool:
         """Whether its code may run: that of an instance that is put off, from its moment on."""
@@ -144,7 +150,7 @@ class Row:
             last_seq=self.instance.last_seq + len(outcome.events),
             wake_at=outcome.wake_at,
             parked=outcome.diagnosis,
-            accepts=self.instance.accepts if outcome.accepts is None else outcome.accepts,
+            signal_schemas=self.instance.signal_schemas if outcome.signal_schemas is None else outcome.signal_schemas,
             failure=outcome.failure or self.instance.failure,
         )
         if outcome.status.terminal:

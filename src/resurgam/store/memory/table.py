@@ -94,7 +94,7 @@ class Table:
 
     def offer(self, row: Row) -> None:
         """List an instance that is ready, unless it is parked, paused or a dead letter."""
-        held_back = row.instance.execution_id in self.parked or row.instance.dead is not None
+        held_back = row.instance.execution_id in self.parked or row.instance.dead_letter is not None
         if row.ready and not held_back and row.paused is None:
             self.ready[row.instance.execution_id] = None
 
@@ -105,7 +105,7 @@ class Table:
     def schedule(self, row: Row, activity: ActivityRow) -> None:
         """Put an activity on its queue, now or at its moment."""
         row.activities[activity.request.ref] = activity
-        if activity.dead is not None:
+        if activity.dead_letter is not None:
             return
         if activity.visible_at <= self.clock.now():
             self.queued[activity.execution_id, activity.request.ref] = None
@@ -169,5 +169,5 @@ class Table:
 
     def _wake_activity(self, activity: ActivityRow, now: int) -> None:
         until = activity.leased_until if activity.leased_until is not None else activity.visible_at
-        if until <= now and activity.dead is None:
+        if until <= now and activity.dead_letter is None:
             self.queued[activity.execution_id, activity.request.ref] = None

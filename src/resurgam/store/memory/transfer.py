@@ -64,7 +64,7 @@ class MemoryTransfer:
         row.paused = copy.paused
         for promise in copy.promises:
             self._promises.keep(row, promise)
-        if copy.instance.status is Status.DIVERGED and copy.instance.dead is None:
+        if copy.instance.status is Status.DIVERGED and copy.instance.dead_letter is None:
             table.parked[execution_id] = None
         for event in copy.inbox:
             table.put(row, event)

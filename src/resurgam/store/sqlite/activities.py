@@ -129,13 +129,13 @@ def _held(t: Transaction, lease: r.Lease) -> Row | r.Refused:
 
 def choose_eager(t: Transaction, part: r.Commit) -> Sequence[ActivityRequest]:
     """Choose the activities of a commit that its worker may begin at once: none while older work waits in their queue."""
-    if not part.hands or not part.outcome.activities:
+    if not part.claim_slots or not part.outcome.activities:
         return ()
     if t.busy_queues is None:
         queues = _encoder.encode(part.queues).decode()
         t.busy_queues = {row["queue"] for row in t.session.fetch("queues_with_work", queues=queues, now=t.now)}
     free = set(part.queues) - t.busy_queues
-    return [request for request in part.outcome.activities if request.queue in free][: part.hands]
+    return [request for request in part.outcome.activities if request.queue in free][: part.claim_slots]
 
 
 def schedule(t: Transaction, execution_id: str, requests: Sequence[ActivityRequest], eager: set[int]) -> None:
@@ -214,7 +214,7 @@ def _pending(row: Row) -> dict[str, Any]:
         "visible_at": row["visible_at"],
         "attempt": row["attempt"],
         "deliveries": row["deliveries"],
-        "dead": row["dead"],
+        "dead_letter": row["dead_letter"],
         "details": details_of(row),
         "heartbeat_at": row["heartbeat_at"],
     }
@@ -231,7 +231,7 @@ def adopt_activities(session: Session, execution_id: str, activities: Sequence[r
             "visible_at": pending.visible_at,
             "attempt": pending.attempt,
             "deliveries": pending.deliveries,
-            "dead": pending.dead,
+            "dead_letter": pending.dead_letter,
             "details": text_of(pending.details),
             "heartbeat_at": pending.heartbeat_at,
         }

@@ -100,7 +100,7 @@ def _refused(t: Transaction, part: r.Commit) -> r.Refused:
     row = find(t.session, part.execution_id) if part.outcome.strict else None
     as_named = {"epoch": part.epoch, "last_seq": part.base_seq}
     if row is not None and row["leased_until"] is not None and all(row[key] == n for key, n in as_named.items()):
-        return r.Refused(reason=r.NEWS)
+        return r.Refused(reason=r.INBOX_CHANGED)
     return r.Refused(reason="the lease is lost, or the log is elsewhere")
 
 
@@ -126,8 +126,8 @@ def _apply(t: Transaction, execution_id: str, outcome: Outcome, eager: Sequence[
     answered = [{"execution_id": execution_id, "ref": e.ref} for e in outcome.events if type(e) in _FINAL]
     if answered:
         session.execute_many("remove_activity", answered)
-    if outcome.accepts is not None:
-        session.execute("accept_signals", execution_id=execution_id, accepts=encode(outcome.accepts))
+    if outcome.signal_schemas is not None:
+        session.execute("keep_signal_schemas", execution_id=execution_id, signal_schemas=encode(outcome.signal_schemas))
     if outcome.failure is not None:
         session.execute("note_failure", execution_id=execution_id, failure=outcome.failure)
     if outcome.consumed:

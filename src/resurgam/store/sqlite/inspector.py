@@ -53,7 +53,7 @@ class SqliteInspector:
             else:
                 found = session.fetch("instance_by_execution", execution_id=execution_id)
                 rows = [row for row in found if row["entity_id"] == entity_id and run_id in (None, row["run_id"])]
-            return _with_troubles(session, rows[0]) if rows else None
+            return _with_dead_letters(session, rows[0]) if rows else None
 
         return self._file.read(look)
 
@@ -209,14 +209,14 @@ def _listed(session: Session, rows: Sequence[Row]) -> Iterator[r.Instance]:
     """Yield the instances of a page; log and leave out those that this version cannot decode."""
     for row in rows:
         try:
-            yield _with_troubles(session, row)
+            yield _with_dead_letters(session, row)
         except ValueError as error:
             logger.warning("execution %s is not listed: %s (a newer version wrote it)", row["execution_id"], error)
 
 
-def _with_troubles(session: Session, row: Row) -> r.Instance:
-    dead = session.fetch("troubles", execution_id=row["execution_id"])
-    return instance_of(row, tuple(trouble["dead"] for trouble in dead))
+def _with_dead_letters(session: Session, row: Row) -> r.Instance:
+    dead = session.fetch("activity_dead_letters", execution_id=row["execution_id"])
+    return instance_of(row, tuple(trouble["dead_letter"] for trouble in dead))
 
 
 def _open_work(session: Session, execution_id: str) -> r.OpenWork | None:
@@ -247,7 +247,7 @@ def _promise(session: Session, to: r.Delivery) -> r.HeldPromise | None:
     if not rows:
         return None
     [holder] = session.fetch("instance_by_execution", execution_id=rows[0]["execution_id"])
-    return r.HeldPromise(promise=promise_of(rows[0]), instance=_with_troubles(session, holder))
+    return r.HeldPromise(promise=promise_of(rows[0]), instance=_with_dead_letters(session, holder))
 
 
 def _stats(session: Session, now: int) -> r.Stats:
@@ -265,7 +265,7 @@ def _stats(session: Session, now: int) -> r.Stats:
             )
             for queue in sorted(ready.keys() | activities.keys())
         },
-        dead_activities=sum(row["dead"] for row in activities.values()),
+        dead_activities=sum(row["dead_letter"] for row in activities.values()),
         dead_instances=dead["number"],
     )
 

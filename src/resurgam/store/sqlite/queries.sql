@@ -97,28 +97,28 @@ SELECT i.*, claimable.ready_at FROM instances AS i JOIN (
     SELECT place, min(ready_at) AS ready_at FROM (
         SELECT * FROM (
             SELECT place, ready AS ready_at FROM instances AS i
-            WHERE queue = :queue AND ready AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
+            WHERE queue = :queue AND ready AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL
               AND status <> 'diverged'
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
             ORDER BY ready, place LIMIT :limit)
         UNION ALL
         SELECT * FROM (
             SELECT place, wake_at * 1000 AS ready_at FROM instances AS i
-            WHERE queue = :queue AND wake_at <= :now AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
+            WHERE queue = :queue AND wake_at <= :now AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL
               AND status <> 'diverged'
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
             ORDER BY wake_at, place LIMIT :limit)
         UNION ALL
         SELECT * FROM (
             SELECT place, leased_until * 1000 AS ready_at FROM instances AS i
-            WHERE leased_until <= :now AND dead IS NULL AND paused IS NULL AND queue = :queue
+            WHERE leased_until <= :now AND dead_letter IS NULL AND paused IS NULL AND queue = :queue
               AND (status <> 'scheduled' OR wake_at <= :now)
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
             ORDER BY leased_until, place LIMIT :limit)
         UNION ALL
         SELECT * FROM (
             SELECT place, created_at * 1000 AS ready_at FROM instances AS i
-            WHERE queue = :queue AND status = 'diverged' AND dead IS NULL AND paused IS NULL AND leased_until IS NULL
+            WHERE queue = :queue AND status = 'diverged' AND dead_letter IS NULL AND paused IS NULL AND leased_until IS NULL
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
             ORDER BY created_at, place LIMIT :limit)
     ) GROUP BY place
@@ -126,19 +126,19 @@ SELECT i.*, claimable.ready_at FROM instances AS i JOIN (
 
 -- claimable_at_once: An instance, if a worker may have it and nothing older waits in its queue.
 SELECT * FROM instances AS i
-WHERE execution_id = :execution_id AND leased_until IS NULL AND dead IS NULL AND paused IS NULL AND status = 'running'
+WHERE execution_id = :execution_id AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL AND status = 'running'
   AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
   AND NOT EXISTS (
       SELECT 1 FROM instances AS older
-      WHERE older.queue = i.queue AND older.ready AND older.leased_until IS NULL AND older.dead IS NULL
+      WHERE older.queue = i.queue AND older.ready AND older.leased_until IS NULL AND older.dead_letter IS NULL
         AND older.paused IS NULL AND older.status <> 'diverged' AND older.place <> i.place)
   AND NOT EXISTS (
       SELECT 1 FROM instances AS due
-      WHERE due.queue = i.queue AND due.wake_at <= :now AND due.leased_until IS NULL AND due.dead IS NULL
+      WHERE due.queue = i.queue AND due.wake_at <= :now AND due.leased_until IS NULL AND due.dead_letter IS NULL
         AND due.paused IS NULL AND due.status <> 'diverged' AND due.place <> i.place)
   AND NOT EXISTS (
       SELECT 1 FROM instances AS lost
-      WHERE lost.leased_until <= :now AND lost.queue = i.queue AND lost.dead IS NULL AND lost.paused IS NULL
+      WHERE lost.leased_until <= :now AND lost.queue = i.queue AND lost.dead_letter IS NULL AND lost.paused IS NULL
         AND lost.status <> 'diverged');
 
 -- lease_instance: A lease with a new epoch.
@@ -147,7 +147,7 @@ SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries =
 WHERE place = :place;
 
 -- bury_instance: An instance that is no longer handed out.
-UPDATE instances SET dead = :dead, leased_until = NULL, lease_owner = NULL, ready = 0
+UPDATE instances SET dead_letter = :dead_letter, leased_until = NULL, lease_owner = NULL, ready = 0
 WHERE execution_id = :execution_id;
 
 -- commit_step: The fenced update of a commit that changes nothing but how far the log goes. No row: see the next two.
@@ -178,8 +178,8 @@ WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NU
   AND (wake = :wake OR NOT :strict)
 RETURNING wake, paused;
 
--- accept_signals: What the code of an instance takes for signals, from now on.
-UPDATE instances SET accepts = :accepts WHERE execution_id = :execution_id;
+-- keep_signal_schemas: What the code of an instance takes for signals, from now on.
+UPDATE instances SET signal_schemas = :signal_schemas WHERE execution_id = :execution_id;
 
 -- note_failure: The type by which an instance failed.
 UPDATE instances SET failure = :failure WHERE execution_id = :execution_id;
@@ -200,7 +200,7 @@ WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NU
 
 -- terminate_instance: The end of an instance, whoever holds it.
 UPDATE instances
-SET status = :status, closed_at = :now, last_seq = :seq, wake_at = NULL, parked = NULL, dead = NULL, paused = NULL,
+SET status = :status, closed_at = :now, last_seq = :seq, wake_at = NULL, parked = NULL, dead_letter = NULL, paused = NULL,
     ready = :ready_at, deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL
 WHERE execution_id = :execution_id;
 
@@ -208,12 +208,12 @@ WHERE execution_id = :execution_id;
 DELETE FROM tried WHERE execution_id = :execution_id;
 
 -- revive_instance: An instance that was put aside, or is parked, is handed out again.
-UPDATE instances SET dead = NULL, deliveries = 0, ready = CASE WHEN status <> 'scheduled' THEN :ready_at ELSE 0 END
-WHERE execution_id = :execution_id AND (dead IS NOT NULL OR parked IS NOT NULL);
+UPDATE instances SET dead_letter = NULL, deliveries = 0, ready = CASE WHEN status <> 'scheduled' THEN :ready_at ELSE 0 END
+WHERE execution_id = :execution_id AND (dead_letter IS NOT NULL OR parked IS NOT NULL);
 
 -- revive_activities: The same for activities of it that were put aside.
-UPDATE activities SET dead = NULL, deliveries = 0, available_at = visible_at
-WHERE execution_id = :execution_id AND dead IS NOT NULL;
+UPDATE activities SET dead_letter = NULL, deliveries = 0, available_at = visible_at
+WHERE execution_id = :execution_id AND dead_letter IS NOT NULL;
 
 -- extend_instance: A lease that runs on.
 UPDATE instances SET leased_until = :until
@@ -250,7 +250,7 @@ SET epoch = epoch + 1, lease_owner = :owner, available_at = :until, deliveries =
 WHERE execution_id = :execution_id AND ref = :ref;
 
 -- bury_activity: An activity that is no longer handed out.
-UPDATE activities SET dead = :dead, available_at = NULL, lease_owner = NULL
+UPDATE activities SET dead_letter = :dead_letter, available_at = NULL, lease_owner = NULL
 WHERE execution_id = :execution_id AND ref = :ref;
 
 -- activity: One activity.
@@ -291,17 +291,17 @@ SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY ref;
 
 -- adopt_instance: An execution that comes from another store.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
-                       created_at, closed_at, deactivated, last_seq, wake_at, tags, parked, dead, ready, wake, paused, parent,
-                       parent_id, parent_key, accepts, failure, place)
+                       created_at, closed_at, deactivated, last_seq, wake_at, tags, parked, dead_letter, ready, wake, paused, parent,
+                       parent_id, parent_key, signal_schemas, failure, place)
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :kind, :name, :queue, :status,
-        :created_at, :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead, :ready, :wake, :paused, :parent,
-        :parent_id, :parent_key, :accepts, :failure, (SELECT coalesce(max(place), 0) + 1 FROM instances));
+        :created_at, :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead_letter, :ready, :wake, :paused, :parent,
+        :parent_id, :parent_key, :signal_schemas, :failure, (SELECT coalesce(max(place), 0) + 1 FROM instances));
 
 -- adopt_activity: An activity that comes with it; nobody holds it here.
-INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead, details,
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead_letter, details,
                         heartbeat_at)
-VALUES (:execution_id, :ref, :queue, :request, :visible_at, CASE WHEN :dead IS NULL THEN :visible_at END, :attempt,
-        :deliveries, :dead, :details, :heartbeat_at);
+VALUES (:execution_id, :ref, :queue, :request, :visible_at, CASE WHEN :dead_letter IS NULL THEN :visible_at END, :attempt,
+        :deliveries, :dead_letter, :details, :heartbeat_at);
 
 -- move_to_end: An execution takes the place after all others.
 UPDATE instances SET place = (SELECT max(place) + 1 FROM instances) WHERE execution_id = :execution_id;
@@ -311,10 +311,10 @@ UPDATE instances SET place = (SELECT max(place) + 1 FROM instances) WHERE execut
 WITH RECURSIVE
 sleeping (queue) AS (
     SELECT min(queue) FROM instances
-    WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL AND paused IS NULL
+    WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL
     UNION ALL
     SELECT (SELECT min(i.queue) FROM instances AS i
-            WHERE i.queue > sleeping.queue AND wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL
+            WHERE i.queue > sleeping.queue AND wake_at IS NOT NULL AND leased_until IS NULL AND dead_letter IS NULL
               AND paused IS NULL)
     FROM sleeping WHERE sleeping.queue IS NOT NULL
 ),
@@ -326,7 +326,7 @@ waiting (queue) AS (
 )
 SELECT min(moment) AS moment FROM (
     SELECT (SELECT min(wake_at) FROM instances AS i
-            WHERE i.queue = sleeping.queue AND wake_at > :now AND leased_until IS NULL AND dead IS NULL
+            WHERE i.queue = sleeping.queue AND wake_at > :now AND leased_until IS NULL AND dead_letter IS NULL
               AND paused IS NULL) AS moment
     FROM sleeping
     UNION ALL
@@ -409,23 +409,23 @@ WHERE deactivated AND closed_at < :before AND (closed_at, execution_id) > (:clos
   AND (:status IS NULL OR status = :status) AND (:name IS NULL OR name = :name)
 ORDER BY closed_at, execution_id LIMIT :limit;
 
--- troubles: What is wrong with the activities of an instance.
-SELECT dead FROM activities WHERE execution_id = :execution_id AND dead IS NOT NULL ORDER BY ref;
+-- activity_dead_letters: What is wrong with the activities of an instance.
+SELECT dead_letter FROM activities WHERE execution_id = :execution_id AND dead_letter IS NOT NULL ORDER BY ref;
 
 -- count_statuses: Instances by status.
 SELECT CASE WHEN paused IS NULL THEN status ELSE 'paused' END AS shown, count(*) AS number FROM instances GROUP BY shown;
 
 -- count_ready: Instances waiting in each queue.
-SELECT queue, sum(dead IS NULL AND paused IS NULL AND leased_until IS NULL AND (ready OR coalesce(wake_at <= :now, 0))) AS number
+SELECT queue, sum(dead_letter IS NULL AND paused IS NULL AND leased_until IS NULL AND (ready OR coalesce(wake_at <= :now, 0))) AS number
 FROM instances GROUP BY queue;
 
 -- count_activities: Activities of each queue, waiting and claimed.
-SELECT queue, sum(lease_owner IS NULL AND dead IS NULL) AS waiting, sum(lease_owner IS NOT NULL) AS claimed,
-       sum(dead IS NOT NULL) AS dead
+SELECT queue, sum(lease_owner IS NULL AND dead_letter IS NULL) AS waiting, sum(lease_owner IS NOT NULL) AS claimed,
+       sum(dead_letter IS NOT NULL) AS dead_letter
 FROM activities GROUP BY queue;
 
 -- count_dead: Instances that are no longer handed out.
-SELECT count(*) AS number FROM instances WHERE dead IS NOT NULL;
+SELECT count(*) AS number FROM instances WHERE dead_letter IS NOT NULL;
 
 -- open_promise: A promise that can be settled from now on. One that is here already, of an earlier attempt, is open again
 -- unless its settlement waits to be read.

@@ -16,7 +16,7 @@ _tags = msgspec.json.Decoder(dict[str, str])
 _accepts = msgspec.json.Decoder(dict[str, Raw])
 
 
-def instance_of(row: Row, troubles: tuple[str, ...] = (), *, beneath: bool = False) -> r.Instance:
+def instance_of(row: Row, activity_dead_letters: tuple[str, ...] = (), *, beneath: bool = False) -> r.Instance:
     """Return the instance that a row holds; with *beneath* its status is the one beneath a pause."""
     halted = row["paused"] is not None and not beneath
     return r.Instance(
@@ -37,10 +37,10 @@ def instance_of(row: Row, troubles: tuple[str, ...] = (), *, beneath: bool = Fal
         wake_at=row["wake_at"],
         tags=_tags.decode(row["tags"]),
         parked=row["parked"],
-        dead=row["dead"],
-        troubles=troubles,
+        dead_letter=row["dead_letter"],
+        activity_dead_letters=activity_dead_letters,
         parent=None if row["parent"] is None else decode(row["parent"], events.Parent),
-        accepts={} if row["accepts"] is None else _accepts.decode(row["accepts"]),
+        signal_schemas={} if row["signal_schemas"] is None else _accepts.decode(row["signal_schemas"]),
         failure=row["failure"],
     )
 

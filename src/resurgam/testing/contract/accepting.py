@@ -19,19 +19,19 @@ _MORE: Final = {
 
 
 class AcceptingCases(OpensStores):
-    """`Outcome.accepts` and `Instance.accepts`."""
+    """`Outcome.signal_schemas` and `Instance.signal_schemas`."""
 
     async def test_what_code_takes_is_kept_with_its_commit(self) -> None:
         """Whoever looks at the instance finds it; at first there is nothing."""
         async with self.bench() as b:
-            assert (await b.create()).accepts == {}
+            assert (await b.create()).signal_schemas == {}
             claim = await b.claim_one()
-            assert claim.instance.accepts == {}
-            await b.committed(claim, accepts=_BOOL)
-            assert (await b.get()).accepts == _BOOL
-            assert (await b.store.inspector.list(r.Query())).instances[0].accepts == _BOOL
+            assert claim.instance.signal_schemas == {}
+            await b.committed(claim, signal_schemas=_BOOL)
+            assert (await b.get()).signal_schemas == _BOOL
+            assert (await b.store.inspector.list(r.Query())).instances[0].signal_schemas == _BOOL
             await b.told("order", "x")
-            assert (await b.claim_one()).instance.accepts == _BOOL
+            assert (await b.claim_one()).instance.signal_schemas == _BOOL
 
     async def test_it_stays_until_a_commit_says_otherwise(self) -> None:
         """One that says nothing of it leaves it alone; one that does says all of it."""
@@ -39,55 +39,55 @@ class AcceptingCases(OpensStores):
             await b.create()
             claim = await b.claim_one()
             for said, kept in ((_BOOL, _BOOL), (None, _BOOL), (_MORE, _MORE), (None, _MORE), ({}, {})):
-                await b.committed(claim, accepts=said, release=False)
-                assert (await b.get()).accepts == kept
+                await b.committed(claim, signal_schemas=said, release=False)
+                assert (await b.get()).signal_schemas == kept
 
     async def test_it_comes_with_all_kinds_of_commits(self) -> None:
         """With entries and activities, with the lease kept or not, parked or ended."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            await b.want(claim, request(2), accepts=_BOOL, release=False, hands=1)
-            assert (await b.get()).accepts == _BOOL
-            await b.committed(claim, accepts=_MORE, base_seq=2, status=Status.DIVERGED, diagnosis="no")
-            assert (await b.get()).accepts == _MORE
+            await b.want(claim, request(2), signal_schemas=_BOOL, release=False, claim_slots=1)
+            assert (await b.get()).signal_schemas == _BOOL
+            await b.committed(claim, signal_schemas=_MORE, base_seq=2, status=Status.DIVERGED, diagnosis="no")
+            assert (await b.get()).signal_schemas == _MORE
 
     async def test_a_commit_that_is_refused_says_nothing(self) -> None:
         """As nothing else of it is done."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            assert isinstance(await b.commit(claim, accepts=_BOOL, base_seq=7), r.Refused)
+            assert isinstance(await b.commit(claim, signal_schemas=_BOOL, base_seq=7), r.Refused)
             await b.deliver(events.ChildCompleted(ref=0, at=1, child="{1}"))
-            assert isinstance(await b.commit(claim, accepts=_BOOL, strict=True), r.Refused)
-            assert (await b.get()).accepts == {}
+            assert isinstance(await b.commit(claim, signal_schemas=_BOOL, strict=True), r.Refused)
+            assert (await b.get()).signal_schemas == {}
 
     async def test_the_execution_that_follows_begins_with_nothing(self) -> None:
         """Its code has not said anything yet; what the one before said stays with that."""
         async with self.bench() as b:
             old = await b.create()
             claim = await b.claim_one()
-            await b.committed(claim, accepts=_BOOL, release=False)
+            await b.committed(claim, signal_schemas=_BOOL, release=False)
             successor = Succession(started=b.started(run_id=old.run_id, attempt=2))
             ended = events.WorkflowRetried(
                 seq=2, execution_id=successor.started.execution_id, next_at=0, failure=_failure()
             )
             await b.committed(claim, ended, status=Status.FAILED, successor=successor)
-            assert (await b.get()).accepts == {}
-            assert [copy.instance.accepts for copy in await b.store.transfer.copies("order")] == [_BOOL, {}]
+            assert (await b.get()).signal_schemas == {}
+            assert [copy.instance.signal_schemas for copy in await b.store.transfer.copies("order")] == [_BOOL, {}]
 
     async def test_it_moves_to_another_store(self) -> None:
         """As it is, and through lines too."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await a.create()
-            await a.committed(await a.claim_one(), accepts=_MORE)
+            await a.committed(await a.claim_one(), signal_schemas=_MORE)
             copies = tuple(await a.store.transfer.copies("order"))
-            assert copies[0].instance.accepts == _MORE
+            assert copies[0].instance.signal_schemas == _MORE
             read = export.read(export.write(copies))
             assert read == copies
             await b.store.transfer.adopt([r.Adoption(copies=read)])
             assert tuple(await b.store.transfer.copies("order")) == copies
-            assert (await b.get()).accepts == _MORE
+            assert (await b.get()).signal_schemas == _MORE
 
 
 def _failure() -> events.Failure:

@@ -215,8 +215,8 @@ class ActivityCases(OpensStores):
                 await b.pass_time(LEASE)
             await b.create("neighbour")
             assert (await b.claim_one()).instance.entity_id == "neighbour"
-            assert (await b.get("poison")).dead is not None
-            assert (await b.get("neighbour")).dead is None
+            assert (await b.get("poison")).dead_letter is not None
+            assert (await b.get("neighbour")).dead_letter is None
             assert (await b.store.inspector.stats()).dead_instances == 1
             await b.told("poison", "x")
             assert not await b.claim()
@@ -255,7 +255,7 @@ class ActivityCases(OpensStores):
             assert await b.release(claim, "too large", final=True) == r.Released()
             assert await b.release(claim, "too late", final=True) == r.Refused(reason="the lease is lost")
             await b.told("poison", "x")
-            assert (await b.get("poison")).dead == "too large"
+            assert (await b.get("poison")).dead_letter == "too large"
             assert (await b.store.inspector.stats()).dead_instances == 1
             assert not await b.claim()
             await b.pass_time(LEASE)

@@ -125,7 +125,7 @@ class Bench:
         """Commit an outcome under a claim. *base_seq* is that of the claim unless it is given."""
         base_seq = fields.pop("base_seq", claim.instance.last_seq)
         worker = fields.pop("worker", "first")
-        hands = fields.pop("hands", 0)
+        claim_slots = fields.pop("claim_slots", 0)
         part = r.Commit(
             execution_id=claim.instance.execution_id,
             entity_id=claim.instance.entity_id,
@@ -135,7 +135,7 @@ class Bench:
             outcome=Outcome(events=tuple(log), **{"diagnosis": _diagnosis(log), **fields}),
             worker=worker,
             release=release,
-            hands=hands,
+            claim_slots=claim_slots,
             queues=(QUEUE,),
         )
         [answer] = await self.store.commit([part])

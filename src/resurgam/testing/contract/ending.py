@@ -68,9 +68,9 @@ class EndingCases(OpensStores):
                 await b.claim_one()
                 b.clock.move_to(b.clock.now() + LEASE)
             assert not await b.claim()
-            assert (await b.get()).dead is not None
+            assert (await b.get()).dead_letter is not None
             assert await b.store.revive([instance.execution_id]) == [r.Revived(count=1)]
-            assert (await b.get()).dead is None
+            assert (await b.get()).dead_letter is None
             await b.claim_one()
 
     async def test_a_dead_activity_that_is_revived_is_handed_out_again(self) -> None:
@@ -82,9 +82,9 @@ class EndingCases(OpensStores):
                 assert len(await b.store.claim_activities("w", (QUEUE,), 1)) == 1
                 b.clock.move_to(b.clock.now() + LEASE)
             assert not await b.store.claim_activities("w", (QUEUE,), 1)
-            assert (await b.get()).troubles != ()
+            assert (await b.get()).activity_dead_letters != ()
             assert await b.store.revive([instance.execution_id]) == [r.Revived(count=1)]
-            assert (await b.get()).troubles == ()
+            assert (await b.get()).activity_dead_letters == ()
             assert len(await b.store.claim_activities("w", (QUEUE,), 1)) == 1
 
     async def test_a_parked_instance_that_is_revived_is_offered_to_those_who_tried_it(self) -> None:

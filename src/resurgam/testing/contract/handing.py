@@ -13,7 +13,7 @@ class HandingCases(OpensStores):
     async def test_a_commit_claims_no_more_than_there_are_hands(self) -> None:
         """The rest waits in its queue, for anybody."""
         async with self.bench() as b:
-            answer = await self._asking(b, request(2), request(3), request(4), hands=2)
+            answer = await self._asking(b, request(2), request(3), request(4), claim_slots=2)
             assert [task.request.ref for task in answer.tasks] == [2, 3]
             assert [(task.epoch, task.attempt, task.workflow_id) for task in answer.tasks] == [(1, 1, "order")] * 2
             left = await b.store.claim_activities("other", (QUEUE,), 10)
@@ -22,7 +22,7 @@ class HandingCases(OpensStores):
     async def test_a_commit_without_hands_claims_nothing_and_releases(self) -> None:
         """The activities wait, and so does the instance."""
         async with self.bench() as b:
-            answer = await self._asking(b, request(2), hands=0)
+            answer = await self._asking(b, request(2), claim_slots=0)
             assert answer.tasks == ()
             assert len(await b.store.claim_activities("other", (QUEUE,), 10)) == 1
             await b.told("order", "x")
@@ -31,7 +31,7 @@ class HandingCases(OpensStores):
     async def test_a_commit_that_claims_keeps_the_lease(self) -> None:
         """Nobody else gets the instance while its worker runs what it asked for, not even with news."""
         async with self.bench() as b:
-            await self._asking(b, request(2), hands=1)
+            await self._asking(b, request(2), claim_slots=1)
             await b.told("order", "x")
             assert not await b.claim("other")
             b.clock.move_to(b.clock.now() + LEASE)
@@ -40,15 +40,15 @@ class HandingCases(OpensStores):
     async def test_an_activity_for_a_queue_that_the_worker_does_not_serve_is_left_to_others(self) -> None:
         """And the instance is released."""
         async with self.bench() as b:
-            answer = await self._asking(b, request(2, queue="gpu"), hands=5)
+            answer = await self._asking(b, request(2, queue="gpu"), claim_slots=5)
             assert answer.tasks == ()
             assert len(await b.store.claim_activities("other", ("gpu",), 10)) == 1
 
     async def test_older_work_goes_first(self) -> None:
         """While something waits in a queue, no commit hands out what would stand behind it."""
         async with self.bench() as b:
-            await self._asking(b, request(2), hands=0, entity_id="older")
-            answer = await self._asking(b, request(2), hands=5)
+            await self._asking(b, request(2), claim_slots=0, entity_id="older")
+            answer = await self._asking(b, request(2), claim_slots=5)
             assert answer.tasks == ()
             tasks = await b.store.claim_activities("other", (QUEUE,), 10)
             assert [task.workflow_id for task in tasks] == ["older", "order"]
@@ -56,7 +56,7 @@ class HandingCases(OpensStores):
     async def test_what_a_commit_claimed_is_leased_as_any_other(self) -> None:
         """Lost after its time, and then somebody else's."""
         async with self.bench() as b:
-            [task] = (await self._asking(b, request(2), hands=1)).tasks
+            [task] = (await self._asking(b, request(2), claim_slots=1)).tasks
             assert not await b.store.claim_activities("other", (QUEUE,), 10)
             b.clock.move_to(b.clock.now() + LEASE)
             [again] = await b.store.claim_activities("other", (QUEUE,), 10)
@@ -68,7 +68,7 @@ class HandingCases(OpensStores):
             await b.create()
             claim = await b.claim_one()
             intent = request(2)
-            [task] = (await b.committed(claim, scheduled(intent), activities=(intent,), hands=1)).tasks
+            [task] = (await b.committed(claim, scheduled(intent), activities=(intent,), claim_slots=1)).tasks
             answer = msgspec.structs.replace(completed(task), seq=3)
             await b.committed(claim, answer, base_seq=2)
             b.clock.move_to(b.clock.now() + LEASE)
@@ -76,7 +76,9 @@ class HandingCases(OpensStores):
             late = r.ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=completed(task))
             assert isinstance((await b.store.complete_activities([late]))[0], r.Refused)
 
-    async def _asking(self, b: Bench, *intents: ActivityRequest, hands: int, entity_id: str = "order") -> r.Committed:
+    async def _asking(
+        self, b: Bench, *intents: ActivityRequest, claim_slots: int, entity_id: str = "order"
+    ) -> r.Committed:
         await b.create(entity_id)
         log = [scheduled(intent) for intent in intents]
-        return await b.committed(await b.claim_one(), *log, activities=intents, hands=hands)
+        return await b.committed(await b.claim_one(), *log, activities=intents, claim_slots=claim_slots)

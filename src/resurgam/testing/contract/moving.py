@@ -323,7 +323,7 @@ class MovingCases(OpensStores):
             await _troubled(a)
             [copy] = await _move(a, b)
             assert not await b.tasks()
-            assert (await b.get()).troubles == (copy.activities[0].dead,)
+            assert (await b.get()).activity_dead_letters == (copy.activities[0].dead_letter,)
             assert await b.store.revive([copy.instance.execution_id]) == [r.Revived(count=1)]
             await b.task()
 

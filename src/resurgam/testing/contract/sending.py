@@ -209,7 +209,7 @@ class SendingCases(OpensStores):
                 sent = (message(signal("y"), "target"),)
                 await b.deliver(events.ChildCompleted(ref=0, at=1, child="{1}"), "sender")
                 refused = await b.commit(claim, strict=True, messages=sent, release=release)
-                assert refused == r.Refused(reason=r.NEWS)
+                assert refused == r.Refused(reason=r.INBOX_CHANGED)
                 assert (await b.claim_one(queues=["target"])).inbox == ()
                 extended = await b.extend(claim)
                 assert isinstance(extended, r.Extended)
@@ -235,7 +235,7 @@ class SendingCases(OpensStores):
             await b.claim_one("second")
             refused = await b.commit(stale, strict=True)
             assert isinstance(refused, r.Refused)
-            assert refused.reason != r.NEWS
+            assert refused.reason != r.INBOX_CHANGED
 
     # Topics.
 

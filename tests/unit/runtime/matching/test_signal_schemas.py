@@ -23,7 +23,7 @@ def begin():
         ids = dict.fromkeys(("tree_id", "entity_id", "execution_id", "run_id"), "r")
         fields: Any = {"seq": 1, "at": 1, "name": workflow.name, "queue": "default", "python": "3.11", **ids}
         started = events.WorkflowStarted(**fields, input=Raw(b"[]"))
-        made.append(Execution(workflow, log or (started,), Settings(accepts=accepts or {})))
+        made.append(Execution(workflow, log or (started,), Settings(signal_schemas=accepts or {})))
         return made[-1]
 
     yield begin
@@ -52,9 +52,9 @@ def steps():
 
 def test_it_is_told_when_it_changes_and_only_then(begin, steps) -> None:
     execution = begin(steps)
-    said = [execution.advance([], 1).accepts]
+    said = [execution.advance([], 1).signal_schemas]
     for entry in (signal("x", b"1"), signal("a", b"1"), signal("b", b"1"), signal("a", b'"s"'), signal("b", b"[]")):
-        said.append(execution.advance([entry], 1).accepts)
+        said.append(execution.advance([entry], 1).signal_schemas)
     ended = execution.advance([signal("c", b"true")], 1)
 
     assert said == [
@@ -66,7 +66,7 @@ def test_it_is_told_when_it_changes_and_only_then(begin, steps) -> None:
         {"a": STR, "c": schema_of(bool)},
     ]
     assert ended.status.terminal
-    assert ended.accepts is None
+    assert ended.signal_schemas is None
 
 
 def test_a_run_that_is_loaded_again_says_nothing_new(begin, steps) -> None:
@@ -75,12 +75,12 @@ def test_a_run_that_is_loaded_again_says_nothing_new(begin, steps) -> None:
     for entries in ([], [signal("a", b"1")], [signal("b", b"1")]):
         outcome = first.advance(entries, 1)
         log += outcome.events
-    known = outcome.accepts
+    known = outcome.signal_schemas
 
     assert known == {"a": STR, "b": INT}
-    assert begin(steps, known, tuple(log)).advance([], 1).accepts is None
-    assert begin(steps, {}, tuple(log)).advance([], 1).accepts == known
-    assert begin(steps, {**known, "forgotten": INT}, tuple(log)).advance([], 1).accepts is None
+    assert begin(steps, known, tuple(log)).advance([], 1).signal_schemas is None
+    assert begin(steps, {}, tuple(log)).advance([], 1).signal_schemas == known
+    assert begin(steps, {**known, "forgotten": INT}, tuple(log)).advance([], 1).signal_schemas is None
 
 
 def test_a_workflow_that_says_nothing_of_types_says_nothing(begin) -> None:
@@ -93,8 +93,8 @@ def test_a_workflow_that_says_nothing_of_types_says_nothing(begin) -> None:
 
     execution = begin(plain)
 
-    assert execution.advance([], 1).accepts is None
-    assert execution.advance([signal("a", b"1")], 1).accepts is None
+    assert execution.advance([], 1).signal_schemas is None
+    assert execution.advance([signal("a", b"1")], 1).signal_schemas is None
 
 
 def test_handlers_say_what_their_first_parameter_takes(begin) -> None:
@@ -113,4 +113,4 @@ def test_handlers_say_what_their_first_parameter_takes(begin) -> None:
 
         await ctx.listen("end")
 
-    assert begin(handling).advance([], 1).accepts == {"one": INT, "many": STR}
+    assert begin(handling).advance([], 1).signal_schemas == {"one": INT, "many": STR}

@@ -51,7 +51,7 @@ class World:
     async def dead(self, entity_id: str) -> str:
         found = await self.store.inspector.get(entity_id)
         assert found is not None
-        return found.dead or ""
+        return found.dead_letter or ""
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ async def test_an_activity_that_cannot_be_decoded_holds_up_no_neighbour(world):
     [task] = await world.store.claim_activities("w", ["default"], 10)
     assert task.request.ref == 3
     found = await world.store.inspector.get("both")
-    assert "activity (entry 2) cannot be decoded" in found.troubles[0]
+    assert "activity (entry 2) cannot be decoded" in found.activity_dead_letters[0]
     work = await world.store.inspector.open_work("x-both")
     assert [activity.request.ref for activity in work.activities] == [3]
 

@@ -166,8 +166,8 @@ async def test_a_damaged_entry_is_named_and_the_others_go_on(tmp_path, caplog):
         await env.engine.store.close()
 
     assert found is not None
-    assert found.dead is not None
-    assert "handed out 20 times without a commit; the last error: CorruptHistory" in found.dead
+    assert found.dead_letter is not None
+    assert "handed out 20 times without a commit; the last error: CorruptHistory" in found.dead_letter
 
 
 async def test_a_database_that_somebody_else_holds_is_an_error_that_passes(tmp_path, monkeypatch):

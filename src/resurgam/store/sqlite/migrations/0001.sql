@@ -23,7 +23,7 @@ CREATE TABLE instances (
     wake_at       INTEGER,                      -- the earliest deadline of its timers and listeners, or when it begins
     tags          TEXT NOT NULL DEFAULT '{}',
     parked        TEXT,                         -- why it diverged
-    dead          TEXT,                         -- why it is no longer handed out
+    dead_letter   TEXT,                                -- why it is no longer handed out
     ready         INTEGER NOT NULL DEFAULT 1,   -- 0, or its turn: since when it is ready, in microseconds since 1970;
                                                 -- always 0 while its status is 'scheduled': then only wake_at counts
     wake          INTEGER NOT NULL DEFAULT 0,   -- raised by whatever enters the inbox
@@ -36,7 +36,7 @@ CREATE TABLE instances (
     parent        TEXT,                         -- the call that began it, as one JSON object
     parent_id     TEXT,                         -- of it the entity, and the key that retries and continuations share
     parent_key    TEXT,
-    accepts       TEXT,                         -- schemas of what its code takes, by the names of signals; NULL: anything
+    signal_schemas TEXT,                        -- schemas of what its code takes, by the names of signals; NULL: anything
     failure       TEXT                          -- the type by which it failed
 ) STRICT;
 
@@ -48,11 +48,11 @@ CREATE INDEX instances_children ON instances (parent_id, created_at DESC, execut
 CREATE INDEX instances_tree ON instances (tree_id, created_at DESC, execution_id DESC);
 CREATE INDEX instances_failed ON instances (failure, created_at DESC, execution_id DESC) WHERE failure IS NOT NULL;
 CREATE INDEX instances_ready ON instances (queue, ready)
-    WHERE ready AND leased_until IS NULL AND dead IS NULL AND paused IS NULL;
+    WHERE ready AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL;
 CREATE INDEX instances_waking ON instances (queue, wake_at)
-    WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead IS NULL AND paused IS NULL;
+    WHERE wake_at IS NOT NULL AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL;
 CREATE INDEX instances_leased ON instances (leased_until) WHERE leased_until IS NOT NULL;
-CREATE INDEX instances_parked ON instances (queue) WHERE status = 'diverged' AND dead IS NULL;
+CREATE INDEX instances_parked ON instances (queue) WHERE status = 'diverged' AND dead_letter IS NULL;
 CREATE INDEX instances_ended ON instances (closed_at, execution_id) WHERE deactivated;
 
 CREATE TABLE tried (                            -- which starts of workers have tried a parked instance in vain
@@ -91,7 +91,7 @@ CREATE TABLE activities (
     epoch        INTEGER NOT NULL DEFAULT 0,
     lease_owner  TEXT,
     deliveries   INTEGER NOT NULL DEFAULT 0,    -- of this attempt, without an answer
-    dead         TEXT,
+    dead_letter  TEXT,
     details      TEXT,                          -- what an attempt last told, for the next one
     heartbeat_at INTEGER,                       -- when an attempt last sent a heartbeat
     PRIMARY KEY (execution_id, ref)
