@@ -141,7 +141,7 @@ def test_code_that_looks_at_what_an_inserted_step_gave_is_undecided(shop):
 
     heading, message, source, _, summary = done.stdout.splitlines()
     assert heading == "w: 1 run undecided: o-1"
-    assert message.startswith("  the code looks at the result of a step that has not run yet (c)")
+    assert message.startswith("  the code uses the result of a step that has not run yet (c)")
     assert source.endswith(':4: if await ctx.v(2).activity("c", id):')
     assert (done.exit_code, summary) == (0, "1 run: 0 fit, 0 would diverge, 1 undecided")
 
@@ -206,7 +206,7 @@ def test_it_says_of_runs_that_would_not_be_parked_that_they_fail(shop, matching,
     file.write_text(file.read_text().replace("@workflow", f"@workflow({options})"))
     default_registry.workflows._known.clear()
 
-    assert "; it would be failed for good, not parked (on_divergence)\n" in check(file.name).stdout
+    assert "; the run would fail, not be parked (on_divergence)\n" in check(file.name).stdout
 
 
 def test_an_exception_where_the_history_ends_would_fail_the_run(shop):
@@ -255,7 +255,7 @@ def test_runs_that_were_begun_on_another_python(shop):
 
     warning, summary = shop.check(OLD).stdout.splitlines()
 
-    assert warning.startswith("1 run begun on Python 3.9, this is 3.")
+    assert warning.startswith("1 run started on Python 3.9, this is 3.")
     assert summary == "2 runs: 2 fit, 0 would diverge, 0 undecided"
     assert shop.document(OLD)["other_pythons"] == {"3.9": 1}
 
@@ -336,7 +336,7 @@ def test_runs_for_which_a_remedy_is_not_right_are_named(shop):
     assert sorted(finding["ids"]) == ["o-1", "o-2"]
     assert [edit["name"] for edit in finding["remedy"]["edits"]] == ["e"]
     assert (finding["remedy"]["fits"], finding["remedy"]["not_for"]) == (1, ["o-2"])
-    assert "tried: 1 of 2 fit with it\n          not for o-2: bring back the code" in done.stdout
+    assert "tried: 1 of 2 fit with it\n          not for o-2: restore the code" in done.stdout
 
 
 # For programs, and in several processes.

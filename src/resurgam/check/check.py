@@ -1,4 +1,4 @@
-"""Replays every open run of a store against the code on disk, and says what would become of each."""
+"""Replay all open runs of a store against the code on disk, and report which would diverge or fail."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,17 @@ from typing import Final, TypeAlias, TypeVar
 
 from resurgam.check.examined import Edits, Examined, Outcome, Run
 from resurgam.check.groups import Report
-from resurgam.check.open_runs import Desk
-from resurgam.check.pool import Here, Pool, Processes
+from resurgam.check.open_runs import OpenRuns
+from resurgam.check.pool import LocalPool, Pool, ProcessPool
 from resurgam.runtime.definitions.registry import default_registry
 
 T = TypeVar("T")
 
 _BATCH: Final = 25
-"""Runs that are handed to a process at once."""
+"""How many runs a process gets at once."""
 
 _FEW: Final = 200
-"""Runs up to which it is not worth while to start further processes."""
+"""Up to this many runs, starting further processes is not worth it."""
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with the number of runs that are done, and of all runs."""
@@ -27,7 +27,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 class Plan:
     """What to check: the open runs of *url*, against the *module* that *load* has imported.
 
-    Further processes call *load* again, so it is a function of a module. *limit*: the newest runs, so many of them.
+    Further processes call *load* again, so it must be importable. With *limit* only that many runs, the newest, are checked.
     """
 
     url: str
@@ -39,41 +39,41 @@ class Plan:
 
 def check(plan: Plan, progress: Progress) -> Report:
     """Replay the open runs; *progress* is called with the number of runs done and of all."""
-    desk = Desk(plan.url, default_registry)
+    open_runs = OpenRuns(plan.url, default_registry)
     try:
-        there = desk.count()
-        total = there if plan.limit is None else min(there, plan.limit)
-        report = Report(limited=total < there)
-        with _hands(plan, desk, total) as hands:
+        count = open_runs.count()
+        total = count if plan.limit is None else min(count, plan.limit)
+        report = Report(limited=total < count)
+        with _pool(plan, open_runs, total) as pool:
             done = 0
-            for examined in hands.map(_look_at, _batches(desk.runs(plan.limit))):
-                done += len(examined)
+            for batch in pool.map(_examine, _batches(open_runs.runs(plan.limit))):
+                done += len(batch)
                 progress(done, max(done, total))
-                for one in examined:
-                    report.add(one)
+                for examined in batch:
+                    report.add(examined)
             for edits, runs in report.trials():
                 parts = ((edits, batch) for batch in _batches(runs))
-                report.judge(edits, [pair for pairs in hands.map(_try_out, parts) for pair in pairs])
+                report.add_trial(edits, [pair for pairs in pool.map(_try_edits, parts) for pair in pairs])
     finally:
-        desk.close()
+        open_runs.close()
     return report
 
 
-def _hands(plan: Plan, desk: Desk, total: int) -> Pool:
+def _pool(plan: Plan, open_runs: OpenRuns, total: int) -> Pool:
     if plan.processes == 1 or total <= _FEW:
-        return Here(desk)
-    return Processes(plan.processes, plan.url, plan.module, plan.load)
+        return LocalPool(open_runs)
+    return ProcessPool(plan.processes, plan.url, plan.module, plan.load)
 
 
-def _look_at(desk: Desk, runs: Sequence[Run]) -> list[Examined]:
-    return desk.look_at(runs)
+def _examine(open_runs: OpenRuns, runs: Sequence[Run]) -> list[Examined]:
+    return open_runs.examine(runs)
 
 
-def _try_out(desk: Desk, part: tuple[Edits, Sequence[Run]]) -> list[tuple[Run, Outcome]]:
-    return desk.try_out(*part)
+def _try_edits(open_runs: OpenRuns, part: tuple[Edits, Sequence[Run]]) -> list[tuple[Run, Outcome]]:
+    return open_runs.try_edits(*part)
 
 
-def _batches(found: Iterable[T]) -> Iterator[list[T]]:
-    coming = iter(found)
-    while batch := list(islice(coming, _BATCH)):
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    remaining = iter(items)
+    while batch := list(islice(remaining, _BATCH)):
         yield batch

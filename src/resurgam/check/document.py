@@ -1,4 +1,4 @@
-"""A report as one document, for programs."""
+"""Write a report as a JSON document, for programs."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from resurgam.core.edit import Edit
 
 
 def document(report: Report, python: str) -> dict[str, object]:
-    """Return everything that is known, with every id."""
+    """Return the whole report, with all ids."""
     counts = report.counts
     return {
         "runs": report.runs,

@@ -1,4 +1,4 @@
-"""What is found out about one run: values, which cross from the process that replays to the one that tells."""
+"""The result of checking one run: values that the replaying process sends to the reporting one."""
 
 from enum import StrEnum
 from typing import TypeAlias
@@ -11,10 +11,10 @@ Edits: TypeAlias = tuple[Edit, ...]
 
 
 class Outcome(StrEnum):
-    """How code stands to a history.
+    """Whether code fits a history.
 
-    *fails*: the code raises where the history has not ended. *unreadable*: the history is not one. *ended*: the run is
-    not open any more.
+    *fails*: the code raises an exception that the history does not have. *unreadable*: the history cannot be decoded or is
+    corrupt. *unknown*: the code has no such workflow. *ended*: the run has closed meanwhile.
     """
 
     FITS = "fits"
@@ -27,7 +27,7 @@ class Outcome(StrEnum):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """An open run, as a listing has it."""
+    """An open run, as the store lists it."""
 
     entity_id: str
     execution_id: str
@@ -36,7 +36,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the view around a point: what is recorded beside what the code asks for; *here* they part."""
+    """A line of the view around a divergence: the recorded command beside that of the code; *here* they differ."""
 
     location: str = ""
     version: int | None = None
@@ -57,7 +57,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """Where code and history part, and how."""
+    """Where and how code and history differ."""
 
     message: str
     location: str = ""
@@ -71,9 +71,10 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. *key* is the same for runs with the same finding, *shape* for histories with the same commands.
+    """The result for one run. *key* is the same for runs with the same finding, *shape* for histories with the same commands.
 
-    *notes* are the removals that its code came to. *remedy* is None where none was looked for. *detail* is there for the first run of a key that a process has seen.
+    *notes* are the ``ctx.removed`` calls that its replay reached. *remedy* is None if none was searched for. Only the first
+    run of a key in each process has a *detail*.
     """
 
     run: Run

@@ -1,4 +1,4 @@
-"""Replays one run after another against the code, and remembers which remedies have helped."""
+"""Replay runs against the code, one after another, and remember which remedies helped."""
 
 import contextlib
 from collections import Counter
@@ -17,24 +17,24 @@ from resurgam.runtime.rehearsal.rehearsal import Undecided, find_remedy, is_reme
 from resurgam.runtime.rehearsal.verify import Finding, verify
 
 _SEARCHES: Final = 3
-"""Histories for which a remedy is looked for in vain before the same finding is given up."""
+"""How many failed searches for a remedy end the search for a finding."""
 
 _OWN_VALUES: Final = frozenset({"input"})
-"""Fields whose values are each run's own."""
+"""Fields whose values differ from run to run."""
 
 
 class Examiner:
-    """What one process knows of the code and of the runs that it has seen."""
+    """Examine runs in one process; keep the remedies found so far."""
 
     def __init__(self, find: Callable[[str], Workflow[..., Any] | None]) -> None:
         self._find = find
         self._remedies: dict[tuple[str, ...], Edits] = {}
         self._by_shape: dict[tuple[tuple[str, ...], str], Edits | None] = {}
-        self._in_vain: Counter[tuple[str, ...]] = Counter()
-        self._told: set[tuple[str, ...]] = set()
+        self._failed_searches: Counter[tuple[str, ...]] = Counter()
+        self._detailed: set[tuple[str, ...]] = set()
 
     def examine(self, run: Run, log: Sequence[events.Event]) -> Examined:
-        """Say how the code stands to a run."""
+        """Replay a run and return whether the code fits it."""
         workflow = self._find(run.workflow)
         if workflow is None:
             return Examined(run=run, outcome=Outcome.UNKNOWN)
@@ -46,12 +46,12 @@ class Examiner:
         return self._examined(run, workflow, log, finding, python)
 
     def unreadable(self, run: Run, error: Exception) -> Examined:
-        """Return what there is to say of a run whose history cannot be read."""
+        """Return the result for a run whose history cannot be read."""
         key = (run.workflow, "unreadable", type(error).__name__)
         return Examined(run=run, outcome=Outcome.UNREADABLE, key=key, detail=Detail(message=describe(error)))
 
-    def try_out(self, run: Run, log: Sequence[events.Event], edits: Edits) -> Outcome:
-        """Say how the code stands to a run once edits are made."""
+    def try_edits(self, run: Run, log: Sequence[events.Event], edits: Edits) -> Outcome:
+        """Return whether the code fits a run with edits laid over it."""
         workflow = self._find(run.workflow)
         assert workflow is not None
         with contextlib.suppress(ResurgamError, ValueError):
@@ -76,9 +76,9 @@ class Examiner:
             outcome, key = Outcome.UNDECIDED, (run.workflow, "undecided", finding.undecided.source)
             detail = _undecided(workflow, finding) if self._is_first(key) else None
         elif finding.error is not None and not run.parked:
-            place, what = raised_at(finding.error), describe(finding.error)
-            outcome, key = Outcome.FAILS, (run.workflow, "fails", place, what.partition(":")[0])
-            source = source_of(place) or definition_of(workflow)
+            line, what = raised_at(finding.error), describe(finding.error)
+            outcome, key = Outcome.FAILS, (run.workflow, "fails", line, what.partition(":")[0])
+            source = source_of(line) or definition_of(workflow)
             detail = Detail(message=f"the code raises {what}", source=source) if self._is_first(key) else None
         return Examined(
             run=run,
@@ -92,8 +92,8 @@ class Examiner:
         )
 
     def _is_first(self, key: tuple[str, ...]) -> bool:
-        first = key not in self._told
-        self._told.add(key)
+        first = key not in self._detailed
+        self._detailed.add(key)
         return first
 
     def _remedy(
@@ -104,17 +104,17 @@ class Examiner:
         key: tuple[str, ...],
         shape: str,
     ) -> Edits | None:
-        """Return edits with which the run fits: those that helped others, or its own; none if there are none."""
+        """Return edits with which the run fits: those of other runs, else its own; empty if there are none."""
         if (key, shape) in self._by_shape:
             return self._by_shape[key, shape]
         known = self._remedies.get(key, ())
         if known and self._helps(workflow, log, known):
             found: Edits | None = known
-        elif self._in_vain[key] >= _SEARCHES:
+        elif self._failed_searches[key] >= _SEARCHES:
             found = None
         else:
             found = find_remedy(workflow, log, error, by_line=True)
-            self._in_vain[key] += not found
+            self._failed_searches[key] += not found
             self._remedies[key] = merge_edits((*known, *found))
         self._by_shape[key, shape] = found
         return found
@@ -124,17 +124,17 @@ class Examiner:
 
 
 def key_of(workflow: str, error: HistoryDiverged) -> tuple[str, ...]:
-    """Return what is the same for runs that diverge for the same reason: the line of code, and what differs there."""
+    """Return a key that is the same for runs with the same divergence: the line of code, and the values that differ."""
     values = (error.code_value, error.history_value)
     if error.field in _OWN_VALUES:
         values = ("", "")
-    elif error.event is None:  # about an exception, whose text may name the run's own data
+    elif error.event is None:  # an exception, whose text may contain data of the run
         values = (error.code_value.partition(":")[0], error.history_value)
     return (workflow, type(error).__name__, error.source, error.field, *values)
 
 
 def shape_of(log: Sequence[events.Event]) -> str:
-    """Return a fingerprint of what a history asked for and where; what came of it is left out."""
+    """Return a digest of the commands of a history and their locations, without their answers."""
     digest = blake2b(digest_size=12)
     for entry in log:
         if isinstance(entry, events.Command):
@@ -145,7 +145,7 @@ def shape_of(log: Sequence[events.Event]) -> str:
 def _undecided(workflow: Workflow[..., Any], finding: Finding) -> Detail:
     assert finding.undecided is not None
     steps = ", ".join(dict.fromkeys(entry.name or entry.type for entry in finding.new))
-    where = source_of(finding.undecided.source)
-    looked = "the code looks at the result of" if where else "it cannot be told where the code goes after"
-    message = f"{looked} a step that has not run yet ({steps}); whether it fits shows when that has run"
-    return Detail(message=message, source=where or definition_of(workflow))
+    source = source_of(finding.undecided.source)
+    why = "the code uses the result of" if source else "the path of the code is not known after"
+    message = f"{why} a step that has not run yet ({steps}); whether the code fits is known when it has run"
+    return Detail(message=message, source=source or definition_of(workflow))

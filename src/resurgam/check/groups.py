@@ -1,4 +1,4 @@
-"""Puts runs with the same finding together, and finds the one remedy that is right for all runs of a workflow."""
+"""Group runs with the same finding, and find one remedy for all runs of a workflow."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from resurgam.check.examined import Detail, Edits, Examined, Outcome, Run
 from resurgam.core.edit import Note, merge_edits
 
 TRIED: Final = 1000
-"""Histories of different shape that a remedy is tried on, for each workflow."""
+"""How many histories of different shapes a remedy is tried on, for each workflow."""
 
 _NOTHING: Final = Detail(message="")
 
@@ -22,9 +22,9 @@ Key: TypeAlias = tuple[str, ...]
 class Group:
     """Runs with the same finding.
 
-    *detail* is about one of them, which is *shown*. *remedy* is one for all of them, empty if there is none. *untried*
-    runs have histories of a shape that it was not tried on; for *unhelped* ones it is not right, and *harmed* runs fit
-    now, and would not with it.
+    *detail* is that of the run *shown*. *remedy* is one for all of them, empty if there is none. *untried* counts runs
+    with histories of shapes that it was not tried on; *unhelped* runs do not fit with it; *harmed* runs fit now and would
+    not with it. *found* are the remedies of single runs.
     """
 
     workflow: str
@@ -41,20 +41,20 @@ class Group:
 
 @dataclass(slots=True)
 class Report:
-    """What is known of all open runs."""
+    """The findings for all open runs."""
 
     counts: Counter[Outcome] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     pythons: Counter[str] = field(default_factory=Counter)
     groups: dict[Key, Group] = field(default_factory=dict)
     limited: bool = False
-    # Runs that hold a removed call, by the workflow and the note of the removal.
+    # How many runs hold a removed call, by the workflow and the note of the removal.
     notes: Counter[tuple[str, Note]] = field(default_factory=Counter)
-    # One run of each shape, and all that have it: they need not be tried one by one.
+    # Runs by the shape of their histories: a remedy is tried on one run of each shape.
     shapes: dict[tuple[str, Key, str], list[Run]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, examined: Examined) -> None:
-        """Count a run, and put it with its like."""
+        """Count a run, and add it to the group of its finding."""
         run, outcome = examined.run, examined.outcome
         self.counts[outcome] += 1
         if outcome is Outcome.UNKNOWN:
@@ -71,7 +71,7 @@ class Report:
         if group is None:
             group = self.groups[examined.key] = Group(run.workflow, outcome)
         if examined.detail is not None and group.shown is None:
-            # Not always with the first that comes: of several processes each tells of the first that it has seen.
+            # Not always the first run of the group: each process sends the detail of the first one that it has seen.
             group.detail, group.shown = examined.detail, run
         group.runs.append(run)
         if examined.remedy and examined.remedy not in group.found:
@@ -79,23 +79,23 @@ class Report:
 
     @property
     def runs(self) -> int:
-        """How many runs were looked at and are open."""
+        """How many runs were checked and are still open."""
         return self.counts.total() - self.counts[Outcome.ENDED]
 
     @property
     def bad(self) -> bool:
-        """Whether the code had better not be deployed."""
+        """Whether some runs would diverge or fail, or cannot be read."""
         return any(self.counts[outcome] for outcome in (Outcome.DIVERGES, Outcome.FAILS, Outcome.UNREADABLE))
 
     def of(self, *outcomes: Outcome) -> list[Group]:
-        """Return the groups of some outcomes, the largest first."""
+        """Return the groups with these outcomes, the largest first."""
         found = [group for group in self.groups.values() if group.outcome in outcomes]
         return sorted(found, key=lambda group: (-len(group.runs), group.workflow, group.detail.message))
 
     def settled_notes(self) -> list[tuple[str, Note, int]]:
-        """Return the notes of removals, each with the number of open runs that hold the removed call.
+        """Return the ``ctx.removed`` notes, each with the number of open runs that hold the removed call.
 
-        Only of workflows all of whose runs fit: a run that does not may hold the call where its replay did not come to.
+        Only of workflows whose runs all fit: another run may hold the call beyond the point that its replay reached.
         """
         doubtful = {*(group.workflow for group in self.groups.values()), *self.unknown}
         found = [(workflow, note, held) for (workflow, note), held in self.notes.items() if workflow not in doubtful]
@@ -104,18 +104,18 @@ class Report:
     # The remedy.
 
     def trials(self) -> Iterator[tuple[Edits, list[Run]]]:
-        """Return, for each workflow that has them, all edits together and the runs to try them on, one of each shape.
+        """Yield, for each workflow with remedies, all their edits and the runs to try them on, one of each shape.
 
-        Together, because that is how they are deployed: where one line needs a version in several findings, it takes
-        the highest of them.
+        The edits are tried together, because they are deployed together: where several findings need a version for one
+        line, it gets the highest of them.
         """
         for workflow in dict.fromkeys(group.workflow for group in self.groups.values()):
             edits = self._edits(workflow)
             if edits:
                 yield edits, [runs[0] for _, runs in self._shapes(workflow)[:TRIED]]
 
-    def judge(self, edits: Edits, tried: Iterable[tuple[Run, Outcome]]) -> None:
-        """Note what came of a trial."""
+    def add_trial(self, edits: Edits, tried: Iterable[tuple[Run, Outcome]]) -> None:
+        """Add the outcomes of a trial of edits."""
         outcomes = dict(tried)
         workflow = next(iter(outcomes)).workflow
         groups = {key: group for key, group in self.groups.items() if group.workflow == workflow and group.found}
@@ -136,11 +136,11 @@ class Report:
         return merge_edits(edit for group in groups for edits in group.found for edit in edits)
 
     def _shapes(self, workflow: str) -> list[tuple[Key, list[Run]]]:
-        """Return the runs of each shape: those first that the remedy is for, then those that most runs have."""
+        """Return the runs of each shape: first those that need a remedy, then the most frequent shapes."""
         found = [(key, runs) for (name, key, _), runs in self.shapes.items() if name == workflow]
         return sorted(found, key=lambda item: (not item[0], -len(item[1])))
 
 
 def _is_among(edit: object, group: Group) -> bool:
-    """Whether an edit, or a lower version of it, is one that this group needs."""
+    """Whether this group needs an edit, or a lower version of it."""
     return any(merge_edits((edit, other)) == (edit,) for edits in group.found for other in edits)  # type: ignore[arg-type]

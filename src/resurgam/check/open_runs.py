@@ -1,6 +1,6 @@
-"""The open runs of a store, read page by page, and replayed where they were read.
+"""List the open runs of a store page by page, and replay them in the process that read them.
 
-The store is opened read-only: no lease is taken and nothing is written, so workers may be at work on it meanwhile.
+The store is opened read-only: no lease is taken and nothing is written, so workers may serve it meanwhile.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ _PAGE: Final = 1000
 Log: TypeAlias = Sequence[events.Event] | CorruptHistory
 
 
-class Desk:
-    """The store as one process has it open, and the examiner that knows its code."""
+class OpenRuns:
+    """The open runs of a store in one process, and the examiner that has its code."""
 
     def __init__(self, url: str, registry: Registry) -> None:
         known = registry.workflows
@@ -33,7 +33,7 @@ class Desk:
         self._inspector = open_inspector(url, SystemClock())
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self._runner.run(self._inspector.close())
         self._runner.close()
 
@@ -43,7 +43,7 @@ class Desk:
         return sum(stats.instances.get(status, 0) for status in OPEN)
 
     def runs(self, limit: int | None) -> Iterator[Run]:
-        """Return the open runs, newest first; one that changes its status meanwhile is not given twice."""
+        """Yield the open runs, newest first; a run that changes its status meanwhile is not yielded twice."""
         seen: set[str] = set()
         for status in OPEN:
             cursor = None
@@ -58,21 +58,21 @@ class Desk:
                 if cursor is None or (limit is not None and len(seen) >= limit):
                     break
 
-    def look_at(self, runs: Sequence[Run]) -> list[Examined]:
+    def examine(self, runs: Sequence[Run]) -> list[Examined]:
         """Replay some runs."""
-        return [self._examined(run, log) for run, log in self._logs(runs)]
+        return [self._examine(run, log) for run, log in self._logs(runs)]
 
-    def _examined(self, run: Run, log: Log) -> Examined:
+    def _examine(self, run: Run, log: Log) -> Examined:
         if isinstance(log, CorruptHistory):
             return self.examiner.unreadable(run, log)
-        if not log or any(type(entry) in ENDS for entry in log[-2:]):  # since it was listed
+        if not log or any(type(entry) in ENDS for entry in log[-2:]):  # it closed after it was listed
             return Examined(run=run, outcome=Outcome.ENDED)
         return self.examiner.examine(run, log)
 
-    def try_out(self, edits: Edits, runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:
-        """Replay some runs as if edits were made."""
+    def try_edits(self, edits: Edits, runs: Sequence[Run]) -> list[tuple[Run, Outcome]]:
+        """Replay some runs with edits laid over the code."""
         return [
-            (run, Outcome.UNREADABLE if isinstance(log, CorruptHistory) else self.examiner.try_out(run, log, edits))
+            (run, Outcome.UNREADABLE if isinstance(log, CorruptHistory) else self.examiner.try_edits(run, log, edits))
             for run, log in self._logs(runs)
         ]
 
@@ -80,7 +80,7 @@ class Desk:
         async def read() -> list[tuple[Run, Log]]:
             return [(run, await self._log(run)) for run in runs]
 
-        # First all is read, then all is replayed: workflows do not run inside of another loop's task.
+        # Read all logs before the replay: workflows must not run inside a task of another loop.
         return self._runner.run(read())
 
     async def _log(self, run: Run) -> Log:

@@ -1,4 +1,4 @@
-"""Who replays: this process, or several beside it, each with the code and the store open for itself."""
+"""Run the replays: in this process, or in several others, each with its own import of the code and its own store."""
 
 import contextlib
 import gc
@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from resurgam.check.open_runs import Desk
+from resurgam.check.open_runs import OpenRuns
 from resurgam.runtime.definitions.registry import default_registry
 
 P = TypeVar("P")
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class Pool(Protocol):
-    """Does pieces of work at a desk."""
+    """Call a function for each part of the work, with the open runs of a store."""
 
-    def map(self, work: Callable[[Desk, P], T], parts: Iterable[P]) -> Iterator[T]:
-        """Return what *work* gives for each part, in any order."""
+    def map(self, work: Callable[[OpenRuns, P], T], parts: Iterable[P]) -> Iterator[T]:
+        """Return the results of *work* for all parts, in any order."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -32,17 +32,17 @@ class Pool(Protocol):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None: ...
 
 
-class Here:
-    """Does it in this process, one piece after the other."""
+class LocalPool:
+    """Do the work in this process, one part after the other."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, open_runs: OpenRuns) -> None:
+        self._open_runs = open_runs
 
-    def map(self, work: Callable[[Desk, P], T], parts: Iterable[P]) -> Iterator[T]:
-        """Return what *work* gives for each part, in their order."""
+    def map(self, work: Callable[[OpenRuns, P], T], parts: Iterable[P]) -> Iterator[T]:
+        """Return the results of *work*, in the order of the parts."""
         for part in parts:
-            with _silence():
-                done = work(self._desk, part)
+            with _no_output():
+                done = work(self._open_runs, part)
             yield done
 
     def __enter__(self) -> Self:
@@ -52,24 +52,25 @@ class Here:
         pass
 
 
-class Processes:
-    """Does it in several processes; parts are taken as they are needed, a few ahead."""
+class ProcessPool:
+    """Do the work in several processes; parts are taken from the iterable as needed, a few ahead."""
 
     def __init__(self, number: int, url: str, module: str, load: Callable[[str], object]) -> None:
         self._ahead = 2 * number
-        # By exec, not by fork: this process may have threads, and the user's module is imported afresh.
+        # Spawned, not forked: this process may have threads, and the user's module must be imported again.
         context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(number, context, _prepare, (url, module, load))
+        self._pool = ProcessPoolExecutor(number, context, _start_process, (url, module, load))
 
-    def map(self, work: Callable[[Desk, P], T], parts: Iterable[P]) -> Iterator[T]:
-        """Return what *work* gives for each part, as it is done."""
-        coming = iter(parts)
-        waiting: set[Future[T]] = set()
+    def map(self, work: Callable[[OpenRuns, P], T], parts: Iterable[P]) -> Iterator[T]:
+        """Return the results of *work* as they are done."""
+        remaining = iter(parts)
+        pending: set[Future[T]] = set()
         while True:
-            waiting |= {self._pool.submit(_do, work, part) for part in islice(coming, self._ahead - len(waiting))}
-            if not waiting:
+            room = self._ahead - len(pending)
+            pending |= {self._pool.submit(_call, work, part) for part in islice(remaining, room)}
+            if not pending:
                 return
-            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
 
@@ -77,37 +78,37 @@ class Processes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:  # not waited for: one may be caught in code that never ends
+        if kind is not None:  # terminate without waiting: a process may run code that never ends
             for process in list((getattr(self._pool, "_processes", None) or {}).values()):
                 process.terminate()
         self._pool.shutdown(cancel_futures=True)
 
 
-_desks: list[Desk] = []
-"""The desk of a process that was started for it."""
+_opened: list[OpenRuns] = []
+"""In a process of a `ProcessPool`: its own open runs."""
 
 
-def _prepare(url: str, module: str, load: Callable[[str], object]) -> None:
-    """Begin a process: import the code and open the store."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started it
+def _start_process(url: str, module: str, load: Callable[[str], object]) -> None:
+    """Import the code and open the store in a new process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     logging.disable(logging.WARNING)
-    sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 -- as long as the process lives
+    sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 -- open until the process ends
     load(module)
     gc.freeze()
-    _desks.append(Desk(url, default_registry))
+    _opened.append(OpenRuns(url, default_registry))
 
 
-def _do(work: Callable[[Desk, Any], T], part: object) -> T:
-    return work(_desks[0], part)
+def _call(work: Callable[[OpenRuns, Any], T], part: object) -> T:
+    return work(_opened[0], part)
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Let nothing be heard of the code that is replayed: it has said it all before."""
+def _no_output() -> Iterator[None]:
+    """Discard the output and the log of replayed code."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with Path(os.devnull).open("w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+        with Path(os.devnull).open("w", encoding="utf-8") as devnull, contextlib.redirect_stdout(devnull):
             yield
     finally:
         logging.disable(level)

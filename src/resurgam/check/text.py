@@ -1,4 +1,4 @@
-"""A report as people read it."""
+"""Write a report as text, for people."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -7,7 +7,7 @@ from resurgam.check.examined import Outcome, Row, Run
 from resurgam.check.groups import Group, Report
 
 _IDS: Final = 3
-"""Ids that are named of many."""
+"""How many ids of a group are named."""
 
 _TITLES: Final = {
     Outcome.DIVERGES: "would diverge",
@@ -18,7 +18,7 @@ _TITLES: Final = {
 
 
 def lines(report: Report, python: str) -> Iterator[str]:
-    """Return the whole: findings first, then what is undecided, what else is to be known, and the sum."""
+    """Yield the whole report: findings, undecided runs, warnings, notes and the summary."""
     for group in report.of(Outcome.UNREADABLE, Outcome.FAILS, Outcome.DIVERGES):
         yield from _group(group)
         yield ""
@@ -31,28 +31,28 @@ def lines(report: Report, python: str) -> Iterator[str]:
 
 
 def warnings(report: Report, python: str) -> Iterator[str]:
-    """Return what is to be known beside the findings."""
+    """Yield warnings about unknown workflows and other Python versions."""
     for name, count in sorted(report.unknown.items()):
         yield f"{_runs(count)} of workflow {name!r} not checked: MODULE has no such workflow"
     for other, count in sorted(report.pythons.items()):
         if other != python:
             yield (
-                f"{_runs(count)} begun on Python {other}, this is {python}: exact replay is promised on one minor "
+                f"{_runs(count)} started on Python {other}, this is {python}: exact replay is guaranteed on one minor "
                 f"only; check with {other} too"
             )
 
 
 def notes(report: Report) -> Iterator[str]:
-    """Say of each ``ctx.removed`` whether it is still needed."""
+    """Yield, for each ``ctx.removed``, whether it is still needed."""
     for workflow, note, held in report.settled_notes():
         if held:
             yield f"{workflow}: keep {note}: {_runs(held)} hold{'s' * (held == 1)} that call"
         else:
-            yield f"{workflow}: {note} may be taken out: no open run holds that call"
+            yield f"{workflow}: {note} can be deleted: no open run holds that call"
 
 
 def summary(report: Report) -> str:
-    """Return the whole in one line."""
+    """Return the report in one line."""
     if not report.runs:
         return "no open runs"
     counts = report.counts
@@ -83,10 +83,10 @@ def _group(group: Group) -> Iterator[str]:
 
 
 def columns(view: Sequence[Row], entity_id: str) -> Iterator[str]:
-    """Return the two columns: history and code."""
-    places = max(len(row.location) for row in view)
+    """Yield the view in two columns: history and code."""
+    location_width = max(len(row.location) for row in view)
     cells = [
-        (f"{row.location:{places}}  {'' if row.version is None else f'v{row.version}':3} {row.history}", row)
+        (f"{row.location:{location_width}}  {'' if row.version is None else f'v{row.version}':3} {row.history}", row)
         for row in view
     ]
     heading = f"history of {entity_id}"
@@ -98,30 +98,30 @@ def columns(view: Sequence[Row], entity_id: str) -> Iterator[str]:
 
 def _remedy(group: Group) -> Iterator[str]:
     if not group.remedy:
-        yield "  no local edit fits: bring back the code that wrote these histories, or terminate the runs"
+        yield "  no local edit fits: restore the code that wrote these histories, or terminate the runs"
         return
     for number, edit in enumerate(group.remedy):
         yield f"  {'remedy: ' if number == 0 else 'and     '}{edit}"
-    yield from (f"          {line}" for line in _proof(group))
+    yield from (f"          {line}" for line in _trial(group))
 
 
-def _proof(group: Group) -> Iterator[str]:
-    """Return for whom the remedy is right."""
+def _trial(group: Group) -> Iterator[str]:
+    """Yield how many runs fit with the remedy."""
     helped = len(group.runs) - len(group.unhelped) - group.untried
     if helped == len(group.runs):
         yield f"tried: {'it fits' if helped == 1 else f'all {helped:,} fit'} with it"
     else:
         yield f"tried: {helped:,} of {len(group.runs):,} fit with it"
     if group.unhelped:
-        yield f"not for {named(group.unhelped)}: bring back the code that wrote these histories, or terminate them"
+        yield f"not for {named(group.unhelped)}: restore the code that wrote these histories, or terminate them"
     if group.untried:
-        yield f"not tried on {group.untried:,}, whose histories are of many further shapes"
+        yield f"not tried on {group.untried:,}, whose histories have many further shapes"
     if group.harmed:
         yield f"but {_runs(len(group.harmed))} that fit now would diverge with it: {named(group.harmed)}"
 
 
 def named(runs: Sequence[Run]) -> str:
-    """Return the ids of some runs."""
+    """Return the first ids of some runs, and how many more there are."""
     ids = ", ".join(run.entity_id for run in runs[:_IDS])
     return ids if len(runs) <= _IDS else f"{ids} and {len(runs) - _IDS:,} more"
 

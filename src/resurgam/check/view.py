@@ -1,4 +1,4 @@
-"""Shows a point where code and history part: the recorded commands beside what the code asks for, and its line."""
+"""Show a divergence: the recorded commands beside those of the code, and the line of code."""
 
 import linecache
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,18 +15,18 @@ from resurgam.runtime.rehearsal.rehearsal import asked
 
 _BEFORE: Final = 3
 _AFTER: Final = 2
-"""How many commands are shown before the point and behind it."""
+"""How many commands are shown before and after the divergence."""
 
-_END: Final = "; it would be failed for good, not parked (on_divergence)"
+_END: Final = "; the run would fail, not be parked (on_divergence)"
 
 _COMPARED: Final = ("name", "input", "duration")
-"""What `input_check` compares of a call that is the same otherwise."""
+"""The fields of a matching call that `input_check` compares."""
 
 
 def detail_of(
     workflow: Workflow[..., Any], log: Sequence[events.Event], error: HistoryDiverged, remedy: Edits
 ) -> Detail:
-    """Return all that is to be told of a divergence; *remedy* shows how the code goes on behind it."""
+    """Return the detail of a divergence; *remedy* makes the commands of the code after it known."""
     return Detail(
         message=f"{error}{_END if _fails(workflow, log) else ''}",
         location=str(error.location),
@@ -46,18 +46,18 @@ def _fails(workflow: Workflow[..., Any], log: Sequence[events.Event]) -> bool:
     return options.fails(recorded or options.matching)
 
 
-def source_of(place: str) -> Source | None:
+def source_of(file_and_line: str) -> Source | None:
     """Return the line of code at ``file:line``."""
-    file, _, line = place.rpartition(":")
+    file, _, line = file_and_line.rpartition(":")
     return Source(file, int(line), linecache.getline(file, int(line)).strip()) if file and line.isdecimal() else None
 
 
 def definition_of(workflow: Workflow[..., Any]) -> Source | None:
-    """Return the line at which a workflow's function begins."""
+    """Return the line of a workflow's ``def``."""
     code = getattr(workflow.function, "__code__", None)
     if code is None:
         return None
-    for line in range(code.co_firstlineno, code.co_firstlineno + 20):  # behind its decorators
+    for line in range(code.co_firstlineno, code.co_firstlineno + 20):  # after its decorators
         found = source_of(f"{code.co_filename}:{line}")
         if found is not None and "def " in found.text:
             return found
@@ -72,14 +72,14 @@ def _rows(
     point, scope = error.event.location, error.event.location.scope
     recorded = _in(scope, (entry for entry in log if isinstance(entry, events.Command)))
     made = _in(scope, asked(workflow, log))
-    before = sorted({*recorded, *made} - {place for place in (*recorded, *made) if not place < point})
-    yield from (_row(recorded.get(place), made.get(place)) for place in before[-_BEFORE:])
-    yield _row(error.event, None, code=_asked_for(error), here=True)
-    left = [entry for place, entry in sorted(recorded.items()) if point < place]
+    before = sorted({*recorded, *made} - {location for location in (*recorded, *made) if not location < point})
+    yield from (_row(recorded.get(location), made.get(location)) for location in before[-_BEFORE:])
+    yield _row(error.event, None, code=_code_at(error), here=True)
+    left = [entry for location, entry in sorted(recorded.items()) if point < location]
     after = _in(scope, asked(workflow, log, remedy)) if remedy else {}
-    right = [entry for place, entry in sorted(after.items()) if place not in before]
+    right = [entry for location, entry in sorted(after.items()) if location not in before]
     if error.intent is not None or error.field in _COMPARED:
-        right = right[1:]  # which is what it asks for at the point itself
+        right = right[1:]  # without the call at the divergence itself
     for entry, call in zip_longest(left[:_AFTER], right[:_AFTER]):
         yield _row(entry, call)
 
@@ -92,26 +92,29 @@ def _row(entry: events.Command | None, call: events.Command | None, *, code: str
     return Row(
         location="" if entry is None else str(entry.location),
         version=None if entry is None else entry.version,
-        history="" if entry is None else told(entry),
-        code=code if call is None else told(call),
+        history="" if entry is None else call_text(entry),
+        code=code if call is None else call_text(call),
         here=here,
     )
 
 
-def _asked_for(error: HistoryDiverged) -> str:
+def _code_at(error: HistoryDiverged) -> str:
+    """Return the call of the code at the divergence, as text."""
     if error.intent is not None:
         return _call(error.intent, error.intent_name)
     if isinstance(error, LatentHistory):
         return "(ends)"
     if error.event is not None and error.field in _COMPARED:
         kind = type(error.event)
-        return _call(kind, error.code_value) if error.field == "name" else f"{told(error.event)}, another {error.field}"
-    kind_asked = COMMANDS_BY_TAG.get(error.code_value)
-    return error.code_value if kind_asked is None else kind_asked.verb
+        if error.field == "name":
+            return _call(kind, error.code_value)
+        return f"{call_text(error.event)}, another {error.field}"
+    code_command = COMMANDS_BY_TAG.get(error.code_value)
+    return error.code_value if code_command is None else code_command.verb
 
 
-def told(command: events.Command) -> str:
-    """Return a command as code would ask for it."""
+def call_text(command: events.Command) -> str:
+    """Return a command as the call of the code that makes it."""
     if isinstance(command, events.StepRemoved):
         return f"removed.{_call(COMMANDS_BY_TAG[command.removed].event, command.name)}"
     return _call(type(command), command.name)

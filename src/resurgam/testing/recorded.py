@@ -67,7 +67,7 @@ class Recorded:
         report = Report()
         report.add(examined)
         for edits, runs in report.trials():
-            report.judge(edits, [(tried, examiner.try_out(tried, history, edits)) for tried in runs])
+            report.add_trial(edits, [(tried, examiner.try_edits(tried, history, edits)) for tried in runs])
         python = ".".join(platform.python_version_tuple()[:2])
         assert not report.bad, "\n".join((f"{self.file}:", *lines(report, python)))
         return examined.outcome

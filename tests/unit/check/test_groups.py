@@ -33,7 +33,7 @@ def test_a_remedy_is_tried_on_one_history_of_each_shape_up_to_a_number():
     report.add(diverging(-1, shape="0"))
 
     [(edits, runs)] = report.trials()
-    report.judge(edits, [(run, Outcome.FITS) for run in runs])
+    report.add_trial(edits, [(run, Outcome.FITS) for run in runs])
 
     [group] = report.of(Outcome.DIVERGES)
     assert len(runs) == TRIED

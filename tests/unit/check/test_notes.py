@@ -1,4 +1,4 @@
-"""A note of a removed call may be taken out once no open run holds that call; check says so."""
+"""A note of a removed call can be deleted once no open run holds that call; check says so."""
 
 from typing import Any
 
@@ -90,7 +90,7 @@ async def test_check_says_whether_a_note_is_needed():
     )
     over = checked(begun_under_it)
     assert next(lines(over, "simulated")) == (
-        f"order: ctx.removed.activity('charge') at {__file__}:{line} may be taken out: no open run holds that call"
+        f"order: ctx.removed.activity('charge') at {__file__}:{line} can be deleted: no open run holds that call"
     )
     assert document(over, "simulated")["notes"][0]["held_by"] == 0
 
