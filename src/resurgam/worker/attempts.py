@@ -22,7 +22,7 @@ from resurgam.core.retry import RetryRule
 from resurgam.runtime.definitions.definition import Activity
 from resurgam.runtime.definitions.info import ActivityInfo, enter_activity, read_details
 from resurgam.runtime.definitions.registry import Registry
-from resurgam.runtime.loop.interrupts import pass_on
+from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.store.records import ActivityTask
 from resurgam.worker.failures import moment
 from resurgam.worker.heartbeat import AttemptTimeouts, Heartbeat
@@ -88,7 +88,7 @@ class ActivityRunner:
         if task.deliveries and not self._rule(request).redeliver:
             raise LeaseLost(f"the worker that ran attempt {task.attempt} of activity {request.name!r} was lost")
         activity = self._registry.activities.find(request.name)
-        if activity.in_process(request.executor):
+        if activity.runs_in_process(request.executor):
             return await self._in_process(task, activity, heartbeat)
         assert activity.signature is not None
         assert activity.function is not None
@@ -213,5 +213,5 @@ async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Ended:
     except asyncio.CancelledError:
         raise
     except BaseException as error:  # noqa: BLE001 -- see above
-        pass_on(error)
+        reraise_ctrl_c(error)
         return None, error

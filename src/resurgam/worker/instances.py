@@ -17,7 +17,7 @@ from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.execution import late_results
 from resurgam.runtime.execution.execution import Execution
-from resurgam.runtime.loop.interrupts import pass_on
+from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.matching.operation import Operation
 from resurgam.store.records import Extended, InboxChanged, Release
@@ -261,7 +261,7 @@ class InstanceRunner:
         try:
             value = operation.function(*operation.args)
         except BaseException as error:  # noqa: BLE001 -- whatever it raises, even SystemExit, is its answer
-            pass_on(error)
+            reraise_ctrl_c(error)
             return operation.failed(error, self._clock.now())
         return value if inspect.isawaitable(value) else operation.completed(value, self._clock.now())
 
@@ -272,7 +272,7 @@ class InstanceRunner:
         except BaseException as error:
             if this.cancelling():
                 raise  # called off by the workflow, or by the end of its turn
-            pass_on(error)
+            reraise_ctrl_c(error)
             return operation.failed(error, self._clock.now())
         return operation.completed(value, self._clock.now())
 

@@ -71,11 +71,11 @@ def test_a_local_function_has_no_process():
 def test_there_are_two_executors():
     with pytest.raises(errors.DefinitionError, match="'thread' or 'process'"):
         ActivityOptions(executor="fiber")
-    assert process_activities.where.options(executor="process").in_process(None)
-    assert process_activities.where.in_process("process")
-    assert not process_activities.where.in_process(None)
-    assert process_activities.double.in_process(None)
-    assert not process_activities.double.in_process("thread")
+    assert process_activities.where.options(executor="process").runs_in_process(None)
+    assert process_activities.where.runs_in_process("process")
+    assert not process_activities.where.runs_in_process(None)
+    assert process_activities.double.runs_in_process(None)
+    assert not process_activities.double.runs_in_process("thread")
 
 
 def test_what_stands_in_for_a_function_stays_here():
@@ -83,8 +83,8 @@ def test_what_stands_in_for_a_function_stays_here():
     twin.replace("double", lambda parcel: parcel)
     twin.replace("nobody", lambda: None)
 
-    assert not twin.activities.find("double").in_process("process")
-    assert not twin.activities.find("nobody").in_process("process")
+    assert not twin.activities.find("double").runs_in_process("process")
+    assert not twin.activities.find("nobody").runs_in_process("process")
 
 
 def test_a_function_is_found_by_its_module_and_its_name():

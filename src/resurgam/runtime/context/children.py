@@ -159,7 +159,9 @@ def begin(
     if recorder.rehearsing:
         written, digest = events.NULL, None
     else:
-        written = check_size(recorder.settings.max_payload, definition.write(args), f"arguments of {definition.name!r}")
+        written = check_size(
+            recorder.settings.max_payload, definition.encode(args), f"arguments of {definition.name!r}"
+        )
         digest = blake2b(bytes(written), digest_size=8).hexdigest()
 
     def complete(place: Location) -> dict[str, Any]:

@@ -166,7 +166,7 @@ class Context(Messaging):
     ) -> asyncio.Task[R]:
         """Run ``function(ctx, *args)`` as a strand of its own, whose steps stand below the branch."""
         scope = self._recorder.branch(name, step=self._step)
-        return self._recorder.loop.strand(function(self._plain, *args), scope, str(scope.location))
+        return self._recorder.loop.start_task(function(self._plain, *args), scope, str(scope.location))
 
     @overload
     def map(
@@ -203,7 +203,7 @@ class Context(Messaging):
             if isinstance(function, Activity):
                 return plain._schedule(_activity(function, {}), (item,), {}, key)
             below = self._recorder.branch(key=key)
-            return self._recorder.loop.strand(function(plain, item), below, str(below.location))
+            return self._recorder.loop.start_task(function(plain, item), below, str(below.location))
 
         return FanOut(self._recorder, scope, items, begin, key=key, limit=limit).start()
 
@@ -235,7 +235,7 @@ class Context(Messaging):
         looping = DurableLoop(recorder, self._plain, future, body)
         recorder.loops[future.command.seq] = looping
         scope = recorder.scope_below(looping.command)
-        return recorder.loop.strand(looping.run(), scope, str(scope.location))
+        return recorder.loop.start_task(looping.run(), scope, str(scope.location))
 
     @overload
     def workflow(
@@ -304,7 +304,7 @@ class Context(Messaging):
         what = f"arguments of workflow {recorder.started.name!r}"
         written = events.NULL
         if not recorder.rehearsing:
-            written = check_size(recorder.settings.max_payload, recorder.workflow.write(args), what)
+            written = check_size(recorder.settings.max_payload, recorder.workflow.encode(args), what)
         raise recorder.over(Continuation(args, signals, written))
 
     def v(self, version: int) -> "Versioned":

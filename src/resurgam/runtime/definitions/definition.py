@@ -13,7 +13,7 @@ from resurgam.core import event as events
 from resurgam.core.codec import Codec, TypeForm, codec_for
 from resurgam.core.errors import DefinitionError
 from resurgam.core.retry import Duration, RetryPolicy, RetryRule, milliseconds
-from resurgam.runtime.definitions.signature import Signature, place
+from resurgam.runtime.definitions.signature import Signature, defined_at
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -125,7 +125,7 @@ class Activity(Generic[P, R_co]):
         self.is_by_name = function is None and options.retry == RetryPolicy()
         self.start_limit = _in_milliseconds(options.start_timeout)
         self.heartbeat = _in_milliseconds(options.heartbeat_timeout)
-        self._stands_in = False
+        self._is_substitute = False
         self.signature = None if function is None else Signature(function, f"activity {name!r}")
         self._returns = returns
 
@@ -134,12 +134,12 @@ class Activity(Generic[P, R_co]):
         """The codec of what the activity returns."""
         return codec_for(self._returns) if self.signature is None else self.signature.result
 
-    def in_process(self, asked: Executor | None) -> bool:
+    def runs_in_process(self, asked: Executor | None) -> bool:
         """Whether an attempt is run in a process of its own; *asked* is what the call said, if it did.
 
         What stands in for the function is known in this process only.
         """
-        return (asked or self.settings.executor) == "process" and not (self._stands_in or self.is_async)
+        return (asked or self.settings.executor) == "process" and not (self._is_substitute or self.is_async)
 
     def options(
         self,
@@ -163,12 +163,12 @@ class Activity(Generic[P, R_co]):
         changed = replace(self.settings, **{key: value for key, value in given.items() if value is not None})
         return type(self)(self.name, self.function, changed, self._returns)
 
-    def acting(self, function: Callable[..., object]) -> "Activity[P, R_co]":
+    def with_function(self, function: Callable[..., object]) -> "Activity[P, R_co]":
         """Return a copy that calls *function*, with the arguments and the result of this one."""
         twin = copy(self)
         twin.function = function
         twin.is_async = inspect.iscoroutinefunction(function)
-        twin._stands_in = True
+        twin._is_substitute = True
         return twin
 
     def __repr__(self) -> str:
@@ -204,12 +204,12 @@ class ActivityRef(Activity[..., R_co]):
 def _check_for_process(function: Callable[..., object]) -> None:
     if inspect.iscoroutinefunction(function):
         raise DefinitionError(
-            f"{place(function)}: executor='process' is for plain functions, and an async one runs on the worker's loop; "
+            f"{defined_at(function)}: executor='process' is for plain functions, and an async one runs on the worker's loop; "
             "write def, or leave the executor out"
         )
     if "<locals>" in function.__qualname__:
         raise DefinitionError(
-            f"{place(function)}: executor='process' is for functions that another process can import; "
+            f"{defined_at(function)}: executor='process' is for functions that another process can import; "
             "define it at module level"
         )
 
@@ -292,7 +292,7 @@ class Workflow(Generic[P, R_co]):
             settings = replace(settings, timeout=started.timeout / 1000)
         return settings
 
-    def write(self, args: tuple[object, ...]) -> Raw:
+    def encode(self, args: tuple[object, ...]) -> Raw:
         """Return the JSON of its arguments, checked if its function is known here."""
         if self.signature is not None:
             return self.signature.encode(args)

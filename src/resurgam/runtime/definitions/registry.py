@@ -23,7 +23,7 @@ from resurgam.runtime.definitions.definition import (
     WorkflowRef,
 )
 from resurgam.runtime.definitions.info import ActivityInfo, activity_cancelled, activity_info, heartbeat
-from resurgam.runtime.definitions.signature import place
+from resurgam.runtime.definitions.signature import defined_at
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form
@@ -34,7 +34,7 @@ D = TypeVar("D", Activity[..., Any], Workflow[..., Any])
 _WorkflowFunction = Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
 
 
-class _Names(Generic[D]):
+class _Definitions(Generic[D]):
     """The definitions of one kind, by name."""
 
     def __init__(self, kind: str, *built_in: D) -> None:
@@ -45,12 +45,12 @@ class _Names(Generic[D]):
 
     def add(self, definition: D) -> None:
         if not (isinstance(definition.name, str) and definition.name):
-            raise DefinitionError(f"{place(definition.function)}: name is {definition.name!r}; it is a string")
+            raise DefinitionError(f"{defined_at(definition.function)}: name is {definition.name!r}; it is a string")
         known = self._known.get(definition.name)
         if known is not None and _origin(known.function) != _origin(definition.function):
             raise DefinitionError(
-                f"{place(definition.function)}: {self._kind} {definition.name!r} is already registered by "
-                f"{place(known.function)}; give one of them another name, or use a Registry of its own"
+                f"{defined_at(definition.function)}: {self._kind} {definition.name!r} is already registered by "
+                f"{defined_at(known.function)}; give one of them another name, or use a Registry of its own"
             )
         self._known[definition.name] = definition
 
@@ -58,7 +58,7 @@ class _Names(Generic[D]):
         """Keep a definition in the place of whatever has its name."""
         self._known[definition.name] = definition
 
-    def adopt(self, others: "_Names[D]") -> None:
+    def update(self, others: "_Definitions[D]") -> None:
         """Take all definitions of another registry over."""
         self._known.update(others._known)
 
@@ -82,7 +82,7 @@ class _Names(Generic[D]):
 class WorkflowDecorator:
     """``@workflow``, bare or with options; ``workflow.ref`` names one that is defined elsewhere."""
 
-    def __init__(self, names: _Names[Workflow[..., Any]]) -> None:
+    def __init__(self, names: _Definitions[Workflow[..., Any]]) -> None:
         self._names = names
 
     @overload
@@ -122,7 +122,7 @@ class WorkflowDecorator:
             given = function.__name__ if name is None else name
             definition: Workflow[..., Any] = Workflow(given, function, queue, settings=held)
             if queue is not None and not (isinstance(queue, str) and queue):
-                raise DefinitionError(f"{place(function)}: queue must be a name, got {queue!r}")
+                raise DefinitionError(f"{defined_at(function)}: queue must be a name, got {queue!r}")
             assert definition.signature is not None
             _check_annotations(function, definition.signature.check)
             self._names.add(definition)
@@ -142,7 +142,7 @@ class WorkflowDecorator:
 class ActivityDecorator:
     """``@activity``, bare or with options; ``activity.ref`` names one that is defined elsewhere."""
 
-    def __init__(self, names: _Names[Activity[..., Any]]) -> None:
+    def __init__(self, names: _Definitions[Activity[..., Any]]) -> None:
         self._names = names
 
     @overload
@@ -235,16 +235,16 @@ class Registry:
     """Workflows and activities by name. Libraries, tests and several versions of one name have one of their own."""
 
     def __init__(self) -> None:
-        self.workflows: _Names[Workflow[..., Any]] = _Names("workflow", COMPENSATION)
-        self.activities: _Names[Activity[..., Any]] = _Names("activity")
+        self.workflows: _Definitions[Workflow[..., Any]] = _Definitions("workflow", COMPENSATION)
+        self.activities: _Definitions[Activity[..., Any]] = _Definitions("activity")
         self.workflow = WorkflowDecorator(self.workflows)
         self.activity = ActivityDecorator(self.activities)
 
     def copy(self) -> "Registry":
         """Return a registry with the same definitions, to be changed apart from this one."""
         twin = Registry()
-        twin.workflows.adopt(self.workflows)
-        twin.activities.adopt(self.activities)
+        twin.workflows.update(self.workflows)
+        twin.activities.update(self.activities)
         return twin
 
     def replace(self, activity: Activity[..., Any] | str, function: Callable[..., object]) -> None:
@@ -252,7 +252,7 @@ class Registry:
         name = activity if isinstance(activity, str) else activity.name
         known = activity if name not in self.activities else self.activities.find(name)
         definition = Activity(name, function, ActivityOptions()) if isinstance(known, str) else known
-        self.activities.put(definition.acting(function))
+        self.activities.put(definition.with_function(function))
 
 
 default_registry = Registry()
@@ -262,31 +262,33 @@ def _check_function(function: object, what: str) -> None:
     if not inspect.isfunction(function):
         raise DefinitionError(f"{function!r} is not a function; {what} is a plain function of a module")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise DefinitionError(f"{place(function)}: {what} cannot be a generator; return a list")
+        raise DefinitionError(f"{defined_at(function)}: {what} cannot be a generator; return a list")
     first = next(iter(inspect.signature(function).parameters), "")
     if first == "self" or ("." in function.__qualname__ and first == "cls"):
-        raise DefinitionError(f"{place(function)}: {what} cannot be a method; define it as a function")
+        raise DefinitionError(f"{defined_at(function)}: {what} cannot be a method; define it as a function")
 
 
 def _check_workflow(function: Callable[..., Any]) -> None:
     _check_function(function, "a workflow")
     if not inspect.iscoroutinefunction(function):
-        raise DefinitionError(f"{place(function)}: a workflow is an async function; write async def")
+        raise DefinitionError(f"{defined_at(function)}: a workflow is an async function; write async def")
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         inspect.Parameter.POSITIONAL_ONLY,
     ):
-        raise DefinitionError(f"{place(function)}: a workflow takes the context as its first parameter: (ctx, ...)")
+        raise DefinitionError(
+            f"{defined_at(function)}: a workflow takes the context as its first parameter: (ctx, ...)"
+        )
     annotation = parameters[0].annotation
     if isinstance(annotation, str) and annotation.rpartition(".")[2] == "Context":
         annotation = Context
     if annotation not in (inspect.Parameter.empty, Context):
-        raise DefinitionError(f"{place(function)}: the first parameter is annotated {annotation!r}, not Context")
+        raise DefinitionError(f"{defined_at(function)}: the first parameter is annotated {annotation!r}, not Context")
     for parameter in parameters:
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
             raise DefinitionError(
-                f"{place(function)}: parameter {parameter.name!r} can only be given by keyword; "
+                f"{defined_at(function)}: parameter {parameter.name!r} can only be given by keyword; "
                 "a workflow's arguments are given by position"
             )
 
@@ -297,7 +299,7 @@ def _check_annotations(function: Callable[..., Any], check: Callable[[], None]) 
     except DefinitionError:
         return  # a type defined further down or in a local scope: it is resolved, or refused, at first use
     except Exception as error:
-        error.add_note(f"defined at {place(function)}")
+        error.add_note(f"defined at {defined_at(function)}")
         raise
 
 

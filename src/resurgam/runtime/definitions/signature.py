@@ -94,7 +94,7 @@ class Signature:
             raise DefinitionError(f"{self.label}: {error}; it is {self._show()}") from error
         return bound.args[self._skip :], bound.kwargs
 
-    def fits(self, count: int) -> None:
+    def check_positional(self, count: int) -> None:
         """Refuse a function that cannot be called with so many values by position."""
         try:
             self._shape.bind(*(None,) * (self._skip + count))
@@ -171,7 +171,7 @@ def _returned(hint: TypeForm) -> TypeForm:
     return None if hint in (NoReturn, Never) else hint
 
 
-def place(function: Any) -> str:
+def defined_at(function: Any) -> str:
     """Return where a function is defined, for errors about it."""
     code = function.__code__
     return f"{code.co_filename}:{code.co_firstlineno} ({function.__qualname__})"

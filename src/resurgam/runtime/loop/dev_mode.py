@@ -225,7 +225,7 @@ def read_packages(text: str) -> set[str]:
     return names
 
 
-def switch_on() -> WatchedTicks:
+def enable() -> WatchedTicks:
     """Fill the tables, and return what watches."""
     _packages.update(read_packages(os.environ.get(ALLOWED, "")))
     in_c, in_python = _tables()
@@ -237,7 +237,7 @@ def switch_on() -> WatchedTicks:
 # Futures that nobody awaits.
 
 
-def watch_awaiting(durable: type[Any]) -> None:
+def warn_if_unawaited(durable: type[Any]) -> None:
     """Let the futures of durable calls complain when they are dropped, if nobody has ever asked what they bring."""
 
     def listening(original: Callable[..., Any]) -> Callable[..., Any]:

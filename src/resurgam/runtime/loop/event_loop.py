@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, cast
 from resurgam.core.errors import ContinueAsNew, Evicted, HistoryDiverged, NotDeterministic
 from resurgam.runtime.loop.futures import BareFuture, Durable, WorkflowTask
 from resurgam.runtime.loop.guard import ticks
-from resurgam.runtime.loop.interrupts import pass_on
+from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.loop.scope import Scope, current
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self.seed = seed
         self.tasks: dict[WorkflowTask[Any], None] = {}
         # Whether a strand has ended otherwise than by returning: nobody can say what else it would have come to.
-        self.cut_off = False
+        self.interrupted = False
         self.open = False
         self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
         self._recorder = recorder
@@ -124,7 +124,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 try:
                     handle._run()
                 except (SystemExit, KeyboardInterrupt) as error:
-                    pass_on(error)  # else the task that raised it holds it, and the execution sees it there
+                    reraise_ctrl_c(error)  # else the task that raised it holds it, and the execution sees it there
             if self._recorder.verdict is not None:
                 return
         if self._generators:
@@ -144,7 +144,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             except asyncio.CancelledError:
                 waiter.cancel()
             except BaseException as error:  # noqa: BLE001 -- the user's predicate failed: whoever awaits it hears of it
-                pass_on(error)
+                reraise_ctrl_c(error)
                 waiter.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
             else:
                 if not holds:
@@ -159,7 +159,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._conditions[waiter] = predicate
         return waiter
 
-    def put_away(self) -> None:
+    def unwind(self) -> None:
         """Close every task and generator that is still alive. The recorder must refuse durable calls by now."""
         outer = asyncio_events._get_running_loop()
         asyncio_events._set_running_loop(self)
@@ -249,11 +249,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             )
         if caller is asyncio.wait_for.__code__:
             scope = self.scope()
-            return self.strand(coro, scope, f"{scope.location}#wait_for", context, shared=True)
+            return self.start_task(coro, scope, f"{scope.location}#wait_for", context, shared=True)
         scope = self._recorder.branch()
-        return self.strand(coro, scope, str(scope.location), context)
+        return self.start_task(coro, scope, str(scope.location), context)
 
-    def strand(
+    def start_task(
         self,
         coro: Coroutine[Any, Any, T],
         scope: Scope,
@@ -274,7 +274,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def _ended_within(self, task: asyncio.Task[Any]) -> None:
         self.tasks.pop(task, None)  # type: ignore[call-overload]  # only workflow tasks have this callback
         # Asking task.exception() would count as somebody having looked at it, and hide one that nobody does.
-        self.cut_off |= task.cancelled() or task._exception is not None
+        self.interrupted |= task.cancelled() or task._exception is not None
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._ended_within(task)
@@ -372,4 +372,4 @@ def _close(coroutine: Any) -> None:
         else:
             coroutine.close()
     except BaseException as error:  # noqa: BLE001 -- see above
-        pass_on(error)
+        reraise_ctrl_c(error)

@@ -15,7 +15,7 @@ from resurgam.core import event as events
 from resurgam.core.codec import Codec
 from resurgam.core.errors import NotDeterministic
 from resurgam.runtime.loop import dev_mode
-from resurgam.runtime.loop.scope import Scope, current, place_hash
+from resurgam.runtime.loop.scope import Scope, current, stable_hash
 
 if TYPE_CHECKING:
     from resurgam.runtime.loop.event_loop import WorkflowLoop
@@ -53,7 +53,7 @@ class Durable(asyncio.Future[T], Generic[T]):
 
     def __hash__(self) -> int:
         if self._hash is None:
-            self._hash = place_hash(self._recorder.loop.seed, str(self._command.location))
+            self._hash = stable_hash(self._recorder.loop.seed, str(self._command.location))
         return self._hash
 
     @property
@@ -90,7 +90,7 @@ class WorkflowTask(asyncio.Task[T]):
         self, coroutine: Coroutine[Any, Any, T], *, loop: "WorkflowLoop", context: Context, scope: Scope, place: str
     ) -> None:
         self.scope = scope
-        self._hash = place_hash(loop.seed, place)
+        self._hash = stable_hash(loop.seed, place)
         # Named by its place: asyncio's own names count the tasks of the process.
         super().__init__(coroutine, loop=loop, context=context, name=f"Task {place}")
 
@@ -135,4 +135,4 @@ def _gathering_hash(self: "asyncio.Future[Any]") -> int:
 asyncio.tasks._GatheringFuture.__hash__ = _gathering_hash  # type: ignore[attr-defined]
 
 if dev_mode.ON:
-    dev_mode.watch_awaiting(Durable)
+    dev_mode.warn_if_unawaited(Durable)

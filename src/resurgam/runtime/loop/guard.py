@@ -22,13 +22,13 @@ _EVENTS = frozenset(
 )
 
 
-class _Ticking(threading.local):
+class _TickState(threading.local):
     """Whether this thread is running workflow code."""
 
     now = False
 
 
-ticks: _Ticking | dev_mode.WatchedTicks = dev_mode.switch_on() if dev_mode.ON else _Ticking()
+ticks: _TickState | dev_mode.WatchedTicks = dev_mode.enable() if dev_mode.ON else _TickState()
 """Set by the loop around each tick, without a context manager: it is the hottest path there is."""
 
 

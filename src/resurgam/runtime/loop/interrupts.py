@@ -14,7 +14,7 @@ from typing import Final
 _RAISE: Final = dis.opmap["RAISE_VARARGS"]
 
 
-def pass_on(error: BaseException) -> None:
+def reraise_ctrl_c(error: BaseException) -> None:
     """Raise *error* again if it is the user's Ctrl-C, which must end the program; otherwise the caller records it."""
     if isinstance(error, KeyboardInterrupt) and _is_by_signal(error):
         raise error

@@ -63,7 +63,7 @@ class Scope:
     def future_hash(self) -> int:
         """Return the hash for the next bare future made in this strand."""
         self.futures += 1
-        return place_hash(self.seed, f"{self.location}#{self.futures}")
+        return stable_hash(self.seed, f"{self.location}#{self.futures}")
 
     @property
     def random(self) -> Random:
@@ -89,6 +89,6 @@ ambient: "ContextVar[Ambient | None]" = ContextVar("resurgam.version")
 begins with 1 again."""
 
 
-def place_hash(seed: str, place: str) -> int:
+def stable_hash(seed: str, place: str) -> int:
     """Return a hash that is the same in every process, so that sets of futures iterate alike on replay."""
     return int.from_bytes(blake2b(f"{seed}{place}".encode(), digest_size=8).digest(), "big", signed=True)

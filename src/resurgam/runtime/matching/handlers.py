@@ -20,9 +20,9 @@ from resurgam.core.codec import Codec, check_size
 from resurgam.core.errors import DefinitionError, HistoryDiverged, NotDeterministic, NotFound, SerializationError
 from resurgam.core.failure import capture, in_user_code
 from resurgam.core.location import Location
-from resurgam.runtime.definitions.signature import Signature, place
+from resurgam.runtime.definitions.signature import Signature, defined_at
 from resurgam.runtime.loop.closures import check_handler
-from resurgam.runtime.loop.interrupts import pass_on
+from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.loop.scope import current
 from resurgam.runtime.matching.forgetting import HANDLERS
 from resurgam.runtime.matching.signal_schemas import SignalSchemas
@@ -200,7 +200,7 @@ class Handlers:
             with self._recorder.loop:
                 answer = self._quietly(f"the handler of query {name!r}", lambda: handler.function(*args, **kwargs))
         except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
-            pass_on(error)
+            reraise_ctrl_c(error)
             # Whoever asks must not be ended by it, nor whoever answers.
             raise RuntimeError(f"the handler of query {name!r} raised {error!r}") from error
         if inspect.isawaitable(answer):
@@ -220,7 +220,7 @@ class Handlers:
                 validator = handler.validator
                 self._quietly(f"the validator of update {update.name!r}", lambda: validator(*args, **kwargs))
         except _WHATEVER as error:
-            pass_on(error)
+            reraise_ctrl_c(error)
             return capture(in_user_code(error), limit=self._recorder.settings.max_payload)
         return None
 
@@ -247,7 +247,7 @@ class Handlers:
                 value = await handler.turns.run(entry.scope, lambda: _called(handler.function, args, kwargs))
             written = check_size(self._recorder.settings.max_payload, handler.signature.result.check(value, what), what)
         except _WHATEVER as error:
-            pass_on(error)
+            reraise_ctrl_c(error)
             failure = capture(in_user_code(error), limit=self._recorder.settings.max_payload)
             self.finished.append(Finished(entry, failure=failure))
         else:
@@ -272,7 +272,7 @@ class Handlers:
         try:
             await _called(handler.function, args, kwargs)
         except _WHATEVER as error:  # nobody else would hear of it
-            pass_on(error)
+            reraise_ctrl_c(error)
             self.failure = self.failure or error
 
     # Entries whose handler the code comes to later than it did.
@@ -304,7 +304,7 @@ class Handlers:
     def _strand(self, number: int, coroutine: Any) -> None:
         scope = self._recorder.scope_at(Location(HANDLERS, (number,)))
         self._running.add(number)
-        strand = self._recorder.loop.strand(coroutine, scope, str(scope.location))
+        strand = self._recorder.loop.start_task(coroutine, scope, str(scope.location))
         strand.add_done_callback(lambda _: self._running.discard(number))
 
     def _quietly(self, what: str, function: Callable[[], Any]) -> Any:
@@ -352,7 +352,7 @@ def _handler(function: Callable[..., Any], kind: str, name: object) -> Handler:
     try:
         signature.check()
         if kind == "signal" and signature.parameters:
-            signature.fits(1)
+            signature.check_positional(1)
     except (SerializationError, DefinitionError) as error:
-        raise DefinitionError(f"{place(function)}: {error}") from error
+        raise DefinitionError(f"{defined_at(function)}: {error}") from error
     return Handler(function, signature)

@@ -144,7 +144,7 @@ class Driver:
             self._closed = True
             if self._recorder.verdict is None:
                 self._recorder.verdict = Evicted("this execution has been put away")
-            self._recorder.loop.put_away()
+            self._recorder.loop.unwind()
 
     @property
     def goes_on(self) -> bool:
@@ -211,7 +211,7 @@ class Driver:
         args, self._recorder.verdict = decode_arguments(self._workflow, self.started)
         if self._recorder.verdict is None:
             coroutine = self._call(Context(self._recorder), args)
-            self._root = self._recorder.loop.strand(coroutine, self._recorder.root, "root", Variables())
+            self._root = self._recorder.loop.start_task(coroutine, self._recorder.root, "root", Variables())
 
     async def _call(self, context: Context, args: Sequence[object]) -> Any:
         # A coroutine around the user's: closing it ends it, even if the user's own ignores being closed.
@@ -315,7 +315,7 @@ class Driver:
         """Code that has returned has asked for all that it ever will."""
         if self._root is not None and self._root.done() and not self._root.cancelled() and not self._root.exception():
             loop = self._recorder.loop
-            if not loop.cut_off and all(task is self._root for task in loop.tasks):
+            if not loop.interrupted and all(task is self._root for task in loop.tasks):
                 self._recorder.handlers.check_early()
             self._recorder.check_orphans()
 

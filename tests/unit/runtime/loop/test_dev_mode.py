@@ -84,7 +84,7 @@ FINE = (
 @pytest.fixture
 def watched(monkeypatch):
     """Switch on what the variable does in a new process."""
-    ticks = dev_mode.switch_on()
+    ticks = dev_mode.enable()
     monkeypatch.setattr(event_loop, "ticks", ticks)
     monkeypatch.setattr(guard, "ticks", ticks)
     yield ticks

@@ -12,7 +12,7 @@ from resurgam import Context, Registry
 from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.runtime.execution.execution import Execution
-from resurgam.runtime.loop.interrupts import pass_on
+from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 
 
 def raises_it():
@@ -58,7 +58,7 @@ def is_passed_on(function):
         function()
     except KeyboardInterrupt as error:
         try:
-            pass_on(error)
+            reraise_ctrl_c(error)
         except KeyboardInterrupt:
             return True
         return False
@@ -84,7 +84,7 @@ def test_outside_the_main_thread_no_interrupt_is_the_users():
 
 
 def test_other_errors_are_not_passed_on():
-    pass_on(SystemExit(1))
+    reraise_ctrl_c(SystemExit(1))
 
 
 def test_ctrl_c_in_the_middle_of_a_tick_ends_it(handler):
