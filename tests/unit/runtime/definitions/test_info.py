@@ -83,7 +83,9 @@ def test_an_attempt_that_nobody_waits_for_hears_of_it(attempt):
 
 
 def test_details_that_are_larger_than_max_payload_are_refused_where_they_are_told(attempt):
-    with pytest.raises(errors.PayloadTooLarge, match=r"heartbeat of activity 'pay': 102 bytes exceed the limit of 100;"):
+    with pytest.raises(
+        errors.PayloadTooLarge, match=r"heartbeat of activity 'pay': 102 bytes exceed the limit of 100;"
+    ):
         inside(attempt, activity.heartbeat, "x" * 100)
     assert attempt.beats == []
     inside(attempt, activity.heartbeat, "x" * 98)
