@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from resurgam.core import errors
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
@@ -498,3 +500,29 @@ def wrong_calls(child: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
         ((child, 1), {"deferred": 1}),
         ((child, 1), {"detach": True, "on_parent_close": "terminate"}),
     ]
+
+
+async def test_a_signal_to_a_child_whose_id_is_in_use_does_not_reach_the_other_workflow(engines: Engines) -> None:
+
+    registry = Registry()
+
+    @registry.workflow
+    async def stranger(ctx: Context) -> object:
+        return await ctx.listen("go", timeout=60)
+
+    @registry.workflow
+    async def child(ctx: Context) -> None:
+        await ctx.listen("go")
+
+    @registry.workflow
+    async def parent(ctx: Context) -> None:
+        kid = ctx.workflow(child, id="kid")
+        sent = kid.signal("go", "for the child only")
+        await asyncio.gather(kid, sent, return_exceptions=True)
+
+    async with engines.open(registry) as env:
+        handle = await env.start(stranger, id="kid")
+        await env.start(parent)
+        with pytest.raises(errors.WorkflowFailed) as caught:
+            await env.finish(handle.result())
+        assert isinstance(caught.value.__cause__, errors.SignalTimeout)

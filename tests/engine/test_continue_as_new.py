@@ -317,3 +317,61 @@ async def test_tags_queue_and_parent_are_kept(engines: Engines) -> None:
         [found] = (await env.engine.list(tags={"colour": "red"}, status="running")).instances
         assert (found.generation, found.queue) == (2, "other")
         assert await env.finish(handle.result()) == "other"
+
+
+async def test_an_unread_answer_is_recorded_and_the_old_execution_deactivated(engines: Engines) -> None:
+    """An execution is deactivated once it is closed and has no work outstanding."""
+    registry = Registry()
+    gate = asyncio.Event()
+
+    @registry.activity
+    async def work() -> str:
+        await gate.wait()
+        return "done"
+
+    @registry.workflow
+    async def entity(ctx: Context, generation: int) -> str:
+        if generation == 2:
+            return "done"
+        call = ctx.activity(work)
+        await ctx.listen("go")
+        ctx.continue_as_new(2)
+        return await call
+
+    async with engines.open(registry) as env:
+        handle = await env.start(entity, 1)
+        await handle.pause()
+        await env.settle()
+        await handle.signal("go")
+        gate.set()
+        await env.advance(1)
+        await handle.resume()
+        await env.finish(handle.result())
+        await env.advance(60)
+        first = (await env.engine.store.transfer.copies(handle.entity_id))[0]
+        assert "activity_completed" in [entry.type for entry in first.log]
+        assert not first.inbox
+        assert first.instance.deactivated
+
+
+async def test_dropped_signals_leave_the_inbox(engines: Engines) -> None:
+    registry = Registry()
+
+    @registry.workflow
+    async def entity(ctx: Context, generation: int) -> str:
+        if generation == 2:
+            return "done"
+        await ctx.listen("go")
+        ctx.continue_as_new(2, signals="drop")
+        return ""
+
+    async with engines.open(registry) as env:
+        handle = await env.start(entity, 1)
+        await handle.pause()
+        for _ in range(3):
+            await handle.signal("go")
+        await handle.resume()
+        await env.finish(handle.result())
+        await env.advance(60)
+        first = (await env.engine.store.transfer.copies(handle.entity_id))[0]
+        assert not first.inbox

@@ -9,7 +9,7 @@ from resurgam.engine import Engine
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.registry import Registry
 from resurgam.testing.contract.bench import raises
-from support.engines import Engines, types_of
+from support.engines import TWICE, Engines, types_of
 
 
 def newspaper() -> Registry:
@@ -114,3 +114,30 @@ async def test_state_is_read_without_a_worker(engines: Engines) -> None:
         async with engines.serve(store, clock, registry) as env:
             await env.finish(handle.result())
         assert await handle.state("list") == "other"
+
+
+async def test_a_retry_does_not_publish_a_message_again(engines: Engines) -> None:
+
+    registry = Registry()
+
+    @registry.workflow(retry=TWICE)
+    async def speaker(ctx: Context) -> None:
+        await ctx.publish("news", 1)
+        if ctx.info.attempt == 1:
+            raise LookupError("once")
+
+    async with engines.open(registry) as env:
+        heard: list[Any] = []
+
+        async def hear() -> None:
+            async for value in env.engine.subscribe("news"):
+                heard.append(value)
+
+        hearing = asyncio.ensure_future(hear())
+        await env.settle()
+        handle = await env.start(speaker)
+        await env.finish(handle.result())
+        await env.settle()
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
+        assert len(heard) == 1

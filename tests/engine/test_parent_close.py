@@ -8,9 +8,11 @@ from resurgam.core import errors
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.registry import Registry
+from resurgam.store.memory.store import MemoryStore
+from resurgam.testing import ManualClock
 from resurgam.testing.contract.bench import raises
 from resurgam.testing.environment import Environment
-from support.engines import Engines, count_of, run, types_of
+from support.engines import TWICE, Engines, count_of, run, types_of
 
 POLICIES: Final = ("cancel", "terminate", "abandon")
 LEFT: Final = {"cancel": Status.CANCELLED, "terminate": Status.TERMINATED, "abandon": Status.RUNNING}
@@ -265,3 +267,39 @@ async def test_a_hundred_deferred_children(engines: Engines) -> None:
         await env.settle()
         assert sorted(ran) == sorted(chosen)
         assert await count_of(env, status="scheduled") == 90
+
+
+async def test_children_of_an_earlier_attempt_are_closed_when_the_next_fails_by_divergence() -> None:
+    """The failing attempt closes the children that it found as well as its own."""
+    registry = Registry()
+
+    @registry.workflow
+    async def child(ctx: Context) -> None:
+        await ctx.sleep(10**6)
+
+    @registry.workflow(name="parent", retry=TWICE, on_divergence="fail")
+    async def parent(ctx: Context) -> None:
+        if ctx.info.attempt == 1:
+            await ctx.workflow(child, id="kid").started
+            raise LookupError("once")
+        await ctx.sleep(30)
+        await ctx.sleep(30)
+
+    other = Registry()
+    other.workflow(name="child")(child.function)
+
+    @other.workflow(name="parent", retry=TWICE, on_divergence="fail")
+    async def changed(ctx: Context) -> None:
+        await ctx.listen("other")
+
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    async with Environment(store=store, registry=registry, clock=clock, cache_size=0) as env:
+        await env.start(parent, id="p")
+        await env.advance(20)
+        copies = await store.transfer.copies("p")
+        assert copies[-1].instance.attempt == 2
+    async with Environment(store=store, registry=other, clock=clock, cache_size=0) as env:
+        await env.advance(60)
+        assert (await env.handle("p").describe()).status is Status.FAILED
+        assert (await env.handle("kid").describe()).status is Status.CANCELLED

@@ -400,3 +400,24 @@ async def test_status_has_the_values_of_the_documentation(engines: Engines) -> N
         ):
             await settle(one, two)
             assert (await handle.describe()).status is Status.RUNNING
+
+
+async def test_paused_children_are_cancelled_when_their_paused_root_is_terminated(engines: Engines) -> None:
+    """By their close policy."""
+    registry = Registry()
+
+    @registry.workflow
+    async def child(ctx: Context) -> None:
+        await ctx.sleep(10**6)
+
+    @registry.workflow
+    async def parent(ctx: Context) -> None:
+        await ctx.workflow(child, id="kid")
+
+    async with engines.open(registry) as env:
+        handle = await env.start(parent)
+        await handle.pause(tree=True)
+        await env.settle()
+        await handle.terminate()
+        await env.advance(60)
+        assert (await env.handle("kid").describe()).status is Status.CANCELLED

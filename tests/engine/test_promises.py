@@ -3,14 +3,16 @@
 import asyncio
 from typing import Any
 
+from resurgam import Break, Continue
 from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.retry import RetryPolicy
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.registry import Registry
 from resurgam.store import records as r
+from resurgam.store.protocol import PROMISES_KEPT
 from resurgam.testing.contract.bench import raises
-from support.engines import Engines, Interposed, run, types_of, writes
+from support.engines import TWICE, Engines, Interposed, run, types_of, writes
 
 
 def approval() -> Registry:
@@ -405,3 +407,49 @@ async def test_only_one_of_many_settlements_is_first(engines: Engines) -> None:
             )
             assert sum(told) == 1
             assert await env.finish(handle.result()) == str(told.index(True))
+
+
+async def test_a_retry_learns_that_its_own_settlement_was_the_first(engines: Engines) -> None:
+    """The first attempt settled the promise; the second settles it again and gets the same answer."""
+    registry = Registry()
+
+    @registry.workflow
+    async def waits(ctx: Context) -> str:
+        promise = ctx.promise("p", type=str)
+        ctx.set("id", promise.promise_id)
+        value = await promise
+        await ctx.listen("end")
+        return value
+
+    @registry.workflow(retry=TWICE)
+    async def settles(ctx: Context, promise_id: str) -> bool:
+        first = await ctx.resolve(promise_id, "x")
+        if ctx.info.attempt == 1:
+            raise LookupError("once")
+        return first
+
+    async with engines.open(registry) as env:
+        waiting = await env.start(waits)
+        handle = await env.start(settles, await waiting.state("id"))
+        assert await env.finish(handle.result()) is True
+
+
+async def test_the_number_of_promises_kept_is_bounded(engines: Engines) -> None:
+    """PROMISES_KEPT counts resolved promises too, not only those that timed out or were cancelled."""
+    registry = Registry()
+
+    @registry.workflow
+    async def entity(ctx: Context) -> None:
+        async def body(ctx: Context, n: int) -> Continue[int] | Break[None]:
+            await ctx.promise(f"p{n}")
+            return Continue(n + 1)
+
+        await ctx.loop(body, 0, forget_every=20)
+
+    async with engines.open(registry) as env:
+        handle = await env.start(entity)
+        for number in range(PROMISES_KEPT + 40):
+            await handle.resolve(f"p{number}")
+            await env.settle()
+        [copy] = await env.engine.store.transfer.copies(handle.entity_id)
+        assert len(copy.promises) <= PROMISES_KEPT + 2

@@ -9,6 +9,8 @@ from resurgam.engine import Engine
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.context.durable_loop import Break, Continue
 from resurgam.runtime.definitions.registry import Registry
+from resurgam.store.memory.store import MemoryStore
+from resurgam.testing import Environment, ManualClock
 from resurgam.testing.contract.bench import raises
 from support.engines import Engines
 
@@ -227,3 +229,28 @@ async def test_a_query_is_answered_beside_loops_that_have_forgotten(engines: Eng
         assert await env.finish(handle.result()) == "over"
         assert await handle.query("done") == [50, "none"]
         assert await handle.state("done") == 50
+
+
+async def test_a_query_before_the_first_commit_gives_the_promise_id_that_is_recorded_later() -> None:
+
+    registry = Registry()
+
+    @registry.workflow
+    async def waits(ctx: Context) -> object:
+        @ctx.on_query("id")
+        def id_() -> str:
+            return promise.promise_id
+
+        promise = ctx.promise("p")
+        return await promise
+
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    from resurgam import Engine
+
+    async with Engine(store, registry=registry, clock=clock, worker=False) as engine:
+        handle = await engine.start(waits, id="x")
+        early = await handle.query("id")
+    async with Environment(store=store, registry=registry, clock=clock) as env:
+        await env.settle()
+        assert await env.handle("x").query("id") == early

@@ -297,3 +297,115 @@ async def test_a_retry_by_hand_hears_of_a_child_that_ended_while_its_parent_was_
                 await env.engine.handle("child").signal("word", "done")
             assert await env.finish(handle.result()) == "done"
             assert len(set(ran)) == runs
+
+
+async def test_an_open_child_with_other_input_is_not_adopted(engines: Engines) -> None:
+    """A child is reused for the same location, name and input."""
+    registry = Registry()
+
+    @registry.workflow
+    async def child(ctx: Context, number: int) -> int:
+        await ctx.sleep(60)
+        return number
+
+    @registry.workflow(retry=TWICE)
+    async def parent(ctx: Context) -> int:
+        call = ctx.workflow(child, ctx.info.attempt)
+        if ctx.info.attempt == 1:
+            await call.started
+            raise LookupError("once")
+        return await call
+
+    async with engines.open(registry) as env:
+        handle = await env.start(parent)
+        try:
+            assert await env.finish(handle.result()) == 2
+        except errors.WorkflowFailed as refused:  # a clear refusal would do as well
+            assert isinstance(refused.__cause__, errors.ChildWorkflowFailed)  # noqa: PT017
+
+
+async def test_a_detached_child_that_has_ended_is_not_started_again(engines: Engines) -> None:
+    registry, ran = Registry(), []
+
+    @registry.workflow
+    async def child(ctx: Context) -> None:
+        await ctx.run(lambda: ran.append("child"), name="effect")
+
+    @registry.workflow(retry=TWICE)
+    async def parent(ctx: Context) -> None:
+        await ctx.workflow(child, detach=True).started
+        await ctx.sleep(1)
+        if ctx.info.attempt == 1:
+            raise LookupError("once")
+
+    async with engines.open(registry) as env:
+        handle = await env.start(parent)
+        await env.finish(handle.result())
+    assert ran == ["child"]
+
+
+async def test_the_future_of_an_adopted_child_has_its_run_id(engines: Engines) -> None:
+
+    registry = Registry()
+
+    @registry.workflow
+    async def child(ctx: Context) -> str:
+        await ctx.sleep(60)
+        return ctx.info.run_id
+
+    @registry.workflow(retry=TWICE)
+    async def parent(ctx: Context) -> list[str]:
+        call = ctx.workflow(child)
+        await call.started
+        if ctx.info.attempt == 1:
+            raise LookupError("once")
+        return [call.run_id, await call]
+
+    async with engines.open(registry) as env:
+        handle = await env.start(parent)
+        said, real = await env.finish(handle.result())
+        assert said == real
+
+
+async def test_the_result_of_a_child_with_other_input_is_not_reused(engines: Engines) -> None:
+    """The child of the first attempt completes between the attempts, and the second asks with other input."""
+    registry = Registry()
+
+    @registry.workflow
+    async def child(ctx: Context, number: int) -> int:
+        await ctx.sleep(5)
+        return number
+
+    @registry.workflow(retry=TWICE)
+    async def parent(ctx: Context) -> int:
+        call = ctx.workflow(child, ctx.info.attempt)
+        if ctx.info.attempt == 1:
+            await call.started
+            raise LookupError("once")
+        return await call
+
+    async with engines.open(registry) as env:
+        handle = await env.start(parent)
+        assert await env.finish(handle.result()) == 2
+
+
+async def test_a_child_whose_answer_is_carried_over_has_its_execution_id(engines: Engines) -> None:
+
+    registry = Registry()
+
+    @registry.workflow
+    async def child(ctx: Context) -> str:
+        return ctx.info.execution_id
+
+    @registry.workflow(retry=TWICE)
+    async def parent(ctx: Context) -> list[str]:
+        call = ctx.workflow(child)
+        begun, result = await call.started, await call
+        if ctx.info.attempt == 1:
+            raise LookupError("once")
+        return [begun, result]
+
+    async with engines.open(registry) as env:
+        handle = await env.start(parent)
+        begun, result = await env.finish(handle.result())
+        assert begun == result

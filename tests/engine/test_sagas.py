@@ -3,6 +3,9 @@
 import asyncio
 from typing import Any
 
+import pytest
+
+from resurgam import activity
 from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.retry import RetryPolicy
@@ -437,3 +440,75 @@ async def test_putting_a_run_away_takes_nothing_back(engines: Engines) -> None:
             await handle.signal("go")
             assert await env.finish(handle.result()) == "gone"
         assert shop.done == ["book car", "book car"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "timeout"])
+async def test_a_request_to_stop_during_compensation_takes_effect_after_it(engines: Engines, how: str) -> None:
+    """Also if the code has caught the error of the saga and goes on."""
+    registry = Registry()
+
+    @registry.activity
+    async def book() -> str:
+        return "b"
+
+    @registry.activity(retry=RetryPolicy(max_attempts=2, initial_interval=60, jitter=0))
+    async def unbook(number: str) -> None:
+        if activity.info().attempt == 1:
+            raise ValueError("try again")
+
+    @registry.workflow(timeout=30 if how == "timeout" else None)
+    async def trip(ctx: Context) -> str:
+        try:
+            async with ctx.saga() as saga:
+                await saga.step(book, undo=unbook)
+                raise LookupError("full")
+        except LookupError:
+            await ctx.sleep(86400)
+        return "went on"
+
+    async with engines.open(registry) as env:
+        handle = await env.start(trip)
+        await env.advance(10)
+        if how == "cancel":
+            await handle.cancel()
+        await env.advance(3600)
+        assert (await handle.describe()).status in (Status.CANCELLED, Status.FAILED)
+
+
+@pytest.mark.parametrize("how", ["cancel", "terminate", "complete"])
+async def test_an_open_saga_of_a_handler_is_compensated_or_reported_when_the_workflow_ends(
+    engines: Engines, how: str
+) -> None:
+
+    registry, booked = Registry(), []
+
+    @registry.activity
+    async def book() -> str:
+        booked.append("b")
+        return "b"
+
+    @registry.activity
+    async def unbook(number: str) -> None:
+        booked.remove(number)
+
+    @registry.workflow
+    async def entity(ctx: Context) -> None:
+        @ctx.on_signal("trip")
+        async def trip() -> None:
+            async with ctx.saga() as saga:
+                await saga.step(book, undo=unbook)
+                await ctx.sleep(3600)
+
+        await ctx.listen("end")
+
+    async with engines.open(registry) as env:
+        handle = await env.start(entity)
+        await handle.signal("trip")
+        await env.advance(1)
+        assert booked
+        if how == "complete":
+            await handle.signal("end")
+        else:
+            await getattr(handle, how)()
+        await env.advance(7200)
+        assert not booked or (await handle.describe()).uncompensated

@@ -8,7 +8,7 @@ from resurgam.runtime.context.context import Context
 from resurgam.runtime.context.durable_loop import Break, Continue
 from resurgam.runtime.definitions.registry import Registry
 from resurgam.testing.contract.bench import HOUR, raises
-from support.engines import Engines, types_of
+from support.engines import TWICE, Engines, types_of
 
 
 async def test_signals_arrive_in_order(engines: Engines) -> None:
@@ -263,3 +263,26 @@ async def test_a_signal_of_a_wrong_type_is_the_listeners_to_handle(engines: Engi
             await handle.signal("number", value)  # it has not said yet what it takes
         async with engines.serve(store, clock, registry) as env:
             assert await env.finish(handle.result()) == 3
+
+
+async def test_a_retry_may_send_another_value_from_the_same_place(engines: Engines) -> None:
+    """The id of the signal depends on its value, so that the target does not take it for a duplicate."""
+    registry = Registry()
+
+    @registry.workflow
+    async def target(ctx: Context) -> list[int]:
+        heard: list[int] = []
+        while 2 not in heard:
+            heard.append(await ctx.listen("n", type=int, timeout=600))
+        return heard
+
+    @registry.workflow(retry=TWICE)
+    async def sender(ctx: Context) -> None:
+        await ctx.signal("t", "n", ctx.info.attempt)
+        if ctx.info.attempt == 1:
+            raise LookupError("once")
+
+    async with engines.open(registry) as env:
+        receiving = await env.start(target, id="t")
+        await env.finish((await env.start(sender)).result())
+        assert await env.finish(receiving.result()) == [1, 2]

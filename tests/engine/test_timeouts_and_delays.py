@@ -8,6 +8,7 @@ from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.registry import Registry
+from resurgam.testing import Environment
 from resurgam.testing.contract.bench import raises
 from support.engines import Engines, count_of, run, types_of
 
@@ -201,3 +202,26 @@ async def test_bad_delays_and_timeouts_are_refused(engines: Engines) -> None:
         assert await count_of(env) == 0
         handle = await env.start(work, delay=0)
         assert (await handle.describe()).status is Status.COMPLETED
+
+
+def parent_of_nobody(registry):
+    """A workflow with a timeout, and a child on a queue that no worker serves."""
+
+    @registry.workflow
+    async def kid(ctx: Context) -> None: ...
+
+    @registry.workflow(timeout=10)
+    async def parent(ctx: Context) -> None:
+        await ctx.workflow(kid, id="kid", queue="nobody serves this")
+
+    return parent
+
+
+async def test_a_workflow_times_out_though_its_child_is_on_a_queue_without_a_worker():
+
+    registry = Registry()
+    parent = parent_of_nobody(registry)
+    async with Environment(registry=registry) as env:
+        handle = await env.start(parent)
+        await env.advance(24 * 3600)
+        assert (await handle.describe()).status == "failed"

@@ -383,3 +383,37 @@ async def test_the_history_of_a_retry_begins_with_what_it_has(engines: Engines) 
         assert (await types_of(handle))[-4:] == [
             *("timer_started", "timer_fired", "workflow_completed", "workflow_deactivated"),
         ]
+
+
+async def test_an_unread_answer_of_a_failed_attempt_is_recorded_and_carried_over(engines: Engines) -> None:
+    """It arrived after the signal that made the code fail."""
+    registry, ran = Registry(), []
+    gate = asyncio.Event()
+
+    @registry.activity
+    async def work() -> str:
+        ran.append("work")
+        await gate.wait()
+        return "done"
+
+    @registry.workflow(retry=TWICE)
+    async def entity(ctx: Context) -> str:
+        call = ctx.activity(work)
+        if ctx.info.attempt == 1:
+            await ctx.listen("go")
+            raise LookupError("once")
+        return await call
+
+    async with engines.open(registry) as env:
+        handle = await env.start(entity)
+        await handle.pause()
+        await env.settle()
+        await handle.signal("go")
+        gate.set()
+        await env.advance(1)
+        await handle.resume()
+        await env.finish(handle.result())
+        first = (await env.engine.store.transfer.copies(handle.entity_id))[0]
+        assert not first.inbox
+        assert first.instance.deactivated
+    assert ran == ["work"]

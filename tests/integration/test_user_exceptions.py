@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from resurgam import Context, Registry, RetryAfter, RetryPolicy, errors
+from resurgam import Context, Engine, Registry, RetryAfter, RetryPolicy, errors
 from resurgam.testing import Environment
 
 YEARS = 10 * 365 * 86400
@@ -479,3 +479,94 @@ async def test_an_operation_that_swallows_cancellation_does_not_hold_the_engine(
 
     assert left == {leaving}
     assert swallowed != []
+
+
+def with_exits(registry):
+    """Return a workflow whose handlers call exit(), except for one."""
+
+    @registry.workflow
+    async def talk(ctx: Context) -> str:
+        @ctx.on_query("exit")
+        def leave() -> None:
+            raise SystemExit(3)
+
+        @ctx.on_query("fine")
+        def fine() -> str:
+            return "fine"
+
+        @ctx.on_signal("exit")
+        async def leave_too() -> None:
+            raise SystemExit(3)
+
+        @ctx.on_update("exit")
+        async def leave_as_well() -> None:
+            raise SystemExit(3)
+
+        await ctx.listen("end")
+        return "ended"
+
+    return talk
+
+
+def test_a_query_whose_handler_exits_leaves_the_worker_alive(tmp_path):
+    registry = Registry()
+    talk = with_exits(registry)
+    url = f"sqlite:///{tmp_path}/x.db"
+
+    async def main() -> str:
+        async with Engine(url, registry=registry), Engine(url, registry=Registry(), worker=False) as client:
+            handle = await client.start(talk, id="t")
+            with pytest.raises(Exception, match="SystemExit"):
+                await handle.query("exit", timeout=2)
+            return await handle.query("fine", timeout=2)
+
+    try:
+        assert asyncio.run(main()) == "fine"
+    except SystemExit:
+        pytest.fail("the query ended the process of the worker")
+
+
+async def test_a_signal_whose_handler_exits_fails_the_workflow():
+    """As docs/workflow-api.md says of any error that leaves the handler of a signal."""
+    registry = Registry()
+    talk = with_exits(registry)
+    async with Environment(registry=registry) as env:
+        handle = await env.start(talk)
+        await handle.signal("exit")
+        with pytest.raises(errors.WorkflowFailed):
+            await env.finish(handle.result(timeout=60))
+
+
+async def test_an_update_whose_handler_exits_is_answered():
+    registry = Registry()
+    talk = with_exits(registry)
+    async with Environment(registry=registry) as env:
+        handle = await env.start(talk)
+        with pytest.raises(errors.UpdateRejected):
+            await env.finish(handle.update("exit", timeout=60))
+
+
+def test_a_validator_that_exits_rejects_the_update(tmp_path):
+    """The worker lives on; otherwise the update in the inbox would end the next worker too."""
+    registry = Registry()
+
+    @registry.workflow
+    async def strict(ctx: Context) -> None:
+        def leave() -> None:
+            raise SystemExit(3)
+
+        @ctx.on_update("put", validator=leave)
+        def put() -> None: ...
+
+        await ctx.listen("end")
+
+    async def ask() -> None:
+        async with Engine(f"sqlite:///{tmp_path}/x.db", registry=registry) as engine:
+            handle = await engine.start(strict, id="s", if_exists="attach")
+            with pytest.raises(errors.UpdateRejected):
+                await handle.update("put", id="one", timeout=2)
+
+    try:
+        asyncio.run(ask())
+    except SystemExit:
+        pytest.fail("the validator ended the process of the worker")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from resurgam.client.handle import Handle
 from resurgam.core import event as events
 from resurgam.core.codec import codec_for
+from resurgam.core.retry import RetryPolicy
 from resurgam.engine import Engine
 from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.system import new_id
@@ -20,6 +21,9 @@ from support.stores import OpenStore
 
 E = TypeVar("E", bound=events.Event)
 
+
+ONCE = RetryPolicy(max_attempts=1)
+TWICE = RetryPolicy(max_attempts=2, initial_interval=10, jitter=0)
 
 CACHES = {"cached": 1000, "replayed": 0}
 """How many coroutines an engine keeps alive: with none, every step replays the history."""

@@ -1,8 +1,13 @@
 """What a workflow waits for, in words, for each kind of intent."""
 
+import asyncio
+from datetime import UTC, datetime
+
 import pytest
 
+from resurgam import Context, Registry
 from resurgam.core import event as events
+from resurgam.testing import Environment
 from support.manual_worker import at, workerless_engine
 
 HOUR = 3_600_000
@@ -54,3 +59,45 @@ async def test_a_root_has_no_parent_and_no_previous_execution():
 
         assert (found.parent, found.previous, found.paused, found.begins_at) == (None, None, False, None)
         assert (after.previous, after.generation, after.run_id) == (found.execution_id, 2, "run-two")
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    """Divergences are logged; they are expected here."""
+    caplog.set_level("CRITICAL", logger="resurgam")
+
+
+async def test_a_deadline_at_the_end_of_the_calendar_can_be_described():
+    """It is shown as the last day there is, also where a result does not come in time."""
+    registry = Registry()
+
+    @registry.workflow
+    async def waits(ctx: Context) -> None:
+        await ctx.sleep_until(datetime.max.replace(tzinfo=UTC))
+
+    async with Environment(registry=registry) as env:
+        handle = await env.start(waits)
+        description = await handle.describe()
+        with pytest.raises(TimeoutError, match="waits for timer until 9999-12-31T00:00:00"):
+            await handle.result(timeout=0)
+
+    assert description.waiting_for == ("timer until 9999-12-31T00:00:00+00:00 at {1}",)
+
+
+async def test_the_longest_sleep_can_be_described():
+    """Three thousand years are a length of time, and their end has a date."""
+    registry = Registry()
+
+    @registry.workflow
+    async def waits(ctx: Context) -> None:
+        last = datetime.max.replace(tzinfo=UTC)
+        await asyncio.gather(ctx.sleep(9.9e10), ctx.sleep_until(last))
+
+    async with Environment(registry=registry) as env:
+        handle = await env.start(waits)
+        description = await handle.describe()
+
+    assert description.waiting_for == (
+        "timer until 5161-01-21T06:13:20+00:00 at {1}",
+        "timer until 9999-12-31T00:00:00+00:00 at {2}",
+    )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from resurgam import Status, errors
+from resurgam import Context, Engine, Registry, Status, errors
 from support.manual_worker import workerless_engine
 
 
@@ -139,3 +139,17 @@ async def test_what_is_in_the_wrong_state_is_left_alone(call, text):
         assert text in str(found.value)
         assert await engine.list() == before
         assert (await worker.take("o-1")).inbox == ()
+
+
+async def test_a_run_begun_by_hand_does_not_wait_for_its_start():
+    registry = Registry()
+
+    @registry.workflow
+    async def waits(ctx: Context) -> None: ...
+
+    async with Engine("memory://", registry=registry, worker=False) as engine:
+        handle = await engine.start(waits, delay=1000)
+        await handle.begin()
+        shown = await handle.describe()
+        assert shown.status == "running"
+        assert not [what for what in shown.waiting_for if "its start at" in what]

@@ -275,3 +275,10 @@ def test_a_location_is_neither_its_text_nor_its_tuple():
 def test_a_location_takes_no_further_attributes():
     with pytest.raises(AttributeError):
         Location((1,)).name = "x"
+
+
+@pytest.mark.parametrize("text", ["", "{", "{a}", "{1.}"])
+def test_a_wrong_text_of_a_location_is_refused(text):
+    """The error shows how one is written."""
+    with pytest.raises(ValueError, match=r"a location must be text such as \{2, 1\.1\}, got "):
+        Location.parse(text)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from resurgam import RetryAfter
 from resurgam.core.retry import RetryPolicy, milliseconds
 
 
@@ -163,3 +164,52 @@ def test_types_travel_as_names():
 )
 def test_excludes(listed, names, expected):
     assert RetryPolicy(non_retryable=listed).rule().excludes(names) is expected
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "text"),
+    [
+        ({"max_attempts": 0}, ValueError, "max_attempts must be None or at least 1, got 0; it counts all attempts"),
+        ({"max_attempts": "3"}, ValueError, "max_attempts must be None or at least 1, got 3; it counts all attempts"),
+        ({"max_attempts": 2.5}, ValueError, "max_attempts must be None or at least 1, got 2.5; it counts all attempts"),
+        ({"backoff": 0.5}, ValueError, "backoff must be at least 1, got 0.5"),
+        ({"backoff": float("nan")}, ValueError, "backoff must be at least 1, got nan"),
+        ({"initial_interval": -1}, ValueError, "initial_interval must be at least 0, got -1"),
+        ({"jitter": 2}, ValueError, "jitter must be between 0 and 1, got 2"),
+        ({"non_retryable": (5,)}, TypeError, "non_retryable must be a list of types or names, got (5,)"),
+        (
+            {"non_retryable": ValueError},
+            TypeError,
+            "non_retryable must be a list of types or names, got <class 'ValueError'>",
+        ),
+        (
+            {"non_retryable": "ValueError"},
+            TypeError,
+            "non_retryable must be a list of types or names, got 'ValueError'",
+        ),
+        ({"non_retryable": None}, TypeError, "non_retryable must be a list of types or names, got None"),
+    ],
+)
+def test_a_wrong_option_of_a_policy_is_refused(options, kind, text):
+    """The error names the option and its value."""
+    with pytest.raises(kind) as found:
+        RetryPolicy(**options)
+
+    assert text in str(found.value)
+
+
+@pytest.mark.parametrize("pause", [None, "a", float("nan"), 1e300])
+def test_retry_after_takes_a_length_of_time(pause):
+    """RetryAfter refuses what is none when it is made."""
+    with pytest.raises(ValueError, match="a duration must be"):
+        RetryAfter(pause)
+
+
+def test_a_negative_retry_after_means_at_once():
+
+    assert RetryAfter(-1).pause_ms == 0
+
+
+def test_the_number_of_attempts_is_no_boolean():
+    with pytest.raises(ValueError, match="max_attempts must be None or at least 1, got True"):
+        RetryPolicy(max_attempts=True)

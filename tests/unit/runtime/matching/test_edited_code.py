@@ -1,4 +1,4 @@
-"""Edits that the laws found to go wrong, as small as they became."""
+"""Edited code over a recorded history: it finds what is recorded, or diverges at the entry where it differs."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,154 @@ from resurgam.core.errors import HistoryDiverged
 from resurgam.core.state import Status
 from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.loop.outside_task import run_outside_task
-from resurgam.testing import Simulation
+from resurgam.testing import Simulation, replay
+
+GO = events.SignalReceived(name="go", id="1", value=Raw(b'"value"'))
+
+
+activities = Registry()
+
+
+@activities.activity
+async def echo(x: int) -> int:
+    return x
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    """Divergences are logged; they are expected here."""
+    caplog.set_level("CRITICAL", logger="resurgam")
+
+
+class Ending:
+    """The chooser that ends the activity with the highest number first, then sends messages."""
+
+    def choice(self, seq):
+        at_work = [possible for possible in seq if possible.kind == "activity"]
+        return at_work[-1] if at_work else seq[0]
+
+
+def race_of_futures(size):
+    async def racing(ctx: Context) -> int:
+        competitors = [ctx.activity("echo", i) for i in range(3)]
+        _, value = await ctx.race(*competitors[:size])
+        await ctx.listen("go")
+        return value
+
+    return Registry().workflow(racing)
+
+
+def race_of_strands(size):
+    async def racing(ctx: Context) -> int:
+        async def strand(i: int) -> int:
+            return await ctx.activity("echo", i)
+
+        _, value = await ctx.race(*(strand(i) for i in range(size)))
+        await ctx.listen("go")
+        return value
+
+    return Registry().workflow(racing)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("make", [race_of_futures, race_of_strands])
+async def test_a_race_edited_to_fewer_competitors_than_its_winner_diverges(make, size):
+    """The recorded winner is not among the competitors: a divergence, not an IndexError."""
+    history = await Simulation(make(3), registry=activities, chooser=Ending(), messages=[GO]).run()
+    decided = next(entry for entry in history if isinstance(entry, events.RaceDecided))
+    assert decided.winner == 2
+
+    report = await replay(make(size), history)
+
+    assert report.diverged is not None
+    assert not report.finished
+
+
+async def test_the_divergence_of_a_race_names_the_entry_and_the_winner():
+
+    history = await Simulation(race_of_futures(3), registry=activities, chooser=Ending(), messages=[GO]).run()
+
+    report = await replay(race_of_futures(2), history)
+
+    assert str(report.diverged).startswith(
+        "Race(0) at {4}: the code has winner 'none such, or not there yet', entry 7 of the history has 'competitor 2'"
+    )
+
+
+async def test_a_race_that_is_unchanged_replays():
+    """All competitors are present, and none is refused."""
+    history = await Simulation(race_of_strands(3), registry=activities, chooser=Ending(), messages=[GO]).run()
+
+    report = await replay(race_of_strands(3), history)
+
+    assert report.diverged is None
+    assert report.result == 2
+
+
+def listening(name):
+    async def listens(ctx: Context) -> list[str]:
+        value = await ctx.listen(name)
+        await ctx.sleep(1)
+        return [name, value]
+
+    return Registry().workflow(listens)
+
+
+async def test_a_listen_that_was_renamed_diverges():
+    """The value of one signal is never given to code that listens for another."""
+    history = await Simulation(listening("go"), messages=[GO]).run()
+
+    report = await replay(listening("reject"), history)
+    same = await replay(listening("go"), history)
+
+    assert report.result is None
+    assert "the code has signal 'reject', entry 4 of the history has 'go'" in str(report.diverged)
+    assert same.result == ["go", "value"]
+
+
+class Telling:
+    """The chooser that sends messages before anything else."""
+
+    def choice(self, seq):
+        return next((possible for possible in seq if possible.kind == "message"), seq[0])
+
+
+def cleaning(*, cleans):
+    async def cleans_up(ctx: Context) -> None:
+        try:
+            await ctx.sleep(100)
+        finally:
+            if cleans:
+                await ctx.activity("echo", 1)
+                await ctx.activity("echo", 2)
+
+    return Registry().workflow(cleans_up)
+
+
+@pytest.mark.parametrize("length", [5, 6, 7, 8])
+async def test_clean_up_that_was_removed_while_recorded_diverges(length):
+    """A run that was cleaning up after a cancellation is not taken for cancelled by code that no longer cleans up."""
+    history = await Simulation(
+        cleaning(cleans=True), registry=activities, chooser=Telling(), messages=[events.CancelRequested()]
+    ).run()
+    assert [entry.type for entry in history] == [
+        "workflow_started",
+        "timer_started",
+        "cancel_requested",
+        "timer_cancelled",
+        "activity_scheduled",
+        "activity_completed",
+        "activity_scheduled",
+        "activity_completed",
+        "workflow_cancelled",
+        "workflow_deactivated",
+    ]
+
+    report = await replay(cleaning(cleans=False), history[:length])
+
+    assert "the code has end 'CancelledError', entry 5 of the history has 'activity_scheduled" in str(report.diverged)
+    assert not report.finished
+
 
 registry = Registry()
 
@@ -51,7 +198,7 @@ async def finishes(function: Any, log: list[events.Event], messages: Any = ()) -
     return [str(entry.location) for entry in simulation.ever[len(log) :] if entry.location is not None]
 
 
-async def test_a_step_inserted_into_the_winner_of_a_decided_race():
+async def test_a_step_may_be_inserted_into_the_winner_of_a_decided_race():
     def code(*, inserted: bool) -> Any:
         async def winner(ctx: Context) -> None:
             if inserted:
@@ -81,20 +228,20 @@ def called_off(*, inserted: bool, listens: bool = False) -> Any:
     return workflow
 
 
-async def test_a_timer_that_the_history_calls_off_does_not_fire_before_edited_code_does():
+async def test_a_timer_cancelled_by_the_history_does_not_fire_before_edited_code_cancels_it():
     log = up_to(await run(called_off(inserted=False)), events.TimerCancelled)
     log += [entry for entry in (await run(called_off(inserted=False))).log if entry.seq == log[-1].seq + 1]
     assert await finishes(called_off(inserted=True), log) == ["{2.1}"]
 
 
-async def test_a_listener_that_the_history_calls_off_takes_no_signal_before_edited_code_does():
+async def test_a_listener_cancelled_by_the_history_takes_no_signal_before_edited_code_cancels_it():
     signal = events.SignalReceived(name="s", id="1", value=Raw(b"1"))
     whole = await run(called_off(inserted=False, listens=True))
     log = whole.as_of(up_to(whole, events.ListenCancelled)[-1].seq + 1)
     assert await finishes(called_off(inserted=True, listens=True), log, [signal]) == ["{2.1}"]
 
 
-async def test_a_named_version_check_before_another():
+async def test_a_named_version_check_may_be_put_before_another():
     async def first(ctx: Context) -> None:
         await ctx.activity(a)
         await ctx.check_version(2, "one")
@@ -112,7 +259,7 @@ async def test_a_named_version_check_before_another():
     assert set(answers) == {(2, 2)}
 
 
-async def test_a_divergence_that_is_found_dry_puts_nothing_on_a_queue():
+async def test_a_divergence_found_in_rehearsal_dispatches_nothing():
     async def old(ctx: Context) -> None:
         await ctx.activity(a)
         await ctx.sleep(1)
@@ -129,7 +276,7 @@ async def test_a_divergence_that_is_found_dry_puts_nothing_on_a_queue():
     assert outcome.activities == ()
 
 
-async def test_a_step_deleted_at_the_end_of_an_iteration_is_told_of_there_with_its_remedy():
+async def test_a_step_deleted_at_the_end_of_an_iteration_is_reported_there_with_its_remedy():
     def code(*, whole: bool) -> Any:
         async def workflow(ctx: Context) -> None:
             async def body(ctx: Context, number: int) -> Any:
@@ -180,8 +327,8 @@ SENT: dict[str, events.Event] = {
 
 
 @pytest.mark.parametrize("kind", SENT)
-async def test_a_step_inserted_before_a_handler_that_has_been_called(kind):
-    """The handler is registered later than it was called: that is no reason to park the run."""
+async def test_a_step_may_be_inserted_before_a_handler_that_has_been_called(kind):
+    """The handler is registered later than it was called; the run is not parked for it."""
     whole = await run(handling(kind, inserted=False), messages=[SENT[kind]])
     log = up_to(whole, events.TimerFired)
     # Not cut between the handler's step and what follows: both belong to it.
@@ -193,7 +340,7 @@ async def test_a_step_inserted_before_a_handler_that_has_been_called(kind):
 
 
 @pytest.mark.parametrize("kind", SENT)
-async def test_a_handler_that_is_gone_is_found_behind_an_inserted_step_too(kind):
+async def test_a_removed_handler_is_found_behind_an_inserted_step(kind):
     log = up_to(await run(handling(kind, inserted=False), messages=[SENT[kind]]), events.TimerFired)
     after = await run(handling(kind, inserted=True, handled=False), log, [SENT[kind]])
 
@@ -201,8 +348,8 @@ async def test_a_handler_that_is_gone_is_found_behind_an_inserted_step_too(kind)
     assert not any(entry.name == "x" for entry in after.log), "found before anything is done"
 
 
-async def test_a_step_inserted_before_a_handler_of_a_strand_that_is_called_off_before_it_comes_there():
-    """Whether the handler is gone cannot be told then, so the run goes on."""
+async def test_a_step_may_be_inserted_before_a_handler_that_a_cancelled_strand_never_reaches():
+    """Whether the handler was removed cannot be known then, so the run goes on."""
 
     def code(*, inserted: bool) -> Any:
         async def workflow(ctx: Context) -> None:
@@ -224,8 +371,8 @@ async def test_a_step_inserted_before_a_handler_of_a_strand_that_is_called_off_b
     assert await finishes(code(inserted=True), log, [SENT["signal"]]) == ["{2, 1, 0.1}", "{3}"]
 
 
-async def test_an_answer_to_a_strand_that_is_called_off_before_it_comes_to_the_call():
-    """A step was inserted before the call, and then the strand lost its race: nobody asks for the answer any more."""
+async def test_an_answer_to_a_call_that_a_cancelled_strand_never_reaches_is_dropped():
+    """A step was inserted before the call, and then the strand lost its race."""
 
     def code(*, inserted: bool) -> Any:
         async def workflow(ctx: Context) -> None:

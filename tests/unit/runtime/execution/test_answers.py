@@ -1,4 +1,4 @@
-"""What the laws found to go wrong with children, promises, sagas and handlers, as small as it became."""
+"""When answers reach the code: at the same tick live and replayed, also after an end or between attempts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -32,12 +32,18 @@ def code(function: Any) -> Any:
     return registry.copy().workflow(function)
 
 
-def types(log: Any) -> list[str]:
-    return [entry.type for entry in log]
+async def cut_after(workflow: Any, kind: type[events.Event], **outside: Any) -> tuple[Simulation, Simulation]:
+    """Run a workflow, and once more from right after the first entry of a kind."""
+    whole = Simulation(workflow, keep=True, registry=registry, **outside)
+    await whole.run()
+    point = next(point for point in whole.points if isinstance(point.entry, kind))
+    resumed = Simulation(workflow, at=point, registry=registry, **outside)
+    await resumed.run()
+    return whole, resumed
 
 
-async def test_a_child_that_is_called_off_before_it_is_begun_is_so_at_once_on_replay_too():
-    """Replay told the code only in the tick of the entry, so that what it did then came later than it had."""
+async def test_a_child_cancelled_before_its_start_is_cancelled_at_once_on_replay_too():
+    """Not only in the tick of its entry."""
 
     @code
     async def parent(ctx: Context) -> list[int]:
@@ -60,17 +66,16 @@ async def test_a_child_that_is_called_off_before_it_is_begun_is_so_at_once_on_re
     assert [entry.to_json() for entry in resumed.log] == [entry.to_json() for entry in whole.log]
 
 
-async def cut_after(workflow: Any, kind: type[events.Event], **outside: Any) -> tuple[Simulation, Simulation]:
-    """Run a workflow, and once more from right after the first entry of a kind."""
-    whole = Simulation(workflow, keep=True, registry=registry, **outside)
-    await whole.run()
-    point = next(point for point in whole.points if isinstance(point.entry, kind))
-    resumed = Simulation(workflow, at=point, registry=registry, **outside)
-    await resumed.run()
-    return whole, resumed
+def types(log: Any) -> list[str]:
+    return [entry.type for entry in log]
 
 
-async def test_code_that_no_longer_calls_a_child_off_before_it_is_begun_hears_that_it_was():
+def outcome_of(world: Simulation) -> bytes:
+    [end] = [entry for entry in world.log if isinstance(entry, events.WorkflowCompleted)]
+    return bytes(end.result)
+
+
+async def test_code_that_no_longer_cancels_a_child_before_its_start_gets_the_recorded_cancellation():
     def version(*, called_off: bool) -> Any:
         async def parent(ctx: Context) -> str:
             gone = ctx.workflow(child, 1)
@@ -90,13 +95,8 @@ async def test_code_that_no_longer_calls_a_child_off_before_it_is_begun_hears_th
     assert outcome_of(after) == outcome_of(before) == b'"CancelledError"'
 
 
-def outcome_of(world: Simulation) -> bytes:
-    [end] = [entry for entry in world.log if isinstance(entry, events.WorkflowCompleted)]
-    return bytes(end.result)
-
-
-async def test_an_answer_from_outside_that_comes_after_the_end_is_recorded_as_any_other():
-    """It was taken for an answer to no command at all, because it comes with an address."""
+async def test_an_answer_from_outside_is_recorded_after_the_end():
+    """It comes with an address, and is matched with its command by that."""
 
     @code
     async def workflow(ctx: Context) -> None:
@@ -115,8 +115,7 @@ async def test_an_answer_from_outside_that_comes_after_the_end_is_recorded_as_an
     ]
 
 
-async def test_an_update_that_waits_for_its_handler_is_in_the_way_of_no_deadline():
-    """Whoever took the run up anew was told of it again, and then of nothing more, not even of what was due."""
+async def test_an_update_that_waits_for_its_handler_does_not_hold_up_a_deadline():
 
     @code
     async def workflow(ctx: Context) -> None:
@@ -136,7 +135,7 @@ async def test_an_update_that_waits_for_its_handler_is_in_the_way_of_no_deadline
     assert types(outcome.events) == ["timer_started", "timer_fired", "activity_scheduled"]
 
 
-async def test_what_means_nothing_does_not_let_a_later_entry_overtake_a_deadline():
+async def test_a_stale_entry_does_not_let_a_later_one_overtake_a_deadline():
     @code
     async def workflow(ctx: Context) -> object:
         return await ctx.race(ctx.sleep(1), ctx.listen("s"))
@@ -153,8 +152,15 @@ async def test_what_means_nothing_does_not_let_a_later_entry_overtake_a_deadline
     assert types(outcome.events)[:2] == ["timer_fired", "race_decided"]
 
 
+class LastAttemptLast:
+    """Lets whatever else there is come before what a second attempt may do."""
+
+    def choice(self, seq: Sequence[Any], /) -> Any:
+        return next((one for one in seq if one.of != "execution-1" and one.kind == "activity"), seq[0])
+
+
 async def test_a_child_that_ends_between_two_attempts_of_its_parent_is_not_run_again():
-    """If the next attempt called for it in the advance that heard of its end, that was taken for a stale answer."""
+    """Also if the next attempt calls for it in the very tick that gets its answer."""
 
     @registry.copy().workflow(retry=RetryPolicy(max_attempts=2, initial_interval=0))
     async def parent(ctx: Context) -> int:
@@ -174,19 +180,7 @@ async def test_a_child_that_ends_between_two_attempts_of_its_parent_is_not_run_a
     assert len(whole.histories) == 3, "two attempts, one child"
 
 
-class LastAttemptLast:
-    """Lets whatever else there is come before what a second attempt may do."""
-
-    def choice(self, seq: Sequence[Any], /) -> Any:
-        return next((one for one in seq if one.of != "execution-1" and one.kind == "activity"), seq[0])
-
-
-@registry.workflow
-async def waiting(ctx: Context) -> None:
-    await ctx.listen("never")
-
-
-async def test_the_start_of_a_child_that_is_never_begun_is_not_awaited_for_ever():
+async def test_awaiting_the_start_of_a_child_that_never_starts_ends():
     @code
     async def parent(ctx: Context) -> str:
         unborn = ctx.workflow(child, 1)
@@ -200,8 +194,12 @@ async def test_the_start_of_a_child_that_is_never_begun_is_not_awaited_for_ever(
     assert outcome_of(whole) == b'"CancelledError"'
 
 
+@registry.workflow
+async def waiting(ctx: Context) -> None:
+    await ctx.listen("never")
+
+
 async def test_the_start_of_a_child_whose_id_is_in_use_fails_as_the_child_does():
-    """It was cancelled, which nobody had asked for."""
 
     @code
     async def parent(ctx: Context) -> str:
@@ -218,7 +216,7 @@ async def test_the_start_of_a_child_whose_id_is_in_use_fails_as_the_child_does()
 
 
 async def test_a_child_whose_answer_is_carried_over_has_been_started():
-    """Awaiting its start was cancelled, which nobody had asked for, and so no retry could succeed."""
+    """Awaiting its start succeeds."""
 
     @registry.copy().workflow(retry=RetryPolicy(max_attempts=2))
     async def parent(ctx: Context) -> int:

@@ -1,0 +1,104 @@
+"""Decorated functions: what cannot work is refused where it is defined."""
+
+import functools
+from datetime import timedelta
+
+import pytest
+
+from resurgam import Registry, errors
+
+
+class Methods:
+    async def method(self, ctx):
+        """Is no workflow."""
+
+    @classmethod
+    async def of_class(cls, ctx):
+        """Is no workflow."""
+
+    async def __call__(self, ctx):
+        """Is no workflow."""
+
+
+async def good(ctx):
+    """Is one."""
+
+
+def plain(ctx):
+    """Is an activity at best."""
+
+
+async def asynchronous_generator(x):
+    yield 1
+
+
+def generator(x):
+    yield 1
+
+
+async def keyword_only(ctx, *, a): ...
+
+
+async def keywords(ctx, **a): ...
+
+
+async def without_context(): ...
+
+
+async def wrong_context(x: int): ...
+
+
+async def only_star(*a): ...
+
+
+NO_FUNCTION = "is not a function; {} is a plain function of a module"
+
+
+DEFINITIONS = [
+    (lambda r: r.workflow(5), NO_FUNCTION.format("a workflow")),
+    (lambda r: r.workflow(plain), "a workflow is an async function; write async def"),
+    (lambda r: r.workflow(functools.partial(good)), NO_FUNCTION.format("a workflow")),
+    (lambda r: r.workflow(Methods.method), "(Methods.method): a workflow cannot be a method; define it as a function"),
+    (lambda r: r.workflow(Methods().method), NO_FUNCTION.format("a workflow")),
+    (lambda r: r.workflow(Methods.of_class), NO_FUNCTION.format("a workflow")),
+    (lambda r: r.workflow(Methods()), NO_FUNCTION.format("a workflow")),
+    (lambda r: r.workflow(Methods), NO_FUNCTION.format("a workflow")),
+    (lambda r: r.workflow(asynchronous_generator), "a workflow cannot be a generator; return a list"),
+    (lambda r: r.workflow(name=5)(good), "(good): name is 5; it is a string"),
+    (lambda r: r.workflow(name="")(good), "(good): name is ''; it is a string"),
+    (lambda r: r.workflow(queue=5)(good), "(good): queue must be a name, got 5"),
+    (lambda r: r.workflow(r.workflow(good)), "<workflow 'good'> is not a function"),
+    (lambda r: r.activity(r.workflow(good)), "<workflow 'good'> is not a function"),
+    (lambda r: r.activity(functools.partial(plain)), NO_FUNCTION.format("an activity")),
+    (lambda r: r.activity(generator), "(generator): an activity cannot be a generator; return a list"),
+    (lambda r: r.activity(asynchronous_generator), "an activity cannot be a generator; return a list"),
+    (lambda r: r.activity(Methods.method), "an activity cannot be a method; define it as a function"),
+    (lambda r: r.activity(len), "<built-in function len> is not a function"),
+    (lambda r: r.activity(retry=5)(plain), "retry is 5; it is a RetryPolicy"),
+    (lambda r: r.activity(retry=None)(plain), "retry is None; it is a RetryPolicy"),
+    (lambda r: r.activity(queue=5)(plain), "queue is 5; it is a name"),
+    (lambda r: r.workflow(keyword_only), "parameter 'a' can only be given by keyword"),
+    (lambda r: r.workflow(keywords), "parameter 'a' can only be given by keyword"),
+    (lambda r: r.workflow(without_context), "a workflow takes the context as its first parameter: (ctx, ...)"),
+    (lambda r: r.workflow(wrong_context), "the first parameter is annotated <class 'int'>, not Context"),
+    (lambda r: r.workflow(only_star), "a workflow takes the context as its first parameter: (ctx, ...)"),
+]
+
+
+@pytest.mark.parametrize(("define", "text"), DEFINITIONS, ids=range(len(DEFINITIONS)))
+def test_a_definition_that_cannot_work_is_refused(define, text):
+    """DefinitionError says where the function is defined and what it should be."""
+    with pytest.raises(errors.DefinitionError) as found:
+        define(Registry())
+
+    assert text in str(found.value)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "a", None, timedelta(0)])
+def test_a_timeout_of_an_activity_is_a_length_of_time_or_none(timeout):
+    """Zero would end every attempt before it began."""
+    if timeout is None:
+        assert Registry().activity(timeout=None)(plain).settings.timeout is None
+        return
+    with pytest.raises(ValueError, match=r"must be more than 0|a duration must be"):
+        Registry().activity(timeout=timeout)(plain)
