@@ -8,6 +8,7 @@ from resurgam.store.protocol import Store
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract import LEASE
+from support.late_effects import LateEffectsStore
 
 OpenStore = Callable[[ManualClock], AbstractAsyncContextManager[Store]]
 
@@ -28,7 +29,14 @@ async def open_sqlite(clock: ManualClock) -> AsyncIterator[Store]:
         await store.close()
 
 
+@asynccontextmanager
+async def open_late(clock: ManualClock) -> AsyncIterator[Store]:
+    """Open an empty store in memory whose effects on other instances arrive after the commit."""
+    yield LateEffectsStore(clock, lease=LEASE)
+
+
 STORES: dict[str, OpenStore] = {
     "memory": open_memory,
+    "late": open_late,
     "sqlite": open_sqlite,
 }

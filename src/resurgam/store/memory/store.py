@@ -33,7 +33,7 @@ A = TypeVar("A")
 class MemoryStore:
     """A store in the memory of this process."""
 
-    def __init__(self, clock: Clock, *, lease: int = 10_000) -> None:
+    def __init__(self, clock: Clock, *, lease: int = 10_000, outbox: type[Outbox] | None = None) -> None:
         self._clock = clock
         self._lifetime = Lifetime()
         self._secret = token_bytes(32)
@@ -43,7 +43,8 @@ class MemoryStore:
         self._leases = Leases(table)
         self._activities = Activities(table, self._leases)
         self._lifecycle = Lifecycle(table, self._leases, promises)
-        self._commits = Commits(table, self._leases, self._activities, Outbox(table, self._lifecycle, promises, topics))
+        self._outbox = (outbox or Outbox)(table, self._lifecycle, promises, topics)
+        self._commits = Commits(table, self._leases, self._activities, self._outbox)
         self._waiting = Waiting(clock, lambda watches: map(self._is_there, watches))
         self.inspector = MemoryInspector(table, promises, topics, self._refresh)
         self.queries = MemoryQueries(table, self._refresh, self._changed)

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from typing import Any, Final, TypeVar
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.location import Location
@@ -122,7 +123,10 @@ class Bench:
     async def commit(
         self, claim: r.Claim, *log: events.Event, wake: int | None = None, release: bool = True, **fields: Any
     ) -> r.Committed | r.Refused:
-        """Commit an outcome under a claim. *base_seq* is that of the claim unless it is given."""
+        """Commit an outcome under a claim, and wait until its effects on other instances have arrived.
+
+        *base_seq* is that of the claim unless it is given.
+        """
         base_seq = fields.pop("base_seq", claim.instance.last_seq)
         worker = fields.pop("worker", "first")
         claim_slots = fields.pop("claim_slots", 0)
@@ -139,7 +143,16 @@ class Bench:
             queues=(QUEUE,),
         )
         [answer] = await self.store.commit([part])
+        if isinstance(answer, r.Committed) and (part.outcome.children or part.outcome.messages):
+            return await self._with_effects(part, answer)
         return answer
+
+    async def _with_effects(self, part: r.Commit, answer: r.Committed) -> r.Committed:
+        """Wait until the effects of a commit have arrived; if the lease is kept, add what they put into the inbox."""
+        await self.quiet()
+        lease = r.Lease(execution_id=part.execution_id, epoch=part.epoch, wake=part.wake)
+        [held] = [r.Refused(reason="released")] if part.release else await self.store.extend([lease])
+        return answer if isinstance(held, r.Refused) else replace(answer, wake=held.wake, inbox=held.inbox)
 
     async def committed(self, claim: r.Claim, *log: events.Event, **fields: Any) -> r.Committed:
         """Commit what must be accepted."""
