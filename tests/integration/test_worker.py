@@ -243,7 +243,7 @@ async def test_a_cached_execution_that_is_replaced_is_put_away():
             await ctx.listen("go")
             await ctx.listen("go")
         finally:
-            ended.append("put away" if ctx._recorder.verdict is not None else "by itself")
+            ended.append("put away" if ctx._recorder.verdict.reason is not None else "by itself")
         return "heard"
 
     clock = ManualClock()

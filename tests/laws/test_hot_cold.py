@@ -44,7 +44,8 @@ class Watched(Simulation):
             assert cold.new == ()
             assert standing(cold.recorder, life.log) == standing(hot.recorder, life.log)
             # What is under way in the worker's memory; after a crash it would be begun again.
-            cold._handed_out, cold._left = set(hot._handed_out), list(hot._left)
+            cold.recorder.pending.handed_out = set(hot.recorder.pending.handed_out)
+            cold._left = list(hot._left)
         # Whoever takes it up anew is given the whole inbox.
         known = [Entry(number, life.inbox[number]) for number in sorted(life.told) if hot.entry]
         outcome = await super()._outcome(life, hot, entries)
@@ -56,18 +57,20 @@ class Watched(Simulation):
 
 def standing(recorder: Recorder, log: list[events.Event]) -> dict[str, object]:
     """Return all that can be told of where a run stands."""
-    pending = set(recorder.pending)
+    pending = set(recorder.pending.futures)
     return {
-        "verdict": recorder.verdict,
+        "verdict": recorder.verdict.reason,
         "pending": pending,
         "now": recorder.now,
-        "position": recorder.position,
-        "listeners": recorder.listeners,
-        "deadlines": sorted(deadline for deadline in recorder.deadlines if deadline[1] in pending),
-        "races": {seq: race.winner for seq, race in recorder.races.items()},
-        "operations": set(recorder.operations),
+        "position": recorder.entry,
+        "listeners": recorder.pending.listeners,
+        "deadlines": sorted(deadline for deadline in recorder.pending.deadlines if deadline[1] in pending),
+        "races": {seq: race.winner for seq, race in recorder.pending.races.items()},
+        "operations": set(recorder.pending.operations),
         "variables": {name: bytes(value) for name, value in recorder.state.values.items()},
-        "loops": {seq: (at.done, at.forgotten, bytes(at.state), at.wants) for seq, at in recorder.loops.items()},
+        "loops": {
+            seq: (at.done, at.forgotten, bytes(at.state), at.wants) for seq, at in recorder.pending.loops.items()
+        },
         "mailbox": sorted(signal.seq for waiting in recorder.mailbox._waiting.values() for signal in waiting),
         "open": set(recorder.log.state.open),
         "tasks": sorted(str(task.scope.location) for task in recorder.loop.tasks),

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from resurgam.core import event as events
-from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.matching.recorder import Recorder
 from resurgam.runtime.replay import delivery
+from resurgam.runtime.replay.driver import Driver
 
 
 def hands_results_over_at_creation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,20 +31,20 @@ def hands_results_over_at_creation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def delivers_two_entries_before_running(monkeypatch: pytest.MonkeyPatch) -> None:
     """On replay two recorded entries are told to the code before it runs."""
-    original = Execution._tick
+    original = Driver.tick
 
-    def tick(self: Execution, entry: events.Event) -> None:
-        following = next((e for e in self._undelivered if delivery.is_answer(e)), None)
-        asked = following is not None and self._recorder.past.was_asked_for(following.ref or 0)
+    def tick(self: Driver, entry: events.Event) -> None:
+        following = next((e for e in self.undelivered if delivery.is_answer(e)), None)
+        asked = following is not None and self.recorder.recorded.is_reached(following.ref or 0)
         if delivery.is_answer(entry) and following is not None and asked:
-            self._undelivered.remove(following)
-            self._recorder.now = following.at
-            self._recorder.loop.open = True
-            delivery.settle(self._recorder, entry)  # type: ignore[arg-type]
+            self.undelivered.remove(following)
+            self.recorder.now = following.at
+            self.recorder.loop.open = True
+            delivery.settle(self.recorder, entry)  # type: ignore[arg-type]
             entry = following
         original(self, entry)
 
-    monkeypatch.setattr(Execution, "_tick", tick)
+    monkeypatch.setattr(Driver, "tick", tick)
 
 
 MUTANTS = [hands_results_over_at_creation, delivers_two_entries_before_running]

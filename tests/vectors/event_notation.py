@@ -29,7 +29,7 @@ from resurgam import Context, Registry
 from resurgam.core import event as events
 from resurgam.core.commands import COMMANDS
 from resurgam.core.location import ROOT, Location
-from resurgam.runtime.context.context import _digest
+from resurgam.runtime.context.activities import fingerprint
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.testing.simulation import START, start_event
 
@@ -101,7 +101,7 @@ class Book:
     def _task(self, rest: str, scope: Location) -> None:
         name, _, given = rest.partition(" ")
         args = Raw(f"[{given}]".encode()) if given else Raw(b"[]")
-        self.command(events.ActivityScheduled, scope, name=name, queue="default", input=args, digest=_digest(args))
+        self.command(events.ActivityScheduled, scope, name=name, queue="default", input=args, digest=fingerprint(args))
 
     def _timer(self, rest: str, scope: Location) -> None:
         length = int(float(rest) * 1000)
@@ -112,7 +112,9 @@ class Book:
 
     def _set(self, rest: str, scope: Location) -> None:
         key, _, value = rest.partition(" ")
-        self.command(events.StateSet, scope, name=key, value=Raw(value.encode()), digest=_digest(Raw(value.encode())))
+        self.command(
+            events.StateSet, scope, name=key, value=Raw(value.encode()), digest=fingerprint(Raw(value.encode()))
+        )
 
     def _clear(self, rest: str, scope: Location) -> None:
         self.command(events.StateCleared, scope, name=rest)
@@ -131,7 +133,7 @@ class Book:
         name, _, item = rest.partition(" ")
         args = Raw(f"[{item}]".encode())
         self.command(
-            events.ActivityScheduled, scope, name=name, queue="default", input=args, digest=_digest(args), key=item
+            events.ActivityScheduled, scope, name=name, queue="default", input=args, digest=fingerprint(args), key=item
         )
 
     def _race(self, rest: str, scope: Location) -> None:
@@ -155,7 +157,7 @@ class Book:
         name, _, given = rest.partition(" ")
         entity_id = given or f"child of {len(self.log)}"
         about = {"queue": "default", "entity_id": entity_id, "run_id": f"run of {len(self.log)}"}
-        self.command(events.ChildScheduled, scope, name=name, input=Raw(b"[]"), digest=_digest(Raw(b"[]")), **about)
+        self.command(events.ChildScheduled, scope, name=name, input=Raw(b"[]"), digest=fingerprint(Raw(b"[]")), **about)
 
     def _begun(self, rest: str, scope: Location) -> None:
         self._answer(events.ChildStarted, rest, execution_id=f"execution of {rest}")

@@ -9,10 +9,10 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.definitions.definition import Matching, Workflow
-from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.rehearsal.rehearsal import Undecided
 from resurgam.runtime.rehearsal.verify import look_ahead
+from resurgam.runtime.replay.driver import Driver
 from resurgam.store.export import newest_history
 
 
@@ -46,13 +46,13 @@ async def replay(
     log = parse(history)
     if matching is not None and log:
         log[0] = _matched_by(matching, log[0])
-    execution = Execution(workflow, log)
+    driver = Driver(workflow, log)
     try:
-        await run_outside_task(execution.replay)
-        found = await run_outside_task(lambda: look_ahead(execution, log, execution.new))
-        return replace(_report(execution), undecided=isinstance(found, Undecided))
+        await run_outside_task(driver.replay)
+        found = await run_outside_task(lambda: look_ahead(driver, log, driver.recorder.log.new))
+        return replace(_report(driver), undecided=isinstance(found, Undecided))
     finally:
-        await run_outside_task(execution.close)
+        await run_outside_task(driver.close)
 
 
 def parse(history: str | Iterable[events.Event | str]) -> list[events.Event]:
@@ -66,18 +66,17 @@ def _matched_by(matching: Matching, first: events.Event) -> events.Event:
     return msgspec.structs.replace(first, matching=matching) if isinstance(first, events.WorkflowStarted) else first
 
 
-def _report(execution: Execution) -> Report:
-    recorder, root = execution.recorder, execution.root
-    verdict = recorder.verdict if isinstance(recorder.verdict, HistoryDiverged) else None
-    finished = verdict is None and root is not None and root.done()
+def _report(driver: Driver) -> Report:
+    recorder, root, diverged = driver.recorder, driver.root, driver.diverged
+    finished = diverged is None and root is not None and root.done()
     returned = root if finished and root is not None and not root.cancelled() else None
     error = returned.exception() if returned is not None else None
     return Report(
-        new=tuple(entry for entry in execution.new if isinstance(entry, events.Command)),
-        diverged=verdict,
+        new=tuple(entry for entry in recorder.log.new if isinstance(entry, events.Command)),
+        diverged=diverged,
         result=returned.result() if returned is not None and error is None else None,
         error=error,
         finished=finished,
-        orphans=tuple(recorder.orphans()) if verdict is None else (),
+        orphans=tuple(recorder.recorded.orphans()) if diverged is None else (),
         removed_ignored=tuple(recorder.ignored),
     )

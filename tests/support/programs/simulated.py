@@ -38,9 +38,9 @@ async def misfit(name: str, log: Sequence[events.Event]) -> str:
         return str(execution.verdict)
     if outcome.events or outcome.activities:
         return f"replay wrote {[entry.to_json() for entry in outcome.events]}, asked for {outcome.activities}"
-    if (left := execution._recorder.unasked()) is not None:
+    if (left := execution.recorder.recorded.first_missing()) is not None:
         return f"replay did not ask for {left.to_json()}"
-    end, _ = how_it_ends(execution, execution.verdict, None, ReceivedIds(log), 0)
+    end, _ = how_it_ends(execution.driver, execution.verdict, None, ReceivedIds(log), 0)
     before, now = _what_it_says(terminal_event(log)), _what_it_says(end)
     return "" if before == now else f"the end was {before}, and is now {now}"
 

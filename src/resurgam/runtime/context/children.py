@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Raw
 
@@ -18,11 +18,8 @@ from resurgam.runtime.context.outbound import send
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.ids import derived_id
 from resurgam.runtime.loop.futures import Durable
+from resurgam.runtime.matching.recorder import Recorder
 from resurgam.runtime.system import python
-
-if TYPE_CHECKING:
-    from resurgam.runtime.loop.event_loop import WorkflowLoop
-    from resurgam.runtime.matching.recorder import Recorder
 
 T = TypeVar("T")
 OnParentClose: TypeAlias = Literal["cancel", "abandon", "terminate"]
@@ -72,8 +69,11 @@ class Child(Durable[T]):
     Cancelling it asks the child to stop, and waits until it has.
     """
 
-    def __init__(self, loop: "WorkflowLoop", command: events.Command, recorder: "Recorder", codec: Codec[Any]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, command: events.Command, recorder: Recorder, codec: Codec[Any]
+    ) -> None:
         super().__init__(loop, command, recorder, codec)
+        self._recorder = recorder
         self.started: asyncio.Future[str] = loop.create_future()
         self._called_off = False
 
@@ -104,7 +104,7 @@ class Child(Durable[T]):
         if not self._called_off:
             self._called_off = True
             # RecordedCommands its own timeout a workflow waits for nobody: its children are asked to stop, and that is that.
-            if call_off(self._recorder, self.call) or self._recorder.is_late:
+            if cancel_child(self._recorder, self.call) or self._recorder.timed_out is not None:
                 self.started.cancel()
                 return super().cancel(msg)
         return True
@@ -151,12 +151,12 @@ def message_to_child(own: events.WorkflowStarted, call: ChildCall, event: events
 
 
 def begin(
-    recorder: "Recorder", definition: Workflow[..., Any], args: tuple[Any, ...], options: ChildOptions, step: int | None
+    recorder: Recorder, definition: Workflow[..., Any], args: tuple[Any, ...], options: ChildOptions, step: int | None
 ) -> Child[Any]:
     """Issue the command that begins a child, and put its request into the outbox."""
     own = recorder.started
     queue = options.queue or definition.queue or recorder.settings.queue_of(definition.name) or own.queue
-    if recorder.rehearsing:
+    if recorder.mode.rehearsing:
         written, digest = events.NULL, None
     else:
         written = check_size(
@@ -189,11 +189,11 @@ def begin(
     )
     if not isinstance(future, Child):
         return future  # type: ignore[return-value]  # nothing is asked for any more
-    if recorder.is_wanted(future.command) and not recorder.rehearsing:
+    if recorder.is_wanted(future.command) and not recorder.mode.rehearsing:
         request = _request(recorder, future.call, written, definition.matching)
         recorder.outbox.add(future.command.seq, "children", request)
-    if recorder.rehearsing or future.command.seq in recorder.begun:
-        future.begun(recorder.begun.get(future.command.seq, ""))
+    if recorder.mode.rehearsing or future.command.seq in recorder.pending.started_children:
+        future.begun(recorder.pending.started_children.get(future.command.seq, ""))
     return future
 
 
@@ -202,7 +202,7 @@ def execution_id_of(parent: events.WorkflowStarted, call: events.ChildScheduled)
     return derived_id(call.at, parent.execution_id, call.location, "execution")
 
 
-def _request(recorder: "Recorder", call: events.ChildScheduled, written: Raw, matching: str | None) -> ChildRequest:
+def _request(recorder: Recorder, call: events.ChildScheduled, written: Raw, matching: str | None) -> ChildRequest:
     own, execution_id = recorder.started, execution_id_of(recorder.started, call)
     started = events.WorkflowStarted(
         seq=1,
@@ -240,16 +240,16 @@ def _request(recorder: "Recorder", call: events.ChildScheduled, written: Raw, ma
     )
 
 
-def call_off(recorder: "Recorder", call: events.ChildScheduled) -> bool:
+def cancel_child(recorder: Recorder, call: events.ChildScheduled) -> bool:
     """Ask a child to stop; whether that was the end of it, because it had not been begun yet."""
     state, log = recorder.log.state, recorder.log
     if call.seq in state.never_started:
-        recorder.pending.pop(call.seq, None)
+        recorder.pending.drop(call.seq)
         return True
-    if recorder.verdict is not None or call.seq not in state.open or call.seq in state.cancel_requested:
+    if recorder.verdict.reason is not None or call.seq not in state.open or call.seq in state.cancel_requested:
         return False
     if recorder.outbox.take_back(call.seq, "children"):
-        recorder.pending.pop(call.seq, None)
+        recorder.pending.drop(call.seq)
         log.append(lambda seq, at: events.ChildCancelled(seq=seq, at=at, ref=call.seq))
         return True
     entry = log.append(lambda seq, at: events.ChildCancelRequested(seq=seq, at=at, ref=call.seq))

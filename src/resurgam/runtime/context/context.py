@@ -5,55 +5,60 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from contextvars import copy_context
 from datetime import UTC, datetime
-from hashlib import blake2b
 from random import Random
-from typing import Any, Literal, NoReturn, ParamSpec, TypeVar, TypeVarTuple, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, TypeVarTuple, cast, overload
 from uuid import UUID
 
-from msgspec import Raw
-
 from resurgam.core import event as events
-from resurgam.core.codec import check_size
+from resurgam.core.codec import TypeForm, check_size
 from resurgam.core.errors import DefinitionError
-from resurgam.core.identity import entity_of
-from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import Duration, is_whole, milliseconds
+from resurgam.runtime.context import messaging, outbound
+from resurgam.runtime.context.activities import fingerprint, resolve_activity, schedule
 from resurgam.runtime.context.children import Child, ChildOptions, OnParentClose, begin
 from resurgam.runtime.context.continuation import Continuation
 from resurgam.runtime.context.durable_loop import Break, Continue, DurableLoop, check_bounds, state_codec
 from resurgam.runtime.context.fan_out import FanOut, Key
-from resurgam.runtime.context.messaging import Messaging
+from resurgam.runtime.context.messaging import Promise
 from resurgam.runtime.context.race import run_race
 from resurgam.runtime.context.removed import Removed
 from resurgam.runtime.context.saga import Saga
-from resurgam.runtime.definitions.definition import Activity, WorkflowRef, activity_of, refuse_options, workflow_of
+from resurgam.runtime.definitions.definition import Activity, WorkflowRef, refuse_options, workflow_of
 from resurgam.runtime.definitions.info import WorkflowInfo
 from resurgam.runtime.definitions.signature import result_codec
 from resurgam.runtime.loop.closures import check_body
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.loop.guard import guarded
 from resurgam.runtime.loop.scope import ambient
+from resurgam.runtime.matching.handlers import Handlers
+from resurgam.runtime.matching.mode import Rehearsing
 from resurgam.runtime.matching.operation import Operation
 from resurgam.runtime.matching.recorder import ANY, Recorder
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm as Form
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+F = TypeVar("F", bound=Callable[..., Any])
 
-_OPTIONS = frozenset({"queue", "retry", "timeout", "start_timeout", "heartbeat_timeout"})
 
-
-class Context(Messaging):
+class Context:
     """The door from a workflow's code to everything durable.
 
     Durable calls are plain functions that return a future: they take their place in the history when they are called,
     not when they are awaited. `set`, `get`, `clear`, `now`, `random`, `uuid4`, `logger` and `info` return plain values.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__(recorder)
+    _step: int | None = None
+    """The number given to ``ctx.v``."""
+
+    def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
+        self._recorder = recorder
+        self._handlers = handlers
         self.logger: logging.LoggerAdapter[logging.Logger] = _ReplaySilent(recorder)
 
     @overload
@@ -62,43 +67,7 @@ class Context(Messaging):
     def activity(self, activity: str, /, *args: Any) -> Durable[Any]: ...
     def activity(self, activity: Any, /, *args: Any, **kwargs: Any) -> Durable[Any]:
         """Run an activity and return the future of its result; if it fails for good, `ActivityFailed`."""
-        return self._schedule(_activity(activity, kwargs), args, kwargs)
-
-    def _schedule(
-        self,
-        wanted: Activity[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        key: str | None = None,
-        *,
-        limited: bool = True,
-    ) -> Durable[Any]:
-        """Ask for an activity; its arguments are not *limited* where they are recorded already."""
-        queue = wanted.settings.queue or self._recorder.started.queue
-        if self._recorder.rehearsing:
-            return self._recorder.call(events.ActivityScheduled, wanted.name, step=self._step, key=key, queue=queue)
-        recorder = self._recorder
-        written = ANY.encode(args, wanted.name) if wanted.signature is None else wanted.signature.encode(args, kwargs)
-        if limited:
-            check_size(recorder.settings.max_payload, written, f"arguments of activity {wanted.name!r}")
-        limit = wanted.start_limit
-        future = recorder.call(
-            events.ActivityScheduled,
-            wanted.name,
-            wanted.result,
-            step=self._step,
-            key=key,
-            queue=queue,
-            input=written,
-            digest=_digest(written),
-            start_by=None if limit is None else recorder.log.stamp() + limit,
-        )
-        command = future.command
-        if recorder.is_wanted(command):
-            recorder.outbox.activities[command.seq] = _request(wanted, recorder, command, queue, written)
-        if limit is not None and isinstance(command, events.ActivityScheduled):
-            recorder.watch_start(command)
-        return future
+        return schedule(self._recorder, resolve_activity(activity, kwargs), args, kwargs, step=self._step)
 
     @overload
     def run(
@@ -114,9 +83,11 @@ class Context(Messaging):
         result = result_codec(function)
         future = self._recorder.call(events.OperationStarted, label, result, step=self._step)
         command = future.command
-        if command.seq in self._recorder.log.state.open:
+        if self._recorder.is_open(command):
             limit = self._recorder.settings.max_payload
-            self._recorder.operations[command.seq] = Operation(command.seq, label, function, args, result, limit)
+            self._recorder.pending.operations[command.seq] = Operation(
+                command.seq, label, function, args, result, limit
+            )
         return future
 
     def sleep(self, duration: Duration) -> Durable[None]:
@@ -134,7 +105,7 @@ class Context(Messaging):
         """Keep a value in the workflow's durable state, where it can be read from outside too."""
         _check_key(key)
         written = self._recorder.write(ANY, value, f"state {key!r}")
-        digest = None if self._recorder.rehearsing else _digest(written)
+        digest = None if self._recorder.mode.rehearsing else fingerprint(written)
         command = self._recorder.issue(events.StateSet, key, step=self._step, value=written, digest=digest)
         self._recorder.state.set(key, command, written)
 
@@ -150,7 +121,7 @@ class Context(Messaging):
         """
         recorder = self._recorder
         written = recorder.state.values.get(key)
-        if recorder.loops and recorder.is_beside_a_loop():
+        if recorder.pending.loops and recorder.records_reads():
             value, found = events.NULL if written is None else written, written is not None
             read = recorder.issue(events.StateRead, key, step=self._step, value=value, found=found)
             assert isinstance(read, events.StateRead)
@@ -201,7 +172,7 @@ class Context(Messaging):
 
         def begin(item: Any, key: str) -> "asyncio.Future[Any]":
             if isinstance(function, Activity):
-                return plain._schedule(_activity(function, {}), (item,), {}, key)
+                return schedule(self._recorder, resolve_activity(function, {}), (item,), {}, key=key)
             below = self._recorder.branch(key=key)
             return self._recorder.loop.start_task(function(plain, item), below, str(below.location))
 
@@ -224,7 +195,7 @@ class Context(Messaging):
         recorder = self._recorder
         if forget_every is not None:
             check_body(body)
-            recorder.handlers.check_all()
+            self._handlers.check_all()
         future = recorder.call(
             events.LoopStarted,
             step=self._step,
@@ -232,10 +203,119 @@ class Context(Messaging):
             forget_every=forget_every,
             keep_forgotten=keep_forgotten,
         )
-        looping = DurableLoop(recorder, self._plain, future, body)
-        recorder.loops[future.command.seq] = looping
-        scope = recorder.scope_below(looping.command)
-        return recorder.loop.start_task(looping.run(), scope, str(scope.location))
+        scope = recorder.scope_below(future.command)
+        return recorder.loop.start_task(DurableLoop(recorder, self._plain, future, body).run(), scope, str(scope.location))
+
+    @overload
+    def listen(self, name: str, /, *, type: "Form[T]", timeout: Duration | None = None) -> Durable[T]: ...
+    @overload
+    def listen(self, name: str, /, *, timeout: Duration | None = None) -> Durable[Any]: ...
+    @overload
+    def listen(
+        self, name: str, other: str, /, *names: str, type: "Form[T]", timeout: Duration | None = None
+    ) -> Durable[tuple[str, T]]: ...
+    @overload
+    def listen(
+        self, name: str, other: str, /, *names: str, timeout: Duration | None = None
+    ) -> Durable[tuple[str, Any]]: ...
+    def listen(self, *names: str, type: TypeForm = Any, timeout: Duration | None = None) -> Durable[Any]:
+        """Receive the next signal: one name gives its value, several give ``(name, value)``.
+
+        Signals wait in order until somebody listens. After *timeout* it is `SignalTimeout`.
+        """
+        return messaging.listen(self._recorder, self._handlers, names, type, timeout, step=self._step)
+
+    @overload
+    def listen_many(
+        self, name: str, /, *, limit: int, type: "Form[T]", timeout: Duration | None = None
+    ) -> Durable[list[T]]: ...
+    @overload
+    def listen_many(self, name: str, /, *, limit: int, timeout: Duration | None = None) -> Durable[list[Any]]: ...
+    @overload
+    def listen_many(
+        self, name: str, other: str, /, *names: str, limit: int, type: "Form[T]", timeout: Duration | None = None
+    ) -> Durable[list[tuple[str, T]]]: ...
+    @overload
+    def listen_many(
+        self, name: str, other: str, /, *names: str, limit: int, timeout: Duration | None = None
+    ) -> Durable[list[tuple[str, Any]]]: ...
+    def listen_many(
+        self, *names: str, limit: int, type: TypeForm = Any, timeout: Duration | None = None
+    ) -> Durable[Any]:
+        """Receive up to *limit* signals at once, as soon as there is one; after *timeout* the list is empty."""
+        if not is_whole(limit, 1):
+            raise ValueError(f"listen_many: limit must be a whole number from 1, got {limit!r}")
+        return messaging.listen(self._recorder, self._handlers, names, type, timeout, step=self._step, limit=limit)
+
+    def signal(self, entity_id: str, name: str, value: object = None) -> Durable[None]:
+        """Send a signal to another workflow; `SignalFailed` if there is none of that id, or it has ended."""
+        return outbound.send(self._recorder, entity_id, name, value, self._step)
+
+    def publish(self, topic: str, value: object = None) -> "asyncio.Future[None]":
+        """Tell whoever subscribes to a topic at this moment; nobody need, and nobody is told twice."""
+        return outbound.publish(self._recorder, topic, value, self._step)
+
+    @overload
+    def promise(self, name: str, *, type: "Form[T]", timeout: Duration | None = None) -> Promise[T]: ...
+    @overload
+    def promise(self, name: str, *, timeout: Duration | None = None) -> Promise[Any]: ...
+    def promise(self, name: str, *, type: TypeForm = Any, timeout: Duration | None = None) -> Promise[Any]:
+        """Wait for a value that somebody outside gives, by the ``promise_id`` of the future or by the name.
+
+        Should they reject it, it is `PromiseRejected`; after *timeout*, `PromiseTimeout`. A value that does not fit *type*
+        is refused where it is given, as far as it is given from outside of workflow code.
+        """
+        return messaging.promise(self._recorder, name, type, timeout, step=self._step)
+
+    def resolve(self, promise_id: str, value: object = None) -> Durable[bool]:
+        """Settle a promise of some workflow by its id; the future says whether it was the first settlement."""
+        return outbound.settle(self._recorder, promise_id, value, self._step)
+
+    def on_query(self, name: str) -> Callable[[F], F]:
+        """Answer queries of this name by a plain function over the workflow's variables: ``@ctx.on_query("total")``."""
+        messaging.check_name(name, "query")
+
+        def register(function: F) -> F:
+            self._handlers.on_query(name, function)
+            return function
+
+        return register
+
+    def on_update(
+        self, name: str, validator: Callable[..., object] | None = None, *, one_at_a_time: bool = False
+    ) -> Callable[[F], F]:
+        """Answer updates of this name by a function, async or plain, that may make durable calls.
+
+        The sender of the update is given what it returns or raises. The *validator* is called with the same arguments
+        before; if it raises, the update is refused and nothing is begun. With *one_at_a_time* a call of the function
+        begins when the one before it has ended, in the order in which the updates were accepted.
+        """
+        messaging.check_name(name, "update")
+        if not isinstance(one_at_a_time, bool):
+            raise DefinitionError(f"update {name!r}: one_at_a_time must be True or False, got {one_at_a_time!r}")
+
+        def register(function: F) -> F:
+            self._handlers.on_update(name, function, validator, one_at_a_time=one_at_a_time)
+            return function
+
+        return register
+
+    def on_signal(self, name: str) -> Callable[[F], F]:
+        """Handle signals of this name as they come, by a function, async or plain, that may make durable calls."""
+        messaging.check_name(name, "signal")
+
+        def register(function: F) -> F:
+            self._handlers.on_signal(name, function)
+            return function
+
+        return register
+
+    def handlers_finished(self) -> "asyncio.Future[None]":
+        """Wait until no handler of a signal or an update is at work, and no signal that was received waits for one.
+
+        It takes no place in the history. Await it before the workflow returns or continues as new.
+        """
+        return self._handlers.all_finished()
 
     @overload
     def workflow(
@@ -290,7 +370,7 @@ class Context(Messaging):
 
         Should the block fail or be cancelled, what its steps did is taken back, the last first.
         """
-        return Saga(self)
+        return Saga(self._recorder, self._step)
 
     def continue_as_new(self, *args: Any, signals: Literal["carry", "drop"] = "carry") -> NoReturn:
         """End this execution and begin the next with these arguments and an empty history; what follows is not run.
@@ -300,12 +380,12 @@ class Context(Messaging):
         if signals not in ("carry", "drop"):
             raise ValueError(f"ctx.continue_as_new: signals is {signals!r}; it is 'carry' or 'drop'")
         recorder = self._recorder
-        recorder.refuse_if_over("continue_as_new")
+        recorder.check_allowed("continue_as_new")
         what = f"arguments of workflow {recorder.started.name!r}"
         written = events.NULL
-        if not recorder.rehearsing:
+        if not recorder.mode.rehearsing:
             written = check_size(recorder.settings.max_payload, recorder.workflow.encode(args), what)
-        raise recorder.over(Continuation(args, signals, written))
+        raise recorder.verdict.decide(Continuation(args, signals, written))
 
     def v(self, version: int) -> "Versioned":
         """Return the same calls with a version, which puts them before older ones in an open run's history.
@@ -348,14 +428,15 @@ class Context(Messaging):
         here = copy_context()
 
         def holds() -> bool:
-            return self._recorder.without_wishes("the predicate of ctx.until", lambda: here.run(predicate))
+            return self._recorder.without_calls("the predicate of ctx.until", lambda: here.run(predicate))
 
         return self._recorder.loop.add_condition(holds)
 
     def now(self) -> datetime:
         """Return the workflow's time, in UTC: the moment of the entry that is being delivered."""
-        if self._recorder.unknown is not None:
-            return cast("datetime", self._recorder.unknown)  # a rehearsal cannot know when it would be
+        mode = self._recorder.mode
+        if isinstance(mode, Rehearsing) and mode.unknown is not None:
+            return cast("datetime", mode.unknown)  # a rehearsal cannot know when it would be
         return datetime.fromtimestamp(self._recorder.now / 1000, UTC)
 
     @property
@@ -381,8 +462,8 @@ class Context(Messaging):
             attempt=started.attempt,
             queue=started.queue,
             parent=started.parent,
-            history_length=self._recorder.position,
-            is_replaying=self._recorder.replaying,
+            history_length=self._recorder.entry,
+            is_replaying=self._recorder.mode.replaying,
         )
 
 
@@ -392,7 +473,7 @@ class Versioned(Context):
     def __init__(self, context: Context, version: int) -> None:
         if not is_whole(version, 1):
             raise ValueError(f"ctx.v({version!r}): a version is a whole number from 1")
-        self._recorder = context._recorder
+        self._recorder, self._handlers = context._recorder, context._handlers
         self.logger = context.logger
         self._step = version
         self._context = context._plain
@@ -422,7 +503,7 @@ class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
         self._recorder = recorder
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 -- the name is logging's
-        return not self._recorder.replaying and super().isEnabledFor(level)
+        return not self._recorder.mode.replaying and super().isEnabledFor(level)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         with guarded(on=False):  # a handler may well open a socket or start a thread
@@ -432,49 +513,9 @@ class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
         return f"[{(self.extra or {}).get('entity_id')}] {msg}", kwargs
 
 
-def _activity(given: object, kwargs: dict[str, Any]) -> Activity[..., Any]:
-    wanted = activity_of(given)
-    parameters = set() if wanted.signature is None else wanted.signature.parameters
-    misplaced = sorted(_OPTIONS & kwargs.keys() - parameters)
-    if misplaced:
-        option = misplaced[0]
-        raise DefinitionError(
-            f"activity {wanted.name!r} has no parameter {option!r}; for the option write "
-            f"ctx.activity({wanted.name}.options({option}={kwargs[option]!r}), ...)"
-        )
-    if wanted.signature is None and kwargs:
-        raise DefinitionError(f"activity {wanted.name!r} is known by name only; give its arguments by position")
-    return wanted
-
-
-def _request(
-    wanted: Activity[..., Any], recorder: Recorder, command: events.Command, queue: str, written: Raw
-) -> ActivityRequest:
-    settings = wanted.settings
-    # Done anew after its saga had taken it back, it must not be taken for the same by anybody outside.
-    carryover = recorder.carryover
-    undone = carryover.times_undone(command.location) if carryover.undone else 0
-    return ActivityRequest(
-        ref=command.seq,
-        name=wanted.name,
-        queue=queue,
-        input=written,
-        entity_id=entity_of(recorder.started.run_id, command.location, undone),
-        retry=None if wanted.is_by_name else wanted.rule,
-        timeout=None if settings.timeout is None else milliseconds(settings.timeout),
-        heartbeat=wanted.heartbeat,
-        executor=settings.executor,
-        of=recorder.started.attempt,
-    )
-
-
 def _check_key(key: object) -> None:
     if not isinstance(key, str) or not key:
         raise TypeError(f"the key of a state is {key!r}; it is a string that is not empty")
-
-
-def _digest(written: Raw) -> str:
-    return blake2b(bytes(written), digest_size=8).hexdigest()
 
 
 def _epoch_ms(moment: datetime) -> int:

@@ -11,20 +11,17 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, codec_for
 from resurgam.core.errors import DefinitionError, SerializationError
-from resurgam.core.location import Location
 from resurgam.core.retry import is_whole
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.loop.scope import Scope, current
 from resurgam.runtime.matching.divergence import source, unfit
-
-if TYPE_CHECKING:
-    from resurgam.runtime.context.context import Context
-    from resurgam.runtime.matching.recorder import Recorder
+from resurgam.runtime.matching.pending import LoopProgress
+from resurgam.runtime.matching.recorder import Recorder
 
 S = TypeVar("S")
 V = TypeVar("V")
@@ -48,65 +45,61 @@ Body = Callable[..., Coroutine[Any, Any, "Continue[Any] | Break[Any]"]]
 
 
 class DurableLoop:
-    """One running loop."""
+    """One running loop. *context* is passed to its body."""
 
-    def __init__(self, recorder: "Recorder", context: "Context", future: Durable[Any], body: Body) -> None:
+    def __init__(self, recorder: Recorder, context: object, future: Durable[Any], body: Body) -> None:
         assert isinstance(future.command, events.LoopStarted)
-        self.command = future.command
-        self.done = 0
-        self.forgotten = 0
-        self.state: Any = self.command.state
-        # The entry that holds this state, unless the body has just given it.
-        self._from: events.Event | None = self.command
-        self.value: Any = None
-        # What the loop waits for the engine to write: a checkpoint, or its end.
-        self.wants: type[events.Checkpoint] | None = None
+        self._command = command = future.command
+        self._progress = LoopProgress(command, command.state)
+        recorder.pending.loops[command.seq] = self._progress
+        # The entry that holds the state, unless the body has just returned it.
+        self._from: events.Event | None = command
         self._recorder = recorder
         self._context = context
         self._source = source()
         self._body = body
         self._state_codec, self._value_codec = codecs(body)
         self._future = future
-        self._waiting: asyncio.Future[events.LoopCheckpointed] | None = None
-        early = recorder.early.checkpoints.pop(self.command.seq, None)
-        self._early = {} if early is None else {early.iteration: early}
-        self._recorded = recorder.past.last_iteration(self.command.location)
+        early = recorder.early.checkpoints.pop(command.seq, None)
+        if early is not None:
+            self._progress.early[early.iteration] = early
+        self._recorded = recorder.recorded.last_iteration(command.location)
 
     async def run(self) -> Any:
         """Run the body until it breaks."""
         try:
             return await self._run(current.get())
         finally:
-            self._recorder.loops.pop(self.command.seq, None)
-            self._recorder.pending.pop(self.command.seq, None)
+            self._recorder.pending.loops.pop(self._command.seq, None)
+            self._recorder.pending.futures.pop(self._command.seq, None)
 
     async def _run(self, scope: Scope) -> Any:
-        completed = self._recorder.past.completions.get(self.command.seq)
+        completed = self._recorder.recorded.completions.get(self._command.seq)
         if completed is not None and completed.whole:
             return await self._end(None)
-        newest = self._recorder.past.checkpoints.get(self.command.seq)
+        newest = self._recorder.recorded.checkpoints.get(self._command.seq)
         if newest is not None:
             self._resume(await self._checkpoint(newest.iteration))
         while True:
             answer = await self._iterate()
             current.set(scope)
-            self.done += 1
+            self._progress.done += 1
             if isinstance(answer, Break):
                 return await self._end(answer)
             if not isinstance(answer, Continue):
                 raise TypeError(
                     f"the body of a loop returned {answer!r}; return Continue(state) to go on, or Break(value) to end it"
                 )
-            self.state = self._recorder.write(self._state_codec, answer.state, "the state of a loop")
+            self._progress.state = self._recorder.write(self._state_codec, answer.state, "the state of a loop")
             self._from = None
             if self._is_long_enough() and await self._is_due():
-                self._resume(await self._checkpoint(self.done))
+                self._resume(await self._checkpoint(self._progress.done))
 
     async def _iterate(self) -> object:
-        place = self.command.location.child((self.done + 1,))
-        scope = self._recorder.scope_at(place, self.command.version)
+        place = self._command.location.child((self._progress.done + 1,))
+        scope = self._recorder.scope_at(place, self._command.version)
         current.set(scope)
-        state = self._read(self._state_codec, self.state, "the state of a loop", self._from)
+        state = self._read(self._state_codec, self._progress.state, "the state of a loop", self._from)
         begun = self._body(self._context, state)
         if not inspect.isawaitable(begun):
             raise DefinitionError(f"the body of a loop, {self._body!r}, is not async; write async def")
@@ -115,8 +108,8 @@ class DurableLoop:
         return answer
 
     def _is_long_enough(self) -> bool:
-        every = self.command.forget_every
-        return every is not None and self.done - self.forgotten >= every
+        every = self._command.forget_every
+        return every is not None and self._progress.done - self._progress.forgotten >= every
 
     async def _is_due(self) -> bool:
         """Whether a checkpoint is to be made now, as far as nothing is still under way once nothing else is ready.
@@ -124,44 +117,28 @@ class DurableLoop:
         What the body called off last has not ended before that, and what it left to a callback has not begun.
         """
         await self._recorder.loop.add_condition(lambda: True)
-        if self.done in self._early:
+        if self._progress.done in self._progress.early:
             return True
-        # A history that goes on without a checkpoint was written by code for which it had to be put off here.
-        return self._recorded <= self.done and self.is_quiet()
-
-    def is_quiet(self) -> bool:
-        """Whether nothing that was begun in the iterations since the last checkpoint is still under way."""
-        return not any(map(self._is_mine, self._recorder.places_at_work()))
-
-    def _is_mine(self, place: Location) -> bool:
-        depth = len(self.command.location.coordinates)
-        return self.command.location.contains(place) and len(place.coordinates) > depth
+        # A history that goes on without a checkpoint was written by code that had to put the checkpoint off here.
+        return self._recorded <= self._progress.done and self._recorder.is_quiet_below(self._command.location)
 
     async def _checkpoint(self, iteration: int) -> events.LoopCheckpointed:
-        early = self._early.pop(iteration, None)
+        early = self._progress.early.pop(iteration, None)
         if early is not None:
             return early
-        self._waiting = self._recorder.loop.create_future()
-        self.wants = events.LoopCheckpointed
-        return await self._waiting
-
-    def checkpointed(self, entry: events.LoopCheckpointed) -> None:
-        """The checkpoint has been written, or is being told again."""
-        if self._waiting is None or self._waiting.done():
-            self._early[entry.iteration] = entry
-            return
-        self.wants = None
-        self._waiting.set_result(entry)
+        waiting: asyncio.Future[events.LoopCheckpointed] = self._recorder.loop.create_future()
+        self._progress.waiting, self._progress.wants = waiting, events.LoopCheckpointed
+        return await waiting
 
     def _resume(self, entry: events.LoopCheckpointed) -> None:
-        self.done = self.forgotten = entry.iteration
-        self.state, self._from = entry.state, entry
+        self._progress.done = self._progress.forgotten = entry.iteration
+        self._progress.state, self._from = entry.state, entry
         self._recorder.state.restore(entry)
 
     async def _end(self, answer: "Break[Any] | None") -> Any:
         if answer is not None:
-            self.value = self._recorder.write(self._value_codec, answer.value, "the value of a loop")
-            self.wants = events.LoopCompleted
+            self._progress.value = self._recorder.write(self._value_codec, answer.value, "the value of a loop")
+            self._progress.wants = events.LoopCompleted
         completed = await self._future
         if completed.whole:
             self._recorder.state.restore(completed)
@@ -175,9 +152,9 @@ class DurableLoop:
             if entry is None or not 0 < entry.seq <= self._recorder.log.recorded_seq:
                 raise
             reason = f"a type that does not fit ({error.reason})"
-            verdict = self._recorder.verdict = unfit(self.command, entry, "type", reason, error.path)
-            verdict.source = self._source
-            raise verdict from error
+            misfit = unfit(self._command, entry, "type", reason, error.path)
+            misfit.source = self._source
+            raise self._recorder.verdict.decide(misfit) from error
 
 
 def state_codec(body: Body) -> Codec[Any]:

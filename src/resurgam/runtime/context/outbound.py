@@ -2,7 +2,7 @@
 
 import asyncio
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Raw
 
@@ -13,15 +13,13 @@ from resurgam.core.failure import capture
 from resurgam.core.identity import entity_of
 from resurgam.core.outcome import Message, Publication
 from resurgam.runtime.loop.futures import Durable
-
-if TYPE_CHECKING:
-    from resurgam.runtime.matching.recorder import Recorder
+from resurgam.runtime.matching.recorder import Recorder
 
 _ANY = codec_for(Any)
 
 
 def send(
-    recorder: "Recorder", entity_id: str, name: str, value: object, step: int | None = None, key: str | None = None
+    recorder: Recorder, entity_id: str, name: str, value: object, step: int | None = None, key: str | None = None
 ) -> Durable[None]:
     """Send a signal to the newest execution of a workflow; with *key*, of the child that has it, and of no other."""
     for what, given in (("id of a workflow", entity_id), ("name of a signal", name)):
@@ -39,7 +37,7 @@ def send(
         events.SignalSent, name, step=step, complete=complete, digest=digest, entity_id=entity_id, value=written
     )
     command = future.command
-    if recorder.is_wanted(command) and not recorder.rehearsing and isinstance(command, events.SignalSent):
+    if recorder.is_wanted(command) and not recorder.mode.rehearsing and isinstance(command, events.SignalSent):
         what = f"workflow {entity_id!r}"
         received = events.SignalReceived(at=command.at, name=name, id=command.id, value=written)
         message = _message(command, received, f"there is no {what}", f"{what} has ended and takes nothing more")
@@ -47,7 +45,7 @@ def send(
     return future
 
 
-def settle(recorder: "Recorder", promise_id: str, value: object, step: int | None = None) -> Durable[bool]:
+def settle(recorder: Recorder, promise_id: str, value: object, step: int | None = None) -> Durable[bool]:
     """Settle a promise of some workflow; the future says whether it had not been settled before."""
     if not isinstance(promise_id, str) or not promise_id:
         raise ValueError(f"ctx.resolve: the id of a promise is a string that is not empty; got {promise_id!r}")
@@ -57,22 +55,21 @@ def settle(recorder: "Recorder", promise_id: str, value: object, step: int | Non
         events.PromiseSettled, promise_id, step=step, digest=_digest(recorder, written), value=written
     )
     command = future.command
-    if recorder.is_wanted(command) and not recorder.rehearsing:
+    if recorder.is_wanted(command) and not recorder.mode.rehearsing:
         resolved = events.PromiseResolved(ref=0, at=command.at, promise_id=promise_id, value=written)
         message = _message(command, resolved, f"there is no open promise {promise_id!r}", "")
         recorder.outbox.add(command.seq, "messages", _to(message, promise_id=promise_id))
     return future
 
 
-def _check_own(recorder: "Recorder", promise_id: str, written: Any) -> None:
+def _check_own(recorder: Recorder, promise_id: str, written: Any) -> None:
     """Refuse a value that a promise of this very run does not take; of others nothing is known here."""
-    for future in recorder.pending.values():
-        command = future.command
-        if isinstance(command, events.PromiseCreated) and command.promise_id == promise_id:
-            recorder.read(future.codec, written, f"value of promise {command.name!r}")
+    future = recorder.pending.open_promise(promise_id)
+    if future is not None:
+        recorder.read(future.codec, written, f"value of promise {future.command.name!r}")
 
 
-def publish(recorder: "Recorder", topic: str, value: object, step: int | None = None) -> "asyncio.Future[None]":
+def publish(recorder: Recorder, topic: str, value: object, step: int | None = None) -> "asyncio.Future[None]":
     """Tell whoever subscribes to a topic at this moment."""
     if not isinstance(topic, str) or not topic:
         raise ValueError(f"ctx.publish: the topic is a string that is not empty; got {topic!r}")
@@ -80,16 +77,16 @@ def publish(recorder: "Recorder", topic: str, value: object, step: int | None = 
     digest = _digest(recorder, written)
     command = recorder.issue(events.MessagePublished, topic, step=step, digest=digest, value=written)
     told = recorder.carryover.anything and recorder.carryover.has_said(command)
-    if recorder.is_new(command) and not recorder.rehearsing and not told:
+    if recorder.is_new(command) and not recorder.mode.rehearsing and not told:
         recorder.outbox.add(command.seq, "publications", Publication(topic, written))
     done: asyncio.Future[None] = recorder.loop.create_future()
     done.set_result(None)
     return done
 
 
-def _digest(recorder: "Recorder", written: Raw, to: str = "") -> str | None:
+def _digest(recorder: Recorder, written: Raw, to: str = "") -> str | None:
     """Return the fingerprint of what is said, and to whom."""
-    return None if recorder.rehearsing else blake2b(f"{to}\0".encode() + bytes(written), digest_size=8).hexdigest()
+    return None if recorder.mode.rehearsing else blake2b(f"{to}\0".encode() + bytes(written), digest_size=8).hexdigest()
 
 
 def _message(command: events.Command, event: events.Event, missing: str, ended: str) -> dict[str, Any]:

@@ -3,26 +3,16 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from resurgam.core import event as events
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.loop.scope import Scope, current
-
-if TYPE_CHECKING:
-    from resurgam.runtime.matching.recorder import Recorder
-
-
-@dataclass(slots=True)
-class Race:
-    """The competitors of a race, and which of them settled first."""
-
-    members: list[asyncio.Future[Any]]
-    winner: int | None = None
+from resurgam.runtime.matching.pending import Race
+from resurgam.runtime.matching.recorder import Recorder
 
 
-def run_race(recorder: "Recorder", awaitables: tuple[Awaitable[Any], ...], step: int | None) -> Durable[Any]:
+def run_race(recorder: Recorder, awaitables: tuple[Awaitable[Any], ...], step: int | None) -> Durable[Any]:
     """Begin a race of these competitors, and return the future of ``(index, value)``."""
     if not awaitables:
         raise ValueError("ctx.race needs at least one competitor; a race of nobody would never end")
@@ -34,7 +24,7 @@ def run_race(recorder: "Recorder", awaitables: tuple[Awaitable[Any], ...], step:
         raise
     scope = recorder.scope_below(future.command)
     race = Race([_competitor(awaitable, scope) for awaitable in awaitables])
-    recorder.races[future.command.seq] = race
+    recorder.pending.races[future.command.seq] = race
     recorder.close_scope(scope)
     for index, member in enumerate(race.members):
         member.add_done_callback(_arrival(race, index))

@@ -11,18 +11,16 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, overload
+from typing import Any, Self, TypeVar, TypeVarTuple, overload
 
 from resurgam.core import event as events
 from resurgam.core.errors import ActivityFailed, DefinitionError, NotDeterministic, SerializationError
 from resurgam.core.location import ROOT, Location
+from resurgam.runtime.context.activities import schedule
 from resurgam.runtime.definitions.definition import Activity, ActivityRef, activity_of
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.loop.scope import Scope, current
 from resurgam.runtime.matching.recorder import Recorder
-
-if TYPE_CHECKING:
-    from resurgam.runtime.context.context import Context
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
@@ -51,9 +49,9 @@ class Step:
 class Saga:
     """The steps that were done within a block, for as long as they may have to be taken back."""
 
-    def __init__(self, context: "Context") -> None:
-        self._context = context
-        self._recorder: Recorder = context._recorder
+    def __init__(self, recorder: Recorder, step: int | None) -> None:
+        self._recorder = recorder
+        self._step = step
         self._steps: list[Step] = []
         self._around: Saga | None = None
         self._place = ROOT
@@ -80,16 +78,15 @@ class Saga:
             else:
                 for step in self._steps:
                     self._close(step, "completed" if step.is_done else "skipped")
-        elif isinstance(error, Exception | asyncio.CancelledError) and self._recorder.verdict is None:
+        elif isinstance(error, Exception | asyncio.CancelledError) and self._recorder.verdict.reason is None:
             await self._compensate(error)
             if self._asked_to_stop:
                 raise asyncio.CancelledError from error  # heard, and put off until all was taken back
 
     def _check_kept(self, around: Location) -> None:
         """Refuse to be part of a saga around a loop that forgets: this one's steps would be missing from it later."""
-        for looping in self._recorder.loops.values():
-            loop = looping.command
-            if loop.forget_every is not None and loop.location.contains(self._place) > loop.location.contains(around):
+        for loop in self._recorder.pending.forgetting_loops():
+            if loop.location.contains(self._place) > loop.location.contains(around):
                 raise NotDeterministic(
                     "a saga in the body of a loop, inside a saga around the loop: finished iterations are forgotten, so "
                     "the saga around them could not take them back; give the loop forget_every=None"
@@ -151,7 +148,7 @@ class Saga:
         command = self._recorder.issue(
             events.SagaStepRegistered,
             doing.name,
-            step=self._context._step,
+            step=self._step,
             undo=None if undoing is None else undoing.name,
             queue=queue,
             unknown=undo_on_unknown,
@@ -172,7 +169,7 @@ class Saga:
         current.set(scope)
         try:
             # What is taken back was recorded when it was done; a little more around it must not prevent that.
-            return self._context._plain._schedule(activity, args, {}, limited=part == 1)
+            return schedule(self._recorder, activity, args, {}, limited=part == 1)
         finally:
             current.set(before)
             self._recorder.close_scope(scope)
@@ -190,7 +187,7 @@ class Saga:
             failed = await self._take_back(step, step.undo)
             self._close(step, "compensated" if failed is None else "failed")
             if failed is not None:
-                self._recorder.complain(
+                self._recorder.warn(
                     f"step {step.command.name!r} at {step.command.location} could not be taken back by "
                     f"{step.undo.name!r}: {failed}; see to it, and then call handle.compensate({str(step.command.location)!r})"
                 )
@@ -224,7 +221,7 @@ class Saga:
         """Write down what becomes of a step, unless it is on record; it is told to nobody."""
         state, seq = self._recorder.log.state, step.command.seq
         known = seq not in state.open or (kind is events.SagaCompensationStarted and seq in state.compensating)
-        if not known and self._recorder.verdict is None:
+        if not known and self._recorder.verdict.reason is None:
             self._recorder.log.append(lambda number, at: kind(seq=number, at=at, ref=seq, **fields))
 
     def _close(self, step: Step, outcome: str) -> None:

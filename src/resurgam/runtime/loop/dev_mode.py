@@ -24,7 +24,6 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, Method
 from typing import Any, Final, TypeAlias
 
 from resurgam.core.errors import NotDeterministic
-from resurgam.core.event import WorkflowCompleted
 from resurgam.runtime.loop import forbidden
 from resurgam.runtime.loop.forbidden import Rule
 
@@ -257,10 +256,8 @@ def warn_if_unawaited(durable: type[Any]) -> None:
         self.heard, self.place = False, "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
     def complain(self: Any) -> None:
-        recorder = self._recorder
-        # One that is not settled may only be put away, to be made again; nobody else refers to it any more.
-        missed = self.done() or isinstance(recorder.log.state.ended, WorkflowCompleted)
-        if missed and not getattr(self, "heard", True) and not recorder.replaying and not self.cancelled():
+        missed = not getattr(self, "heard", True) and not self.cancelled()
+        if missed and self._calls.reports_unawaited(settled=self.done()):
             rule, command = forbidden.UNAWAITED, self.command
             what = f"{command.command} ({command.name or command.type})"
             reason = f"{rule.reason}; {rule.remedy}"

@@ -25,16 +25,14 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple, cast
+from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast
 
 from resurgam.core.errors import ContinueAsNew, Evicted, HistoryDiverged, NotDeterministic
+from resurgam.runtime.loop.calls import DurableCalls
 from resurgam.runtime.loop.futures import BareFuture, Durable, WorkflowTask
 from resurgam.runtime.loop.guard import ticks
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.loop.scope import Scope, current
-
-if TYPE_CHECKING:
-    from resurgam.runtime.matching.recorder import Recorder
 
 _SLEEP_OVER = futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # what `asyncio.sleep` has called
 
@@ -82,14 +80,15 @@ if hasattr(asyncio.tasks, "_AsCompletedIterator"):  # from 3.13
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """The event loop that one execution's code sees as the running one."""
 
-    def __init__(self, seed: str, recorder: "Recorder") -> None:
+    def __init__(self, seed: str, calls: DurableCalls) -> None:
         self.seed = seed
         self.tasks: dict[WorkflowTask[Any], None] = {}
         # Whether a strand has ended otherwise than by returning: nobody can say what else it would have come to.
         self.interrupted = False
         self.open = False
         self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
-        self._recorder = recorder
+        self._calls = calls
+        self._verdict = calls.verdict
         self._ready: deque[asyncio.Handle] = deque()
         self._conditions: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._generators: dict[int, AsyncGenerator[Any, Any]] = {}
@@ -98,7 +97,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def scope(self) -> Scope:
         """Return the strand that is running."""
-        return self._recorder.scope()
+        return self._calls.scope()
 
     # Running.
 
@@ -125,7 +124,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                     handle._run()
                 except (SystemExit, KeyboardInterrupt) as error:
                     reraise_ctrl_c(error)  # else the task that raised it holds it, and the execution sees it there
-            if self._recorder.verdict is not None:
+            if self._verdict.reason is not None:
                 return
         if self._generators:
             self._generators = {key: kept for key, kept in self._generators.items() if _is_alive(kept)}
@@ -182,13 +181,13 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def time(self) -> float:
         """Return the workflow's time in seconds."""
-        return self._recorder.now / 1000
+        return self._calls.now / 1000
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """Run *callback* in this tick, after what is ready now."""
-        if not self.open and self._recorder.verdict is None:
+        if not self.open and self._verdict.reason is None:
             raise NotDeterministic(
                 "something of a workflow was touched from outside its own code, such as an asyncio.Event that two "
                 "workflows share; send a signal instead"
@@ -201,7 +200,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Run *callback* when a durable timer has fired."""
-        timer = self._recorder.start_timer(delay)
+        timer = self._calls.start_timer(delay)
         return _DurableTimerHandle(timer, self.time() + delay, callback, args, self, context)
 
     def call_at(
@@ -250,7 +249,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         if caller is asyncio.wait_for.__code__:
             scope = self.scope()
             return self.start_task(coro, scope, f"{scope.location}#wait_for", context, shared=True)
-        scope = self._recorder.branch()
+        scope = self._calls.branch()
         return self.start_task(coro, scope, str(scope.location), context)
 
     def start_task(
@@ -279,9 +278,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._ended_within(task)
         if not task.cancelled() and task._exception is None:
-            self._recorder.close_scope(task.scope)  # type: ignore[attr-defined]  # as above
+            self._calls.close_scope(task.scope)  # type: ignore[attr-defined]  # as above
         else:
-            self._recorder.cut_scope(task.scope)  # type: ignore[attr-defined]  # as above
+            self._calls.cut_scope(task.scope)  # type: ignore[attr-defined]  # as above
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Report what asyncio has nobody else to tell."""
@@ -325,7 +324,7 @@ class _DurableTimerHandle(asyncio.TimerHandle):
 
     def __init__(
         self,
-        timer: Durable[None],
+        timer: asyncio.Future[None],
         when: float,
         callback: Callable[..., object],
         args: tuple[Any, ...],

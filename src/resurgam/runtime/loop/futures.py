@@ -9,17 +9,14 @@ import sys
 from collections.abc import Coroutine
 from contextvars import Context
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from resurgam.core import event as events
 from resurgam.core.codec import Codec
 from resurgam.core.errors import NotDeterministic
 from resurgam.runtime.loop import dev_mode
+from resurgam.runtime.loop.calls import DurableCalls
 from resurgam.runtime.loop.scope import Scope, current, stable_hash
-
-if TYPE_CHECKING:
-    from resurgam.runtime.loop.event_loop import WorkflowLoop
-    from resurgam.runtime.matching.recorder import Recorder
 
 T = TypeVar("T")
 
@@ -27,7 +24,7 @@ T = TypeVar("T")
 class BareFuture(asyncio.Future[T]):
     """A future that asyncio or the user makes inside a workflow; it has no place in the history."""
 
-    def __init__(self, loop: "WorkflowLoop") -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
         self._hash: int | None = None
 
@@ -44,16 +41,18 @@ class Durable(asyncio.Future[T], Generic[T]):
     Its place was taken when the call was made; when and whether it is awaited makes no difference to the history.
     """
 
-    def __init__(self, loop: "WorkflowLoop", command: events.Command, recorder: "Recorder", codec: Codec[Any]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, command: events.Command, calls: DurableCalls, codec: Codec[Any]
+    ) -> None:
         self.codec = codec
         self._command = command
-        self._recorder = recorder
+        self._calls = calls
         self._hash: int | None = None
         super().__init__(loop=loop)
 
     def __hash__(self) -> int:
         if self._hash is None:
-            self._hash = stable_hash(self._recorder.loop.seed, str(self._command.location))
+            self._hash = stable_hash(_seed_of(self.get_loop()), str(self._command.location))
         return self._hash
 
     @property
@@ -75,7 +74,7 @@ class Durable(asyncio.Future[T], Generic[T]):
         """Call the command off: it is recorded as cancelled, and awaiting this raises `asyncio.CancelledError`."""
         if not super().cancel(msg):
             return False
-        self._recorder.call_off(self._command)
+        self._calls.cancel(self._command)
         return True
 
 
@@ -87,10 +86,16 @@ class WorkflowTask(asyncio.Task[T]):
     """A strand of its own within a workflow."""
 
     def __init__(
-        self, coroutine: Coroutine[Any, Any, T], *, loop: "WorkflowLoop", context: Context, scope: Scope, place: str
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+        scope: Scope,
+        place: str,
     ) -> None:
         self.scope = scope
-        self._hash = stable_hash(loop.seed, place)
+        self._hash = stable_hash(scope.seed, place)
         # Named by its place: asyncio's own names count the tasks of the process.
         super().__init__(coroutine, loop=loop, context=context, name=f"Task {place}")
 
@@ -105,6 +110,11 @@ class WorkflowTask(asyncio.Task[T]):
                 "asyncio.all_tasks() gives tasks in an order that differs from run to run; keep a list of your own"
             )
         return loop
+
+
+def _seed_of(loop: asyncio.AbstractEventLoop) -> str:
+    seed: str = loop.seed  # type: ignore[attr-defined]  # a durable future is made by a workflow's loop alone
+    return seed
 
 
 def _asked_by_all_tasks(frame: FrameType | None) -> bool:

@@ -1,8 +1,7 @@
-"""What a workflow's code answers to while it runs: queries, updates, and signals that are handled as they come.
+"""The handlers that running workflow code has registered, for queries, updates and signals.
 
-A handler is registered by the running workflow. A query is answered from the workflow's variables and leaves no trace. A
-signal or an update that meets its handler is an entry of the history, and begins a strand of its own, whose steps stand
-below ``{0, k}`` for the k-th of them.
+A query is answered from the workflow's variables and records nothing. A signal or an update that meets its handler is an
+entry of the history, and starts a strand of its own, whose steps have their places below ``{0, k}`` for the k-th of them.
 """
 
 import asyncio
@@ -10,8 +9,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
 from dataclasses import dataclass
-from heapq import heappush
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec import Raw
 
@@ -25,35 +23,33 @@ from resurgam.runtime.loop.closures import check_handler
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.loop.scope import current
 from resurgam.runtime.matching.forgetting import HANDLERS
+from resurgam.runtime.matching.recorder import Recorder
 from resurgam.runtime.matching.signal_schemas import SignalSchemas
-
-if TYPE_CHECKING:
-    from resurgam.runtime.matching.recorder import Recorder
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A function that the workflow registered for a name, and what refuses its arguments before it begins."""
+    """A function that the workflow registered for a name, and the validator of its arguments."""
 
     function: Callable[..., Any]
     signature: Signature
     validator: Callable[..., object] | None = None
-    turns: "Turns | None" = None
+    queue: "HandlerQueue | None" = None
 
 
-class Turns:
-    """Lets the handlers of one update run one after the other, in the order in which they were begun."""
+class HandlerQueue:
+    """Run the handlers of one update one at a time, in the order in which they started."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._last: int | None = None
-        # Which handler each one had to wait for.
+        # The handler that each one waited for.
         self._behind: dict[int, int] = {}
 
     async def run(self, number: int, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Call a handler when those that were begun before have ended."""
+        """Call a handler when those that started before it have ended."""
         if self._last is not None:
             self._behind[number] = self._last
         self._last = number
@@ -64,7 +60,7 @@ class Turns:
             self._last = None if self._last == number else self._last
 
     def needed_by(self, at_work: set[int]) -> set[int]:
-        """Return the handlers without which those at work would be replayed before their turn."""
+        """Return the handlers without which a replay would run those at work too early."""
         needed = set(at_work)
         # The later of two numbers is behind the earlier one.
         for number in sorted(self._behind, reverse=True):
@@ -76,7 +72,7 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What the handler of an update came to."""
+    """The outcome of the handler of an update."""
 
     update: events.UpdateAccepted
     result: Raw | None = None
@@ -84,31 +80,31 @@ class Finished:
 
 
 class Handlers:
-    """The handlers of one execution, and what they have come to."""
+    """The handlers of one execution, and the outcomes of those that have ended."""
 
-    def __init__(self, recorder: "Recorder") -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._queries: dict[str, Handler] = {}
         self.updates: dict[str, Handler] = {}
         self.signals: dict[str, Handler] = {}
-        self.accepting = SignalSchemas(recorder.settings.signal_schemas)
+        self.schemas = SignalSchemas(recorder.settings.signal_schemas)
         self.finished: list[Finished] = []
-        self._turns: dict[str, Turns] = {}
+        self._queues: dict[str, HandlerQueue] = {}
         # The numbers of the handlers whose functions have not returned.
         self._running: set[int] = set()
-        # What left the handler of a signal: it ends the workflow, as if its own function had raised it.
+        # The exception of a signal's handler: it ends the workflow, as if the workflow's own function had raised it.
         self.failure: BaseException | None = None
-        # Whether anything begins a strand when it comes; a plain attribute, since every step asks.
+        # Whether there are handlers of signals or updates; a plain attribute, since every step reads it.
         self.any = False
-        # Entries that an edit of the code has put off: the handler that they had met is not registered yet.
+        # Recorded entries whose handler is not registered yet, because an edit of the code has delayed that.
         self._early: dict[tuple[str, str], list[events.Event]] = {}
         self._early_signals: dict[int, events.SignalReceived] = {}
 
     # Registering.
 
     def on_query(self, name: str, function: Callable[..., Any]) -> None:
-        """Answer queries of this name."""
-        self._place("query", name)
+        """Register the handler of a query."""
+        self._check_place("query", name)
         self._queries[name] = _handler(function, "query", name)
 
     def on_update(
@@ -119,64 +115,63 @@ class Handlers:
         *,
         one_at_a_time: bool = False,
     ) -> None:
-        """Begin with updates of this name, unless the validator raises."""
-        self._place("update", name)
+        """Register the handler of an update, which starts unless the validator raises."""
+        self._check_place("update", name)
         if validator is not None and not callable(validator):
-            raise DefinitionError(f"update {name!r}: its validator is {validator!r}; it is a function")
+            raise DefinitionError(f"update {name!r}: its validator must be a function, got {validator!r}")
         if inspect.iscoroutinefunction(validator):
-            # It would be called and not awaited, and so refuse nothing.
+            # It would be called and not awaited, and so accept everything.
             raise DefinitionError(
-                f"update {name!r}: its validator is async; write def: it may look, and waits for nothing"
+                f"update {name!r}: its validator must be a plain function, got an async one; write def"
             )
         handler = self._check(_handler(function, "update", name))
         self.any = True
-        turns = self._turns.setdefault(name, Turns()) if one_at_a_time else None
-        self.updates[name] = Handler(handler.function, handler.signature, validator, turns)
+        queue = self._queues.setdefault(name, HandlerQueue()) if one_at_a_time else None
+        self.updates[name] = Handler(handler.function, handler.signature, validator, queue)
         results, result = self._recorder.workflow.update_results, handler.signature.result
         results[name] = result if results.get(name, result) is result else None
         self._come_to("update", name)
 
     def on_signal(self, name: str, function: Callable[..., Any]) -> None:
-        """Begin with signals of this name as they come, and with those that wait already."""
-        self._place("signal", name)
+        """Register the handler of a signal, which starts for each one that arrives, and for those in the mailbox."""
+        self._check_place("signal", name)
         self.any = True
         handler = self.signals[name] = self._check(_handler(function, "signal", name))
-        self.accepting.declare((name,), handler.signature.first)
+        self.schemas.declare((name,), handler.signature.first)
         self._come_to("signal", name)
 
     def check_all(self) -> None:
-        """A loop that forgets begins: what handlers changed beside the durable state would be forgotten with it."""
+        """Check the handlers when a loop that forgets starts: what they changed beside the durable state would be lost."""
         for handler in (*self.updates.values(), *self.signals.values()):
             check_handler(handler.function, handler.signature.label)
 
-    def _place(self, kind: str, name: str) -> None:
-        """Refuse to register a handler where the code is not run again: in the body of a loop that forgets."""
+    def _check_place(self, kind: str, name: str) -> None:
+        """Refuse to register a handler in the body of a loop that forgets, which replay does not run again."""
         place = self._recorder.scope().location
-        loops = (looping.command for looping in self._recorder.loops.values())
-        if any(loop.forget_every is not None and loop.location.contains(place) for loop in loops):
+        if self._recorder.pending.is_inside_forgetting_loop(place):
             raise NotDeterministic(
                 f"the handler of {kind} {name!r} is registered in the body of a loop that forgets, whose iterations are not "
                 "run again; register it before the loop"
             )
 
     def _check(self, handler: Handler) -> Handler:
-        if any(looping.command.forget_every is not None for looping in self._recorder.loops.values()):
+        if any(self._recorder.pending.forgetting_loops()):
             check_handler(handler.function, handler.signature.label)
         return handler
 
     def at_work(self) -> set[int]:
-        """Return the numbers of the handlers that have not come to their end."""
+        """Return the numbers of the handlers that have not ended."""
         places = (place.coordinates for place in self._recorder.places_at_work() if place.coordinates)
         at_work = {parts[1][0] for parts in places if parts[0] == HANDLERS}
         return at_work | {update.scope for update in self._recorder.log.state.updates.values()}
 
     def unforgettable(self) -> set[int]:
-        """Return the numbers of the handlers at work, and of those that they had to wait for."""
+        """Return the numbers of the handlers at work, and of those that they waited for."""
         at_work = self.at_work()
-        return at_work.union(*(turns.needed_by(at_work) for turns in self._turns.values()))
+        return at_work.union(*(queue.needed_by(at_work) for queue in self._queues.values()))
 
     def all_finished(self) -> "asyncio.Future[None]":
-        """Return a future that is settled once no handler is at work and no signal waits for one."""
+        """Return a future that settles when no handler is at work and no signal waits for one."""
         place = self._recorder.scope().location
         if place.coordinates and place.coordinates[0] == HANDLERS:
             raise DefinitionError(
@@ -191,7 +186,7 @@ class Handlers:
     # Answering.
 
     def query(self, name: str, written: Raw) -> tuple[Raw, Codec[Any]]:
-        """Return what the handler of a query answers, and the codec of its annotation; what it raises is raised."""
+        """Return the answer of a query's handler, and the codec of its annotation; its exceptions pass."""
         handler = self._queries.get(name)
         if handler is None:
             raise self._unknown("query", name, self._queries)
@@ -201,18 +196,20 @@ class Handlers:
                 answer = self._quietly(f"the handler of query {name!r}", lambda: handler.function(*args, **kwargs))
         except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
             reraise_ctrl_c(error)
-            # Whoever asks must not be ended by it, nor whoever answers.
+            # It must end neither the client nor the worker.
             raise RuntimeError(f"the handler of query {name!r} raised {error!r}") from error
         if inspect.isawaitable(answer):
             if inspect.iscoroutine(answer):
-                answer.close()  # else Python complains that it was never awaited
-            raise DefinitionError(f"the handler of query {name!r} is async; write def: a query waits for nothing")
+                answer.close()  # else Python warns that it was never awaited
+            raise DefinitionError(
+                f"the handler of query {name!r} must be a plain function, got an async one; write def"
+            )
         what = f"answer to query {name!r}"
         codec = handler.signature.result
         return check_size(self._recorder.settings.max_payload, codec.check(answer, what), what), codec
 
     def refuses(self, update: events.UpdateAccepted) -> events.Failure | None:
-        """Ask the validator of an update, and try its arguments: what speaks against it, if anything does."""
+        """Decode the arguments of an update and call its validator; return the failure if it is refused."""
         handler = self.updates[update.name]
         try:
             args, kwargs = handler.signature.decode(update.input)
@@ -225,15 +222,15 @@ class Handlers:
         return None
 
     def begin_update(self, entry: events.UpdateAccepted) -> None:
-        """Begin the handler of an update in a strand of its own."""
+        """Start the handler of an update in a strand of its own."""
         handler = self.updates.get(entry.name)
         if handler is None:
-            self._put_off("update", entry.name, entry)
+            self._delay("update", entry.name, entry)
             return
         try:
             args, kwargs = handler.signature.decode(entry.input)
         except (SerializationError, DefinitionError) as error:
-            # They fitted when it was accepted, so it is the code that has changed.
+            # They fitted when it was accepted, so the code has changed.
             self._diverge(entry, "type", str(error), f"the arguments of update {entry.name!r}")
             return
         self._strand(entry.scope, self._update(handler, entry, args, kwargs))
@@ -241,10 +238,10 @@ class Handlers:
     async def _update(self, handler: Handler, entry: events.UpdateAccepted, args: Any, kwargs: Any) -> None:
         what = f"result of update {entry.name!r}"
         try:
-            if handler.turns is None:
+            if handler.queue is None:
                 value = await _called(handler.function, args, kwargs)
             else:
-                value = await handler.turns.run(entry.scope, lambda: _called(handler.function, args, kwargs))
+                value = await handler.queue.run(entry.scope, lambda: _called(handler.function, args, kwargs))
             written = check_size(self._recorder.settings.max_payload, handler.signature.result.check(value, what), what)
         except _WHATEVER as error:
             reraise_ctrl_c(error)
@@ -254,11 +251,11 @@ class Handlers:
             self.finished.append(Finished(entry, written))
 
     def begin_signal(self, entry: events.SignalHandled, signal: events.SignalReceived) -> None:
-        """Begin the handler of a signal in a strand of its own."""
+        """Start the handler of a signal in a strand of its own."""
         handler = self.signals.get(signal.name)
         if handler is None:
             self._early_signals[entry.seq] = signal
-            self._put_off("signal", signal.name, entry)
+            self._delay("signal", signal.name, entry)
             return
         self._strand(entry.scope, self._signal(handler, signal))
 
@@ -267,35 +264,35 @@ class Handlers:
             args, kwargs = _given(handler.signature, signal)
         except (SerializationError, DefinitionError) as error:
             # The sender's mistake: it must not end the workflow, and is the same on every replay.
-            self._recorder.complain(f"signal {signal.name!r} ({signal.id}) is dropped: {error}")
+            self._recorder.warn(f"signal {signal.name!r} ({signal.id}) is dropped: {error}")
             return
         try:
             await _called(handler.function, args, kwargs)
-        except _WHATEVER as error:  # nobody else would hear of it
+        except _WHATEVER as error:
             reraise_ctrl_c(error)
             self.failure = self.failure or error
 
-    # Entries whose handler the code comes to later than it did.
+    # Entries whose handler the edited code registers later.
 
-    def _put_off(self, kind: str, name: str, entry: events.Event) -> None:
-        """Keep an entry until its handler is registered, if code that was changed may still do so."""
+    def _delay(self, kind: str, name: str, entry: events.Event) -> None:
+        """Keep an entry until its handler is registered, if edited code may still do so."""
         self._early.setdefault((kind, name), []).append(entry)
-        if not self._recorder.is_put_off(entry.seq):
+        if not self._recorder.is_delayed(entry.seq):
             self.check_early()
 
     def _come_to(self, kind: str, name: str) -> None:
         for entry in self._early.pop((kind, name), ()):
-            heappush(self._recorder.early.overdue, (entry.seq, entry))
+            self._recorder.early.add_overdue(entry)
 
     def begin_early(self, entry: events.Event) -> None:
-        """Begin with what had been put off."""
+        """Start the handler of an entry that was delayed."""
         if isinstance(entry, events.SignalHandled):
             self.begin_signal(entry, self._early_signals.pop(entry.seq))
         elif isinstance(entry, events.UpdateAccepted):
             self.begin_update(entry)
 
     def check_early(self) -> None:
-        """Find that the code has no handler for something that one had begun with."""
+        """Diverge if the code has no handler for an entry that met one."""
         for (kind, name), entries in self._early.items():
             known = self.signals if kind == "signal" else self.updates
             self._diverge(entries[0], "name", ", ".join(sorted(known)) or "none", f"{kind} {name!r}")
@@ -308,19 +305,20 @@ class Handlers:
         strand.add_done_callback(lambda _: self._running.discard(number))
 
     def _quietly(self, what: str, function: Callable[[], Any]) -> Any:
-        """Call a function that may look, but ask for nothing."""
+        """Call a function that may read the durable state, but make no durable calls."""
         inside = copy_context()
         inside.run(current.set, self._recorder.root)
         with self._recorder.looking():
-            return self._recorder.without_wishes(what, lambda: inside.run(function))
+            return self._recorder.without_calls(what, lambda: inside.run(function))
 
     def _diverge(self, entry: events.Event, field: str, code: str, history: str) -> None:
-        self._recorder.verdict = HistoryDiverged(
+        error = HistoryDiverged(
             Location(HANDLERS), "the handler", field, code_value=code, history_value=history, event_seq=entry.seq
         )
+        self._recorder.verdict.decide(error)
 
     def unknown_update(self, name: str) -> NotFound:
-        """Return what the sender of an update without a handler is told."""
+        """Return the error for the sender of an update that has no handler."""
         return self._unknown("update", name, self.updates)
 
     def _unknown(self, kind: str, name: str, known: Iterable[str]) -> NotFound:
@@ -330,7 +328,7 @@ class Handlers:
 
 
 _WHATEVER: Final = (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt)
-"""What may leave a handler: it is for whoever sent the update or the signal, even ``sys.exit()``, and ends nobody else."""
+"""Exceptions of a handler that go to the sender of the update or signal, even ``sys.exit()``: they must not end the worker."""
 
 
 async def _called(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -345,9 +343,9 @@ def _given(signature: Signature, signal: events.SignalReceived) -> Any:
 
 def _handler(function: Callable[..., Any], kind: str, name: object) -> Handler:
     if not isinstance(name, str) or not name:
-        raise ValueError(f"the name of a {kind} is a string that is not empty; got {name!r}")
+        raise ValueError(f"the name of a {kind} must be a non-empty string, got {name!r}")
     if not inspect.isfunction(function) and not inspect.ismethod(function):
-        raise DefinitionError(f"the handler of {kind} {name!r} is {function!r}; it is a function")
+        raise DefinitionError(f"the handler of {kind} {name!r} must be a function, got {function!r}")
     signature = Signature(function, f"{kind} {name!r}")
     try:
         signature.check()

@@ -1,6 +1,7 @@
 """The history of one execution, and the entries appended to it since the last commit."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,12 +18,15 @@ class Log:
         self.footprint = Footprint(recorded)
         self.recorded_seq = self.state.last_seq
         self.new: list[events.Event] = []
+        # Where in `new` the tick began that runs now or ran last.
+        self.tick_start = 0
         self._clock = 0
 
     def begin(self, clock: int) -> None:
         """Start an advance: what is appended from now on is stamped with *clock*, or later."""
         self._clock = clock
         self.new = []
+        self.tick_start = 0
 
     @property
     def clock(self) -> int:
@@ -40,6 +44,10 @@ class Log:
         self.footprint.add(entry)
         self.new.append(entry)
         return entry
+
+    def add(self, kind: type[events.Event], *, at: int = 0, **fields: Any) -> events.Event:
+        """Append an entry of this kind with these fields, not stamped before *at*."""
+        return self.append(lambda seq, stamp: kind(seq=seq, at=stamp, **fields), at=at)
 
     def take_in(self, event: events.Event) -> events.Event | None:
         """Append what came from outside, unless it is a second answer to the same command."""

@@ -1,7 +1,9 @@
-"""What an execution wants of the world, by the entry that asks for it, until the commit that tells the world."""
+"""The requests of an execution to the world, each with the entry that makes it, until they are committed."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
+from resurgam.core.event import ActivityCancelled, ActivityScheduled, Event
 from resurgam.core.outcome import ActivityRequest, ChildRequest, Message, OpenPromise, Publication, Withdrawal
 
 Field: TypeAlias = Literal["promises", "closed", "children", "messages", "publications", "withdrawals"]
@@ -9,7 +11,7 @@ Wanted: TypeAlias = OpenPromise | str | ChildRequest | Message | Publication | W
 
 
 class Outbox:
-    """Requests that were made since the last commit. Each goes with an entry, and is dropped if that is not written."""
+    """Requests made since the last commit. Each belongs to an entry, and is dropped if that is not written."""
 
     __slots__ = ("_others", "activities")
 
@@ -18,26 +20,42 @@ class Outbox:
         self._others: list[tuple[int, Field, Wanted]] = []
 
     def empty(self) -> None:
-        """Begin anew: what was in it is committed."""
+        """Start an advance: the requests of the last one are committed."""
         if self.activities:
             self.activities = {}
         if self._others:
             self._others = []
 
     def add(self, seq: int, field: Field, wanted: Wanted) -> None:
-        """Ask for something together with the entry *seq*."""
+        """Add a request that belongs to the entry *seq*."""
         self._others.append((seq, field, wanted))
 
     def take_back(self, seq: int, field: Field) -> bool:
-        """Ask no longer for what went with an entry; whether it had not been told to the world yet."""
+        """Remove the request of an entry; return whether it was not committed yet."""
         before = len(self._others)
         self._others = [(asked, kind, one) for asked, kind, one in self._others if (asked, kind) != (seq, field)]
         return len(self._others) < before
 
     def fields(self, last_seq: int) -> dict[str, Any]:
-        """Return what goes with the entries up to *last_seq*, as fields of an outcome."""
+        """Return the requests of the entries up to *last_seq*, as fields of an outcome."""
         told: dict[str, Any] = {}
         for seq, field, wanted in self._others:
             if seq <= last_seq:
                 told[field] = (*told.get(field, ()), wanted)
         return told
+
+    def activities_of(self, written: Sequence[Event]) -> tuple[ActivityRequest, ...]:
+        """Return the requests of activities whose commands are among these entries, and are not cancelled there."""
+        issued = {entry.seq for entry in written if isinstance(entry, ActivityScheduled)} - cancelled_by(written)
+        return tuple(request for request in self.activities.values() if request.ref in issued)
+
+    def withdrawals(self, cancelled: Iterable[int]) -> Iterator[Withdrawal]:
+        """Return the withdrawals of cancelled activities that earlier commits have put on their queues."""
+        for ref in sorted(cancelled):
+            if ref not in self.activities:
+                yield Withdrawal(ref, answered=True)
+
+
+def cancelled_by(written: Sequence[Event]) -> set[int]:
+    """Return the activities that these entries cancel."""
+    return {entry.ref for entry in written if isinstance(entry, ActivityCancelled)}

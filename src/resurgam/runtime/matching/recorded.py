@@ -1,7 +1,7 @@
-"""What the history of an execution held when it was loaded, and how much of that its code has come to."""
+"""The commands of a history as it was loaded, and which of them the code has reached."""
 
 from collections.abc import Iterable, Sequence
-from heapq import heappush
+from heapq import heappop, heappush
 
 from resurgam.core import event as events
 from resurgam.core.commands import COMMANDS
@@ -11,9 +11,10 @@ from resurgam.core.replay import Cursor
 
 
 class RecordedCommands:
-    """The recorded commands, and which of them have been asked for or passed over."""
+    """The recorded commands, and which of them the code has reached or skipped."""
 
-    def __init__(self, log: Sequence[events.Event]) -> None:
+    def __init__(self, log: Sequence[events.Event], matching: str) -> None:
+        self._by_location = matching == "location"
         # By type, not isinstance: this is done for every entry of every history that is read.
         self._commands: dict[int, events.Command] = {e.seq: e for e in log if type(e) in COMMANDS}  # type: ignore[misc]
         self._history = History(self._commands.values())
@@ -21,7 +22,7 @@ class RecordedCommands:
         self.completions: dict[int, events.LoopCompleted] = {}
         if any(type(command) is events.LoopStarted for command in self._commands.values()):
             self._find_checkpoints(log)
-        self._asked: set[int] = set()
+        self._reached: set[int] = set()
         self._skipped: dict[int, Location] = {}
         self._keyed: set[tuple[Coordinate, ...]] | None = None
         self._loops: set[tuple[Coordinate, ...]] | None = None
@@ -42,21 +43,21 @@ class RecordedCommands:
         """Return a command by its ``seq``."""
         return self._commands[seq]
 
-    def ask(self, command: events.Command) -> None:
-        """The code has come to a command."""
-        self._asked.add(command.seq)
+    def reach(self, command: events.Command) -> None:
+        """Note that the code has made a recorded call."""
+        self._reached.add(command.seq)
 
     def skip(self, command: events.Command) -> None:
-        """Pass over a command and all that stands below it; its answer, come or to come, is for nobody."""
-        self._asked.add(command.seq)
+        """Skip a command and everything below it; its answer has no receiver."""
+        self._reached.add(command.seq)
         self._skipped[command.seq] = command.location
 
-    def was_asked_for(self, ref: int) -> bool:
-        """Whether the code has come to the command with this ``seq``; to one that it made since then it has."""
-        return ref > self.last_seq or ref in self._asked
+    def is_reached(self, ref: int) -> bool:
+        """Whether the code has made the call with this ``seq``; it has made every call that is not recorded."""
+        return ref > self.last_seq or ref in self._reached
 
     def is_skipped(self, ref: int) -> bool:
-        """Whether the command with this ``seq`` is a removed call, or stands below one."""
+        """Whether the command with this ``seq`` is a removed call, or has its place below one."""
         place = self._commands[ref].location
         return ref in self._skipped or any(removed.contains(place) for removed in self._skipped.values())
 
@@ -74,49 +75,71 @@ class RecordedCommands:
         return [command for command in self._commands.values() if place.contains(command.location)]
 
     def is_keyed(self, place: Location) -> bool:
-        """Whether a command, or one that it stands below, is found by its key, in whatever order the keys come."""
+        """Whether a command, or one above it, is found by its key, in whatever order the keys come."""
         if self._keyed is None:
             branches = (entry for entry in self._commands.values() if isinstance(entry, events.BranchStarted))
             self._keyed = {entry.location.coordinates for entry in branches if entry.matching == "keyed"}
         parts = place.coordinates
         return any(parts[:depth] in self._keyed for depth in range(1, len(parts))) if self._keyed else False
 
-    def asked(self) -> list[events.Command]:
-        """Return the commands that the code has come to, and that were not removed."""
-        return [self._commands[seq] for seq in sorted(self._asked) if seq not in self._skipped]
+    def reached(self) -> list[events.Command]:
+        """Return the commands that the code has reached, and that were not removed."""
+        return [self._commands[seq] for seq in sorted(self._reached) if seq not in self._skipped]
 
-    def orphans(self) -> list[events.Command]:
-        """Return the commands that the code has not come to, and that were not removed either.
+    def unreached(self) -> list[events.Command]:
+        """Return the commands that the code has not reached, and that were not removed either.
 
-        The mark of a removal is none of them: it had no effect, so the code need not keep the note that left it.
+        Marks of removals do not count: they have no effect, so the code need not keep the note that left them.
         """
-        left = (self._commands[seq] for seq in sorted(self._commands.keys() - self._asked))
+        left = (self._commands[seq] for seq in sorted(self._commands.keys() - self._reached))
         wanted = (command for command in left if type(command) is not events.StepRemoved)
         return [command for command in wanted if not (self._skipped and self.is_skipped(command.seq))]
 
+    def first_missing(self) -> events.Command | None:
+        """Return the first command that the code must have reached by its end; by sequence and by key there is none."""
+        if not self._by_location:
+            return None
+        return next((left for left in self.unreached() if not self.is_keyed(left.location)), None)
+
+    def orphans(self) -> list[events.Command]:
+        """Return the unreached commands that are no divergence."""
+        left = self.unreached()
+        return [one for one in left if self.is_keyed(one.location)] if self._by_location else left
+
     def last_iteration(self, loop: Location) -> int:
-        """Return the last iteration of a loop that the history holds a command of."""
+        """Return the last iteration of a loop in which a command is recorded."""
         return self._history.last_child(loop)
 
     def forget(self, seqs: Iterable[int]) -> None:
-        """Keep nothing of entries that are forgotten."""
+        """Drop entries that are forgotten."""
         for seq in seqs:
-            self._asked.discard(seq)
+            self._reached.discard(seq)
             self._commands.pop(seq, None)
             self._skipped.pop(seq, None)
 
 
 class EarlyAnswers:
-    """Answers that came before the code had made the calls: an edit has put those off."""
+    """Answers that were delivered before the code made the calls, which an edit has delayed."""
 
     def __init__(self) -> None:
         self.answers: dict[int, events.Answer] = {}
         self.checkpoints: dict[int, events.LoopCheckpointed] = {}
-        self.put_off: set[int] = set()
-        # Those whose calls were made since: they are told in the order in which they came, each in a tick of its own.
+        self.delayed: set[int] = set()
+        # Entries whose calls were made since: delivered in the order of the log, each in a tick of its own.
         self.overdue: list[tuple[int, events.Event]] = []
 
+    def keep(self, answer: events.Answer) -> None:
+        """Keep an answer until its call is made."""
+        self.answers[answer.ref] = answer
+
     def come_to(self, command: events.Command) -> None:
-        """The code makes a call that is answered already."""
-        answer = self.answers.pop(command.seq)
-        heappush(self.overdue, (answer.seq, answer))
+        """Deliver the answer of a call that is made only now."""
+        self.add_overdue(self.answers.pop(command.seq))
+
+    def add_overdue(self, entry: events.Event) -> None:
+        """Deliver an entry as soon as the code is at rest."""
+        heappush(self.overdue, (entry.seq, entry))
+
+    def next_overdue(self) -> events.Event:
+        """Return the overdue entry that comes first in the log."""
+        return heappop(self.overdue)[1]

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.codec import Codec
-from resurgam.core.errors import HistoryDiverged, SerializationError, StoreError
+from resurgam.core.errors import SerializationError, StoreError
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.replay.driver import Driver
@@ -23,13 +23,13 @@ def ask(
     driver = Driver(workflow, log, settings)
     try:
         driver.replay()
-        if isinstance(driver.verdict, HistoryDiverged):
+        if driver.diverged is not None:
             entity_id = driver.started.entity_id
             raise StoreError(
                 f"query {query!r} of workflow {entity_id!r} cannot be answered: this code does not fit its history "
-                f"({driver.verdict}); ask where code runs that does"
+                f"({driver.diverged}); ask where code runs that does"
             )
-        return driver.recorder.handlers.query(query, written)
+        return driver.handlers.query(query, written)
     finally:
         driver.close()
 
@@ -42,8 +42,8 @@ def update_result(workflow: Workflow[..., Any], log: Sequence[events.Event], upd
     driver = Driver(workflow, log)
     try:
         driver.replay()
-        handler = driver.recorder.handlers.updates.get(update)
-        return None if handler is None or isinstance(driver.verdict, HistoryDiverged) else handler.signature.result
+        handler = driver.handlers.updates.get(update)
+        return None if handler is None or driver.diverged is not None else handler.signature.result
     finally:
         driver.close()
 
@@ -53,15 +53,14 @@ def takes(workflow: Workflow[..., Any], log: Sequence[events.Event], promise_id:
     driver = Driver(workflow, log, Settings())
     try:
         driver.replay()
-        for future in () if isinstance(driver.verdict, HistoryDiverged) else driver.recorder.pending.values():
-            if isinstance(future.command, events.PromiseCreated) and future.command.promise_id == promise_id:
-                future.codec.decode(written, "value")
-                return True
+        future = None if driver.diverged is not None else driver.recorder.pending.open_promise(promise_id)
+        if future is not None:
+            future.codec.decode(written, "value")
     except SerializationError:
         return False
     finally:
         driver.close()
-    return False
+    return future is not None
 
 
 def accepts(workflow: Workflow[..., Any], log: Sequence[events.Event], known: Mapping[str, Raw]) -> Mapping[str, Raw]:
@@ -72,6 +71,6 @@ def accepts(workflow: Workflow[..., Any], log: Sequence[events.Event], known: Ma
     driver = Driver(workflow, log, Settings(signal_schemas=known))
     try:
         driver.replay()
-        return known if isinstance(driver.verdict, HistoryDiverged) else driver.recorder.handlers.accepting.now
+        return known if driver.diverged is not None else driver.handlers.schemas.now
     finally:
         driver.close()

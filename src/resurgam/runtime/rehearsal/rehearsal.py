@@ -11,6 +11,7 @@ if every order that was tried does.
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -21,6 +22,9 @@ from resurgam.core.errors import HistoryDiverged
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.matching.divergence import source
+from resurgam.runtime.matching.mode import Rehearsing
+from resurgam.runtime.matching.recorder import Recorder
+from resurgam.runtime.matching.trial import Trial
 from resurgam.runtime.rehearsal.placeholder import Inspected, Placeholder
 from resurgam.runtime.replay.driver import Driver
 
@@ -76,7 +80,7 @@ class Fits:
 Finding: TypeAlias = HistoryDiverged | Undecided | Fits
 
 
-class Rehearsal(Driver):
+class Rehearsal:
     """One pass through a history and beyond it.
 
     An edit is about one call, the one with its number in its strand; *by_line* it is about its line of code, wherever
@@ -86,55 +90,62 @@ class Rehearsal(Driver):
     def __init__(
         self, workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = (), *, by_line: bool = False
     ) -> None:
-        super().__init__(workflow, log)
+        trial = Trial()
+        self._mode = Rehearsing(trial)
+        self._driver = driver = Driver(workflow, log, mode=self._mode)
+        self._recorder, self._trial = driver.recorder, trial
         self._length = len(log)
         self._looked = self._beyond = False
         self._in_a_row = self._steps_beyond = 0
         self._looked_at = ""
         self._placeholder = Placeholder(self._on_look)
-        self._recorder.rehearsing = True
         by_place: dict[object, list[Edit]] = {}
         for edit in edits:
-            scope = self._recorder.past.code_place(edit.scope)
+            scope = self._recorder.recorded.code_place(edit.scope)
             place: object = (edit.source or scope) if by_line else (scope, edit.call)
             by_place.setdefault(place, []).append(edit)
-        self._recorder.trial.edits = by_place
+        trial.edits = by_place
+
+    @property
+    def recorder(self) -> Recorder:
+        """The calls of the code, matched with its history."""
+        return self._recorder
 
     def run(self, order: "Order") -> Finding:
         """Replay, then answer what is new, in this order, until nothing is left to be answered."""
         try:
-            self.replay()
-            self._recorder.replaying = True
+            self._driver.replay()
+            self._recorder.mode = replace(self._mode, unknown=self._placeholder)
             with self._recorder.loop:
                 self._answer_all(order)
             return self._finding()
         except Inspected:
             return Undecided(self._looked_at)
         finally:
-            self.close()
+            self._driver.close()
 
     def _answer_all(self, order: "Order") -> None:
         for _ in range(_STEPS + self._length):
-            if not self.goes_on:
+            if not self._driver.goes_on:
                 return
             answer = self._next_answer(order)
             if answer is None:
                 return
-            self._recorder.unknown = self._placeholder
             self._recorder.loop.open = True
             try:
                 answer()
-                self._run()
+                self._recorder.loop.run()
+                self._driver.deliver_overdue()
             finally:
                 self._recorder.loop.open = False
-            self._recorder.check_ended()
+            self._recorder.check_strands()
         self._looked = not self._beyond
 
     def _next_answer(self, order: "Order") -> "Callable[[], None] | None":
         # Items that a map no longer has count too: nobody can tell them from those it has not come to yet.
-        counted = self._matching == "location" or self.orphans_fail
-        left = counted and bool(self._recorder.past.orphans())
-        edits = bool(self._recorder.trial.edits)
+        counted = self._recorder.matching == "location" or self._driver.orphans_fail
+        left = counted and bool(self._recorder.recorded.unreached())
+        edits = bool(self._trial.edits)
         if not left and self._is_enough():
             return None
         answer = None
@@ -150,8 +161,8 @@ class Rehearsal(Driver):
 
     def _is_enough(self) -> bool:
         """Whether nothing more is to be learnt, now that the code has come to all that is recorded."""
-        if not self._recorder.trial.edits:
-            return self._matching == "location"
+        if not self._trial.edits:
+            return self._recorder.matching == "location"
         self._steps_beyond += 1
         self._beyond = self._beyond or self._steps_beyond > _BEYOND
         return self._steps_beyond > _BEYOND
@@ -162,7 +173,7 @@ class Rehearsal(Driver):
     def _waiting(self, *, new: bool) -> "list[Durable[Any]]":
         """Return the calls that nobody has answered: those that the history does not hold, or those that it does."""
         last = self._recorder.log.recorded_seq
-        return [future for seq, future in self._recorder.pending.items() if (seq > last) == new]
+        return [future for seq, future in self._recorder.pending.futures.items() if (seq > last) == new]
 
     def _answers(self, waiting: "Sequence[Durable[Any]]") -> "Iterator[Callable[[], None]]":
         for future in waiting:
@@ -175,7 +186,7 @@ class Rehearsal(Driver):
     def _stand_in(self, command: events.Command) -> object:
         """Return what a call is given that nobody has the answer to yet."""
         if isinstance(command, events.RaceStarted):
-            members = self._recorder.races[command.seq].members
+            members = self._recorder.pending.races[command.seq].members
             index = next((index for index, member in enumerate(members) if member.done()), None)
             return _NOT_YET if index is None else (index, _outcome_of(members[index]))
         if isinstance(command, events.TimerStarted):
@@ -185,44 +196,43 @@ class Rehearsal(Driver):
         return self._placeholder
 
     def _give(self, future: Durable[Any], value: object) -> None:
-        self._recorder.pending.pop(future.command.seq, None)
-        self._recorder.listeners.pop(future.command.seq, None)
+        self._recorder.pending.take(future.command.seq)
         if not future.done():
             future.set_result(value)
 
     def _loop_answer(self) -> "Callable[[], None] | None":
         """Let a loop go on that waits for the engine to write its checkpoint, or its end."""
-        for looping in self._recorder.loops.values():
-            ref, done, variables = looping.command.seq, looping.done, self._recorder.state.values
-            if looping.wants is events.LoopCheckpointed:
-                entry = events.LoopCheckpointed(ref=ref, iteration=done, variables=variables, state=looping.state)
-                return partial(looping.checkpointed, entry)
-            if looping.wants is events.LoopCompleted:
-                looping.wants = None
-                completed = events.LoopCompleted(ref=ref, iteration=done, variables=variables, result=looping.value)
-                return partial(self._give, self._recorder.pending[ref], completed)
+        for loop in self._recorder.pending.loops.values():
+            ref, done, variables = loop.command.seq, loop.done, self._recorder.state.values
+            if loop.wants is events.LoopCheckpointed:
+                entry = events.LoopCheckpointed(ref=ref, iteration=done, variables=variables, state=loop.state)
+                return partial(loop.checkpointed, entry)
+            if loop.wants is events.LoopCompleted:
+                loop.wants = None
+                completed = events.LoopCompleted(ref=ref, iteration=done, variables=variables, result=loop.value)
+                return partial(self._give, self._recorder.pending.futures[ref], completed)
         return None
 
     def _finding(self) -> Finding:
-        self._check_orphans()
-        verdict = self._recorder.verdict
+        self._driver.check_orphans()
         if self._looked:
             return Undecided(self._looked_at)
-        if isinstance(verdict, HistoryDiverged):
-            return verdict
-        root = self._root
+        if self._driver.diverged is not None:
+            return self._driver.diverged
+        root = self._driver.root
         failed = root is not None and root.done() and (root.cancelled() or root.exception() is not None)
         if failed and not self._beyond:
             # Perhaps because of a placeholder; and what a failure means is for the run itself to say.
             return Undecided()
         new = [entry for entry in self._recorder.log.new if isinstance(entry, events.Command)]
-        whole = self._recorder.unasked() is None and not self._recorder.trial.asked_twice
-        return Fits(new, self._recorder.trial.taken_out, whole=whole)
+        whole = self._recorder.recorded.first_missing() is None and not self._trial.asked_twice
+        return Fits(new, self._trial.taken_out, whole=whole)
 
     def _on_look(self) -> None:
         self._looked_at = self._looked_at or source()
         self._looked = not self._beyond
-        self._recorder.verdict = self._recorder.verdict or Inspected()
+        if self._driver.verdict.reason is None:
+            self._driver.verdict.decide(Inspected())
 
 
 Order: TypeAlias = "Callable[[Sequence[Durable[Any]]], Sequence[Durable[Any]]]"
@@ -290,7 +300,7 @@ def asked(workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edit
     rehearsal = Rehearsal(workflow, log, edits, by_line=True)
     rehearsal.run(_timers_last)
     recorder = rehearsal.recorder
-    return [*recorder.past.asked(), *(entry for entry in recorder.log.new if isinstance(entry, events.Command))]
+    return [*recorder.recorded.reached(), *(entry for entry in recorder.log.new if isinstance(entry, events.Command))]
 
 
 def is_remedy(finding: Finding) -> bool:
@@ -300,7 +310,6 @@ def is_remedy(finding: Finding) -> bool:
 
 def _parting(divergence: HistoryDiverged) -> tuple[object, int]:
     """Return where code and history part: the call and the entry; of two calls removed in a row only the entry differs."""
-    return divergence.call, divergence.event_seq
     return divergence.call, divergence.event_seq
 
 

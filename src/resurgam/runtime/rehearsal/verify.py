@@ -43,7 +43,7 @@ def verify(workflow: Workflow[..., Any], log: Sequence[events.Event], *, remedy:
     """Say whether the code of *workflow* fits *log*. Nothing is written, and nothing is started."""
     driver = Driver(workflow, log)
     try:
-        if len(log) == 1 or driver.is_put_off:
+        if len(log) == 1 or driver.is_delayed:
             # There is nothing to replay, but the code must take the arguments.
             return Finding(diverged=decode_arguments(workflow, driver.started)[1])
         driver.replay()
@@ -66,30 +66,29 @@ def look_ahead(
     *written* is what the code has asked for beyond it. None where there was nothing to be looked at, or it has been
     *rehearsed* before.
     """
-    recorder = driver.recorder
     asked = any(isinstance(entry, events.Command) for entry in written)
     found = None
     # Where orphans are an error, code that has passed one by without asking for anything new is to be looked at too.
-    if (asked or driver.orphans_fail) and not rehearsed and driver.goes_on and recorder.past.orphans():
+    if (asked or driver.orphans_fail) and not rehearsed and driver.goes_on and driver.recorder.recorded.unreached():
         found = rehearsal.rehearse(driver.workflow, log)
-        recorder.verdict = found if isinstance(found, HistoryDiverged) else None
-    if remedy and isinstance(recorder.verdict, HistoryDiverged) and driver.parks:
-        recorder.verdict.remedy = rehearsal.find_remedy(driver.workflow, log, recorder.verdict)
+        if isinstance(found, HistoryDiverged):
+            driver.verdict.decide(found)
+    if remedy and driver.diverged is not None and driver.parks:
+        driver.diverged.remedy = rehearsal.find_remedy(driver.workflow, log, driver.diverged)
     return found
 
 
 def _finding(driver: Driver, undecided: Undecided | None) -> Finding:
     recorder, root = driver.recorder, driver.root
-    verdict = recorder.verdict if isinstance(recorder.verdict, HistoryDiverged) else None
-    error = None
-    if verdict is None and recorder.log.state.ended is None and root is not None and root.done():
+    diverged, error = driver.diverged, None
+    if diverged is None and recorder.log.state.ended is None and root is not None and root.done():
         error = None if root.cancelled() else root.exception()
     return Finding(
-        diverged=verdict,
+        diverged=diverged,
         undecided=undecided,
         error=error,
         new=tuple(entry for entry in recorder.log.new if isinstance(entry, events.Command)),
-        orphans=tuple(recorder.past.orphans()),
+        orphans=tuple(recorder.recorded.unreached()),
         ignored=tuple(recorder.ignored),
         notes=tuple(dict.fromkeys(recorder.notes)),
     )

@@ -1,8 +1,7 @@
-"""What each kind of entry does to the code that waits for it: one short function per kind, found by its type.
+"""Settle the future that waits for an answer: one short function per kind of answer, found in a table.
 
-The dispatcher looks up the future that an answer belongs to, once, before the function is called. Entries that are
-not in the table (a retry that was scheduled, what the code itself called off) are part of the history and nothing
-more: they are neither delivered, nor do they move the workflow's time.
+`settle` looks the future up once, before the function is called. Kinds that are not in the table (a retry was scheduled,
+the code itself cancelled a call) are neither delivered, nor do they move the workflow's time.
 """
 
 import asyncio
@@ -28,13 +27,13 @@ def answer_kinds() -> Iterable[type[events.Event]]:
 
 
 def is_answer(entry: events.Event) -> bool:
-    """Whether an entry is told to code that waits for it."""
+    """Whether an entry settles a future of the code."""
     kind = type(entry)
     return (kind in _HANDLERS or kind is events.SignalsConsumed) and not never_started(entry)
 
 
 def never_started(entry: events.Event) -> bool:
-    """Whether an entry says that the code called a child off before it was begun; then the code knows."""
+    """Whether an entry records that the code cancelled a child before it was started, so that the code knows."""
     return type(entry) is events.ChildCancelled and not entry.child
 
 
@@ -42,22 +41,20 @@ def settle(recorder: Recorder, answer: events.Answer) -> None:
     """Settle the future that *answer* belongs to."""
     if type(answer) is events.SignalsConsumed:
         recorder.mailbox.take(answer)
-    if not recorder.past.was_asked_for(answer.ref):
-        _not_asked_for(recorder, answer)
+    if not recorder.recorded.is_reached(answer.ref):
+        _keep_early(recorder, answer)
         return
-    future = recorder.pending.pop(answer.ref, None)
-    recorder.operations.pop(answer.ref, None)
-    names = recorder.listeners.pop(answer.ref, ())
+    future, names = recorder.pending.take(answer.ref)
     if future is None or future.done():
         recorder.mailbox.hand_over(answer.ref)
         return
     if isinstance(future, Child):
-        future.answered(lambda: _tell(recorder, answer, future, names))
+        future.answered(lambda: _settle(recorder, answer, future, names))
     else:
-        _tell(recorder, answer, future, names)
+        _settle(recorder, answer, future, names)
 
 
-def _tell(recorder: Recorder, answer: events.Answer, future: Durable[Any], names: tuple[str, ...]) -> None:
+def _settle(recorder: Recorder, answer: events.Answer, future: Durable[Any], names: tuple[str, ...]) -> None:
     try:
         if type(answer) is events.SignalsConsumed:
             _signals_consumed(recorder, answer, future, names)
@@ -66,77 +63,77 @@ def _tell(recorder: Recorder, answer: events.Answer, future: Durable[Any], names
     except errors.SerializationError as error:
         # Whether the entry is new or recorded: a choice that depended on it could not be replayed.
         reason = f"a type that does not fit ({error.reason})"
-        recorder.verdict = unfit(future.command, answer, "type", reason, error.path)
+        recorder.verdict.decide(unfit(future.command, answer, "type", reason, error.path))
 
 
-def begun(recorder: Recorder, entry: events.ChildStarted) -> None:
-    """A child is there; a detached one is waited for no longer."""
-    recorder.begun[entry.ref] = entry.execution_id
-    future = recorder.pending.get(entry.ref)
+def child_started(recorder: Recorder, entry: events.ChildStarted) -> None:
+    """Tell the future of a child that it has started; a detached one is settled by that."""
+    pending = recorder.pending
+    pending.started_children[entry.ref] = entry.execution_id
+    future = pending.futures.get(entry.ref)
     if isinstance(future, Child):
         future.begun(entry.execution_id)
         if future.call.detach:
-            del recorder.pending[entry.ref]
+            pending.drop(entry.ref)
             future.set_result(None)
 
 
-def handled(recorder: Recorder, entry: events.SignalHandled) -> None:
-    """The handler of a signal begins."""
-    recorder.handlers.begin_signal(entry, recorder.mailbox.take_one(entry.signal))
-
-
 def checkpoint(recorder: Recorder, entry: events.LoopCheckpointed) -> None:
-    """Tell a loop of its checkpoint; one that the code has not come to yet finds it when it does."""
-    looping = recorder.loops.get(entry.ref)
-    if looping is not None:
-        looping.checkpointed(entry)
-    elif not recorder.past.was_asked_for(entry.ref):
-        _not_asked_for(recorder, entry)
+    """Let a loop go on from its checkpoint; a loop that the code has not reached yet finds it later."""
+    loop = recorder.pending.loops.get(entry.ref)
+    if loop is not None:
+        loop.checkpointed(entry)
+    elif not recorder.recorded.is_reached(entry.ref):
+        _keep_early(recorder, entry)
 
 
 def is_still_awaited(recorder: Recorder, entry: events.Event) -> bool:
     """Whether changed code still waits for a command that the recorded code cancelled.
 
-    The cancellation of a call that the code has not made yet is kept, as other answers are, until the call is made.
+    The cancellation of a call that the code has not made yet is kept, like other answers, until the call is made.
     """
     assert entry.ref is not None
-    if entry.ref in recorder.pending:
+    if entry.ref in recorder.pending.futures:
         return True
-    past = recorder.past
-    if not past.was_asked_for(entry.ref) and not past.is_skipped(entry.ref):
-        recorder.early.answers[entry.ref] = cast("events.Answer", entry)
+    recorded = recorder.recorded
+    if not recorded.is_reached(entry.ref) and not recorded.is_skipped(entry.ref):
+        recorder.early.keep(cast("events.Answer", entry))
     return False
 
 
-def call_off(recorder: Recorder, entry: events.Event) -> None:
-    """Settle a future as the history says: cancelled, whether or not the code of today cancels it.
+def cancel_as_recorded(recorder: Recorder, entry: events.Event) -> None:
+    """Cancel a future because the history does, whether or not today's code cancels it.
 
-    Nothing else will ever settle it: the log has its answer, so no timer fires and no result is delivered for it.
+    Nothing else will settle it: the log has its answer, so no timer fires and no result is delivered for it.
     """
     assert entry.ref is not None
-    future = recorder.pending.get(entry.ref)
+    future = recorder.pending.futures.get(entry.ref)
     if future is None:
         return
-    other = next((cancelled for cancelled in recorder.called_off if type(cancelled) is type(future.command)), None)
+    own = (command for command in recorder.pending.cancelled if type(command) is type(future.command))
+    other = next(own, None)
     if other is not None and recorder.matching != "location":
-        recorder.verdict = cancelled_another(other, future.command, entry)
+        recorder.verdict.decide(cancelled_another(other, future.command, entry))
     else:
         future.cancel()
 
 
-def _not_asked_for(recorder: Recorder, answer: events.Answer) -> None:
-    """The code has not made the call that this answers: it was removed, or comes later now, or they diverge."""
-    if recorder.past.is_skipped(answer.ref) or recorder.is_cut_off(recorder.past.command(answer.ref).location):
+def _keep_early(recorder: Recorder, answer: events.Answer) -> None:
+    """Keep an answer whose call the code has not made, unless that was removed; diverge if it cannot come later."""
+    recorded, early = recorder.recorded, recorder.early
+    command = recorded.command(answer.ref)
+    if recorded.is_skipped(answer.ref) or recorder.strands.is_cut_off(command.location):
         return
-    if not recorder.may_be_asked_for(answer.ref):
-        # Where a strand has ended too soon, that is what is wrong, and it says what would help.
-        recorder.check_ended()
-        recorder.verdict = recorder.verdict or unasked(recorder.past.command(answer.ref), answer)
+    if not recorder.may_still_reach(answer.ref):
+        # A strand that has ended too soon is the better explanation, and has a remedy.
+        recorder.check_strands()
+        if recorder.verdict.reason is None:
+            recorder.verdict.decide(unasked(command, answer))
     elif isinstance(answer, events.LoopCheckpointed):
-        recorder.early.checkpoints[answer.ref] = answer
+        early.checkpoints[answer.ref] = answer
     else:
-        recorder.early.answers[answer.ref] = answer
-        recorder.early.put_off.add(answer.ref)
+        early.keep(answer)
+        early.delayed.add(answer.ref)
 
 
 def _settles(*kinds: type[A]) -> Callable[[Callable[[Recorder, A, Durable[Any]], None]], None]:
@@ -190,7 +187,7 @@ def _promise_resolved(recorder: Recorder, answer: events.PromiseResolved, future
     try:
         value = future.codec.decode(answer.value, f"value of promise {name!r}")
     except errors.SerializationError as error:
-        # The mistake of whoever settled it, as with signals.
+        # The sender's mistake, as with signals.
         future.set_exception(error)
     else:
         future.set_result(value)
@@ -236,7 +233,7 @@ def _signals_consumed(
     strange = next((signal.name for signal in signals if signal.name not in names), None)
     if strange is not None:
         # The names that a listener asks for may change, but not to ones that exclude what it was given.
-        recorder.verdict = unfit(future.command, answer, "signal", ", ".join(names), strange)
+        recorder.verdict.decide(unfit(future.command, answer, "signal", ", ".join(names), strange))
         return
     values, wrong = [], []
     for signal in signals:
@@ -249,8 +246,8 @@ def _signals_consumed(
         future.set_exception(wrong[0][1])
         return
     for signal, reason in wrong:
-        # It must not cost those that came with it.
-        recorder.complain(f"signal {signal.name!r} ({signal.id}) is dropped: {reason}")
+        # The others are still valid.
+        recorder.warn(f"signal {signal.name!r} ({signal.id}) is dropped: {reason}")
     given = values if len(names) > 1 else [value for _, value in values]
     future.set_result(given if isinstance(future, Batch) else given[0])
 
@@ -265,15 +262,15 @@ def _listen_timed_out(recorder: Recorder, answer: events.ListenTimedOut, future:
 
 @_settles(events.RaceDecided)
 def _race_decided(recorder: Recorder, answer: events.RaceDecided, future: Durable[Any]) -> None:
-    members = recorder.races.pop(answer.ref).members
-    put_off = answer.ref in recorder.early.put_off or any(seq > answer.seq for seq in recorder.pending)
-    if answer.winner < len(members) and not members[answer.winner].done() and put_off:
-        # An inserted step has put the race off, or its winner: what the winner gives is still to come.
+    members = recorder.pending.races.pop(answer.ref).members
+    delayed = answer.ref in recorder.early.delayed or recorder.pending.has_call_after(answer.seq)
+    if answer.winner < len(members) and not members[answer.winner].done() and delayed:
+        # An inserted step has delayed the race, or its winner, which has not settled yet.
         members[answer.winner].add_done_callback(lambda winner: _won(future, answer.winner, winner))
         return
     if answer.winner >= len(members) or not members[answer.winner].done():
         lost = "none such, or not there yet"
-        recorder.verdict = unfit(future.command, answer, "winner", lost, f"competitor {answer.winner}")
+        recorder.verdict.decide(unfit(future.command, answer, "winner", lost, f"competitor {answer.winner}"))
         return
     _won(future, answer.winner, members[answer.winner])
 

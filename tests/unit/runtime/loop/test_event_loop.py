@@ -253,7 +253,7 @@ async def test_generators_that_are_done_are_not_kept():
         await ctx.sleep(1)
 
     execution, _ = advance(workflow)
-    assert len(execution._recorder.loop._generators) == 0
+    assert len(execution.recorder.loop._generators) == 0
     execution.close()
 
 
@@ -455,10 +455,10 @@ async def test_eviction_is_invisible():
             seen.append("never")
 
     execution, outcome = advance(workflow)
-    before = list(execution._recorder.log.new)
+    before = list(execution.recorder.log.new)
     execution.close()
     assert seen == ["clean-up"]
-    assert list(outcome.events) == before == execution._recorder.log.new
+    assert list(outcome.events) == before == execution.recorder.log.new
     assert execution.last_seq == 2
 
 
@@ -544,7 +544,7 @@ async def test_tasks_that_are_alive_when_the_root_ends_are_closed_silently(caplo
     assert seen == ["closed"]
     assert caplog.records == []
     assert not [entry for entry in simulation.log if isinstance(entry, events.ActivityScheduled)]
-    assert not simulation._execution._recorder.loop.tasks
+    assert not simulation._execution.recorder.loop.tasks
 
 
 # Calling off, and going on for ever.

@@ -302,11 +302,11 @@ async def test_all_tasks_works_outside_while_workflows_are_alive():
     execution = Execution(workflow, [start_event(workflow, ())])
     execution.advance([], START)
     seen = asyncio.all_tasks()
-    inside = asyncio.all_tasks(execution._recorder.loop)
+    inside = asyncio.all_tasks(execution.recorder.loop)
     execution.close()
 
     assert asyncio.current_task() in seen
-    assert not any(task.get_loop() is execution._recorder.loop for task in seen)
+    assert not any(task.get_loop() is execution.recorder.loop for task in seen)
     assert len(inside) == 2
 
 

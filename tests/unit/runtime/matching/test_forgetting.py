@@ -252,7 +252,7 @@ def test_a_body_that_calls_something_off_last_is_forgotten(behind):
     for _ in range(11):
         world.send("go")
     assert len(world.log) < 25
-    assert not world.execution.recorder.races
+    assert not world.execution.recorder.pending.races
     hot = set(world.execution.recorder.log.state.open)
     world.load()
     assert set(world.execution.recorder.log.state.open) == hot

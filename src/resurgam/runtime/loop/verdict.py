@@ -1,0 +1,34 @@
+"""The reason why the code of an execution may not go on."""
+
+from typing import Final
+
+PATIENCE: Final = 1000
+"""Refused calls after which `Verdict.exhausted` is set: the code catches the refusals in a loop."""
+
+
+class Verdict:
+    """Stop the code of one execution: once there is a *reason*, every further durable call raises it.
+
+    So no ``except BaseException`` of the user can swallow a divergence. Code that goes on after *patience* refusals is
+    *exhausted*: it gets futures that never settle, so that it gives the thread back.
+    """
+
+    __slots__ = ("_patience", "_refusals", "exhausted", "reason")
+
+    def __init__(self, patience: int = PATIENCE) -> None:
+        # Plain attributes: every durable call and every callback of the loop reads them.
+        self.reason: BaseException | None = None
+        self.exhausted = False
+        self._patience = patience
+        self._refusals = 0
+
+    def decide(self, reason: BaseException) -> BaseException:
+        """Stop the code for this reason, which replaces an earlier one, and return it."""
+        self.reason = reason
+        return reason
+
+    def refuse(self, reason: BaseException) -> BaseException:
+        """Count one more call that is refused for this reason, and return it."""
+        self._refusals += 1
+        self.exhausted = self._refusals > self._patience
+        return reason

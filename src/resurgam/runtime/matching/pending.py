@@ -1,0 +1,151 @@
+"""The durable calls that the code waits for, and what settles each of them."""
+
+import asyncio
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+from resurgam.core import event as events
+from resurgam.core.location import Location
+from resurgam.runtime.loop.futures import Durable
+from resurgam.runtime.matching.operation import Operation
+
+
+@dataclass(slots=True)
+class Race:
+    """The competitors of a race, and the first of them that settled."""
+
+    members: "list[asyncio.Future[Any]]"
+    winner: int | None = None
+
+
+@dataclass(slots=True)
+class LoopProgress:
+    """How far a durable loop has come, and which entry it waits for the engine to write.
+
+    *done* iterations have ended, of which *forgotten* are in the last checkpoint; *state* goes into the next one, *value* is the loop's result. *wants* is a checkpoint or
+    the loop's end; *waiting* is settled by the checkpoint. *early* are checkpoints that were delivered before the code
+    came to them.
+    """
+
+    command: events.LoopStarted
+    state: Any
+    done: int = 0
+    forgotten: int = 0
+    value: Any = None
+    wants: type[events.Checkpoint] | None = None
+    waiting: "asyncio.Future[events.LoopCheckpointed] | None" = None
+    early: dict[int, events.LoopCheckpointed] = field(default_factory=dict)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether finished iterations are forgotten."""
+        return self.command.forget_every is not None
+
+    def checkpointed(self, entry: events.LoopCheckpointed) -> None:
+        """Take in a checkpoint that was written just now, or is replayed."""
+        if self.waiting is None or self.waiting.done():
+            self.early[entry.iteration] = entry
+            return
+        self.wants = None
+        self.waiting.set_result(entry)
+
+
+class PendingCommands:
+    """The open calls of an execution's code, each by the ``seq`` of its command."""
+
+    __slots__ = (
+        *("cancelled", "deadlines", "futures", "handed_out", "listeners", "loops", "operations", "races"),
+        *("start_deadlines", "started_children"),
+    )
+
+    def __init__(self) -> None:
+        # Plain attributes: an advance first checks which of them are empty.
+        self.futures: dict[int, Durable[Any]] = {}
+        self.listeners: dict[int, tuple[str, ...]] = {}
+        self.operations: dict[int, Operation] = {}
+        # The operations that a worker runs, or has run.
+        self.handed_out: set[int] = set()
+        self.races: dict[int, Race] = {}
+        self.loops: dict[int, LoopProgress] = {}
+        # Heaps of (moment, seq): when a call times out, and when an activity must have been started.
+        self.deadlines: list[tuple[int, int]] = []
+        self.start_deadlines: list[tuple[int, int]] = []
+        # The executions of children that have started.
+        self.started_children: dict[int, str] = {}
+        # Recorded commands that the code has cancelled since the last entry, while the history has not.
+        self.cancelled: list[events.Command] = []
+
+    def add(self, future: Durable[Any]) -> None:
+        """Wait for the answer to a call."""
+        self.futures[future.command.seq] = future
+
+    def add_deadline(self, deadline: int, seq: int) -> None:
+        """Let a call time out at *deadline*."""
+        heappush(self.deadlines, (deadline, seq))
+
+    def add_start_deadline(self, deadline: int, seq: int) -> None:
+        """Give an activity up that no worker has started by *deadline*."""
+        heappush(self.start_deadlines, (deadline, seq))
+
+    def take(self, seq: int) -> tuple[Durable[Any] | None, tuple[str, ...]]:
+        """Remove a call that is answered; return its future, and the names that it listened for."""
+        if self.operations:
+            self.operations.pop(seq, None)
+        names = self.listeners.pop(seq, ()) if self.listeners else ()
+        return self.futures.pop(seq, None), names
+
+    def drop(self, seq: int) -> None:
+        """Remove a call that the code no longer waits for."""
+        self.futures.pop(seq, None)
+        self.operations.pop(seq, None)
+        self.listeners.pop(seq, None)
+        self.races.pop(seq, None)
+
+    def next_deadline(self) -> tuple[int, int] | None:
+        """Return the first deadline of a call that is still open, and its ``seq``."""
+        deadlines = self.deadlines
+        while deadlines and deadlines[0][1] not in self.futures:
+            heappop(deadlines)
+        return deadlines[0] if deadlines else None
+
+    def ready_operations(self, open_commands: Container[int]) -> list[Operation]:
+        """Return the operations that no worker runs yet, in the order in which they were called."""
+        if not self.operations:
+            return []
+        return [
+            operation
+            for seq, operation in self.operations.items()
+            if seq in open_commands and seq not in self.handed_out
+        ]
+
+    def forget(self, seqs: Iterable[int]) -> None:
+        """Drop what is known of commands that are forgotten."""
+        for seq in seqs:
+            self.handed_out.discard(seq)
+            self.started_children.pop(seq, None)
+
+    def commands(self) -> Iterator[events.Command]:
+        """Return the commands of the open calls."""
+        return (future.command for future in self.futures.values())
+
+    def open_promise(self, promise_id: str) -> Durable[Any] | None:
+        """Return the future of a promise by its id."""
+        for future in self.futures.values():
+            command = future.command
+            if isinstance(command, events.PromiseCreated) and command.promise_id == promise_id:
+                return future
+        return None
+
+    def has_call_after(self, seq: int) -> bool:
+        """Whether the code waits for a call that was made after an entry was recorded."""
+        return any(pending > seq for pending in self.futures)
+
+    def forgetting_loops(self) -> Iterator[events.LoopStarted]:
+        """Return the open loops whose finished iterations are forgotten."""
+        return (loop.command for loop in self.loops.values() if loop.forgets)
+
+    def is_inside_forgetting_loop(self, place: Location) -> bool:
+        """Whether a place is in the body of a loop whose finished iterations are forgotten."""
+        return any(loop.location.contains(place) for loop in self.forgetting_loops())

@@ -1,0 +1,41 @@
+"""The strands of an execution that have ended, and what their history still holds."""
+
+from resurgam.core.errors import LatentHistory
+from resurgam.core.location import Location
+from resurgam.runtime.loop.scope import Scope
+from resurgam.runtime.matching.divergence import latent
+
+
+class EndedStrands:
+    """Strands that have ended while recorded commands of theirs are unmatched."""
+
+    __slots__ = ("_cut", "returned")
+
+    def __init__(self) -> None:
+        self.returned: list[Scope] = []
+        self._cut: list[Location] = []
+
+    def add_returned(self, scope: Scope) -> None:
+        """Note that a strand has returned.
+
+        This is no divergence yet: a callback that the strand left behind may still ask for what is recorded.
+        """
+        if scope.matching == "location" and scope.cursor.step is not None:
+            self.returned.append(scope)
+
+    def add_cut(self, scope: Scope) -> None:
+        """Note that a strand was cancelled or has failed; recorded answers beyond that point have no receiver."""
+        if scope.cursor.next is not None:
+            self._cut.append(scope.location)
+
+    def is_cut_off(self, place: Location) -> bool:
+        """Whether a place belongs to a strand that was cut off before it came there."""
+        return any(cut.contains(place) for cut in self._cut)
+
+    def divergence(self) -> LatentHistory | None:
+        """Return the divergence of a strand that has returned before its history ended."""
+        for scope in self.returned:
+            left = scope.cursor.step
+            if left is not None:
+                return latent(left, scope)
+        return None
