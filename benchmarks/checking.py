@@ -19,8 +19,8 @@ import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.outcome import Entry
-from resurgam.runtime.definitions.registry import default_registry
 from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.registry import default_registry
 from resurgam.runtime.system import SystemClock
 from resurgam.store.open import open_store
 from resurgam.store.records import Adoption, Copy, Instance

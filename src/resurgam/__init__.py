@@ -15,7 +15,7 @@ from resurgam.core.state import Status
 from resurgam.engine import Engine
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.context.durable_loop import Break, Continue
-from resurgam.runtime.definitions.registry import Registry, default_registry
+from resurgam.runtime.registry import Registry, default_registry
 from resurgam.sync import SyncEngine, SyncHandle
 
 activity = default_registry.activity

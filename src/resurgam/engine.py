@@ -22,9 +22,9 @@ from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Workflow, WorkflowRef, refuse_options
-from resurgam.runtime.definitions.registry import Registry, default_registry
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.loop import dev_mode
+from resurgam.runtime.registry import Registry, default_registry
 from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store, second_opening
 from resurgam.store.protocol import Store

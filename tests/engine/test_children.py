@@ -8,7 +8,7 @@ import pytest
 from resurgam.core import errors
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import LEASE, raises
 from support.engines import Engines, count_of, run, settle, types_of
 

@@ -10,7 +10,7 @@ from resurgam.core import event as events
 from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
 from resurgam.testing.crash import crash_everywhere
 from support.engines import Engines, complaints, slip_in, types_of

@@ -8,7 +8,7 @@ from resurgam.core.identity import entity_of, execution_of
 from resurgam.core.retry import RetryPolicy
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.info import activity_info
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
 from support.engines import Engines, of_kind, run
 

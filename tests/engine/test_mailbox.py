@@ -11,7 +11,7 @@ from resurgam.core import event as events
 from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import raises
 from support.engines import Engines, Interposed, complaints, run, slip_in, types_of, writes

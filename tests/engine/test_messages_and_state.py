@@ -7,7 +7,7 @@ from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.engine import Engine
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
 from support.engines import TWICE, Engines, types_of
 

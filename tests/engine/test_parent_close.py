@@ -7,7 +7,7 @@ from resurgam.client.handle import Handle
 from resurgam.core import errors
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract.bench import raises

@@ -8,7 +8,7 @@ from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.retry import RetryPolicy
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.store import records as r
 from resurgam.store.protocol import PROMISES_KEPT
 from resurgam.testing.contract.bench import raises

@@ -8,7 +8,7 @@ from resurgam.core.state import Status
 from resurgam.engine import Engine
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.context.durable_loop import Break, Continue
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock
 from resurgam.testing.contract.bench import raises

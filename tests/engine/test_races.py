@@ -13,7 +13,7 @@ from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Workflow
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
 from resurgam.testing.replay import replay
 from support.engines import Engines, count_of, types, types_of

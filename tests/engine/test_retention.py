@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from resurgam import errors
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
 from support.engines import Engines, count_of
 

@@ -7,7 +7,7 @@ from resurgam.core import errors
 from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
 from support.engines import Engines, count_of, run, types_of
 

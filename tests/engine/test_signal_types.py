@@ -7,7 +7,7 @@ from typing import Any
 from resurgam.core import errors
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.context.durable_loop import Break, Continue
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
 from support.engines import Engines, types_of
 

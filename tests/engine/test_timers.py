@@ -8,7 +8,7 @@ from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
 from resurgam.testing.environment import Environment
 from support.engines import Engines, types_of

@@ -9,7 +9,7 @@ from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
 from resurgam.engine import Engine
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
 from resurgam.testing.contract.bench import raises

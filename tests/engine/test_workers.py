@@ -11,7 +11,7 @@ from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.info import activity_info
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.store.records import Commit, Committed
 from resurgam.testing.contract.bench import LEASE, raises
 from support.engines import Engines, run, types_of

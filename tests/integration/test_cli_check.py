@@ -17,7 +17,7 @@ from resurgam import Context, Engine, Registry
 from resurgam.check import check as checking
 from resurgam.cli.main import main
 from resurgam.core import event as events
-from resurgam.runtime.definitions.registry import default_registry
+from resurgam.runtime.registry import default_registry
 from resurgam.store import export
 from support.check_project import HEAD, INSERTED, OLD, Project, check, last
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from resurgam import Context, Registry
 from resurgam.cli.main import main
-from resurgam.runtime.definitions.registry import default_registry
+from resurgam.runtime.registry import default_registry
 from resurgam.testing import Environment
 
 HEAD = "from resurgam import Context, workflow\n@workflow\nasync def w(ctx: Context, id: str) -> object:\n"

@@ -11,7 +11,7 @@ from resurgam.core import event as events
 from resurgam.core.codec import codec_for
 from resurgam.core.retry import RetryPolicy
 from resurgam.engine import Engine
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.runtime.system import new_id
 from resurgam.store import records as r
 from resurgam.store.protocol import Store

@@ -16,7 +16,7 @@ from resurgam.core import errors
 from resurgam.core.retry import RetryPolicy
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.info import activity_info
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 
 ONCE = RetryPolicy(max_attempts=1)
 SLOW_TO_START = 30.0

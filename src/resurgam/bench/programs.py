@@ -6,7 +6,7 @@ import time
 
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.context.durable_loop import Break, Continue
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 
 registry = Registry()
 

@@ -9,7 +9,7 @@ from resurgam.check.examined import Edits, Examined, Outcome, Run
 from resurgam.check.groups import Report
 from resurgam.check.open_runs import OpenRuns
 from resurgam.check.pool import LocalPool, Pool, ProcessPool
-from resurgam.runtime.definitions.registry import default_registry
+from resurgam.runtime.registry import default_registry
 
 T = TypeVar("T")
 

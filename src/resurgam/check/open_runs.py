@@ -12,7 +12,7 @@ from resurgam.check.examiner import Examiner
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.state import ENDS, Status
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.runtime.system import SystemClock
 from resurgam.store.open import open_inspector
 from resurgam.store.records import Query

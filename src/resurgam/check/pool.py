@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 from resurgam.check.open_runs import OpenRuns
-from resurgam.runtime.definitions.registry import default_registry
+from resurgam.runtime.registry import default_registry
 
 P = TypeVar("P")
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from resurgam.cli import output
 from resurgam.cli.arguments import check_file, check_text, example, with_store
 from resurgam.cli.module import load_module
 from resurgam.errors import ResurgamError
-from resurgam.runtime.definitions.registry import default_registry
+from resurgam.runtime.registry import default_registry
 
 
 @click.command(

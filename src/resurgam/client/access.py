@@ -10,7 +10,7 @@ from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD, Codec, TypeForm, check_size, codec_for
 from resurgam.core.errors import SerializationError
 from resurgam.core.retry import Duration, milliseconds
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
 
 ANY: Final[Codec[Any]] = codec_for(Any)

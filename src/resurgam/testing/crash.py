@@ -9,7 +9,7 @@ from resurgam.core.commands import COMMANDS
 from resurgam.core.state import ENDS
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Activity, Workflow
-from resurgam.runtime.definitions.registry import Registry, default_registry
+from resurgam.runtime.registry import Registry, default_registry
 from resurgam.testing.simulation import Point, Simulation
 
 Ts = TypeVarTuple("Ts")

@@ -11,7 +11,7 @@ from resurgam.core.retry import Duration, milliseconds
 from resurgam.engine import Engine
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Activity, Workflow, WorkflowRef
-from resurgam.runtime.definitions.registry import Registry, default_registry
+from resurgam.runtime.registry import Registry, default_registry
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
 

@@ -23,7 +23,7 @@ from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory, NotFound
 from resurgam.core.state import ENDS
 from resurgam.runtime.definitions.definition import Workflow
-from resurgam.runtime.definitions.registry import Registry, default_registry
+from resurgam.runtime.registry import Registry, default_registry
 from resurgam.testing.replay import parse
 
 _SUFFIXES = (".jsonl", ".json")

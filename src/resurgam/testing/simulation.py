@@ -24,12 +24,12 @@ from resurgam.core.failure import capture
 from resurgam.core.outcome import Entry, Outcome, Publication
 from resurgam.core.state import Status
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
-from resurgam.runtime.definitions.registry import Registry, default_registry
 from resurgam.runtime.execution import late_results
 from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.matching.dedup import known_as
 from resurgam.runtime.matching.operation import Operation
+from resurgam.runtime.registry import Registry, default_registry
 from resurgam.testing.clock import START
 from resurgam.testing.performing import attempt
 from resurgam.testing.rebuilding import rebuild

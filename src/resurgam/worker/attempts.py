@@ -21,8 +21,8 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import RetryRule
 from resurgam.runtime.definitions.definition import Activity
 from resurgam.runtime.definitions.info import ActivityInfo, enter_activity, read_details
-from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
+from resurgam.runtime.registry import Registry
 from resurgam.store.records import ActivityTask
 from resurgam.worker.failures import moment
 from resurgam.worker.heartbeat import AttemptTimeouts, Heartbeat

@@ -13,13 +13,13 @@ from resurgam.core import event as events
 from resurgam.core.errors import NotFound, StoreError, WriteRejected
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
-from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.execution import late_results
 from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.matching.operation import Operation
+from resurgam.runtime.registry import Registry
 from resurgam.store.records import Extended, InboxChanged, Release
 from resurgam.worker.failures import log_failed_run
 from resurgam.worker.held import Committer, HeldInstance

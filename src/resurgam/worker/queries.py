@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from resurgam.core import event as events
 from resurgam.core.errors import NotFound
 from resurgam.core.failure import capture, in_user_code
-from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.runtime.registry import Registry
 from resurgam.runtime.rehearsal import query
 from resurgam.store.protocol import Store
 from resurgam.store.records import QueryResult, QueryTask

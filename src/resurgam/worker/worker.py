@@ -8,8 +8,8 @@ from typing import Any, Final
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.runtime import system
-from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.definitions.settings import Settings
+from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
 from resurgam.store.records import Claim, EagerOffer, Release, Work
 from resurgam.worker.attempts import ActivityRunner

@@ -9,7 +9,7 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core.errors import describe
 from resurgam.runtime.definitions.definition import Workflow
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 
 registry = Registry()
 

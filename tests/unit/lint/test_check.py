@@ -11,8 +11,8 @@ from resurgam.lint import registered
 from resurgam.lint.check import Unreadable, check, check_file, check_source
 from resurgam.lint.finding import Step
 from resurgam.runtime.context.context import Context
-from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.loop.forbidden import RULES
+from resurgam.runtime.registry import Registry
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = Path(resurgam.__file__).parent

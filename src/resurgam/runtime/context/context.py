@@ -204,7 +204,9 @@ class Context:
             keep_forgotten=keep_forgotten,
         )
         scope = recorder.scope_below(future.command)
-        return recorder.loop.start_task(DurableLoop(recorder, self._plain, future, body).run(), scope, str(scope.location))
+        return recorder.loop.start_task(
+            DurableLoop(recorder, self._plain, future, body).run(), scope, str(scope.location)
+        )
 
     @overload
     def listen(self, name: str, /, *, type: "Form[T]", timeout: Duration | None = None) -> Durable[T]: ...

@@ -10,7 +10,7 @@ from resurgam.core.errors import DefinitionError, NotFound, SerializationError
 from resurgam.core.retry import RetryPolicy
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Activity, ActivityOptions, AsyncActivity, SyncActivity, Workflow
-from resurgam.runtime.definitions.registry import Registry
+from resurgam.runtime.registry import Registry
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 
 from resurgam.core.errors import NotDeterministic
 from resurgam.runtime.definitions.definition import Workflow
-from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.loop import dev_mode, event_loop, guard
+from resurgam.runtime.registry import Registry
 from resurgam.testing import Environment, Simulation
 
 SRC = str(Path(__file__).parents[4] / "src")

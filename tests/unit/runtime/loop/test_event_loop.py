@@ -12,11 +12,11 @@ from resurgam.core import event as events
 from resurgam.core.errors import NotDeterministic
 from resurgam.core.state import Status
 from resurgam.runtime.definitions.definition import Workflow
-from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.execution.execution import TICKS_PER_ADVANCE, Execution
 from resurgam.runtime.loop.event_loop import _FORBIDDEN, WorkflowLoop
 from resurgam.runtime.loop.guard import guarded
 from resurgam.runtime.loop.outside_task import run_outside_task
+from resurgam.runtime.registry import Registry
 from resurgam.testing.simulation import START, Simulation, start_event
 
 registry = Registry()

@@ -15,9 +15,9 @@ from resurgam.core import event as events
 from resurgam.core.errors import NotDeterministic
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Workflow
-from resurgam.runtime.definitions.registry import Registry
 from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.loop.guard import guarded
+from resurgam.runtime.registry import Registry
 from resurgam.testing import Environment, Simulation, replay
 from resurgam.testing.simulation import START, start_event
 
