@@ -29,6 +29,7 @@ from resurgam.runtime.system import SystemClock, new_id
 from resurgam.store.open import open_store, second_opening
 from resurgam.store.protocol import Store
 from resurgam.store.records import Arrival, EndedQuery, Page
+from resurgam.store.secret import secret_of
 from resurgam.worker.eager import EagerStore
 from resurgam.worker.processes import check_not_imported
 from resurgam.worker.tasks import complete
@@ -127,7 +128,7 @@ class Engine:
             warn(self._registry.workflows)
         known = self._registry.workflows
         settings = Settings(
-            secret=await self._store.secret(),
+            secret=await secret_of(self._store.values),
             max_payload=self._max_payload,
             queue_of=lambda name: known.find(name).queue if name in known else None,
         )

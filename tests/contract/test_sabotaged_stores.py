@@ -2,7 +2,6 @@
 
 import inspect
 from contextlib import asynccontextmanager
-from secrets import token_bytes
 from unittest.mock import patch
 
 import msgspec
@@ -24,6 +23,7 @@ from resurgam.store.memory.store import MemoryStore
 from resurgam.store.memory.table import Table
 from resurgam.store.memory.topics import Topics
 from resurgam.store.memory.transfer import MemoryTransfer
+from resurgam.store.memory.values import MemoryValues
 from resurgam.store.watches import Waiting
 from resurgam.testing.contract import LEASE, StoreContract
 
@@ -797,10 +797,21 @@ class KeepsMessages(Topics):
         super().publish(publication, 0)
 
 
-@breaks("test_a_store_has_one_secret_of_its_own")
-class AnotherSecretEachTime(MemoryStore):
-    async def secret(self):
-        return token_bytes(32)
+@breaks(
+    "test_a_store_has_one_secret_of_its_own",
+    "test_a_value_that_is_there_is_kept_by_a_put_if_absent",
+    "test_of_many_that_put_if_absent_one_value_is_stored",
+)
+class PutsThoughPresent(MemoryValues):
+    async def put_if_absent(self, key, value, *, expires_at=None):
+        await self.put(key, value, expires_at=expires_at)
+        return value
+
+
+@breaks("test_a_value_expires_at_its_moment")
+class ValuesForEver(MemoryValues):
+    def expire(self):
+        pass
 
 
 @breaks("test_what_an_attempt_told_last_comes_to_the_next_one")

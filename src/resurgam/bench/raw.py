@@ -17,9 +17,9 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.store.sqlite.connection import Database
 
 _CREATE = """
-INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, name, queue, status, created_at,
-                       last_seq, place)
-VALUES (?, ?, ?, ?, 1, 1, ?, ?, 'running', ?, 1, ?)
+INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
+                       created_at, last_seq, position)
+VALUES (?, ?, ?, ?, 1, 1, 'workflow', ?, ?, 'running', ?, 1, ?)
 """
 _MOVE = "UPDATE instances SET last_seq = ?, ready = 0 WHERE execution_id = ?"
 _APPEND = "INSERT INTO events (execution_id, seq, body) VALUES (?, ?, ?)"

@@ -15,6 +15,7 @@ from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.rehearsal import query as replayed
 from resurgam.runtime.system import new_id
 from resurgam.store.records import Instance, Missing, QueryAnswered, QueryTask
+from resurgam.store.secret import secret_of
 
 
 async def query(
@@ -44,7 +45,7 @@ async def _replay(access: Access, instance: Instance, name: str, encoded: Raw) -
     """Replay the committed history on a throwaway coroutine; no worker need hold the instance, and it does not change."""
     workflow = access.registry.workflows.find(instance.name)
     log = await access.store.inspector.history(instance.execution_id)
-    settings = Settings(secret=await access.store.secret(), max_payload=access.max_payload)
+    settings = Settings(secret=await secret_of(access.store.values), max_payload=access.max_payload)
     return await run_outside_task(lambda: replayed.ask(workflow, log, name, encoded, settings))
 
 

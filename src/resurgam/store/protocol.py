@@ -115,6 +115,33 @@ class Transfer(Protocol):
         ...
 
 
+class Values(Protocol):
+    """Small values by key, shared by all processes that open the store. Moments are those of the store's clock."""
+
+    async def get(self, key: str) -> bytes | None:
+        """Return the value of a key; None if there is none, or it has expired."""
+        ...
+
+    async def put(self, key: str, value: bytes, *, expires_at: int | None = None) -> None:
+        """Store a value, in place of the one that is there; None: it never expires.
+
+        A value is not returned from the moment *expires_at* on. The store deletes expired values in time, at the latest
+        when others are put.
+        """
+        ...
+
+    async def put_if_absent(self, key: str, value: bytes, *, expires_at: int | None = None) -> bytes:
+        """Store a value unless the key has one; return the one that is there now.
+
+        Of several callers at the same time exactly one stores its value, and all of them return it.
+        """
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Delete the value of a key, if there is one."""
+        ...
+
+
 class Store(Protocol):
     """Keep instances, their inboxes and their activities."""
 
@@ -131,6 +158,11 @@ class Store(Protocol):
     @property
     def transfer(self) -> Transfer:
         """The way in and out for whole executions."""
+        ...
+
+    @property
+    def values(self) -> Values:
+        """Small values by key."""
         ...
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
@@ -154,10 +186,6 @@ class Store(Protocol):
         - with a promise, the settlement is put into the inbox of the execution that waits for it, only once, with the
           id of the promise. Of several open ones with one name the oldest is meant.
         """
-        ...
-
-    async def secret(self) -> bytes:
-        """Return the secret of this store, made when it was, from which ids are made that nobody can guess."""
         ...
 
     async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:

@@ -5,7 +5,6 @@ Each verb runs without giving way to other tasks, so it is atomic by itself.
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from secrets import token_bytes
 from typing import TypeVar, assert_never
 
 from resurgam.core import event as events
@@ -24,6 +23,7 @@ from resurgam.store.memory.rows import Row
 from resurgam.store.memory.table import Table
 from resurgam.store.memory.topics import Topics
 from resurgam.store.memory.transfer import MemoryTransfer
+from resurgam.store.memory.values import MemoryValues
 from resurgam.store.watches import Waiting
 
 P = TypeVar("P")
@@ -36,7 +36,6 @@ class MemoryStore:
     def __init__(self, clock: Clock, *, lease: int = 10_000, outbox: type[Outbox] | None = None) -> None:
         self._clock = clock
         self._lifetime = Lifetime()
-        self._secret = token_bytes(32)
         self._table = table = Table(clock, lease=lease)
         topics, promises = Topics(), Promises(table)
         self._topics = topics
@@ -48,6 +47,7 @@ class MemoryStore:
         self._waiting = Waiting(clock, lambda watches: map(self._is_there, watches))
         self.inspector = MemoryInspector(table, promises, topics, self._refresh)
         self.queries = MemoryQueries(table, self._refresh, self._changed)
+        self.values = MemoryValues(clock, self._refresh)
         self.transfer = MemoryTransfer(table, promises, self._refresh, self._changed)
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
@@ -57,10 +57,6 @@ class MemoryStore:
     async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
         """Put events into inboxes."""
         return self._each(self._lifecycle.deliver, parts)
-
-    async def secret(self) -> bytes:
-        """Return the secret that was made with this object."""
-        return self._secret
 
     async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
         """Offer dead letters again."""

@@ -1,7 +1,7 @@
 """Activities: how they are scheduled, claimed, completed and withdrawn."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -19,7 +19,6 @@ from resurgam.store.sqlite.transaction import Transaction
 
 _requests = msgspec.json.Decoder(ActivityRequest)
 _encoder = msgspec.json.Encoder()
-_NOT_LEASED: Final[dict[str, object]] = {"deliveries": 0, "owner": None}
 
 
 def claim(t: Transaction, queues: Sequence[str], limit: int) -> list[r.ActivityTask]:
@@ -59,33 +58,25 @@ def _lease(t: Transaction, row: Row) -> r.ActivityTask | None:
 
 
 def complete(t: Transaction, part: r.ActivityResult) -> r.Accepted | r.Refused:
-    """Deliver the result of an attempt to its instance; schedule the next attempt if there is one."""
+    """Deliver the result of an attempt to its instance, and remove the activity or schedule its next attempt."""
     lease = r.Lease(execution_id=part.execution_id, epoch=part.epoch, ref=part.event.ref)
     held = _held(t, lease)
     if isinstance(held, r.Refused):
         return held
-    t.session.execute("remove_activity", execution_id=part.execution_id, ref=part.event.ref)
     if isinstance(part.event, events.ActivityRetryScheduled):
-        _schedule_retry(t, held, part, part.event.next_at)
+        t.session.execute(
+            "retry_activity",
+            execution_id=part.execution_id,
+            ref=part.event.ref,
+            next_at=part.event.next_at,
+            details=text_of(part.details),
+            heartbeat_at=part.heartbeat_at,
+        )
+        t.changes.due(part.event.next_at)
+    else:
+        t.session.execute("remove_activity", execution_id=part.execution_id, ref=part.event.ref)
     inbox.put(t, part.execution_id, part.event)
     return r.Accepted()
-
-
-def _schedule_retry(t: Transaction, held: Row, part: r.ActivityResult, next_at: int) -> None:
-    again = {
-        **{key: held[key] for key in ("execution_id", "ref", "queue", "request", "epoch")},
-        **_NOT_LEASED,
-        "visible_at": next_at,
-        "available_at": next_at,
-        "attempt": held["attempt"] + 1,
-        "details": held["details"] if part.details is None else text_of(part.details),
-    }
-    t.changes.due(next_at)
-    t.session.execute("schedule_activity", **again)
-    heartbeat_at = held["heartbeat_at"] if part.heartbeat_at is None else part.heartbeat_at
-    if heartbeat_at is not None:
-        key = {"execution_id": part.execution_id, "ref": part.event.ref}
-        t.session.execute("note_heartbeat", **key, heartbeat_at=heartbeat_at)
 
 
 def extend(t: Transaction, lease: r.Lease) -> r.Extended | r.Refused:
@@ -131,11 +122,15 @@ def choose_eager(t: Transaction, part: r.Commit) -> Sequence[ActivityRequest]:
     """Choose the activities of a commit that its worker may begin at once: none while older work waits in their queue."""
     if not part.claim_slots or not part.outcome.activities:
         return ()
-    if t.busy_queues is None:
-        queues = _encoder.encode(part.queues).decode()
-        t.busy_queues = {row["queue"] for row in t.session.fetch("queues_with_work", queues=queues, now=t.now)}
-    free = set(part.queues) - t.busy_queues
-    return [request for request in part.outcome.activities if request.queue in free][: part.claim_slots]
+    requests = [request for request in part.outcome.activities if request.queue in part.queues]
+    return [request for request in requests if not _is_busy(t, request.queue)][: part.claim_slots]
+
+
+def _is_busy(t: Transaction, queue: str) -> bool:
+    busy = t.busy_queues.get(queue)
+    if busy is None:
+        busy = t.busy_queues[queue] = bool(t.session.fetch("waiting_activity", queue=queue, now=t.now))
+    return busy
 
 
 def schedule(t: Transaction, execution_id: str, requests: Sequence[ActivityRequest], eager: set[int]) -> None:
@@ -143,8 +138,7 @@ def schedule(t: Transaction, execution_id: str, requests: Sequence[ActivityReque
     for request in requests:
         if request.ref not in eager:
             t.changes.work = True
-            if t.busy_queues is not None:
-                t.busy_queues.add(request.queue)
+            t.busy_queues[request.queue] = True
     if eager:
         t.changes.due(t.lease_until)
     t.session.execute_many(
@@ -159,13 +153,10 @@ def _columns_of(t: Transaction, execution_id: str, request: ActivityRequest, *, 
         "ref": request.ref,
         "queue": request.queue,
         "request": _encoder.encode(request).decode(),
-        "visible_at": t.now,
+        "now": t.now,
         "available_at": t.lease_until if leased else t.now,
-        "attempt": 1,
-        "epoch": 1,  # of the eager lease; a later claim has a higher one
         "deliveries": int(leased),
         "owner": t.owner if leased else None,
-        "details": None,
     }
 
 

@@ -21,17 +21,17 @@ def claim_eagerly(t: Transaction, execution_id: str, queue: str, offer: r.EagerO
     """Lease an instance that was just made ready to the worker that offers, unless older work waits in its queue."""
     if offer is None or queue not in offer.queues:
         return None
-    rows = t.session.fetch("claimable_at_once", execution_id=execution_id, worker=offer.worker, now=t.now)
+    rows = t.session.fetch("claimable_eagerly", execution_id=execution_id, worker=offer.worker, now=t.now)
     return next(iter(_lease(t, rows)), None)
 
 
 def _lease(t: Transaction, rows: Sequence[Row]) -> list[r.Claim]:
     alive = [row for row in rows if not _bury_if_exhausted(t, row)]
     inboxes = rows_of_inboxes(t.session, [row["execution_id"] for row in alive if row["wake"]])
-    claims = [(row["place"], claim) for row in alive if (claim := _claim_of(t, row, inboxes)) is not None]
+    claims = [(row["position"], claim) for row in alive if (claim := _claim_of(t, row, inboxes)) is not None]
     if not claims:
         return []
-    leases = [{"place": place, "owner": t.owner, "until": t.lease_until} for place, _ in claims]
+    leases = [{"position": position, "owner": t.owner, "until": t.lease_until} for position, _ in claims]
     t.session.execute_many("lease_instance", leases)
     t.changes.due(t.lease_until)
     return [claim for _, claim in claims]

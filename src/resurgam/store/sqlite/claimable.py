@@ -26,7 +26,7 @@ def claimable_activities(session: Session, queues: Sequence[str], limit: int, no
 
 def claimable_queries(session: Session, queues: Sequence[str], limit: int, now: int) -> Sequence[Row]:
     """Return unanswered queries that no worker has leased, oldest first."""
-    return session.fetch("open_questions", queues=encode(queues), limit=limit, now=now)
+    return session.fetch("claimable_queries", queues=encode(queues), limit=limit, now=now)
 
 
 def _activity_order(row: Row) -> tuple[int, str, int]:
@@ -34,4 +34,4 @@ def _activity_order(row: Row) -> tuple[int, str, int]:
 
 
 def _instance_order(row: Row) -> tuple[int, int]:
-    return row["ready_at"], row["place"]
+    return row["ready_at"], row["position"]

@@ -41,7 +41,9 @@ def commit(t: Transaction, part: r.Commit) -> r.Committed | r.Refused:
         if eager and hit[0]["paused"] is not None:
             eager, keeps = (), not part.release
             if part.release:
-                t.session.execute("let_go", execution_id=part.execution_id, wake=part.wake, ready_at=t.ready_at())
+                t.session.execute(
+                    "end_kept_lease", execution_id=part.execution_id, wake=part.wake, ready_at=t.ready_at()
+                )
     _note(t, part, released_ready=not keeps and wake != part.wake)
     wake += _apply(t, part.execution_id, outcome, eager)
     if outcome.status is Status.DIVERGED:
@@ -127,11 +129,11 @@ def _apply(t: Transaction, execution_id: str, outcome: Outcome, eager: Sequence[
     if answered:
         session.execute_many("remove_activity", answered)
     if outcome.signal_schemas is not None:
-        session.execute("keep_signal_schemas", execution_id=execution_id, signal_schemas=encode(outcome.signal_schemas))
+        session.execute("set_signal_schemas", execution_id=execution_id, schemas=encode(outcome.signal_schemas))
     if outcome.failure is not None:
-        session.execute("note_failure", execution_id=execution_id, failure=outcome.failure)
+        session.execute("set_failure", execution_id=execution_id, failure=outcome.failure)
     if outcome.consumed:
-        session.execute("take_from_inbox", execution_id=execution_id, ids=encode(outcome.consumed))
+        session.execute("consume_inbox", execution_id=execution_id, ids=encode(outcome.consumed))
     if outcome.activities:
         schedule(t, execution_id, outcome.activities, {request.ref for request in eager})
     return sum(withdraw(t, execution_id, withdrawal) for withdrawal in outcome.withdrawals)

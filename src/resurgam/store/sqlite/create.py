@@ -9,7 +9,7 @@ from resurgam.store.rules import is_same
 from resurgam.store.sqlite import history
 from resurgam.store.sqlite.claim import claim_eagerly
 from resurgam.store.sqlite.deliver import apply, terminate
-from resurgam.store.sqlite.instances import find, newest
+from resurgam.store.sqlite.instances import find, newest, tag
 from resurgam.store.sqlite.promises import move_promises
 from resurgam.store.sqlite.rows import columns_of, instance_of
 from resurgam.store.sqlite.session import Row
@@ -44,6 +44,8 @@ def begin(t: Transaction, started: events.Started, paused: r.Pause | None = None
     instance = r.Instance.of(started)
     ready = 0 if instance.status is Status.SCHEDULED else t.ready_at()
     t.session.execute("create_instance", **columns_of(instance, paused), ready=ready)
+    if instance.tags:
+        tag(t.session, instance)
     history.append(t.session, instance.execution_id, (started,))
     t.changes.due(instance.wake_at)
     return instance

@@ -7,13 +7,13 @@ from resurgam.store.sqlite.transaction import Transaction
 
 def bury_instance(t: Transaction, execution_id: str, reason: str) -> None:
     """Stop handing out an instance."""
-    t.session.execute("bury_instance", execution_id=execution_id, dead_letter=reason)
+    t.session.execute("bury_instance", execution_id=execution_id, reason=reason)
     t.changes.touched.add(execution_id)
 
 
 def bury_activity(t: Transaction, execution_id: str, ref: int, reason: str) -> None:
     """Stop handing out an activity."""
-    t.session.execute("bury_activity", execution_id=execution_id, ref=ref, dead_letter=reason)
+    t.session.execute("bury_activity", execution_id=execution_id, ref=ref, reason=reason)
     t.changes.touched.add(execution_id)
 
 

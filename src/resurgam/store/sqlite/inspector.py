@@ -168,6 +168,7 @@ class ReadOnlyFile:
 
 def _page(session: Session, query: r.Query) -> r.Page:
     before, before_id = _first(query)
+    tag_name, tag_value = min(query.tags.items(), default=(None, None))  # the one whose index a list by tags reads
     rows = session.fetch(
         _listing(query),
         status=None if query.status is None else query.status.value,
@@ -181,6 +182,8 @@ def _page(session: Session, query: r.Query) -> r.Page:
         parent=query.parent,
         tree_id=query.tree_id,
         tags=encode(query.tags),
+        tag_name=tag_name,
+        tag_value=tag_value,
         limit=query.limit + 1,
     )
     page = tuple(_listed(session, rows[: query.limit]))
@@ -193,7 +196,9 @@ def _listing(query: r.Query) -> str:
         return "listed_children"
     if query.tree_id is not None:
         return "listed_tree"
-    return "listed_instances" if query.failure is None else "listed_failed"
+    if query.failure is not None:
+        return "listed_failed"
+    return "listed_tagged" if query.tags else "listed_instances"
 
 
 def _first(query: r.Query) -> tuple[int, str]:
@@ -216,7 +221,7 @@ def _listed(session: Session, rows: Sequence[Row]) -> Iterator[r.Instance]:
 
 def _with_dead_letters(session: Session, row: Row) -> r.Instance:
     dead = session.fetch("activity_dead_letters", execution_id=row["execution_id"])
-    return instance_of(row, tuple(trouble["dead_letter"] for trouble in dead))
+    return instance_of(row, tuple(letter["dead_letter"] for letter in dead))
 
 
 def _open_work(session: Session, execution_id: str) -> r.OpenWork | None:
@@ -254,7 +259,7 @@ def _stats(session: Session, now: int) -> r.Stats:
     statuses = {row["shown"]: row["number"] for row in session.fetch("count_statuses")}
     ready = {row["queue"]: row["number"] for row in session.fetch("count_ready", now=now)}
     activities = {row["queue"]: row for row in session.fetch("count_activities")}
-    [dead] = session.fetch("count_dead")
+    [dead] = session.fetch("count_dead_letters")
     return r.Stats(
         instances={str(Status(status)): number for status, number in statuses.items()},
         queues={
@@ -265,7 +270,7 @@ def _stats(session: Session, now: int) -> r.Stats:
             )
             for queue in sorted(ready.keys() | activities.keys())
         },
-        dead_activities=sum(row["dead_letter"] for row in activities.values()),
+        dead_activities=sum(row["dead_letters"] for row in activities.values()),
         dead_instances=dead["number"],
     )
 

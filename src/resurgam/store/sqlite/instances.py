@@ -1,5 +1,6 @@
-"""Find instances by their ids."""
+"""Find instances by their ids, and tag them."""
 
+from resurgam.store import records as r
 from resurgam.store.sqlite.session import Row, Session
 
 
@@ -13,3 +14,10 @@ def newest(session: Session, entity_id: str) -> Row | None:
     """Return the row of the newest execution of an entity."""
     rows = session.fetch("newest_execution", entity_id=entity_id)
     return rows[0] if rows else None
+
+
+def tag(session: Session, instance: r.Instance) -> None:
+    """Insert the tags of a new instance."""
+    of = {"created_at": instance.created_at, "execution_id": instance.execution_id}
+    rows = [{"name": name, "value": value, **of} for name, value in instance.tags.items()]
+    session.execute_many("tag_instance", rows)

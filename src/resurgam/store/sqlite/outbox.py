@@ -80,7 +80,7 @@ def _send(t: Transaction, sender: str, message: Message) -> events.Event | None:
 
 
 def _publish(t: Transaction, publications: Sequence[Publication]) -> None:
-    t.session.execute("forget_messages", before=t.now - MESSAGES_KEPT)
+    t.session.execute("expire_messages", before=t.now - MESSAGES_KEPT)
     rows = [{"topic": p.topic, "now": t.now, "body": text_of(p.value)} for p in publications]
     t.session.execute_many("publish", rows)
     t.changes.touched |= {topic_of(publication.topic) for publication in publications}
@@ -106,4 +106,4 @@ def _move_inbox(t: Transaction, execution_id: str, successor: str, types: Sequen
         t.session.execute("begin_instance", execution_id=successor)
     [raised] = t.session.fetch("raise_wake", execution_id=successor, ready_at=t.ready_at())
     t.session.execute("move_inbox", execution_id=execution_id, successor=successor, types=wanted, wake=raised["wake"])
-    t.session.execute("forget_moved", execution_id=execution_id, types=wanted)
+    t.session.execute("delete_moved", execution_id=execution_id, types=wanted)

@@ -11,6 +11,7 @@ from resurgam.store.watches import growth_of, reply_to
 
 _STATEMENTS: Final = (
     "purge_instance",
+    "purge_tags",
     "purge_events",
     "purge_inbox",
     "purge_activities",
@@ -28,7 +29,7 @@ def purge(t: Transaction, execution_id: str) -> r.Purged | r.Missing | r.Unfinis
         return r.Unfinished(status=instance_of(row).status)
     for statement in _STATEMENTS:
         t.session.execute(statement, execution_id=execution_id)
-    queries = t.session.fetch("purge_questions", execution_id=execution_id)
+    queries = t.session.fetch("purge_queries", execution_id=execution_id)
     t.changes.touched |= {execution_id, growth_of(execution_id)}
     t.changes.touched |= {reply_to(query["query_id"]) for query in queries}
     return r.Purged()

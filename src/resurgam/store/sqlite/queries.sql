@@ -1,162 +1,165 @@
 -- Every statement of the SQL stores. Each begins with its name and a sentence; parameters are named.
 
--- instance_by_execution: One instance with everything the store keeps of it.
+-- instance_by_execution: Return one instance with all its columns.
 SELECT * FROM instances WHERE execution_id = :execution_id;
 
--- progress: How far an instance has come.
+-- progress: Return how far an instance has come.
 SELECT status, wake, last_seq, epoch FROM instances WHERE execution_id = :execution_id;
 
--- progress_of: How far some instances have come.
+-- progress_of: Return how far several instances have come.
 SELECT execution_id, status, wake, last_seq FROM instances
 WHERE execution_id IN (SELECT value FROM json_each(:execution_ids));
 
--- executions_of: The executions of an entity, oldest first.
-SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY place;
+-- executions_of: List the executions of an entity, oldest first.
+SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY position;
 
--- newest_execution: The newest execution of an entity.
-SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY place DESC LIMIT 1;
+-- newest_execution: Return the newest execution of an entity.
+SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY position DESC LIMIT 1;
 
--- newest_of_run: The newest execution of one of its runs.
-SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id ORDER BY place DESC LIMIT 1;
+-- newest_of_run: Return the newest execution of a run.
+SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id ORDER BY position DESC LIMIT 1;
 
--- same_execution: The execution of an entity with this run and attempt.
-SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id AND attempt = :attempt ORDER BY place LIMIT 1;
+-- same_execution: Return the execution of an entity with this run and attempt.
+SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id AND attempt = :attempt ORDER BY position LIMIT 1;
 
--- create_instance: A new execution, ready to be claimed unless it is put off.
+-- create_instance: Insert an execution; ready to be claimed unless :ready is 0.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
                        created_at, last_seq, wake_at, tags, ready, paused, parent, parent_id, parent_key)
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :kind, :name, :queue, :status,
         :created_at, :last_seq, :wake_at, :tags, :ready, :paused, :parent, :parent_id, :parent_key);
 
--- append_event: One more entry of a log.
+-- tag_instance: Insert a tag of an instance.
+INSERT INTO instance_tags (name, value, created_at, execution_id) VALUES (:name, :value, :created_at, :execution_id);
+
+-- append_event: Append an entry to a log.
 INSERT INTO events (execution_id, seq, body) VALUES (:execution_id, :seq, :body);
 
--- forget_event: An entry is kept under a place and not read again; one that is forgotten already moves.
-UPDATE events SET forgotten = :place WHERE execution_id = :execution_id AND seq = :seq;
+-- forget_event: Keep an entry under a location, where replay does not read it; a forgotten entry moves.
+UPDATE events SET forgotten = :location WHERE execution_id = :execution_id AND seq = :seq;
 
--- drop_events: What is forgotten under these places is gone for good.
+-- drop_events: Delete the entries that are forgotten within a span of locations.
 DELETE FROM events WHERE execution_id = :execution_id AND forgotten >= :start AND forgotten < :end;
 
--- events_after: The log of an execution beyond a point.
+-- events_after: Return the active entries of a log after a seq.
 SELECT seq, body FROM events
 WHERE execution_id = :execution_id AND seq > :after AND forgotten IS NULL ORDER BY seq;
 
--- last_events: The end of a log, without what is forgotten or with it; a negative number of entries means all.
+-- last_events: Return the last entries of a log, with the forgotten ones or without; all if :last is negative.
 SELECT * FROM (
     SELECT seq, forgotten, body FROM events
     WHERE execution_id = :execution_id AND (:forgotten OR forgotten IS NULL) ORDER BY seq DESC LIMIT :last)
 ORDER BY seq;
 
--- raise_wake: Count that something enters an inbox; an instance that nobody holds becomes ready, unless it is put off.
--- Its turn is the moment at which it became ready, and stays when more comes.
+-- raise_wake: Raise the wake counter; an instance without a lease becomes ready, unless it is scheduled.
+-- An instance that is ready already keeps its timestamp.
 UPDATE instances SET wake = wake + 1,
     ready = CASE WHEN ready THEN ready WHEN leased_until IS NULL AND status <> 'scheduled' THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id RETURNING wake;
 
--- put_into_inbox: Something to be told to an instance.
+-- put_into_inbox: Append an entry to an inbox.
 INSERT INTO inbox (execution_id, wake, body) VALUES (:execution_id, :wake, :body);
 
--- inbox_since: What came into an inbox after the counter had this value.
+-- inbox_since: Return the entries that came into an inbox after the wake counter had this value.
 SELECT id, body FROM inbox WHERE execution_id = :execution_id AND wake > :wake ORDER BY id;
 
--- inboxes: What is in several inboxes.
+-- inboxes: Return the entries of several inboxes.
 SELECT id, execution_id, body FROM inbox
 WHERE execution_id IN (SELECT value FROM json_each(:execution_ids)) ORDER BY id;
 
--- take_from_inbox: What was consumed, by id.
+-- consume_inbox: Delete the consumed entries of an inbox, by id.
 DELETE FROM inbox WHERE execution_id = :execution_id AND id IN (SELECT value FROM json_each(:ids));
 
--- pause_instance: An instance is halted, alone or with its tree; no row if that is so already.
+-- pause_instance: Pause an instance, alone or with its tree; no row if it is paused so already.
 UPDATE instances SET paused = :paused
 WHERE execution_id = :execution_id AND closed_at IS NULL AND (paused IS NULL OR (paused = 'alone' AND :paused = 'tree'));
 
--- resume_instance: An instance goes on; no row if it was not halted.
+-- resume_instance: Resume an instance; no row if it was not paused.
 UPDATE instances SET paused = NULL, ready = CASE WHEN ready THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id AND paused IS NOT NULL;
 
--- begin_instance: An instance that was put off begins; no row if it was not.
+-- begin_instance: Begin a scheduled instance; no row if it was not scheduled.
 UPDATE instances SET status = 'running', wake_at = NULL WHERE execution_id = :execution_id AND status = 'scheduled';
 
--- move_inbox: What is unread of some types goes over to another execution, behind what that has already.
+-- move_inbox: Copy the unread entries of some types to another execution, behind its own.
 INSERT INTO inbox (execution_id, wake, body)
 SELECT :successor, :wake, body FROM inbox
 WHERE execution_id = :execution_id AND json_extract(body, '$.type') IN (SELECT value FROM json_each(:types))
 ORDER BY id;
 
--- forget_moved: It is not here any more.
+-- delete_moved: Delete the entries that were moved.
 DELETE FROM inbox
 WHERE execution_id = :execution_id AND json_extract(body, '$.type') IN (SELECT value FROM json_each(:types));
 
--- types_in_inbox: Which of some types are in an inbox.
+-- types_in_inbox: Return which of some types are in an inbox.
 SELECT DISTINCT json_extract(body, '$.type') AS type FROM inbox
 WHERE execution_id = :execution_id AND json_extract(body, '$.type') IN (SELECT value FROM json_each(:types));
 
--- claimable_instances: What a worker may claim: ready, due, its lease run out, or parked and not tried by it.
--- In the order in which they became so. What is parked has waited since it was created.
+-- claimable_instances: List what a worker may claim, in the order in which it became claimable: ready, due, lease expired,
+-- or parked and not tried by this worker. A parked instance counts from its creation.
 SELECT i.*, claimable.ready_at FROM instances AS i JOIN (
-    SELECT place, min(ready_at) AS ready_at FROM (
+    SELECT position, min(ready_at) AS ready_at FROM (
         SELECT * FROM (
-            SELECT place, ready AS ready_at FROM instances AS i
+            SELECT position, ready AS ready_at FROM instances AS i
             WHERE queue = :queue AND ready AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL
               AND status <> 'diverged'
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
-            ORDER BY ready, place LIMIT :limit)
+            ORDER BY ready, position LIMIT :limit)
         UNION ALL
         SELECT * FROM (
-            SELECT place, wake_at * 1000 AS ready_at FROM instances AS i
+            SELECT position, wake_at * 1000 AS ready_at FROM instances AS i
             WHERE queue = :queue AND wake_at <= :now AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL
               AND status <> 'diverged'
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
-            ORDER BY wake_at, place LIMIT :limit)
+            ORDER BY wake_at, position LIMIT :limit)
         UNION ALL
         SELECT * FROM (
-            SELECT place, leased_until * 1000 AS ready_at FROM instances AS i
+            SELECT position, leased_until * 1000 AS ready_at FROM instances AS i
             WHERE leased_until <= :now AND dead_letter IS NULL AND paused IS NULL AND queue = :queue
               AND (status <> 'scheduled' OR wake_at <= :now)
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
-            ORDER BY leased_until, place LIMIT :limit)
+            ORDER BY leased_until, position LIMIT :limit)
         UNION ALL
         SELECT * FROM (
-            SELECT place, created_at * 1000 AS ready_at FROM instances AS i
+            SELECT position, created_at * 1000 AS ready_at FROM instances AS i
             WHERE queue = :queue AND status = 'diverged' AND dead_letter IS NULL AND paused IS NULL AND leased_until IS NULL
               AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
-            ORDER BY created_at, place LIMIT :limit)
-    ) GROUP BY place
-) AS claimable USING (place) ORDER BY claimable.ready_at, place LIMIT :limit;
+            ORDER BY created_at, position LIMIT :limit)
+    ) GROUP BY position
+) AS claimable USING (position) ORDER BY claimable.ready_at, position LIMIT :limit;
 
--- claimable_at_once: An instance, if a worker may have it and nothing older waits in its queue.
+-- claimable_eagerly: Return an instance if a worker may claim it and no older work waits in its queue.
 SELECT * FROM instances AS i
 WHERE execution_id = :execution_id AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL AND status = 'running'
   AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
   AND NOT EXISTS (
       SELECT 1 FROM instances AS older
       WHERE older.queue = i.queue AND older.ready AND older.leased_until IS NULL AND older.dead_letter IS NULL
-        AND older.paused IS NULL AND older.status <> 'diverged' AND older.place <> i.place)
+        AND older.paused IS NULL AND older.status <> 'diverged' AND older.position <> i.position)
   AND NOT EXISTS (
       SELECT 1 FROM instances AS due
       WHERE due.queue = i.queue AND due.wake_at <= :now AND due.leased_until IS NULL AND due.dead_letter IS NULL
-        AND due.paused IS NULL AND due.status <> 'diverged' AND due.place <> i.place)
+        AND due.paused IS NULL AND due.status <> 'diverged' AND due.position <> i.position)
   AND NOT EXISTS (
       SELECT 1 FROM instances AS lost
       WHERE lost.leased_until <= :now AND lost.queue = i.queue AND lost.dead_letter IS NULL AND lost.paused IS NULL
         AND lost.status <> 'diverged');
 
--- lease_instance: A lease with a new epoch.
+-- lease_instance: Lease an instance, with a new epoch.
 UPDATE instances
 SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1, ready = 0
-WHERE place = :place;
+WHERE position = :position;
 
--- bury_instance: An instance that is no longer handed out.
-UPDATE instances SET dead_letter = :dead_letter, leased_until = NULL, lease_owner = NULL, ready = 0
+-- bury_instance: Make an instance a dead letter, which is not handed out.
+UPDATE instances SET dead_letter = :reason, leased_until = NULL, lease_owner = NULL, ready = 0
 WHERE execution_id = :execution_id;
 
--- commit_step: The fenced update of a commit that changes nothing but how far the log goes. No row: see the next two.
+-- commit_step: Make the fenced update of a commit that only extends the log. No row: try the next two.
 UPDATE instances SET last_seq = :last_seq, wake_at = :wake_at, deliveries = 0
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
   AND wake = :wake AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '';
 
--- commit_and_keep: The fenced update of a commit whose lease runs on. No row: it is lost, or the state is another.
--- What somebody has begun meanwhile is not put off again.
+-- commit_and_keep: Make the fenced update of a commit that keeps its lease. No row: the commit is refused.
+-- An instance that was begun meanwhile stays begun.
 UPDATE instances
 SET status = CASE WHEN :status = 'scheduled' AND status = 'running' THEN status ELSE :status END,
     closed_at = coalesce(closed_at, :closed_at), paused = CASE WHEN :closed_at IS NULL THEN paused END,
@@ -178,136 +181,139 @@ WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NU
   AND (wake = :wake OR NOT :strict)
 RETURNING wake, paused;
 
--- keep_signal_schemas: What the code of an instance takes for signals, from now on.
-UPDATE instances SET signal_schemas = :signal_schemas WHERE execution_id = :execution_id;
+-- set_signal_schemas: Set the schemas of the signals that the code of an instance accepts.
+UPDATE instances SET signal_schemas = :schemas WHERE execution_id = :execution_id;
 
--- note_failure: The type by which an instance failed.
+-- set_failure: Set the type name of the failure that closed an instance.
 UPDATE instances SET failure = :failure WHERE execution_id = :execution_id;
 
--- note_heartbeat: When an earlier attempt of an activity sent its last heartbeat.
-UPDATE activities SET heartbeat_at = :heartbeat_at WHERE execution_id = :execution_id AND ref = :ref;
-
--- let_go: The end of a lease that a commit kept in vain.
+-- end_kept_lease: End a lease that a commit has kept for activities which were not claimed.
 UPDATE instances SET leased_until = NULL, lease_owner = NULL,
     ready = CASE WHEN wake <> :wake AND status <> 'scheduled' THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id;
 
--- release_instance: The end of a lease without a commit; ready again.
+-- release_instance: End a lease without a commit; ready again.
 UPDATE instances
 SET leased_until = NULL, lease_owner = NULL, ready = CASE WHEN status <> 'scheduled' THEN :ready_at ELSE 0 END, deliveries = max(0, deliveries - :undelivered),
     last_failure = :last_failure
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL;
 
--- terminate_instance: The end of an instance, whoever holds it.
+-- terminate_instance: Close an instance, whether or not it is leased.
 UPDATE instances
 SET status = :status, closed_at = :now, last_seq = :seq, wake_at = NULL, parked = NULL, dead_letter = NULL, paused = NULL,
     ready = :ready_at, deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL
 WHERE execution_id = :execution_id;
 
--- forget_tries: Whoever has tried a parked instance may try it again.
+-- forget_tries: Offer a parked instance again to the workers that have tried it.
 DELETE FROM tried WHERE execution_id = :execution_id;
 
--- revive_instance: An instance that was put aside, or is parked, is handed out again.
+-- revive_instance: Hand out again an instance that is a dead letter or parked.
 UPDATE instances SET dead_letter = NULL, deliveries = 0, ready = CASE WHEN status <> 'scheduled' THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id AND (dead_letter IS NOT NULL OR parked IS NOT NULL);
 
--- revive_activities: The same for activities of it that were put aside.
+-- revive_activities: Hand out again the activities of an instance that are dead letters.
 UPDATE activities SET dead_letter = NULL, deliveries = 0, available_at = visible_at
 WHERE execution_id = :execution_id AND dead_letter IS NOT NULL;
 
--- extend_instance: A lease that runs on.
+-- extend_instance: Renew the lease of an instance.
 UPDATE instances SET leased_until = :until
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL RETURNING wake;
 
--- mark_tried: A start of a worker whose code does not fit.
+-- mark_tried: Note a worker whose code does not fit a parked instance.
 INSERT OR IGNORE INTO tried (execution_id, worker) VALUES (:execution_id, :worker);
 
--- schedule_activity: An activity to be run from a moment on, by whoever claims it or by its first owner.
-INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, epoch, deliveries,
-                        lease_owner, details)
-VALUES (:execution_id, :ref, :queue, :request, :visible_at, :available_at, :attempt, :epoch, :deliveries, :owner,
-        :details);
+-- schedule_activity: Put the first attempt of an activity on its queue, claimable now or leased by its commit (epoch 1).
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, epoch, deliveries, lease_owner)
+VALUES (:execution_id, :ref, :queue, :request, :now, :available_at, 1, :deliveries, :owner);
 
--- withdraw_activity: An activity that is no longer wanted; one that somebody is at only if it is answered.
+-- retry_activity: Schedule the next attempt of an activity; details and heartbeat stay unless the last attempt had any.
+UPDATE activities
+SET visible_at = :next_at, available_at = :next_at, attempt = attempt + 1, deliveries = 0, lease_owner = NULL,
+    details = coalesce(:details, details), heartbeat_at = coalesce(:heartbeat_at, heartbeat_at)
+WHERE execution_id = :execution_id AND ref = :ref;
+
+-- withdraw_activity: Delete an activity that is no longer wanted; a leased one only if it is answered.
 DELETE FROM activities
 WHERE execution_id = :execution_id AND ref = :ref AND (:answered OR lease_owner IS NULL)
   AND (NOT :never_started OR (lease_owner IS NULL AND deliveries = 0 AND attempt = 1))
 RETURNING ref;
 
--- claimable_activities: Activities of a queue whose time has come, or whose lease has run out.
+-- claimable_activities: List the activities of a queue that may be claimed: available, or lease expired.
 SELECT a.*, i.entity_id, i.status FROM activities AS a JOIN instances AS i USING (execution_id)
 WHERE a.queue = :queue AND a.available_at <= :now AND i.paused IS NULL
 ORDER BY a.available_at, a.execution_id, a.ref LIMIT :limit;
 
--- queues_with_work: The queues in which something waits to be claimed.
-SELECT value AS queue FROM json_each(:queues) AS queues
-WHERE EXISTS (SELECT 1 FROM activities AS a JOIN instances AS i USING (execution_id)
-              WHERE a.queue = queues.value AND a.available_at <= :now AND i.paused IS NULL);
+-- waiting_activity: An activity of a queue that waits to be claimed.
+SELECT 1 FROM activities AS a JOIN instances AS i USING (execution_id)
+WHERE a.queue = :queue AND a.available_at <= :now AND i.paused IS NULL LIMIT 1;
 
--- lease_activity: A lease with a new epoch.
+-- lease_activity: Lease an activity, with a new epoch.
 UPDATE activities
 SET epoch = epoch + 1, lease_owner = :owner, available_at = :until, deliveries = deliveries + 1
 WHERE execution_id = :execution_id AND ref = :ref;
 
--- bury_activity: An activity that is no longer handed out.
-UPDATE activities SET dead_letter = :dead_letter, available_at = NULL, lease_owner = NULL
+-- bury_activity: Make an activity a dead letter, which is not handed out.
+UPDATE activities SET dead_letter = :reason, available_at = NULL, lease_owner = NULL
 WHERE execution_id = :execution_id AND ref = :ref;
 
--- activity: One activity.
+-- activity: Return one activity.
 SELECT * FROM activities WHERE execution_id = :execution_id AND ref = :ref;
 
--- remove_activity: An activity that is answered.
+-- remove_activity: Delete an activity that is answered.
 DELETE FROM activities WHERE execution_id = :execution_id AND ref = :ref;
 
--- extend_activity: A lease that runs on, with what the attempt has told.
+-- extend_activity: Renew the lease of an activity, and keep the details of its last heartbeat.
 UPDATE activities
 SET available_at = :until, details = coalesce(:details, details), heartbeat_at = coalesce(:heartbeat_at, heartbeat_at)
 WHERE execution_id = :execution_id AND ref = :ref;
 
--- release_activity: The end of a lease without an answer.
+-- release_activity: End the lease of an activity without an answer.
 UPDATE activities SET available_at = visible_at, lease_owner = NULL, deliveries = max(0, deliveries - :undelivered)
 WHERE execution_id = :execution_id AND ref = :ref;
 
--- purge_instance: Every trace of an execution.
+-- purge_instance: Delete an execution.
 DELETE FROM instances WHERE execution_id = :execution_id;
 
--- purge_events: The same for its log.
+-- purge_tags: Delete its tags.
+DELETE FROM instance_tags WHERE execution_id = :execution_id;
+
+-- purge_events: Delete its log.
 DELETE FROM events WHERE execution_id = :execution_id;
 
--- purge_inbox: The same for its inbox.
+-- purge_inbox: Delete its inbox.
 DELETE FROM inbox WHERE execution_id = :execution_id;
 
--- purge_activities: The same for its activities.
+-- purge_activities: Delete its activities.
 DELETE FROM activities WHERE execution_id = :execution_id;
 
--- purge_promises: The same for its promises.
+-- purge_promises: Delete its promises.
 DELETE FROM promises WHERE execution_id = :execution_id;
 
--- purge_questions: The same for what was asked of it.
-DELETE FROM questions WHERE execution_id = :execution_id RETURNING query_id;
+-- purge_queries: Delete the queries of it.
+DELETE FROM queries WHERE execution_id = :execution_id RETURNING query_id;
 
--- activities_of: The activities of an execution.
+-- activities_of: List the activities of an execution.
 SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY ref;
 
--- adopt_instance: An execution that comes from another store.
+-- adopt_instance: Insert an execution that comes from another store.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
                        created_at, closed_at, deactivated, last_seq, wake_at, tags, parked, dead_letter, ready, wake, paused, parent,
-                       parent_id, parent_key, signal_schemas, failure, place)
+                       parent_id, parent_key, signal_schemas, failure)
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :kind, :name, :queue, :status,
         :created_at, :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead_letter, :ready, :wake, :paused, :parent,
-        :parent_id, :parent_key, :signal_schemas, :failure, (SELECT coalesce(max(place), 0) + 1 FROM instances));
+        :parent_id, :parent_key, :signal_schemas, :failure);
 
--- adopt_activity: An activity that comes with it; nobody holds it here.
+-- adopt_activity: Insert an activity that comes with it, without a lease.
 INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead_letter, details,
                         heartbeat_at)
 VALUES (:execution_id, :ref, :queue, :request, :visible_at, CASE WHEN :dead_letter IS NULL THEN :visible_at END, :attempt,
         :deliveries, :dead_letter, :details, :heartbeat_at);
 
--- move_to_end: An execution takes the place after all others.
-UPDATE instances SET place = (SELECT max(place) + 1 FROM instances) WHERE execution_id = :execution_id;
+-- move_to_end: Give an execution the position after all others.
+UPDATE instances SET position = (SELECT max(position) + 1 FROM instances) WHERE execution_id = :execution_id;
 
--- next_due: The next moment at which something becomes claimable by itself; what is due already, is claimable.
--- The queues are found by leaps through the index, so that a million sleepers cost no more than one.
+-- next_due: Return the next moment at which something becomes claimable by itself.
+-- The queues are found by skips through the index, so that a million sleeping instances cost no more than one.
 WITH RECURSIVE
 sleeping (queue) AS (
     SELECT min(queue) FROM instances
@@ -335,30 +341,31 @@ SELECT min(moment) AS moment FROM (
     SELECT (SELECT min(available_at) FROM activities AS a WHERE a.queue = waiting.queue AND available_at > :now)
     FROM waiting
     UNION ALL
-    SELECT min(leased_until) FROM questions WHERE leased_until > :now AND NOT replied
+    SELECT min(leased_until) FROM queries WHERE leased_until > :now AND NOT completed
 );
 
--- end_instance_leases: The leases of an owner that is dead end at once.
+-- end_instance_leases: End the leases of a dead owner on instances.
 UPDATE instances SET leased_until = :now WHERE lease_owner = :owner AND leased_until > :now;
 
--- end_activity_leases: The same for activities.
+-- end_activity_leases: End the leases of a dead owner on activities.
 UPDATE activities SET available_at = :now WHERE lease_owner = :owner AND available_at > :now;
 
--- listed_instances: A page of instances, newest first. :before and :before_id are where the page begins.
+-- listed_instances: Return a page of instances, newest first; it begins before (:before, :before_id).
 SELECT * FROM instances
 WHERE (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
   AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR name = :name)
   AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
   AND (NOT :newest_only OR NOT EXISTS (
       SELECT 1 FROM instances AS newer
-      WHERE newer.entity_id = instances.entity_id AND newer.place > instances.place))
+      WHERE newer.entity_id = instances.entity_id AND newer.position > instances.position))
   AND NOT EXISTS (
       SELECT 1 FROM json_each(:tags) AS wanted
-      WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had
-                        WHERE had.key = wanted.key AND had.value = wanted.value))
+      WHERE NOT EXISTS (SELECT 1 FROM instance_tags AS had
+                        WHERE had.name = wanted.key AND had.value = wanted.value
+                          AND had.created_at = instances.created_at AND had.execution_id = instances.execution_id))
 ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 
--- listed_failed: The same of those that failed by one type.
+-- listed_failed: The same of instances that failed with one type.
 SELECT * FROM instances
 WHERE failure = :failure
   AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
@@ -366,11 +373,12 @@ WHERE failure = :failure
   AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
   AND (NOT :newest_only OR NOT EXISTS (
       SELECT 1 FROM instances AS newer
-      WHERE newer.entity_id = instances.entity_id AND newer.place > instances.place))
+      WHERE newer.entity_id = instances.entity_id AND newer.position > instances.position))
   AND NOT EXISTS (
       SELECT 1 FROM json_each(:tags) AS wanted
-      WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had
-                        WHERE had.key = wanted.key AND had.value = wanted.value))
+      WHERE NOT EXISTS (SELECT 1 FROM instance_tags AS had
+                        WHERE had.name = wanted.key AND had.value = wanted.value
+                          AND had.created_at = instances.created_at AND had.execution_id = instances.execution_id))
 ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 
 -- listed_tree: The same of one tree.
@@ -381,14 +389,15 @@ WHERE tree_id = :tree_id
   AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
   AND (NOT :newest_only OR NOT EXISTS (
       SELECT 1 FROM instances AS newer
-      WHERE newer.entity_id = instances.entity_id AND newer.place > instances.place))
+      WHERE newer.entity_id = instances.entity_id AND newer.position > instances.position))
   AND NOT EXISTS (
       SELECT 1 FROM json_each(:tags) AS wanted
-      WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had
-                        WHERE had.key = wanted.key AND had.value = wanted.value))
+      WHERE NOT EXISTS (SELECT 1 FROM instance_tags AS had
+                        WHERE had.name = wanted.key AND had.value = wanted.value
+                          AND had.created_at = instances.created_at AND had.execution_id = instances.execution_id))
 ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 
--- listed_children: The same of those that one entity has begun, in one tree or in any.
+-- listed_children: The same of the children of one entity, in one tree or in any.
 SELECT * FROM instances
 WHERE parent_id = :parent AND (:tree_id IS NULL OR tree_id = :tree_id)
   AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
@@ -396,117 +405,140 @@ WHERE parent_id = :parent AND (:tree_id IS NULL OR tree_id = :tree_id)
   AND created_at >= :since AND (created_at, execution_id) < (:before, :before_id)
   AND (NOT :newest_only OR NOT EXISTS (
       SELECT 1 FROM instances AS newer
-      WHERE newer.entity_id = instances.entity_id AND newer.place > instances.place))
+      WHERE newer.entity_id = instances.entity_id AND newer.position > instances.position))
   AND NOT EXISTS (
       SELECT 1 FROM json_each(:tags) AS wanted
-      WHERE NOT EXISTS (SELECT 1 FROM json_each(instances.tags) AS had
-                        WHERE had.key = wanted.key AND had.value = wanted.value))
+      WHERE NOT EXISTS (SELECT 1 FROM instance_tags AS had
+                        WHERE had.name = wanted.key AND had.value = wanted.value
+                          AND had.created_at = instances.created_at AND had.execution_id = instances.execution_id))
 ORDER BY created_at DESC, execution_id DESC LIMIT :limit;
 
--- ended_instances: Complete executions that ended before a moment, those first that ended first.
+-- listed_tagged: The same of instances that have a tag.
+SELECT instances.* FROM instance_tags AS tag CROSS JOIN instances USING (execution_id)
+WHERE tag.name = :tag_name AND tag.value = :tag_value
+  AND (:status IS NULL OR CASE WHEN paused IS NULL THEN status ELSE 'paused' END = :status)
+  AND (:kind IS NULL OR kind = :kind) AND (:name IS NULL OR instances.name = :name)
+  AND tag.created_at >= :since AND (tag.created_at, tag.execution_id) < (:before, :before_id)
+  AND (NOT :newest_only OR NOT EXISTS (
+      SELECT 1 FROM instances AS newer
+      WHERE newer.entity_id = instances.entity_id AND newer.position > instances.position))
+  AND NOT EXISTS (
+      SELECT 1 FROM json_each(:tags) AS wanted
+      WHERE NOT EXISTS (SELECT 1 FROM instance_tags AS had
+                        WHERE had.name = wanted.key AND had.value = wanted.value
+                          AND had.created_at = instances.created_at AND had.execution_id = instances.execution_id))
+ORDER BY tag.created_at DESC, tag.execution_id DESC LIMIT :limit;
+
+-- ended_instances: List complete executions that ended before a moment, in the order in which they ended.
 SELECT * FROM instances
 WHERE deactivated AND closed_at < :before AND (closed_at, execution_id) > (:closed_at, :execution_id)
   AND (:status IS NULL OR status = :status) AND (:name IS NULL OR name = :name)
 ORDER BY closed_at, execution_id LIMIT :limit;
 
--- activity_dead_letters: What is wrong with the activities of an instance.
+-- activity_dead_letters: List the dead letters among the activities of an instance.
 SELECT dead_letter FROM activities WHERE execution_id = :execution_id AND dead_letter IS NOT NULL ORDER BY ref;
 
--- count_statuses: Instances by status.
+-- count_statuses: Count instances by status.
 SELECT CASE WHEN paused IS NULL THEN status ELSE 'paused' END AS shown, count(*) AS number FROM instances GROUP BY shown;
 
--- count_ready: Instances waiting in each queue.
+-- count_ready: Count the instances that wait in each queue.
 SELECT queue, sum(dead_letter IS NULL AND paused IS NULL AND leased_until IS NULL AND (ready OR coalesce(wake_at <= :now, 0))) AS number
 FROM instances GROUP BY queue;
 
--- count_activities: Activities of each queue, waiting and claimed.
+-- count_activities: Count the activities of each queue: waiting, claimed, dead letters.
 SELECT queue, sum(lease_owner IS NULL AND dead_letter IS NULL) AS waiting, sum(lease_owner IS NOT NULL) AS claimed,
-       sum(dead_letter IS NOT NULL) AS dead_letter
+       sum(dead_letter IS NOT NULL) AS dead_letters
 FROM activities GROUP BY queue;
 
--- count_dead: Instances that are no longer handed out.
+-- count_dead_letters: Count the instances that are dead letters.
 SELECT count(*) AS number FROM instances WHERE dead_letter IS NOT NULL;
 
--- open_promise: A promise that can be settled from now on. One that is here already, of an earlier attempt, is open again
--- unless its settlement waits to be read.
+-- open_promise: Open a promise. One of an earlier attempt is opened again, unless its settlement waits in the inbox.
 INSERT INTO promises (promise_id, execution_id, name, settled, schema)
 VALUES (:promise_id, :execution_id, :name, 0, :schema)
 ON CONFLICT (promise_id) DO UPDATE SET execution_id = :execution_id, name = :name, schema = :schema,
-    place = CASE WHEN execution_id = :execution_id THEN place ELSE (SELECT max(place) + 1 FROM promises) END,
+    position = CASE WHEN execution_id = :execution_id THEN position ELSE (SELECT max(position) + 1 FROM promises) END,
     settled = EXISTS (SELECT 1 FROM inbox
                       WHERE execution_id = :execution_id AND json_extract(body, '$.promise_id') = :promise_id);
 
--- adopt_promise: A promise that comes from another store.
+-- adopt_promise: Insert a promise that comes from another store.
 INSERT OR REPLACE INTO promises (promise_id, execution_id, name, settled, schema)
 VALUES (:promise_id, :execution_id, :name, :settled, :schema);
 
--- settle_promise: Settle a promise; no row if it was settled before, its execution has ended, or it is unknown.
--- The commit that ends the *ending* execution may still settle its promises: the next attempt of the run takes them over.
+-- settle_promise: Settle a promise; no row if it is settled, unknown, or its execution is closed.
+-- The commit that closes the execution :ending may still settle its promises: the next attempt of the run takes them over.
 UPDATE promises SET settled = 1
 WHERE promise_id = :promise_id AND NOT settled AND (
     execution_id = :ending
     OR EXISTS (SELECT 1 FROM instances AS i WHERE i.execution_id = promises.execution_id AND i.closed_at IS NULL))
 RETURNING execution_id;
 
--- close_promise: The same by its own execution, which waits for it no longer.
+-- close_promise: Mark a promise as settled that its execution no longer waits for.
 UPDATE promises SET settled = 1 WHERE promise_id = :promise_id AND execution_id = :execution_id;
 
--- forget_promises: Of the settled promises of an execution only the last are kept.
-DELETE FROM promises WHERE execution_id = :execution_id AND settled AND place <= (
-    SELECT place FROM promises WHERE execution_id = :execution_id AND settled
-    ORDER BY place DESC LIMIT 1 OFFSET :kept);
+-- forget_promises: Delete the settled promises of an execution, except for the last ones.
+DELETE FROM promises WHERE execution_id = :execution_id AND settled AND position <= (
+    SELECT position FROM promises WHERE execution_id = :execution_id AND settled
+    ORDER BY position DESC LIMIT 1 OFFSET :kept);
 
--- promise: One promise.
+-- promise: Return one promise.
 SELECT * FROM promises WHERE promise_id = :promise_id;
 
--- promises_named: The promises of an execution with a name: those that are open, oldest first, then the others.
-SELECT * FROM promises WHERE execution_id = :execution_id AND name = :name ORDER BY settled, place;
+-- promises_named: List the promises of an execution with a name: the open ones, oldest first, then the others.
+SELECT * FROM promises WHERE execution_id = :execution_id AND name = :name ORDER BY settled, position;
 
--- promises_of: The promises of an execution.
-SELECT * FROM promises WHERE execution_id = :execution_id ORDER BY place;
+-- promises_of: List the promises of an execution.
+SELECT * FROM promises WHERE execution_id = :execution_id ORDER BY position;
 
--- move_promises: They are another execution's from now on.
+-- move_promises: Move the promises of an execution to its successor.
 UPDATE promises SET execution_id = :successor WHERE execution_id = :execution_id;
 
--- holder_of_promise: The execution that a promise belongs to.
+-- holder_of_promise: Return the execution that a promise belongs to.
 SELECT i.* FROM promises AS p JOIN instances AS i USING (execution_id) WHERE p.promise_id = :promise_id;
 
--- ask_question: A question for whoever has the code.
-INSERT OR IGNORE INTO questions (query_id, execution_id, queue, name, input, until)
+-- submit_query: Insert a query for a worker that has the code.
+INSERT OR IGNORE INTO queries (query_id, execution_id, queue, name, input, until)
 VALUES (:query_id, :execution_id, :queue, :name, :input, :until);
 
--- give_up_questions: Questions whose time is over go, with their replies.
-DELETE FROM questions WHERE until <= :now;
+-- expire_queries: Delete expired queries, with their results.
+DELETE FROM queries WHERE until <= :now;
 
--- open_questions: Questions of some queues that nobody has in hand.
-SELECT * FROM questions
-WHERE NOT replied AND leased_until <= :now AND until > :now AND queue IN (SELECT value FROM json_each(:queues))
-ORDER BY place LIMIT :limit;
+-- claimable_queries: List the unanswered queries of some queues that no worker has leased.
+SELECT * FROM queries
+WHERE NOT completed AND leased_until <= :now AND until > :now AND queue IN (SELECT value FROM json_each(:queues))
+ORDER BY position LIMIT :limit;
 
--- lease_question: Somebody has it in hand until then.
-UPDATE questions SET leased_until = :until WHERE query_id = :query_id;
+-- lease_query: Lease a query.
+UPDATE queries SET leased_until = :until WHERE query_id = :query_id;
 
--- answer_question: The first reply to a question that still waits for one.
-UPDATE questions SET replied = 1, result = :result, failure = :failure
-WHERE query_id = :query_id AND NOT replied AND until > :now;
+-- complete_query: Store the first result of a query that has not expired.
+UPDATE queries SET completed = 1, result = :result, failure = :failure
+WHERE query_id = :query_id AND NOT completed AND until > :now;
 
--- reply: A question that is not given up, with its reply if there is one.
-SELECT replied, result, failure FROM questions WHERE query_id = :query_id AND until > :now;
+-- query_result: Return a query that has not expired, with its result if there is one.
+SELECT completed, result, failure FROM queries WHERE query_id = :query_id AND until > :now;
 
--- publish: A message for whoever listens.
+-- publish: Insert a message.
 INSERT INTO messages (topic, at, body) VALUES (:topic, :now, :body);
 
--- forget_messages: Those that are too old.
+-- expire_messages: Delete old messages.
 DELETE FROM messages WHERE at < :before;
 
--- messages_after: What was published on a topic after a number.
+-- messages_after: Return the messages on a topic after a number.
 SELECT body FROM messages WHERE topic = :topic AND number > :after ORDER BY number LIMIT :limit;
 
--- last_message: The number of the newest message, whether it is still there or not.
+-- last_message: Return the number of the newest message, even if it was deleted.
 SELECT coalesce(max(seq), 0) AS number FROM sqlite_sequence WHERE name = 'messages';
 
--- keep_secret: The secret of this store, if it has none yet.
-INSERT OR IGNORE INTO secret (place, value) VALUES (1, :value);
+-- value: Return the value of a key that has not expired.
+SELECT value FROM stored_values WHERE key = :key AND (expires_at IS NULL OR expires_at > :now);
 
--- secret: The secret of this store.
-SELECT value FROM secret;
+-- put_value: Store a value, in place of the one that is there.
+INSERT INTO stored_values (key, value, expires_at) VALUES (:key, :value, :expires_at)
+ON CONFLICT (key) DO UPDATE SET value = :value, expires_at = :expires_at;
+
+-- delete_value: Delete the value of a key.
+DELETE FROM stored_values WHERE key = :key;
+
+-- expire_values: Delete expired values.
+DELETE FROM stored_values WHERE expires_at <= :now;

@@ -58,19 +58,19 @@ def submit(t: Transaction, task: r.QueryTask) -> r.Submitted | r.Missing:
     """Store a query for a worker that has the code, and delete the queries whose time is over."""
     if not t.session.fetch("progress", execution_id=task.execution_id):
         return r.Missing()
-    t.session.execute("give_up_questions", now=t.now)
+    t.session.execute("expire_queries", now=t.now)
     fields = {name: getattr(task, name) for name in r.QueryTask.__struct_fields__}
-    t.session.execute("ask_question", **{**fields, "input": text_of(task.input)})
+    t.session.execute("submit_query", **{**fields, "input": text_of(task.input)})
     t.changes.work = True
     return r.Submitted()
 
 
 def claim(t: Transaction, queues: Sequence[str], limit: int) -> list[r.QueryTask]:
     """Lease queries that no worker has."""
-    t.session.execute("give_up_questions", now=t.now)
+    t.session.execute("expire_queries", now=t.now)
     rows = claimable_queries(t.session, queues, limit, t.now)
     leased = [{"query_id": row["query_id"], "until": t.lease_until} for row in rows]
-    t.session.execute_many("lease_question", leased)
+    t.session.execute_many("lease_query", leased)
     t.changes.due(t.lease_until)
     return [_task_of(row) for row in rows]
 
@@ -78,7 +78,7 @@ def claim(t: Transaction, queues: Sequence[str], limit: int) -> list[r.QueryTask
 def complete(t: Transaction, result: r.QueryResult) -> None:
     """Store the first result of a query that still waits for one."""
     t.session.execute(
-        "answer_question",
+        "complete_query",
         query_id=result.query_id,
         result=text_of(result.result),
         failure=None if result.failure is None else encode(result.failure),
@@ -89,8 +89,8 @@ def complete(t: Transaction, result: r.QueryResult) -> None:
 
 def result_of(session: Session, query_id: str, now: int) -> r.QueryResult | None:
     """Return the result of a query, if there is one."""
-    rows = session.fetch("reply", query_id=query_id, now=now)
-    if not rows or not rows[0]["replied"]:
+    rows = session.fetch("query_result", query_id=query_id, now=now)
+    if not rows or not rows[0]["completed"]:
         return None
     result, failure = rows[0]["result"], rows[0]["failure"]
     return r.QueryResult(
@@ -102,8 +102,8 @@ def result_of(session: Session, query_id: str, now: int) -> r.QueryResult | None
 
 def is_open(session: Session, query_id: str, now: int) -> bool:
     """Whether a query may still be answered."""
-    rows = session.fetch("reply", query_id=query_id, now=now)
-    return bool(rows) and not rows[0]["replied"]
+    rows = session.fetch("query_result", query_id=query_id, now=now)
+    return bool(rows) and not rows[0]["completed"]
 
 
 def _task_of(row: Row) -> r.QueryTask:

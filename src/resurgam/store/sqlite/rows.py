@@ -13,7 +13,7 @@ from resurgam.store.encoding import decode, encode
 from resurgam.store.sqlite.session import Row
 
 _tags = msgspec.json.Decoder(dict[str, str])
-_accepts = msgspec.json.Decoder(dict[str, Raw])
+_schemas = msgspec.json.Decoder(dict[str, Raw])
 
 
 def instance_of(row: Row, activity_dead_letters: tuple[str, ...] = (), *, beneath: bool = False) -> r.Instance:
@@ -40,7 +40,7 @@ def instance_of(row: Row, activity_dead_letters: tuple[str, ...] = (), *, beneat
         dead_letter=row["dead_letter"],
         activity_dead_letters=activity_dead_letters,
         parent=None if row["parent"] is None else decode(row["parent"], events.Parent),
-        signal_schemas={} if row["signal_schemas"] is None else _accepts.decode(row["signal_schemas"]),
+        signal_schemas={} if row["signal_schemas"] is None else _schemas.decode(row["signal_schemas"]),
         failure=row["failure"],
     )
 

@@ -3,7 +3,6 @@
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from secrets import token_bytes
 from typing import TypeVar
 
 from resurgam.core import event as events
@@ -27,6 +26,7 @@ from resurgam.store.sqlite.query_tasks import SqliteQueries
 from resurgam.store.sqlite.session import Session
 from resurgam.store.sqlite.transaction import ReadyTimestamps, Transaction
 from resurgam.store.sqlite.transfer import SqliteTransfer
+from resurgam.store.sqlite.values import SqliteValues
 from resurgam.store.sqlite.wakeup import Wakeups
 from resurgam.store.sqlite.watcher import Watcher
 from resurgam.store.sqlite.writer import Writer
@@ -69,6 +69,7 @@ class SqliteStore:
         self.inspector = SqliteInspector(self._file, clock)
         self.queries = SqliteQueries(self._file, self._write, clock)
         self.transfer = SqliteTransfer(self._file, self._write)
+        self.values = SqliteValues(self._file, self._write, clock)
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         """Begin executions."""
@@ -167,11 +168,3 @@ class SqliteStore:
         for owner in self._owner.dead():
             await self._write(lambda t, owner=owner: leases.end_leases_of(t, owner))  # type: ignore[misc]
             self._owner.bury(owner)
-
-    async def secret(self) -> bytes:
-        """Return the secret of this store; the first caller of all processes makes it."""
-        if not self._file.fetch("secret"):
-            value = token_bytes(32)
-            await self._write(lambda t: t.session.execute("keep_secret", value=value))
-        [row] = self._file.fetch("secret")
-        return bytes(row["value"])

@@ -62,8 +62,8 @@ class Transaction:
         self.owner = owner
         self._timestamps = timestamps
         self.changes = Changes()
-        self.busy_queues: set[str] | None = None
-        """Queues with claimable activities; None until a commit asks, then kept up to date within the transaction."""
+        self.busy_queues: dict[str, bool] = {}
+        """Whether older activities wait in a queue, for queues that a commit of this transaction has asked for."""
 
     def ready_at(self) -> int:
         """Return the timestamp of an instance that becomes ready now."""

@@ -9,7 +9,7 @@ from resurgam.store.adoption import sort_out
 from resurgam.store.encoding import encode
 from resurgam.store.sqlite import history
 from resurgam.store.sqlite.activities import adopt_activities, pending_of
-from resurgam.store.sqlite.instances import find
+from resurgam.store.sqlite.instances import find, tag
 from resurgam.store.sqlite.rows import columns_of, columns_of_promise, instance_of, pause_of, promise_of
 from resurgam.store.sqlite.session import Row, Session, Snapshots
 from resurgam.store.sqlite.transaction import Transaction, Write
@@ -98,6 +98,7 @@ def _insert(session: Session, copy: r.Copy, ready_at: int) -> None:
         ready=ready_at if copy.ready and instance.status is not Status.SCHEDULED else 0,
         wake=len(copy.inbox),
     )
+    tag(session, instance)
     history.append(session, execution_id, copy.log)
     history.forget(session, execution_id, copy.forgotten)
     inbox = [

@@ -139,14 +139,6 @@ class AskingCases(OpensStores):
             assert await b.store.transfer.copies("order") == before
             assert not await b.claim()
 
-    async def test_a_store_has_one_secret_of_its_own(self) -> None:
-        """It is long enough, always the same, and no other store's."""
-        async with self.bench() as a, self.bench() as b:
-            secret = await a.store.secret()
-            assert len(secret) == 32
-            assert await a.store.secret() == secret
-            assert await b.store.secret() != secret
-
     async def _ask(self, b: Bench, query_id: str = "q-1", **fields: Any) -> r.QueryTask:
         found = await b.store.inspector.get("order")
         about = found or await b.create(queue="elsewhere")

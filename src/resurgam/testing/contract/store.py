@@ -22,6 +22,7 @@ from resurgam.testing.contract.promising import PromisingCases
 from resurgam.testing.contract.recovery import RecoveryCases
 from resurgam.testing.contract.retention import RetentionCases
 from resurgam.testing.contract.sending import SendingCases
+from resurgam.testing.contract.stored_values import ValueCases
 from resurgam.testing.contract.succeeding import SucceedingCases
 from resurgam.testing.contract.waiting import WaitingCases
 from resurgam.testing.contract.wakeups import WakeUpCases
@@ -53,5 +54,6 @@ class StoreContract(
     DetailsCases,
     AcceptingCases,
     WaitingCases,
+    ValueCases,
 ):
     """What every store promises, verb by verb."""

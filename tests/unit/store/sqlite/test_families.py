@@ -16,6 +16,7 @@ from resurgam.core.outcome import ActivityRequest, OpenPromise, Outcome, Publica
 from resurgam.core.state import Status
 from resurgam.store import export
 from resurgam.store import records as r
+from resurgam.store.secret import secret_of
 from resurgam.store.sqlite.inspector import ReadOnlyFile, SqliteInspector
 from resurgam.store.sqlite.session import Session
 from resurgam.store.sqlite.statements import queries
@@ -93,12 +94,12 @@ async def test_what_is_asked_for_is_one_range_of_an_index_in_its_order(statement
     assert f"USING INDEX {index}" in steps[0]
     if statement.startswith("listed"):
         assert not any("TEMP B-TREE" in step for step in steps)
-        assert any("instances_entity (entity_id=? AND place>?)" in step for step in steps)
+        assert any("instances_entity (entity_id=? AND position>?)" in step for step in steps)
 
 
 async def test_claims_never_look_at_every_instance(tmp_path):
     async with opened(tmp_path / "shop.db", ManualClock()):
-        for statement in ("claimable_instances", "claimable_at_once", "next_due", "claimable_activities"):
+        for statement in ("claimable_instances", "claimable_eagerly", "next_due", "claimable_activities"):
             steps = plan(tmp_path / "shop.db", statement)
             scans = [step for step in steps if step.startswith("SCAN") and "INDEX" not in step]
             assert not [step for step in scans if step.split()[1] in ("instances", "activities", "i", "a")], steps
@@ -107,9 +108,9 @@ async def test_claims_never_look_at_every_instance(tmp_path):
 async def test_all_processes_have_one_secret(tmp_path):
     clock = ManualClock()
     async with opened(tmp_path / "shop.db", clock) as one, opened(tmp_path / "shop.db", clock, "two") as two:
-        first, second = await asyncio.gather(one.secret(), two.secret())
+        first, second = await asyncio.gather(secret_of(one.values), secret_of(two.values))
     async with opened(tmp_path / "shop.db", clock, "three") as three:
-        assert first == second == await three.secret()
+        assert first == second == await secret_of(three.values)
 
 
 async def test_other_processes_ask_answer_and_listen(tmp_path):

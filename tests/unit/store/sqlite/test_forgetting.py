@@ -112,8 +112,8 @@ async def test_an_entry_that_cannot_be_read_is_named_by_its_number_behind_a_gap(
 @pytest.mark.parametrize(
     ("statement", "plan"),
     [
-        ("events_after", "SEARCH events USING PRIMARY KEY (execution_id=? AND seq>?)"),
-        ("forget_event", "SEARCH events USING PRIMARY KEY (execution_id=? AND seq=?)"),
+        ("events_after", "SEARCH events USING INDEX events_log (execution_id=? AND seq>?)"),
+        ("forget_event", "SEARCH events USING INDEX events_log (execution_id=? AND seq=?)"),
         (
             "drop_events",
             "SEARCH events USING INDEX events_forgotten (execution_id=? AND forgotten>? AND forgotten<?)",
@@ -121,7 +121,7 @@ async def test_an_entry_that_cannot_be_read_is_named_by_its_number_behind_a_gap(
     ],
 )
 async def test_each_statement_is_one_range_of_an_index(statement, plan, tmp_path):
-    names = ("execution_id", "seq", "after", "place", "start", "end")
+    names = ("execution_id", "seq", "after", "location", "start", "end")
     async with opened(tmp_path / "shop.db"):
         with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
             steps = connection.execute(f"EXPLAIN QUERY PLAN {queries()[statement]}", dict.fromkeys(names)).fetchall()

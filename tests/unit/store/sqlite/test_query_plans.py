@@ -43,6 +43,25 @@ def test_an_execution_of_an_id_is_found_by_an_index(statement):
     assert step == f"SEARCH instances USING INDEX {index}"
 
 
+def test_instances_with_a_tag_are_read_in_their_order_from_an_index():
+    steps = plan("listed_tagged")
+    key = "PRIMARY KEY (name=? AND value=? AND created_at>? AND (created_at,execution_id)<(?,?))"
+    assert steps[0] == f"SEARCH tag USING {key}"
+    assert not any("TEMP B-TREE" in step for step in steps)
+
+
+def test_an_entity_has_one_open_execution_by_a_unique_index():
+    with closing(sqlite3.connect(":memory:")) as connection:
+        for step in migrations():
+            connection.executescript(step)
+        columns = "entity_id, execution_id, run_id, tree_id, generation, attempt, kind, name, queue, status, created_at, last_seq, closed_at"
+        insert = f"INSERT INTO instances ({columns}) VALUES (?, ?, '', '', 1, 1, '', '', '', '', 0, 1, ?)"
+        connection.execute(insert, ("e", "closed", 5))
+        connection.execute(insert, ("e", "open", None))
+        with pytest.raises(sqlite3.IntegrityError, match=r"instances\.entity_id"):
+            connection.execute(insert, ("e", "another", None))
+
+
 def test_ready_and_due_instances_are_read_in_their_order_from_an_index():
     steps = plan("claimable_instances")
     assert any("USING INDEX instances_ready (queue=?" in step for step in steps)
@@ -99,4 +118,4 @@ async def test_a_child_with_a_used_id_reads_two_rows_and_no_list_of_its_executio
     await end(store, children=(ChildRequest(started=started("child", 5), created=child, refused=child),))
     store.database.trace(None, None)
     assert sum("entity_id = 'child'" in statement for statement in statements if statement.startswith("SELECT")) == 2
-    assert not any("ORDER BY place;" in statement for statement in statements)
+    assert not any("ORDER BY position;" in statement for statement in statements)

@@ -246,13 +246,13 @@ async def test_pieces_of_work_that_wait_together_share_a_transaction(tmp_path):
     begun: list[str] = []
     database._writing.set_trace_callback(begun.append)
 
-    await asyncio.gather(*(writer.write(lambda session: session.fetch("count_dead")) for _ in range(10)))
+    await asyncio.gather(*(writer.write(lambda session: session.fetch("count_dead_letters")) for _ in range(10)))
 
     # The first could not know that it would have company; from then on it is waited for.
     assert begun.count("BEGIN IMMEDIATE") == 2
     assert begun.count("COMMIT") == 2
     assert len(told) == 2
-    await asyncio.gather(*(writer.write(lambda session: session.fetch("count_dead")) for _ in range(10)))
+    await asyncio.gather(*(writer.write(lambda session: session.fetch("count_dead_letters")) for _ in range(10)))
     assert begun.count("BEGIN IMMEDIATE") == 3
     await writer.close()
     database.close()

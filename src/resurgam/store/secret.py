@@ -1,0 +1,15 @@
+"""The secret of a store, from which ids are made that cannot be guessed."""
+
+from secrets import token_bytes
+from typing import Final
+
+from resurgam.store.protocol import Values
+
+_KEY: Final = "secret"
+_LENGTH: Final = 32
+"""Bytes."""
+
+
+async def secret_of(values: Values) -> bytes:
+    """Return the secret of a store; the first caller of all processes makes it."""
+    return await values.put_if_absent(_KEY, token_bytes(_LENGTH))
