@@ -1,7 +1,7 @@
-"""How long ``resurgam check`` takes: ``checking.py [--runs 10000] [--events 50] [--diverging 0.1] [--processes 2]``.
+"""Measure ``resurgam check``: ``checking.py [--runs 10000] [--events 50] [--diverging 0.1] [--processes 2]``.
 
-A store is filled with copies of one history, then the command is run on it as people run it: once with the code that
-wrote the histories, once with code that a part of them does not fit.
+Fill a store with copies of one history, then run the command on it: once with the code that wrote the histories, once with
+code that does not fit some of them.
 """
 
 import argparse
@@ -51,7 +51,7 @@ BATCH: Final = 500
 
 
 def history(name: str, length: int) -> list[events.Event]:
-    """Return a history of so many events, written by the code itself."""
+    """Return a history of *length* events, written by the code itself."""
     started = events.WorkflowStarted(
         seq=1,
         at=1,
@@ -77,8 +77,8 @@ def history(name: str, length: int) -> list[events.Event]:
 
 
 async def fill(url: str, runs: int, length: int, diverging: float) -> None:
-    """Put so many open runs into a store; the last of them are those of the workflow that will be changed."""
-    exec(compile(SHOP.format(edit=""), "shop.py", "exec"), {"__name__": "shop"})  # noqa: S102 -- it is our own
+    """Fill a store with open runs; the share *diverging* are of the workflow that will be changed."""
+    exec(compile(SHOP.format(edit=""), "shop.py", "exec"), {"__name__": "shop"})  # noqa: S102 -- our own source
     logs = {name: history(name, length) for name in ("chain", "other_chain")}
     store = open_store(url, SystemClock(), name="filling", lease=1000)
     changed = round(runs * diverging)
@@ -90,7 +90,7 @@ async def fill(url: str, runs: int, length: int, diverging: float) -> None:
 
 
 def copied(log: Sequence[events.Event], number: int) -> Copy:
-    """Return a history under ids of its own."""
+    """Return a copy of a history with its own ids."""
     assert isinstance(log[0], events.WorkflowStarted)
     ids = {"entity_id": f"r-{number}", "execution_id": f"e-{number}", "run_id": f"u-{number}", "tree_id": f"u-{number}"}
     started = msgspec.structs.replace(log[0], **ids)
@@ -99,7 +99,7 @@ def copied(log: Sequence[events.Event], number: int) -> Copy:
 
 
 def measure(folder: Path, url: str, processes: int, edit: str) -> dict[str, object]:
-    """Run the command, and return how long it took and what it said."""
+    """Run the command, and return its duration and its summary."""
     (folder / "shop.py").write_text(SHOP.format(edit=edit))
     command = [sys.executable, "-m", "resurgam", "check", "shop.py", "--json", "--store", url]
     began = time.monotonic()
@@ -109,7 +109,7 @@ def measure(folder: Path, url: str, processes: int, edit: str) -> dict[str, obje
     seconds = time.monotonic() - began
     if not done.stdout:
         sys.exit(done.stderr)
-    return {"seconds": round(seconds, 1), "exit": done.returncode, "said": json.loads(done.stdout)["summary"]}
+    return {"seconds": round(seconds, 1), "exit": done.returncode, "summary": json.loads(done.stdout)["summary"]}
 
 
 def main() -> None:
@@ -119,17 +119,17 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=50)
     parser.add_argument("--diverging", type=float, default=0.1)
     parser.add_argument("--processes", type=int, default=2)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="checking-") as place:
         folder = Path(place)
         url = f"sqlite:///{folder / 'runs.db'}?synchronous=off"
         began = time.monotonic()
-        asyncio.run(fill(url, asked.runs, asked.events, asked.diverging))
+        asyncio.run(fill(url, options.runs, options.events, options.diverging))
         filled = round(time.monotonic() - began, 1)
-        found = {name: measure(folder, url, asked.processes, edit) for name, edit in (("fits", ""), ("edited", EDIT))}
+        found = {name: measure(folder, url, options.processes, edit) for name, edit in (("fits", ""), ("edited", EDIT))}
     print(
         json.dumps(
-            {"runs": asked.runs, "events": asked.events, "processes": asked.processes, "filled": filled, **found}
+            {"runs": options.runs, "events": options.events, "processes": options.processes, "filled": filled, **found}
         )
     )
 

@@ -1,8 +1,8 @@
-"""Resurgam and DBOS on SQLite side by side: ``compare.py PEER_PYTHON [--repeats 3] [--scale 1] [--only W1,W4]``.
+"""Compare Resurgam and DBOS on SQLite: ``compare.py PEER_PYTHON [--repeats 3] [--scale 1] [--only W1,W4]``.
 
-The sides take turns within each workload, every run in a process and on a file of its own, so that a disturbance of the
-machine meets them alike. Results are written after every run, and with ``--only`` added to those that are there. What a
-side cannot do, or not within the limit, stands in the results as just that.
+The sides alternate within each workload, every run in its own process and on its own file, so that a disturbance of the
+machine affects both. Results are written after every run, and with ``--only`` added to the existing ones. A workload that
+fails or exceeds the limit is recorded as such.
 """
 
 import argparse
@@ -16,19 +16,19 @@ from pathlib import Path
 from typing import Any
 
 from machine import Failed, TooLong, load, machine, output
-from results import HERE, RESULTS, SIDES, TITLES, UNITS, Results, keep, known, tell
+from results import HERE, RESULTS, SIDES, TITLES, UNITS, Results, keep, known, print_progress
 from tables import comparison
 
 AT_ONCE = {"W2": (1000, 500, 200, 100, 50, 20), "W7": (1000, 500, 200, 100, 50, 20)}
-"""How many workflows are started together. What fails with the peer is tried again with fewer in flight."""
+"""How many workflows are started together. If the peer fails, it is tried again with fewer."""
 
 PEER_SHARE = {"W7": (0.1, 10_000, "sleepers")}
-"""What would take the peer many minutes: it is given this share of the size, and judged by its rate."""
+"""Workloads that would take the peer many minutes: it runs this share of the size, and is judged by its rate."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked for: *limit* are the seconds that one run of one workload may take."""
+    """The options: *limit* is the number of seconds that one run of one workload may take."""
 
     peer: str
     repeats: int
@@ -40,9 +40,9 @@ class Plan:
 
 @dataclass
 class Tally:
-    """What one side has given in one workload: its figures by case, or why there are none.
+    """The results of one side in one workload: its figures by case, or the reason why there are none.
 
-    *at_once* is how many workflows it was given together, *refused* what came of more.
+    *at_once* is how many workflows were started together, *refused* are the errors with more of them.
     """
 
     runs: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -52,15 +52,15 @@ class Tally:
     taken: int = 0
 
     def note(self, measured: list[dict[str, Any]]) -> None:
-        """Keep what a run gave under its case."""
+        """Add the figures of a run under its case."""
         self.taken += 1
         for figures in measured:
             length = int(figures.get("more", {}).get("length", 0))
             case = f"{figures['workload']} {length}" if length else figures["workload"]
             self.runs.setdefault(case, []).append(figures)
 
-    def told(self, case: str, plan: Plan, side: str) -> Results:
-        """Return what is written of a case."""
+    def summary(self, case: str, plan: Plan, side: str) -> Results:
+        """Return the results of a case, as they are written."""
         name = case.partition(" ")[0]
         found = self.runs.get(case, [])
         share, full, things = PEER_SHARE.get(name, (1, 0, "")) if side != SIDES[0] else (1, 0, "")
@@ -86,13 +86,13 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that one run of one workload may take")
     parser.add_argument("--folder", type=Path, default=Path(), help="where the files are made; this folder without it")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the results are written")
-    asked = parser.parse_args()
-    plan = Plan(asked.peer, asked.repeats, asked.scale, asked.folder.resolve(), asked.limit, asked.results)
-    names = asked.only.upper().split(",")
+    options = parser.parse_args()
+    plan = Plan(options.peer, options.repeats, options.scale, options.folder.resolve(), options.limit, options.results)
+    names = options.only.upper().split(",")
     if unknown := set(names) - set(TITLES):
         parser.error(f"there is no workload {', '.join(sorted(unknown))}; there are {', '.join(TITLES)}")
     where = machine(plan.folder) | {"dbos": peer_version(plan.peer)}
-    tell(f"{', '.join(f'{key} {text}' for key, text in where.items())}{load()}")
+    print_progress(f"{', '.join(f'{key} {text}' for key, text in where.items())}{load()}")
     for name in names:
         for tallies in measured(name, plan):
             write(name, tallies, plan, where)
@@ -100,26 +100,26 @@ def main() -> None:
 
 
 def peer_version(peer: str) -> str:
-    """Return which version of the peer there is."""
+    """Return the version of the peer."""
     code = "import importlib.metadata as m; print(m.version('dbos'))"
     return subprocess.run([peer, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def measured(name: str, plan: Plan) -> Iterator[dict[str, Tally]]:
-    """Let the sides take turns at a workload; yield what there is after each run. Who fails once is not asked again."""
+    """Alternate the sides in a workload; yield the results after each run. A side that fails is not run again."""
     tallies = {side: Tally() for side in SIDES}
     for repeat in range(plan.repeats):
         for side, tally in tallies.items():
             if tally.failed is None:
-                tell(f"{name} {repeat + 1}/{plan.repeats} {side}")
+                print_progress(f"{name} {repeat + 1}/{plan.repeats} {side}")
                 attempt(side, name, plan, tally, repeat + 1)
                 yield tallies
 
 
 def attempt(side: str, name: str, plan: Plan, tally: Tally, wanted: int) -> None:
-    """Run one workload of one side until it has so many runs, with fewer workflows at once each time the peer fails.
+    """Run one workload of one side until it has *wanted* runs, with fewer workflows at once each time the peer fails.
 
-    What was taken with more at once is then taken again: a median of both would be of neither.
+    Runs with more at once are then repeated: a median must be of equal runs.
     """
     steps = AT_ONCE.get(name, ()) if side != SIDES[0] else ()
     while tally.taken < wanted and tally.failed is None:
@@ -127,7 +127,7 @@ def attempt(side: str, name: str, plan: Plan, tally: Tally, wanted: int) -> None
         try:
             tally.note(run(side, name, plan, tally.at_once))
         except Failed as error:
-            tell(f"  {error}")
+            print_progress(f"  {error}")
             fewer = [number for number in steps if tally.at_once is not None and number < tally.at_once]
             if fewer and tally.at_once is not None and not isinstance(error, TooLong):
                 tally.refused[tally.at_once] = str(error)
@@ -151,7 +151,7 @@ def run(side: str, name: str, plan: Plan, at_once: int | None) -> list[dict[str,
 
 
 def write(name: str, tallies: dict[str, Tally], plan: Plan, where: Results) -> None:
-    """Put what is known of a workload in the place of what was known before."""
+    """Replace the results of a workload in the file."""
     file = plan.results / "compare.json"
     report = known(file)
     cases = {case: found for case, found in report.get("cases", {}).items() if case.partition(" ")[0] != name}
@@ -160,7 +160,7 @@ def write(name: str, tallies: dict[str, Tally], plan: Plan, where: Results) -> N
         cases[case] = {
             "scale": plan.scale,
             "repeats": plan.repeats,
-            "sides": {side: tally.told(case, plan, side) for side, tally in tallies.items()},
+            "sides": {side: tally.summary(case, plan, side) for side, tally in tallies.items()},
         }
     keep(file, {"machine": where, "cases": cases})
 

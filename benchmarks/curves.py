@@ -9,7 +9,7 @@ import time
 from itertools import pairwise
 from typing import Any
 
-from results import HERE, tell
+from results import HERE, print_progress
 from resurgam import Engine
 from resurgam.bench import programs
 from resurgam.bench.figures import level_of, percentile
@@ -27,12 +27,12 @@ def sizes(scene: Scene, *full: int) -> list[int]:
 
 
 async def history(scene: Scene) -> Curve:
-    """Time per step against the length of the history, in one chain that is never evicted."""
+    """Measure the time per step against the length of the history, in one chain that is never evicted."""
     marks = sizes(scene, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
     programs.stamps.clear()
     async with scene.engine("history") as engine:
         handle = await engine.start(programs.stamped_chain, marks[-1] // 2)
-        watching = asyncio.create_task(telling(marks[-1] // 2))
+        watching = asyncio.create_task(print_steps(marks[-1] // 2))
         try:
             await handle.result(PATIENCE)
         except TimeoutError:
@@ -51,18 +51,17 @@ async def history(scene: Scene) -> Curve:
     return {"x": "events in the history", "y": "seconds per step", "points": points, "cut": cut, "level": level}
 
 
-async def telling(of: int) -> None:
+async def print_steps(of: int) -> None:
     """Say now and then how far the chain has come."""
     while True:
         await asyncio.sleep(10)
-        tell(f"  {len(programs.stamps):,} of {of:,} steps")
+        print_progress(f"  {len(programs.stamps):,} of {of:,} steps")
 
 
 async def instances(scene: Scene) -> Curve:
-    """Time per step, and of a whole small workflow, with so many others open.
+    """Measure the time per step, and of a small workflow, against the number of other open instances.
 
-    The others are made by SQL: one workflow is started and put to sleep by the engine, then its rows are copied with
-    new ids. To the store they are a million sleepers like any other.
+    The others are created by SQL: the engine starts one workflow that sleeps, then its rows are copied with new ids.
     """
     points: list[dict[str, float]] = []
     name, level = "instances", None
@@ -91,7 +90,7 @@ async def instances(scene: Scene) -> Curve:
                 "seconds_to_fill": filled,
             }
         )
-        tell(f"  {open_instances:,} open: {points[-1]['p50'] * 1000:.2f} ms a step; filled in {filled:.0f} s")
+        print_progress(f"  {open_instances:,} open: {points[-1]['p50'] * 1000:.2f} ms a step; filled in {filled:.0f} s")
     return {"x": "open instances", "y": "seconds per step", "points": points, "level": level}
 
 
@@ -108,20 +107,20 @@ FROM n, events AS e WHERE e.execution_id = (SELECT execution_id FROM instances W
 
 
 def copied(column: str) -> str:
-    """Return what a copy has in a column: ids and its place are its own, the rest is the pattern's."""
+    """Return the value of a column in a copy: its own ids and position, the rest from the pattern."""
     if column in {"execution_id", "entity_id", "run_id", "tree_id"}:
         return f"'{column}-' || n.number"
     return ":place + n.number" if column == "place" else f"pattern.{column}"
 
 
 def multiply(scene: Scene, name: str, there: int, wanted: int) -> None:
-    """Copy the rows of the sleeper until there are so many."""
+    """Copy the rows of the sleeper until there are *wanted* instances."""
     file = scene.place.file(name)
     assert file is not None
     connection = sqlite3.connect(file)
     columns = [row[1] for row in connection.execute("PRAGMA table_info(instances)")]
     if wanted > there:
-        # After all that are there: the chains that were measured meanwhile have places, too.
+        # Behind all existing rows: the chains that were measured meanwhile have positions, too.
         [last] = connection.execute("SELECT max(place) FROM instances").fetchone()
         span = {"first": there, "end": wanted, "place": last}
         values = ", ".join(map(copied, columns))
@@ -132,7 +131,7 @@ def multiply(scene: Scene, name: str, there: int, wanted: int) -> None:
 
 
 async def workers(scene: Scene) -> Curve:
-    """Steps per second of 1,000 chains of 10, started beforehand, by so many worker processes."""
+    """Measure the steps per second of 1,000 chains of 10, started beforehand, against the number of worker processes."""
     points = []
     number, length, level = scene.size(1000), 10, None
     for processes in (1, 2, 4):
@@ -155,21 +154,21 @@ async def workers(scene: Scene) -> Curve:
                 for child in children:
                     child.wait()
         points.append({"x": processes, "rate": finished * length / seconds, "done": finished, "of": number})
-        tell(f"  {processes} processes: {points[-1]['rate']:,.0f} steps/s")
+        print_progress(f"  {processes} processes: {points[-1]['rate']:,.0f} steps/s")
     cut = any(point["done"] < number for point in points)
     return {"x": "worker processes", "y": "steps per second", "points": points, "cut": cut, "level": level}
 
 
 async def payload(scene: Scene) -> Curve:
-    """Time per step against the size of what an activity takes and gives back."""
+    """Measure the time per step against the size of the payload of an activity."""
     points: list[dict[str, float]] = []
     level = None
     for size in (100, 1_000, 10_000, 100_000, 1_048_576):
         steps = scene.size(100 if size < 1_000_000 else 20)
         async with scene.engine(f"payload-{size}") as engine:
-            await engine.execute(programs.carrying, 2, "x" * size)
-            times = [await timed(engine.execute(programs.carrying, steps, "x" * size)) / steps for _ in range(5)]
+            await engine.execute(programs.payloads, 2, "x" * size)
+            times = [await timed(engine.execute(programs.payloads, steps, "x" * size)) / steps for _ in range(5)]
             level = level_of(engine.store)
         points.append({"x": size, "p50": statistics.median(times), "p95": max(times)})
-        tell(f"  {size:,} bytes: {points[-1]['p50'] * 1000:.2f} ms a step")
+        print_progress(f"  {size:,} bytes: {points[-1]['p50'] * 1000:.2f} ms a step")
     return {"x": "bytes of the payload", "y": "seconds per step", "points": points, "level": level}

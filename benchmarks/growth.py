@@ -1,8 +1,8 @@
-"""What grows with what: ``growth.py [--only history,instances,workers,payload,memory,budget] [--scale 1]``.
+"""Measure growth: ``growth.py [--only history,instances,workers,payload,memory,budget] [--scale 1]``.
 
 Time per step against the length of the history, the number of open instances, the number of worker processes and the
-size of payloads; memory per instance and of a worker. Each is measured in a process of its own, written when it is done
-and added to what is there; one that fails says so and does not keep the others from being measured.
+size of payloads; memory per instance and of a worker. Each is measured in its own process and added to the existing
+results when it is done; one that fails is recorded as failed, and the others are still measured.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any
 from curves import Curve, history, instances, payload, workers
 from machine import Failed, TooLong, load, machine, output
 from memory import memory, through_chains, through_sleepers
-from results import RESULTS, keep, known, tell
+from results import RESULTS, keep, known, print_progress
 from resurgam import Engine
 from resurgam.bench import programs
 from resurgam.bench.place import Place
@@ -35,14 +35,14 @@ MEASURES: dict[str, Callable[[Scene], Coroutine[Any, Any, Curve]]] = {
     "through_sleepers": through_sleepers,
 }
 BUDGET = ("through_chains", "through_sleepers")
-"""What makes up the curve *budget*: each has a process of its own, as the most that one ever held is told of it."""
+"""The parts of the curve *budget*: each has its own process, because the peak memory of the process is measured."""
 
 LIMIT = 3600.0
-"""Seconds after which a curve is given up."""
+"""The most seconds that a curve may take."""
 
 
 async def serve(url: str) -> None:
-    """Be a worker process."""
+    """Run a worker process."""
     async with Engine(url, registry=programs.registry) as engine:
         await engine.run()
 
@@ -57,42 +57,42 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the results are written")
     parser.add_argument("--serve", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--here", metavar="CURVE", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    folder = asked.folder.resolve()
-    if asked.serve:
-        asyncio.run(serve(asked.serve))
-    elif asked.here:
-        here(asked.here, Scene(Place(folder), asked.scale))
-    elif unknown := set(asked.only.split(",")) - set(names):
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    if options.serve:
+        asyncio.run(serve(options.serve))
+    elif options.here:
+        here(options.here, Scene(Place(folder), options.scale))
+    elif unknown := set(options.only.split(",")) - set(names):
         parser.error(f"there is no curve {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     else:
-        measure(asked.only.split(","), asked.scale, folder, asked.results)
+        measure(options.only.split(","), options.scale, folder, options.results)
 
 
 def here(name: str, scene: Scene) -> None:
-    """Measure in this process and print the curve, or in a word why there is none."""
+    """Measure in this process and print the curve, or the error."""
     try:
         found = asyncio.run(MEASURES[name](scene))
-    except Exception as error:  # noqa: BLE001 -- whatever it is, it belongs into the results
+    except Exception as error:  # noqa: BLE001 -- every error is recorded in the results
         traceback.print_exc()
         found = {"failed": f"{type(error).__name__}: {error}"}
     print(json.dumps(found))
 
 
 def measure(names: list[str], scale: float, folder: Path, results: Path) -> None:
-    """Measure some curves and add each to those that were measured before."""
+    """Measure some curves and add each to the existing ones."""
     file = results / "growth.json"
     where = machine(folder)
-    tell(f"{', '.join(f'{key} {text}' for key, text in where.items())}{load()}")
+    print_progress(f"{', '.join(f'{key} {text}' for key, text in where.items())}{load()}")
     for name in names:
-        tell(f"growth: {name}")
+        print_progress(f"growth: {name}")
         found = curve(name, scale, folder) | {"scale": scale}
         keep(file, {"machine": where, "curves": known(file).get("curves", {}) | {name: found}})
     print(growth(known(file), CURVES | MEMORY))
 
 
 def curve(name: str, scale: float, folder: Path) -> Curve:
-    """Measure one curve, or return why it could not be."""
+    """Measure one curve, or return the reason why it failed."""
     try:
         if name != "budget":
             return measured(name, scale, folder)
@@ -100,12 +100,12 @@ def curve(name: str, scale: float, folder: Path) -> Curve:
         return {"x": "workload", "y": "bytes", "points": points, "level": points[0]["level"]}
     except Failed as error:
         why = str(error) if isinstance(error, TooLong) else f"failed: {error}"
-        tell(f"  {why}")
+        print_progress(f"  {why}")
         return {"failed": f"{name} {why}", "points": []}
 
 
 def measured(name: str, scale: float, folder: Path) -> Curve:
-    """Run one measure in a process of its own, on files of its own."""
+    """Run one measure in its own process, on its own files."""
     with tempfile.TemporaryDirectory(prefix="growth-", dir=folder, ignore_cleanup_errors=True) as place:
         command = [sys.executable, __file__, "--here", name, "--scale", repr(scale), "--folder", place]
         found: Curve = json.loads(output(command, LIMIT, quiet=False))

@@ -1,7 +1,7 @@
-"""The workloads beside the raw limit, for publication: ``limit.py [--repeats 3] [--scale 1] [--only W1,W4]``.
+"""Measure the workloads and the raw limit for publication: ``limit.py [--repeats 3] [--scale 1] [--only W1,W4]``.
 
-This is `resurgam bench` several times over. Of each workload the run in the middle is kept, with the raw limit of that
-same run, and all of them beside it. Results are written after every workload, and added to those that are there.
+This runs `resurgam bench` several times. Of each workload the median run is kept with the raw limit of the same run, and
+the rates of all runs beside it. Results are written after every workload, and added to the existing ones.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from machine import load, machine
-from results import RESULTS, Results, keep, known, tell
+from results import RESULTS, Results, keep, known, print_progress
 from resurgam.bench.catalog import WORKLOADS, verdicts
 from resurgam.bench.figures import Figures
 from resurgam.bench.run import run
@@ -27,27 +27,27 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(WORKLOADS))
     parser.add_argument("--folder", type=Path, default=Path(), help="where the files are made; this folder without it")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the results are written")
-    asked = parser.parse_args()
-    where = machine(asked.folder)
-    tell(f"{', '.join(f'{key} {text}' for key, text in where.items())}{load()}")
-    for name in asked.only.upper().split(","):
-        measure(name, asked, where)
-    print(limits(known(asked.results / "limit.json")))
+    options = parser.parse_args()
+    where = machine(options.folder)
+    print_progress(f"{', '.join(f'{key} {text}' for key, text in where.items())}{load()}")
+    for name in options.only.upper().split(","):
+        measure(name, options, where)
+    print(limits(known(options.results / "limit.json")))
 
 
-def measure(name: str, asked: argparse.Namespace, where: Results) -> None:
-    """Run one workload some times and write what it gave, be it why it gave nothing."""
+def measure(name: str, options: argparse.Namespace, where: Results) -> None:
+    """Run one workload several times and write the results, or the reason why it failed."""
     runs: list[list[Figures]] = []
     failed: str | None = None
-    for repeat in range(asked.repeats):
-        tell(f"{name} {repeat + 1}/{asked.repeats}")
-        report = run([name], url=f"sqlite:///{asked.folder.resolve()}/limit.db", scale=asked.scale)
+    for repeat in range(options.repeats):
+        print_progress(f"{name} {repeat + 1}/{options.repeats}")
+        report = run([name], url=f"sqlite:///{options.folder.resolve()}/limit.db", scale=options.scale)
         failed = report.failed.get(name, failed)
         runs += [report.figures] if report.figures else []
-    file = asked.results / "limit.json"
+    file = options.results / "limit.json"
     found = {
-        "scale": asked.scale,
-        "repeats": asked.repeats,
+        "scale": options.scale,
+        "repeats": options.repeats,
         "failed": failed,
         "figures": msgspec.to_builtins([middle(same) for same in zip(*runs, strict=True)]),
         "all": [[judged(figures) for figures in figures_of_run] for figures_of_run in runs],
@@ -56,17 +56,17 @@ def measure(name: str, asked: argparse.Namespace, where: Results) -> None:
 
 
 def judged(figures: Figures) -> float:
-    """Return the number by which runs of a workload are set in order."""
+    """Return the number by which the runs of a workload are sorted."""
     return figures.p50 if figures.rate is None else figures.rate
 
 
 def middle(same: Sequence[Figures]) -> Figures:
-    """Return the run in the middle."""
+    """Return the median run."""
     return sorted(same, key=judged)[len(same) // 2]
 
 
 def limits(report: Results) -> str:
-    """Return the tables: what was measured, and what was expected of it."""
+    """Return the tables of figures and of expectations."""
     found = sorted(report["workloads"].items())
     figures = [msgspec.convert(one, Figures) for _, workload in found for one in workload["figures"]]
     judgements = [
@@ -75,7 +75,7 @@ def limits(report: Results) -> str:
         for row in verdict_rows(verdicts(msgspec.convert(workload["figures"], list[Figures]), scale=workload["scale"]))
     ]
     runs = " or ".join(str(number) for number in sorted({workload["repeats"] for _, workload in found}))
-    told = [
+    lines = [
         f"The run in the middle of {runs}; {measured_on(report['machine'], [one.level for one in figures])}"
         + "".join(f"{trial(scale)}" for scale in sorted({workload["scale"] for _, workload in found}))
         + "\n",
@@ -83,7 +83,7 @@ def limits(report: Results) -> str:
         table([head.lower() for head in VERDICTS], [[*row[:-1], row[-1].lower()] for row in judgements]),
         *(f"{name}: {workload['failed']}\n" for name, workload in found if workload["failed"]),
     ]
-    return "\n".join(told)
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is measured on, and how a part of it is run in a process of its own."""
+"""Describe the machine, and run a measurement in its own process."""
 
 import contextlib
 import os
@@ -13,15 +13,15 @@ from resurgam.bench.place import file_system
 
 
 class Failed(Exception):
-    """A process that gave no figures; the text says why, in a few words."""
+    """A process that printed no figures; the text is the reason, in a few words."""
 
 
 class TooLong(Failed):
-    """A process that was ended because its time was up."""
+    """A process that was killed because it exceeded its limit."""
 
 
 def machine(folder: Path) -> dict[str, str | int | None]:
-    """Return what was measured on."""
+    """Return a description of this machine."""
     cpu = Path("/proc/cpuinfo")
     models = [line for line in cpu.read_text().splitlines() if line.startswith("model name")] if cpu.exists() else []
     return {
@@ -34,34 +34,34 @@ def machine(folder: Path) -> dict[str, str | int | None]:
 
 
 def load() -> str:
-    """Return a warning if others keep this machine busy, as figures taken beside them are theirs too."""
+    """Return a warning if other processes keep this machine busy, which distorts the figures."""
     busy = os.getloadavg()[0]
-    return f"; load is {busy:.1f} before anything is measured: others are at work" if busy > 0.5 else ""
+    return f"; load is {busy:.1f} before the measurement: other processes are running" if busy > 0.5 else ""
 
 
 def output(command: Sequence[str], limit: float, *, quiet: bool = True) -> str:
-    """Return the last line that a command prints; `Failed` or `TooLong` if there is none.
+    """Return the last line that a command prints; raise `Failed` or `TooLong` if there is none.
 
-    It leads a process group of its own, which is killed as a whole: some workloads have processes of theirs.
+    The command has its own process group, which is killed as a whole: some workloads start processes.
     """
     errors = subprocess.PIPE if quiet else None
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True) as process:
         try:
-            told, said = process.communicate(timeout=limit)
+            out, err = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             raise TooLong(f"over {limit:.0f} s") from None
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    lines = told.strip().splitlines()
+    lines = out.strip().splitlines()
     if process.returncode or not lines:
-        raise Failed(reason(said or "", process.returncode))
+        raise Failed(reason(err or "", process.returncode))
     return lines[-1]
 
 
-def reason(said: str, code: int) -> str:
-    """Return the end of an error in one line, without the name of its class and where to read about it."""
-    last = (said.strip().splitlines() or [f"ended with {code}"])[-1]
+def reason(err: str, code: int) -> str:
+    """Return the last line of an error, without the name of its class and without links."""
+    last = (err.strip().splitlines() or [f"ended with {code}"])[-1]
     name, _, text = last.partition(": ")
     shown = text if text and " " not in name else last
     return shown.partition(" (Background")[0].replace("|", "/")[:120]

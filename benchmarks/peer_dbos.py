@@ -40,21 +40,21 @@ async def step(number: int) -> int:
 
 @DBOS.step()
 async def stamped(number: int) -> int:
-    """Note the moment."""
+    """Record the time."""
     stamps.append(time.perf_counter())
     return number
 
 
 @DBOS.step()
 def plain_stamped(number: int) -> int:
-    """Note the moment, without async."""
+    """Record the time, without async."""
     stamps.append(time.perf_counter())
     return number
 
 
 @DBOS.step()
 async def gate() -> None:
-    """Let the first one of a process through; at the second say so and never end."""
+    """Return at the first call of a process; at the second print a line and never return."""
     if next(gates) > 0:
         print("reached", flush=True)
         await asyncio.Event().wait()
@@ -62,7 +62,7 @@ async def gate() -> None:
 
 @DBOS.workflow()
 async def chain(length: int) -> int:
-    """Some steps, one after another."""
+    """Run steps one after another."""
     for number in range(length):
         await step(number)
     return length
@@ -70,7 +70,7 @@ async def chain(length: int) -> int:
 
 @DBOS.workflow()
 async def stamped_chain(length: int) -> int:
-    """The same, with the moment of each."""
+    """Run steps one after another, and record the time of each."""
     for number in range(length):
         await stamped(number)
     return length
@@ -86,13 +86,13 @@ def plain_chain(length: int) -> int:
 
 @DBOS.workflow()
 async def fan(width: int) -> int:
-    """Some steps at once."""
+    """Run steps at the same time."""
     return len(await asyncio.gather(*[step(number) for number in range(width)]))
 
 
 @DBOS.workflow()
 async def answering() -> Any:
-    """Wait for a message and end with it."""
+    """Wait for a message and return it."""
     return await DBOS.recv_async("go", timeout_seconds=600)
 
 
@@ -104,7 +104,7 @@ def plain_answering() -> Any:
 
 @DBOS.workflow()
 async def until_killed(length: int) -> None:
-    """A chain, then gates for ever."""
+    """Run a chain, then gates for ever."""
     for number in range(length):
         await step(number)
     while True:
@@ -118,7 +118,7 @@ async def sleeper() -> None:
 
 
 class Bench:
-    """One run: which settings, where, how much of it, and how many workflows at once."""
+    """One run: its settings, folder, scale, and the number of workflows at once."""
 
     def __init__(self, settings: str, folder: Path, scale: float, at_once: int) -> None:
         self.fast = settings == "fast"
@@ -128,11 +128,11 @@ class Bench:
         self.at_once = at_once
 
     def size(self, full: int) -> int:
-        """Return a number of the workload at this scale."""
+        """Return a size of the workload at this scale."""
         return max(1, round(full * self.scale))
 
     def launch(self, name: str) -> None:
-        """Open a file of that name, and recover what it holds."""
+        """Open a file with this name, and recover its workflows."""
         file = self.folder / f"{name}.sqlite"
         config: DBOSConfig = {"name": "bench", "system_database_url": f"sqlite:///{file}", "log_level": "ERROR"}
         if self.fast:
@@ -143,7 +143,7 @@ class Bench:
                 config["notification_listener_polling_interval_sec"] = 0.001
         DBOS(config=config)
         DBOS.launch()
-        # DBOS sets no level, so another connection of this library to the same file has the one that its own have.
+        # DBOS sets no level, so another connection of the same library to this file has the same level as its own.
         with contextlib.closing(sqlite3.connect(file)) as connection:
             levels.append(("OFF", "NORMAL", "FULL", "EXTRA")[connection.execute("PRAGMA synchronous").fetchone()[0]])
 
@@ -237,7 +237,7 @@ def fan_out(bench: Bench) -> list[dict[str, Any]]:
 
 
 def reaction(bench: Bench) -> list[dict[str, Any]]:
-    """W5. There is no telling when a workflow has come to wait, so it is given a while before it is told."""
+    """W5. Whether a workflow waits already cannot be observed, so it gets some time before the message is sent."""
     bench.launch("w5")
     number, times = bench.size(100), []
 
@@ -266,7 +266,7 @@ def reaction(bench: Bench) -> list[dict[str, Any]]:
 
 
 def recovery(bench: Bench) -> list[dict[str, Any]]:
-    """W6: the processes that are killed are this file again, as the workload ``victim``."""
+    """W6: the killed processes run this file, as the workload ``victim``."""
     found = []
     for length in (bench.size(1_000), bench.size(10_000)):
         command = [sys.executable, __file__, f"victim-{length}", bench.settings, str(bench.folder)]
@@ -277,7 +277,7 @@ def recovery(bench: Bench) -> list[dict[str, Any]]:
 
 
 def reached(command: list[str]) -> float:
-    """Start a process, kill it when it says how far it has come, and return the seconds until then."""
+    """Start a process, kill it when it prints that it is ready, and return the seconds until then."""
     begin = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -290,7 +290,7 @@ def reached(command: list[str]) -> float:
 
 
 def victim(bench: Bench, name: str) -> None:
-    """Begin a chain that never ends (scale 1), or only recover it (scale 0)."""
+    """Start a chain that never ends (scale 1), or only recover it (scale 0)."""
     bench.launch(name)
 
     async def serve() -> None:
@@ -302,7 +302,7 @@ def victim(bench: Bench, name: str) -> None:
 
 
 def sleepers(bench: Bench) -> list[dict[str, Any]]:
-    """W7. It keeps every sleeper in memory, whichever way it is started."""
+    """W7. DBOS keeps every sleeper in memory, however it is started."""
     half = bench.size(5000)
     bench.launch("w7")
     memory = [rss()]
@@ -322,7 +322,7 @@ def sleepers(bench: Bench) -> list[dict[str, Any]]:
     async def measured() -> None:
         seconds = await many()
         figures = sampled("W7", "start of all", [seconds], 2 * half / seconds)
-        told([figures | {"more": {"bytes_per_cold_sleeper": (memory[2] - memory[1]) / half}}])
+        print_and_exit([figures | {"more": {"bytes_per_cold_sleeper": (memory[2] - memory[1]) / half}}])
 
     asyncio.run(measured())
     return []
@@ -340,7 +340,7 @@ WORKLOADS = {
 
 
 def rounds(most: int) -> Iterator[int]:
-    """Count rounds: *most* of them, fewer if they take too long, and at least one."""
+    """Yield the numbers of rounds: *most* of them, fewer if they take too long, at least one."""
     begin = time.perf_counter()
     for number in range(most):
         if number and time.perf_counter() - begin > PATIENCE:
@@ -366,12 +366,12 @@ def sampled(workload: str, sample: str, samples: Sequence[float], rate: float | 
 
 
 def rss() -> int:
-    """Return the memory that this process holds."""
+    """Return the resident memory of this process."""
     return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * resource.getpagesize()
 
 
-def told(figures: list[dict[str, Any]]) -> None:
-    """Print figures and end the process, whatever still runs or sleeps in it."""
+def print_and_exit(figures: list[dict[str, Any]]) -> None:
+    """Print figures and end the process, with everything that still runs in it."""
     print(json.dumps(figures), flush=True)
     os._exit(0)
 
@@ -381,7 +381,7 @@ def main(name: str, settings: str, folder: str, scale: str = "1", at_once: str =
     bench = Bench(settings, Path(folder), float(scale), int(at_once))
     if name.startswith("victim-"):
         victim(bench, name)
-    told(WORKLOADS[name](bench))
+    print_and_exit(WORKLOADS[name](bench))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Draws what was measured, as SVG and PNG: ``plot.py``, in the virtual environment of `make bench`."""
+"""Plot the results as SVG and PNG: ``plot.py``, in the virtual environment of `make bench`."""
 
 import argparse
 import textwrap
@@ -19,7 +19,7 @@ LABELS = {"dbos": "than DBOS as it comes", "dbos, tuned": "than DBOS, tuned"}
 
 
 def main() -> None:
-    """Draw whatever results there are."""
+    """Plot the existing results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
     results = parser.parse_args().results
@@ -30,13 +30,13 @@ def main() -> None:
 
 
 def ratios(found: dict[str, Any], results: Path) -> None:
-    """Draw how many times faster each workload is than on the peer, on a logarithmic scale."""
+    """Plot how many times faster each workload is than on the peer, on a logarithmic scale."""
     cases = sorted(found.items(), key=lambda item: order(item[0]))[::-1]
     figure, axes = plt.subplots(figsize=(8, 0.7 * len(cases) + 1.2))
     for index, (side, colour) in enumerate(COLOURS.items()):
         shown = [(ratio(case, one["sides"], side), one["sides"].get(side, {})) for case, one in cases]
-        places = [place + 0.2 - 0.4 * index for place in range(len(cases))]
-        bars = axes.barh(places, [(times or 1) - 1 for times, _ in shown], 0.38, left=1, color=colour)
+        positions = [position + 0.2 - 0.4 * index for position in range(len(cases))]
+        bars = axes.barh(positions, [(times or 1) - 1 for times, _ in shown], 0.38, left=1, color=colour)
         bars.set_label(LABELS[side])
         axes.bar_label(bars, [label(*one) for one in shown], padding=3, fontsize=8)
     axes.set_xscale("log")
@@ -54,17 +54,17 @@ def ratios(found: dict[str, Any], results: Path) -> None:
 
 
 def label(times: float | None, side: dict[str, Any]) -> str:
-    """Return what stands beside a bar: the ratio and on what terms, or why there is no bar."""
+    """Return the label of a bar: the ratio and its conditions, or the reason why there is no bar."""
     if times is None:
         return textwrap.shorten(side.get("failed") or "not measured", 50, placeholder=" ...")
     terms = [f"{side['at_once']:,} in flight" if side.get("refused") else "", side.get("reduced") or ""]
-    told = ", ".join(term for term in terms if term)
+    text = ", ".join(term for term in terms if term)
     shown = f"{times:.1f} x" if times < 10 else f"{times:.0f} x"
-    return f"{shown}  ({told})" if told else shown
+    return f"{shown}  ({text})" if text else shown
 
 
 def curves(found: dict[str, Any], results: Path) -> None:
-    """Draw what grows with what."""
+    """Plot the growth curves."""
     drawn = [name for name in ("history", "instances", "workers", "payload") if found.get(name, {}).get("points")]
     if not drawn:
         return
@@ -88,14 +88,14 @@ def curves(found: dict[str, Any], results: Path) -> None:
 
 
 def times(axes: Any, name: str, points: list[dict[str, float]]) -> None:
-    """Draw the times of a curve in milliseconds."""
+    """Plot the times of a curve in milliseconds."""
     across = [point["x"] for point in points]
     lines = {"p50": ("-", "#2f6f9f", "p50"), "p95": (":", "#2f6f9f", "slowest of 5" if name == "payload" else "p95")}
     if name == "instances":
         lines["whole"] = ("-", "#b3572b", "start, 1 step, result")
-    for key, (style, colour, told) in lines.items():
+    for key, (style, colour, name_of_line) in lines.items():
         up = [point[key] * 1000 for point in points]
-        axes.plot(across, up, style, marker="o", markersize=3, color=colour, label=told)
+        axes.plot(across, up, style, marker="o", markersize=3, color=colour, label=name_of_line)
     axes.set_xscale("log")
     if name == "payload":
         axes.set_yscale("log")  # what a step writes grows ten thousandfold
@@ -106,7 +106,7 @@ def times(axes: Any, name: str, points: list[dict[str, float]]) -> None:
 
 
 def finish(figure: Any, file: Path) -> None:
-    """Write a drawing in both formats."""
+    """Write a figure in both formats."""
     figure.tight_layout()
     figure.savefig(file.with_suffix(".svg"), metadata={"Date": None})
     figure.savefig(file.with_suffix(".png"), dpi=160)

@@ -1,7 +1,7 @@
-"""Writes what was measured into docs/performance.md: ``publish.py [--check]``, after `limit`, `compare` and `growth`.
+"""Write the results into docs/performance.md: ``publish.py [--check]``, after `limit`, `compare` and `growth`.
 
-A table stands there between two comments that name it; whatever is between them is replaced. A part that has no results
-is left as it is. ``--check`` writes nothing and says whether anything would change.
+Each table is between two comments with its name, and everything between them is replaced. A part without results is left
+unchanged. ``--check`` writes nothing and reports whether anything would change.
 """
 
 import argparse
@@ -17,7 +17,7 @@ DOCUMENT = HERE.parent / "docs" / "performance.md"
 
 
 def blocks(results: Path) -> dict[str, str]:
-    """Return the text of every block that there are results for."""
+    """Return the text of every block with results."""
     found = {}
     if limit := known(results / "limit.json"):
         found["limit"] = limits(limit)
@@ -42,17 +42,19 @@ def filled(text: str, found: dict[str, str]) -> str:
 
 
 def main() -> None:
-    """Write the document, or say whether it is up to date."""
+    """Write the document, or report whether it is up to date."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--document", type=Path, default=DOCUMENT)
     parser.add_argument("--check", action="store_true")
-    asked = parser.parse_args()
-    before = asked.document.read_text("utf-8")
-    after = filled(before, blocks(asked.results))
-    if asked.check:
-        sys.exit(0 if before == after else f"{asked.document.name} is not what publish.py makes of the results")
-    asked.document.write_text(after, "utf-8")
+    options = parser.parse_args()
+    before = options.document.read_text("utf-8")
+    after = filled(before, blocks(options.results))
+    if options.check:
+        sys.exit(
+            0 if before == after else f"{options.document.name} is not up to date with the results; run publish.py"
+        )
+    options.document.write_text(after, "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Results as they lie in files: what is known, what is added, and what it comes to.
+"""Read, write and evaluate the files of results.
 
-It imports neither side, so that the environment of either can read what the other has measured.
+It imports neither side, so that the environment of either can read the results of the other.
 """
 
 import json
@@ -29,7 +29,7 @@ Results = dict[str, Any]
 
 
 def known(file: Path) -> Results:
-    """Return what a file of results holds, nothing if there is none yet."""
+    """Return the content of a file of results, empty if there is none yet."""
     found: Results = json.loads(file.read_text("utf-8")) if file.exists() else {}
     return found
 
@@ -49,7 +49,7 @@ def order(case: str) -> tuple[str, int]:
 
 
 def title(case: str) -> str:
-    """Return what a case is, in words."""
+    """Return the title of a case."""
     name, length = order(case)
     return TITLES[name].format(length)
 
@@ -67,6 +67,6 @@ def ratio(case: str, sides: dict[str, Results], side: str) -> float | None:
     return ours / theirs if order(case)[0] in UNITS else theirs / ours
 
 
-def tell(line: str) -> None:
-    """Say what is being done."""
+def print_progress(line: str) -> None:
+    """Print a line of progress."""
     print(line, file=sys.stderr, flush=True)

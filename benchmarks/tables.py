@@ -1,4 +1,4 @@
-"""Results as tables in Markdown. Knows only the files of results, not who measured them."""
+"""Write results as Markdown tables; depends on the files of results only."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ MEMORY_BUDGET = 300_000_000
 
 Keys = Sequence[tuple[str, Callable[[Any], str]]]
 Shown = dict[str, tuple[Sequence[str], Keys]]
-"""Of some curves the heads of their tables, and what is shown of each point, in which way."""
+"""For each curve the headings of its table, and the fields of a point with their formats."""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -20,7 +20,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def measured_on(machine: Results, levels: Iterable[str | None]) -> str:
-    """Return the line that says what was measured on."""
+    """Return the line that describes the machine."""
     read = " and ".join(sorted({level for level in levels if level})) or "nothing"
     peer = f", DBOS {machine['dbos']}" if "dbos" in machine else ""
     return (
@@ -30,12 +30,12 @@ def measured_on(machine: Results, levels: Iterable[str | None]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people."""
+    """Return a time as text."""
     return f"{seconds * 1000:,.2f} ms" if seconds < 1 else f"{seconds:,.2f} s"
 
 
 def trial(scale: float) -> str:
-    """Return a warning beside what was not measured at full size."""
+    """Return a warning for results that were not measured at full size."""
     return "" if scale == 1 else f" **(a trial, at {scale:g} of the size)**"
 
 
@@ -55,17 +55,17 @@ def comparison(report: Results) -> str:
     levels = [side.get("level") for _, found in cases for side in found["sides"].values()]
     runs = " or ".join(str(number) for number in sorted({found["repeats"] for _, found in cases}))
     heads = ["", "workload", "Resurgam", "DBOS", "ratio", "DBOS, tuned", "ratio"]
-    told = [
+    lines = [
         f"Medians of {runs} runs each, taking turns; {measured_on(report['machine'], levels)}\n",
         table(heads, rows),
     ]
     if notes:
-        told.append("".join(f"- {MARKS[number]} {note}\n" for number, note in enumerate(notes)))
-    return "\n".join(told)
+        lines.append("".join(f"- {MARKS[number]} {note}\n" for number, note in enumerate(notes)))
+    return "\n".join(lines)
 
 
 def cell(case: str, side: Results, notes: list[str]) -> str:
-    """Return the figure of a side, or why there is none; what must be known of it is added to *notes*."""
+    """Return the figure of a side, or the reason why there is none; add its footnote to *notes*."""
     middle = value(side)
     if middle is None:
         return side.get("failed") or "not measured"
@@ -80,17 +80,17 @@ def cell(case: str, side: Results, notes: list[str]) -> str:
 
 
 def footnote(side: Results) -> str:
-    """Return what was done to make a figure possible, in full."""
-    told = [side["note"]] if side.get("note") else []
+    """Return the conditions under which a figure was measured."""
+    lines = [side["note"]] if side.get("note") else []
     if side.get("reduced"):
-        told.append(f"With {side['reduced']}, as all would take minutes.")
+        lines.append(f"With {side['reduced']}, as all would take minutes.")
     if side.get("refused"):
         refused = " and ".join(f"{int(number):,}" for number in sorted(side["refused"], key=int))
         why = side["refused"][min(side["refused"], key=int)]
-        told.append(f"With at most {side['at_once']:,} in flight; {refused} at once ended with `{why}`.")
+        lines.append(f"With at most {side['at_once']:,} in flight; {refused} at once ended with `{why}`.")
     if side.get("failed"):
-        told.append(f"A later run gave nothing: {side['failed']}.")
-    return " ".join(told)
+        lines.append(f"A later run gave nothing: {side['failed']}.")
+    return " ".join(lines)
 
 
 def times(number: float | None) -> str:
@@ -102,7 +102,7 @@ def times(number: float | None) -> str:
 
 
 def points(heads: Sequence[str], keys: Keys, curve: Results) -> str:
-    """Return the points of a curve, each key shown in its way; what failed says so."""
+    """Return the points of a curve as a table, or the reason why it failed."""
     if "failed" in curve:
         return f"{curve['failed']}\n"
     rows = [[show(point[key]) for key, show in keys] for point in curve["points"]]
@@ -121,12 +121,12 @@ def megabytes(number: float) -> str:
 
 
 def bytes_each(number: float) -> str:
-    """Return the bytes of one; what is within the noise of the pages of a process is none."""
+    """Return the bytes of one instance; a negative number is noise and counts as 0."""
     return whole(max(0.0, number))
 
 
 def verdict(peak: float) -> str:
-    """Return whether a worker has stayed within its memory."""
+    """Return whether a worker stayed within its memory budget."""
     return "met" if peak < MEMORY_BUDGET else "**not met**"
 
 
@@ -150,10 +150,10 @@ MEMORY: Shown = {
 
 
 def growth(report: Results, shown: Shown) -> str:
-    """Return the tables of those curves that were measured."""
+    """Return the tables of the measured curves."""
     curves = {name: found for name, found in report["curves"].items() if name in shown}
     if not curves:
         return "Not published yet.\n"
-    told = [measured_on(report["machine"], [found.get("level") for found in curves.values()]) + "\n"]
-    told += [points(heads, keys, curves[name]) for name, (heads, keys) in shown.items() if name in curves]
-    return "\n".join(told)
+    lines = [measured_on(report["machine"], [found.get("level") for found in curves.values()]) + "\n"]
+    lines += [points(heads, keys, curves[name]) for name, (heads, keys) in shown.items() if name in curves]
+    return "\n".join(lines)

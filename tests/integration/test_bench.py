@@ -78,7 +78,7 @@ def test_a_store_in_memory_cannot_be_killed():
     done = bench("--only", "W6,W4", "--scale", "0.01", "--store", "memory://")
 
     assert done.exit_code == 0
-    assert "W6 cannot be done by this store" in done.stdout
+    assert "this store does not support W6" in done.stdout
     assert "1 workflow, 10 activities gathered" in done.stdout
 
 
@@ -90,7 +90,7 @@ def test_a_store_in_memory_cannot_be_killed():
         (["--scale", "0"], 2, "Invalid value for '--scale'"),
         (["--store", "nosql://x"], 1, "no store for 'nosql://x'"),
         (["--store", "sqlite:///x.db?colour=red"], 1, "the only option is synchronous=full, normal or off"),
-        (["--store", "sqlite:////no/such/folder/x.db"], 1, "no file can be made there: No such file or directory"),
+        (["--store", "sqlite:////no/such/folder/x.db"], 1, "cannot create a file there: No such file or directory"),
     ],
 )
 def test_an_error_is_one_clear_line(arguments, code, part):

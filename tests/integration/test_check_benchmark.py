@@ -22,8 +22,8 @@ def measured(*arguments: str) -> dict:
 def test_it_measures_a_store_that_fits_and_one_that_does_not_in_part():
     found = measured("--runs", "300", "--events", "10")
 
-    assert found["fits"]["said"] == "300 runs: 300 fit, 0 would diverge, 0 undecided"
-    assert found["edited"]["said"] == "300 runs: 270 fit, 30 would diverge (1 finding), 0 undecided"
+    assert found["fits"]["summary"] == "300 runs: 300 fit, 0 would diverge, 0 undecided"
+    assert found["edited"]["summary"] == "300 runs: 270 fit, 30 would diverge (1 finding), 0 undecided"
 
 
 @pytest.mark.long

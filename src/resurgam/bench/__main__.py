@@ -1,4 +1,4 @@
-"""``python -m resurgam.bench W1 [SCALE [URL]]``: one workload in this process, as JSON; for profilers, too."""
+"""Run one workload in this process and print JSON: ``python -m resurgam.bench W1 [SCALE [URL]]``."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""The workloads by name, and what is expected of each."""
+"""The workloads by name, and the expectations for each."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -21,7 +21,7 @@ WORKLOADS: Final[Mapping[str, Callable[[Scene], Coroutine[None, None, list[Figur
 
 
 class Expectation(NamedTuple):
-    """What is expected of a workload: *measure* gives the number, None if it cannot be told, and *unit* follows it."""
+    """An expectation for a workload: *measure* returns the number, None if it does not apply, in *unit*."""
 
     workload: str
     text: str
@@ -36,7 +36,7 @@ class Expectation(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """An expectation beside what was measured; *met* is None where nothing could be told."""
+    """An expectation and the measured number; *met* is None if it does not apply."""
 
     workload: str
     text: str
@@ -71,7 +71,7 @@ def _active(figures: Figures) -> float | None:
 
 
 def _cold_objects(figures: Figures) -> float | None:
-    """Objects, not bytes: SQLite's own cache of pages fills up meanwhile, whatever the sleepers do."""
+    """Count objects, not bytes: SQLite's own page cache fills up meanwhile."""
     return figures.more.get("objects_per_cold_sleeper")
 
 
@@ -101,7 +101,7 @@ EXPECTATIONS: Final = (
 
 
 def verdicts(measured: Sequence[Figures], *, scale: float = 1.0) -> list[Verdict]:
-    """Return each expectation of the workloads that were measured; only at full size can it be met."""
+    """Return the verdict on each expectation of the measured workloads; they apply at full size only."""
     found = []
     for expectation in EXPECTATIONS:
         numbers = [expectation.measure(figures) for figures in measured if figures.workload == expectation.workload]

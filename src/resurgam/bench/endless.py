@@ -1,4 +1,4 @@
-"""W8: a loop that goes on and on. What it forgets must cost it nothing: not time, not history, not memory."""
+"""W8: an endless loop. Forgotten iterations must cost neither time nor history nor memory."""
 
 import itertools
 
@@ -9,11 +9,11 @@ from resurgam.bench.figures import Figures, level_of, percentile, rss, sampled
 from resurgam.bench.scene import Scene, count_of, per_step
 
 _ENDS = 1000
-"""Iterations at the beginning and at the end that are timed."""
+"""How many iterations are timed at the start and at the end."""
 
 
 async def endless(scene: Scene) -> list[Figures]:
-    """W8: a loop of 100,000 iterations of an activity each; the first thousand beside the last."""
+    """W8: a loop of 100,000 iterations with one activity each; compare the first thousand with the last."""
     length = max(scene.size(100_000), 2 * _ENDS)
     programs.stamps.clear()
     async with scene.engine("w8") as engine:
@@ -22,7 +22,7 @@ async def endless(scene: Scene) -> list[Figures]:
         handle = await engine.start(programs.looping, length, _ENDS)
         await handle.result()
         grown = rss() - before
-        # The first thousand of a new loop, right after the last of this one: machines have spells.
+        # The first thousand of a new loop, measured right after the last of this one, under the same load.
         await engine.execute(programs.looping, _ENDS, _ENDS)
         active, kept = len(await handle.history()), len(await handle.history(forgotten=True))
         chain = await engine.start(programs.chain, 100)

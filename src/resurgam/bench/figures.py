@@ -1,4 +1,4 @@
-"""What is measured, and the instruments: percentiles, memory, rounds, statements."""
+"""The measured figures and the instruments: percentiles, memory, rounds, statements."""
 
 import contextlib
 import resource
@@ -13,11 +13,11 @@ import msgspec
 from resurgam.store.protocol import Store
 
 PATIENCE = 60.0
-"""Seconds after which no further round of a workload is begun."""
+"""Seconds after which no further round of a workload is started."""
 
 
 class Raw(msgspec.Struct, frozen=True, kw_only=True):
-    """The limit without an engine: *p50* in seconds of what *of* says, *rate* in steps a second."""
+    """The limit without an engine: *p50* in seconds for one *of*, *rate* in steps per second."""
 
     of: str
     p50: float
@@ -25,9 +25,9 @@ class Raw(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one workload gave. Times are seconds, memory is bytes; None is what does not apply.
+    """The figures of one workload. Times are in seconds, memory in bytes; None if a figure does not apply.
 
-    *sample* says what p50 and p95 are of; *commits* and *statements* are those of a step.
+    *sample* names the thing that p50 and p95 measure; *commits* and *statements* are per step.
     """
 
     workload: str
@@ -48,25 +48,25 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Count:
-    """The statements that a store ran: those of its transactions, without their begin and end."""
+    """The statements of a store, without the BEGIN and COMMIT of its transactions."""
 
     commits: int = 0
     statements: int = 0
 
     def wrote(self, statement: str) -> None:
-        """Hear of a statement of the writing connection."""
+        """Count a statement of the writing connection."""
         self.commits += statement.startswith("COMMIT")
         self.read(statement)
 
     def read(self, statement: str) -> None:
-        """Hear of a statement of the reading connection; looking whether others have written is none."""
+        """Count a statement of the reading connection; polling for changes does not count."""
         self.statements += not statement.startswith(("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA", "--"))
 
 
 @contextlib.contextmanager
 def counting(store: Store) -> Iterator[Count | None]:
-    """Count the statements of a store while this lasts; None if it runs no SQL."""
-    from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- only who uses a store pays for its import
+    """Count the statements of a store inside the ``with``; None for a store without SQL."""
+    from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- imported only if a store is used
 
     if not isinstance(store, SqliteStore):
         yield None
@@ -80,20 +80,20 @@ def counting(store: Store) -> Iterator[Count | None]:
 
 
 def level_of(store: Store) -> str | None:
-    """Return ``PRAGMA synchronous`` as the open file has it."""
+    """Return ``PRAGMA synchronous`` of the open file."""
     from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- as above
 
     return store.database.level() if isinstance(store, SqliteStore) else None
 
 
 def percentile(samples: Sequence[float], share: float) -> float:
-    """Return the sample below which *share* of all are."""
+    """Return the percentile of samples at *share*, 0.5 for the median."""
     ordered = sorted(samples)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def rounds(most: int, patience: float = PATIENCE) -> Iterator[int]:
-    """Count rounds: *most* of them, fewer if they take too long, and at least one."""
+    """Yield the numbers of rounds: *most* of them, fewer if they take too long, at least one."""
     begin = time.perf_counter()
     for number in range(most):
         if number and time.perf_counter() - begin > patience:
@@ -102,7 +102,7 @@ def rounds(most: int, patience: float = PATIENCE) -> Iterator[int]:
 
 
 def sampled(workload: str, title: str, sample: str, samples: Sequence[float]) -> Figures:
-    """Return the figures of some samples, with the memory that this process holds now."""
+    """Return the figures of some samples, with the current memory of this process."""
     return Figures(
         workload=workload,
         title=title,
@@ -116,7 +116,7 @@ def sampled(workload: str, title: str, sample: str, samples: Sequence[float]) ->
 
 
 def rss() -> int:
-    """Return the memory that this process holds."""
+    """Return the resident memory of this process."""
     with contextlib.suppress(OSError):
         pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
         return pages * resource.getpagesize()
@@ -124,6 +124,6 @@ def rss() -> int:
 
 
 def peak() -> int:
-    """Return the most memory that this process has held."""
+    """Return the peak of the resident memory of this process."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

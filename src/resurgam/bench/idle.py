@@ -1,4 +1,4 @@
-"""W9: what engines cost that have nothing to do."""
+"""W9: the cost of idle engines."""
 
 import asyncio
 import os
@@ -17,16 +17,16 @@ from resurgam.core.errors import StoreError
 from resurgam.engine import Engine
 
 _SETTLING: Final = 3.0
-"""Seconds after the last process has opened the file until the measurement begins: looks become rare meanwhile."""
+"""Seconds between the last process opening the file and the measurement, in which polling becomes rare."""
 
 _MEASURED: Final = 10.0
 """Seconds for which processor time is counted."""
 
 
 async def idle(scene: Scene) -> list[Figures]:
-    """W9: the processor time that one engine takes, and twenty processes on one file, while nothing happens."""
+    """W9: the processor time of one idle engine, and of twenty idle processes on one file."""
     if scene.place.folder is None:
-        return []  # a store in memory is that of one process
+        return []  # processes cannot share a store in memory
     return [await _idle(scene, processes) for processes in (1, max(2, scene.size(20)))]
 
 
@@ -45,7 +45,7 @@ async def _idle(scene: Scene, processes: int) -> Figures:
 
 
 def _measured(command: list[str], processes: int) -> list[float]:
-    """Start processes, let all of them measure at the same time, and return what each says."""
+    """Start processes, let all of them measure at the same time, and return the result of each."""
     running = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ)  # noqa: S603 -- our own
         for _ in range(processes)
@@ -55,7 +55,7 @@ def _measured(command: list[str], processes: int) -> list[float]:
             assert process.stdout is not None
             if process.stdout.readline() != b"open\n":
                 raise StoreError(f"{' '.join(command[:4])} ended before its engine was open")
-        for process in running:  # all begin before the first of them is waited for
+        for process in running:  # start all before waiting for the first
             assert process.stdin is not None
             process.stdin.write(b"go\n")
             process.stdin.flush()
@@ -67,7 +67,7 @@ def _measured(command: list[str], processes: int) -> list[float]:
 
 
 async def _serve(url: str, settling: float, measured: float) -> None:
-    """Be idle, and say which share of the time the processor was in use."""
+    """Run an idle engine, and print its share of processor time."""
     async with Engine(url, registry=registry):
         sys.stdout.write("open\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The workflows that are measured. Their activities do nothing, so that what is seen is the engine."""
+"""The measured workflows. Their activities do nothing, so that only the engine is measured."""
 
 import asyncio
 import itertools
@@ -24,32 +24,32 @@ async def step(number: int) -> int:
 
 @registry.activity
 async def stamped(number: int) -> int:
-    """Note the moment."""
+    """Record the time."""
     stamps.append(time.perf_counter())
     return number
 
 
 @registry.activity
 async def echo(payload: str) -> str:
-    """Give back what was brought."""
+    """Return the argument."""
     return payload
 
 
 @registry.activity
 async def gate() -> None:
-    """Let the first one of a process through; at the second say so and never end, until somebody kills this process.
+    """Return at the first call of a process; at the second print a line and never return, until the process is killed.
 
-    The first may be what a killed process left behind, which runs without its workflow. The second is asked for by
-    the workflow's code, so it must have been replayed.
+    The first may be an activity that a killed process left behind, which runs without its workflow. The second is called by
+    the workflow's code, which must have been replayed by then.
     """
     if next(_gates) > 0:
-        print("reached", flush=True)  # noqa: T201 -- the line is for the process that waits for it
+        print("reached", flush=True)  # noqa: T201 -- read by the parent process
         await asyncio.Event().wait()
 
 
 @registry.workflow
 async def chain(ctx: Context, length: int) -> int:
-    """Some activities, one after another."""
+    """Run activities one after another."""
     for number in range(length):
         await ctx.activity(step, number)
     return length
@@ -57,7 +57,7 @@ async def chain(ctx: Context, length: int) -> int:
 
 @registry.workflow
 async def stamped_chain(ctx: Context, length: int) -> int:
-    """The same, with the moment of each."""
+    """Run activities one after another, and record the time of each."""
     for number in range(length):
         await ctx.activity(stamped, number)
     return length
@@ -65,19 +65,19 @@ async def stamped_chain(ctx: Context, length: int) -> int:
 
 @registry.workflow
 async def fan(ctx: Context, width: int) -> int:
-    """Some activities at once."""
+    """Run activities at the same time."""
     return len(await asyncio.gather(*[ctx.activity(step, number) for number in range(width)]))
 
 
 @registry.workflow
 async def answering(ctx: Context) -> int:
-    """Wait for a signal and end with its value."""
+    """Wait for a signal and return its value."""
     return await ctx.listen("go", type=int)
 
 
 @registry.workflow
 async def until_killed(ctx: Context, length: int) -> None:
-    """A chain, then gates for ever."""
+    """Run a chain, then gates for ever."""
     for number in range(length):
         await ctx.activity(step, number)
     while True:
@@ -91,8 +91,8 @@ async def sleeper(ctx: Context) -> None:
 
 
 @registry.workflow
-async def carrying(ctx: Context, length: int, payload: str) -> int:
-    """A chain whose activities take and give a payload."""
+async def payloads(ctx: Context, length: int, payload: str) -> int:
+    """Run a chain of activities that take and return a payload."""
     for _ in range(length):
         await ctx.activity(echo, payload)
     return length
@@ -100,7 +100,7 @@ async def carrying(ctx: Context, length: int, payload: str) -> int:
 
 @registry.workflow
 async def looping(ctx: Context, length: int, ends: int) -> int:
-    """A loop of one activity after another, with the moments of the first and the last few."""
+    """Run a loop with one activity each, and record the times of the first and the last few."""
 
     async def once(ctx: Context, number: int) -> Continue[int] | Break[int]:
         at_an_end = number < ends or number >= length - ends

@@ -1,7 +1,7 @@
-"""The raw limit: the rows of a recorded history, committed again from one thread with nothing in between.
+"""The raw limit: write the rows of a recorded history again, commit by commit, from one thread without an engine.
 
-Each commit of the engine is one here: the instance moves on, its events are appended, activities are put on their queue
-and taken off again. The schema, the bytes of the events and the level of ``synchronous`` are those of the store itself.
+Each commit of the engine is one here: update the instance, append its events, insert and delete activities. The schema,
+the bytes of the events and the level of ``synchronous`` are those of the store.
 """
 
 import sqlite3
@@ -19,7 +19,7 @@ from resurgam.store.sqlite.connection import Database
 _CREATE = """
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
                        created_at, last_seq, position)
-VALUES (?, ?, ?, ?, 1, 1, 'workflow', ?, ?, 'running', ?, 1, ?)
+VALUES (?, ?, ?, ?, 1, 1, ?, ?, ?, 'running', ?, 1, ?)
 """
 _MOVE = "UPDATE instances SET last_seq = ?, ready = 0 WHERE execution_id = ?"
 _APPEND = "INSERT INTO events (execution_id, seq, body) VALUES (?, ?, ?)"
@@ -30,12 +30,12 @@ _ANSWER = "DELETE FROM activities WHERE execution_id = ? AND ref = ?"
 
 
 def commits_of(history: Sequence[events.Event]) -> list[list[events.Event]]:
-    """Split a history into commits: what was asked for goes with the answer that led to it."""
+    """Split a history into commits: commands go with the answer that led to them."""
     commits: list[list[events.Event]] = []
     before: events.Event | None = None
     for entry in history:
-        turned = isinstance(before, events.Command) and not isinstance(entry, events.Command)
-        if before is None or isinstance(before, events.WorkflowStarted) or turned:
+        next_answer = isinstance(before, events.Command) and not isinstance(entry, events.Command)
+        if before is None or isinstance(before, events.WorkflowStarted) or next_answer:
             commits.append([])
         commits[-1].append(entry)
         before = entry
@@ -53,14 +53,14 @@ class RawFile:
         self._instances = 0
 
     def write(self, history: Sequence[events.Event], instances: int = 1) -> list[float]:
-        """Write a history for some new instances together; return the seconds that each of its commits took."""
+        """Write a history for some new instances together; return the seconds of each of its commits."""
         ids = [f"raw-{self._instances + number:020d}" for number in range(instances)]
         prepared = [self._statements(commit, ids) for commit in commits_of(history)]
         self._instances += instances
         return [self._commit(statements) for statements in prepared]
 
     def counts(self) -> dict[str, int]:
-        """Return how many rows there are in each table that is written."""
+        """Return the number of rows in each written table."""
         return {
             table: self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 -- our own names
             for table in ("instances", "events", "activities")
@@ -81,23 +81,23 @@ class RawFile:
     def _statements(
         self, commit: Sequence[events.Event], ids: Sequence[str]
     ) -> list[tuple[str, Sequence[Sequence[object]]]]:
-        """Return what one commit writes, each statement with its rows."""
+        """Return the statements of one commit, each with its rows."""
         bodies = [(entry.seq, encode_event(entry).decode()) for entry in commit]
         first = commit[0]
         if isinstance(first, events.WorkflowStarted):
             moved: Sequence[Sequence[object]] = [
-                (one, one, one, one, first.name, first.queue, first.at, self._instances + number)
+                (one, one, one, one, first.kind, first.name, first.queue, first.at, self._instances + number)
                 for number, one in enumerate(ids)
             ]
         else:
             moved = [(commit[-1].seq, one) for one in ids]
         answered = [entry.ref for entry in commit if isinstance(entry, events.ActivityCompleted)]
-        asked = [_activity(entry) for entry in commit if isinstance(entry, events.ActivityScheduled)]
+        scheduled = [_activity(entry) for entry in commit if isinstance(entry, events.ActivityScheduled)]
         statements: list[tuple[str, Sequence[Sequence[object]]]] = [
             (_CREATE if isinstance(first, events.WorkflowStarted) else _MOVE, moved),
             (_APPEND, [(one, *body) for one in ids for body in bodies]),
             (_ANSWER, [(one, ref) for one in ids for ref in answered]),
-            (_QUEUE, [(one, *row) for one in ids for row in asked]),
+            (_QUEUE, [(one, *row) for one in ids for row in scheduled]),
         ]
         return [(statement, rows) for statement, rows in statements if rows]
 

@@ -1,4 +1,4 @@
-"""W6: a process is killed in the midst of a long history, and another one goes on with it."""
+"""W6: kill a process in the middle of a long history, and measure how fast another one resumes it."""
 
 import asyncio
 import compileall
@@ -27,8 +27,8 @@ print("reached", flush=True)
 async def recovery(scene: Scene) -> list[Figures]:
     """W6: from the start of a process to its first new step, after histories of 1,000 and 10,000 activities."""
     if scene.place.folder is None:
-        return []  # a store in memory is gone with its process
-    # As it is where people run it: compiled once, not by every process (which PYTHONDONTWRITEBYTECODE would make of it).
+        return []  # a store in memory does not outlive its process
+    # Compiled once, as in an installation; with PYTHONDONTWRITEBYTECODE every process would compile again.
     compileall.compile_dir(Path(__file__).parents[1], quiet=2)
     return [await _recovered(scene, scene.size(length)) for length in (1_000, 10_000)]
 
@@ -50,14 +50,14 @@ async def _recovered(scene: Scene, length: int) -> Figures:
 
 
 def _reached(command: list[str]) -> float:
-    """Start a process, kill it when it says how far it has come, and return the seconds until then."""
+    """Start a process, kill it when it prints that it is ready, and return the seconds until then."""
     begin = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ) as process:  # noqa: S603 -- our own
         assert process.stdout is not None
-        said = process.stdout.readline()
+        line = process.stdout.readline()
         seconds = time.perf_counter() - begin
         process.kill()
-    if said != b"reached\n":
+    if line != b"reached\n":
         raise StoreError(f"{' '.join(command[:4])} ended before its first new step")
     return seconds
 

@@ -1,4 +1,4 @@
-"""Runs workloads, each in a process of its own, so that one's memory is not the other's."""
+"""Run workloads, each in a process of its own, so that their memory is measured separately."""
 
 import asyncio
 import os
@@ -18,9 +18,9 @@ from resurgam.engine import Engine
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a run gave. *level* is what ``PRAGMA synchronous`` says of an open file there.
+    """The results of a run. *level* is the ``PRAGMA synchronous`` of an open file.
 
-    *failed* says of each workload that did not run why; *skipped* are those that the store cannot do.
+    *failed* are the errors of workloads that did not run; *skipped* are those that the store does not support.
     """
 
     place: str
@@ -40,16 +40,16 @@ def run(
     *,
     url: str | None = None,
     scale: float = 1.0,
-    tell: Callable[[str], None] = lambda _: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Run workloads one after another; *tell* hears of each when it begins."""
+    """Run workloads one after another; *progress* is called with the name of each when it starts."""
     with place_of(url) as place:
         where, level = str(place), asyncio.run(_level(place))
     figures: list[Figures] = []
     skipped: list[str] = []
     failed: dict[str, str] = {}
     for name in names:
-        tell(name)
+        progress(name)
         try:
             measured = _run(name, scale, url)
         except StoreError as error:

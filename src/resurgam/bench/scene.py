@@ -1,4 +1,4 @@
-"""What a workload is given: a place for its stores, its size, and an engine with every option at its default."""
+"""The setting of a workload: a place for its stores, its size, and an engine with default options."""
 
 import asyncio
 import time
@@ -15,27 +15,27 @@ from resurgam.engine import Engine
 
 T = TypeVar("T")
 
-_LOOK = 0.001
-"""Seconds between two looks at whether a worker rests."""
+_POLL = 0.001
+"""Seconds between two checks whether a worker is idle."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Where a workload runs, and how much of it: a *scale* of 1 is its full size."""
+    """Where a workload runs, and its *scale*: 1 is the full size."""
 
     place: Place
     scale: float = 1.0
 
     def size(self, full: int) -> int:
-        """Return a number of the workload at this scale."""
+        """Return a size of the workload at this scale."""
         return max(1, round(full * self.scale))
 
     def engine(self, name: str) -> Engine:
-        """Return an engine on a store of that name."""
+        """Return an engine on the store with this name."""
         return Engine(self.place.url(name), registry=registry)
 
     def raw(self, of: str, history: Sequence[events.Event], *, instances: int = 1, times: int = 1) -> "RawLimit | None":
-        """Write the rows of a history again without an engine, for some instances together, several times."""
+        """Write the rows of a history without an engine, for some instances together, several times."""
         path = self.place.file("raw")
         if path is None:
             return None
@@ -50,7 +50,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class RawLimit:
-    """The seconds of each commit, for each time that a history was written."""
+    """The seconds of each commit, for each repetition."""
 
     of: str
     commits: Sequence[Sequence[float]]
@@ -70,28 +70,28 @@ class RawLimit:
 
 
 async def timed(work: Awaitable[object]) -> float:
-    """Return the seconds that something takes."""
+    """Return how many seconds *work* takes."""
     begin = time.perf_counter()
     await work
     return time.perf_counter() - begin
 
 
 async def count_of(engine: Engine, work: Awaitable[object]) -> Count | None:
-    """Return what the store ran meanwhile; this pass is never timed."""
+    """Return the statements that the store runs during *work*, in a pass that is not timed."""
     with counting(engine.store) as count:
         await work
     return count
 
 
 def per_step(count: Count | None, steps: int) -> dict[str, float]:
-    """Return a count as the figures of a step."""
+    """Return the counts per step, as fields of `Figures`."""
     return {} if count is None else {"commits": count.commits / steps, "statements": count.statements / steps}
 
 
 async def at_rest(engine: Engine) -> None:
-    """Wait until a worker has nothing in hand and nothing waits for it."""
+    """Wait until a worker holds nothing and its queues are empty."""
     while True:
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(_POLL)
         if engine.resting:
             queues = (await engine.store.inspector.stats()).queues.values()
             if not any(queue.instances or queue.activities or queue.claimed_activities for queue in queues):

@@ -1,4 +1,4 @@
-"""A report as rows of text."""
+"""Write a report as rows of text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,7 +11,7 @@ VERDICTS = ("", "EXPECTED", "MEASURED", "")
 
 
 def figure_rows(figures: Sequence[Figures]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each workload; commits and statements are those of a step."""
+    """Yield a row for each workload; commits and statements are per step."""
     for f in figures:
         yield (
             f.workload,
@@ -36,11 +36,11 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, ...]]:
 
 
 def heading(report: Report) -> str:
-    """Return the line above the table: where and with what this was measured."""
+    """Return the line above the table: the place and the system of the measurement."""
     durability = f"PRAGMA synchronous reads {report.level}" if report.level else "no file"
     system = f"Python {report.python}, SQLite {report.sqlite}, {report.cores} cores"
-    size = "" if report.scale == 1 else f"; at {report.scale:g} of its size, so nothing can be met"
-    skipped = "".join(f"; {name} cannot be done by this store" for name in report.skipped)
+    size = "" if report.scale == 1 else f"; at scale {report.scale:g}, so expectations do not apply"
+    skipped = "".join(f"; this store does not support {name}" for name in report.skipped)
     return f"measured in {report.place}; {durability}; {system}{size}{skipped}"
 
 
@@ -55,7 +55,7 @@ def _number(number: float | None) -> str:
 
 
 def _raw(f: Figures) -> str:
-    """Return the limit in the terms that the workload is judged by."""
+    """Return the limit in the unit of the workload's expectation."""
     if f.raw is None:
         return ""
     if f.workload in {"W1", "W2", "W4"} and f.raw.rate is not None:

@@ -1,4 +1,4 @@
-"""W1 to W5, and W7: what runs in the process that measures. W6 kills others and is in `recovery`."""
+"""W1 to W5 and W7, which run in the measuring process. W6, W8 and W9 are in `recovery`, `endless` and `idle`."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from resurgam.bench.scene import Scene, at_rest, count_of, per_step, timed
 from resurgam.engine import Engine
 
 _AT_ONCE = 1000
-"""How many starts of sleepers are under way together."""
+"""How many sleepers are started at the same time."""
 
 
 async def sequential(scene: Scene) -> list[Figures]:
@@ -30,7 +30,7 @@ async def sequential(scene: Scene) -> list[Figures]:
             programs.stamps.clear()
             rates.append(length / await timed(engine.execute(programs.stamped_chain, length)))
             steps += [after - before for before, after in itertools.pairwise(programs.stamps)]
-        # The difference of two lengths is what a step costs; starting and ending would blur it.
+        # The cost of a step is the difference of two lengths, without the cost of start and end.
         long, short = [await count_of(engine, engine.execute(programs.chain, n)) for n in (2 * length, length)]
         handle = await engine.start(programs.chain, length)
         await handle.result()
@@ -70,7 +70,7 @@ async def concurrent(scene: Scene) -> list[Figures]:
             latencies += await all_of(engine, number)
             rates.append(number * length / (time.perf_counter() - begin))
         memory = rss()
-        # Counted at full size too, unless that would take as long again as all the rounds may.
+        # Count at full size too, unless that would take as long as all the rounds may.
         many = number if number * length / rates[-1] < PATIENCE / 3 else scene.size(100)
         count = await count_of(engine, all_of(engine, many))
         handle = await engine.start(programs.chain, length)
@@ -129,7 +129,7 @@ async def fan_out(scene: Scene) -> list[Figures]:
         await handle.result()
         history = await handle.history()
         level = level_of(engine.store)
-    raw = scene.raw("one commit for all that is asked, one for all answers", history, times=3)
+    raw = scene.raw("one commit for all commands, one for all answers", history, times=3)
     return [
         replace(
             sampled("W4", f"1 workflow, {width:,} activities gathered", "fan-out", times),
@@ -143,7 +143,7 @@ async def fan_out(scene: Scene) -> list[Figures]:
 
 
 async def reaction(scene: Scene) -> list[Figures]:
-    """W5: a signal, the workflow's reaction, and the client that sees it."""
+    """W5: from a signal to the result of the workflow at the client."""
     times: list[float] = []
 
     async def once(engine: Engine, note: list[float]) -> None:
@@ -161,7 +161,7 @@ async def reaction(scene: Scene) -> list[Figures]:
             await once(engine, times)
         handle = await engine.start(programs.answering)
         await at_rest(engine)
-        count = await count_of(engine, _told(handle.signal("go", 1), handle.result()))
+        count = await count_of(engine, _await_both(handle.signal("go", 1), handle.result()))
         history = await handle.history()
         level = level_of(engine.store)
     raw = scene.raw("one commit", history, times=scene.size(100))
@@ -176,13 +176,13 @@ async def reaction(scene: Scene) -> list[Figures]:
     ]
 
 
-async def _told(signal: Awaitable[object], result: Awaitable[object]) -> None:
+async def _await_both(signal: Awaitable[object], result: Awaitable[object]) -> None:
     await signal
     await result
 
 
 async def sleepers(scene: Scene) -> list[Figures]:
-    """W7: 10,000 workflows that sleep. The cache is full after the first half; what the second adds is theirs alone."""
+    """W7: 10,000 workflows that sleep. The cache is full after the first half; only the second half is measured."""
     half = scene.size(5000)
     memory, objects = [rss()], [sys.getallocatedblocks()]
     seconds = 0.0
@@ -218,8 +218,8 @@ async def sleepers(scene: Scene) -> list[Figures]:
 
 
 async def _start(engine: Engine, number: int) -> None:
-    """Start sleepers, so many at once as a client might, and wait until all are asleep."""
-    for begun in range(0, number, _AT_ONCE):
-        some = range(min(_AT_ONCE, number - begun))
-        await asyncio.gather(*[engine.start(programs.sleeper) for _ in some])
+    """Start sleepers in batches, and wait until all are asleep."""
+    for first in range(0, number, _AT_ONCE):
+        batch = range(min(_AT_ONCE, number - first))
+        await asyncio.gather(*[engine.start(programs.sleeper) for _ in batch])
     await at_rest(engine)

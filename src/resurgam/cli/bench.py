@@ -44,7 +44,7 @@ def bench(*, names: tuple[str, ...], scale: float, store: str | None, as_json: b
     from resurgam.bench import table  # noqa: PLC0415 -- as above
     from resurgam.bench.run import run  # noqa: PLC0415 -- as above
 
-    report = run(names, url=store or None, scale=scale, tell=_print_progress)
+    report = run(names, url=store or None, scale=scale, progress=_print_progress)
     if as_json:
         output.document(report)
     else:

@@ -1,4 +1,4 @@
-"""From the name of a module, or the path of a file, to what is found in it."""
+"""Lint a module, given by its name or by the path of its file."""
 
 import ast
 import importlib.machinery
@@ -11,17 +11,17 @@ from pathlib import Path
 from resurgam.lint.finding import Finding, Report
 from resurgam.lint.walk import Walk
 
-_TOO_DEEP = "an expression is nested too deeply to be read"
+_TOO_DEEP = "an expression is nested too deeply to be parsed"
 
 
 class Unreadable(Exception):
-    """A module that is not there, or is no Python."""
+    """A module that does not exist, or is not Python."""
 
 
 def check(module: str) -> Report:
-    """Check a module: the path of a ``.py`` file, or a dotted name, looked for from the current folder on.
+    """Check a module: the path of a ``.py`` file, or a dotted name, searched in the current folder and ``sys.path``.
 
-    Of a package every module is checked.
+    Of a package, check every module.
     """
     if not module.endswith(".py"):
         reports = [check_file(path, name) for name, path in _locate(module)]
@@ -34,7 +34,7 @@ def check(module: str) -> Report:
 
 
 def check_file(path: Path, module: str = "") -> Report:
-    """Check one file; what it imports is not read."""
+    """Check one file, without the modules that it imports."""
     try:
         source = path.read_bytes()
     except OSError as error:
@@ -45,7 +45,7 @@ def check_file(path: Path, module: str = "") -> Report:
 
 
 def check_source(source: bytes, file: str, package: str = "") -> Report:
-    """Check a text of Python."""
+    """Check Python source."""
     try:
         tree = ast.parse(source, file)
         encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
@@ -66,12 +66,12 @@ def check_source(source: bytes, file: str, package: str = "") -> Report:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings as they stand in the source."""
+    """Return findings in the order of the source."""
     return sorted(findings, key=lambda finding: (finding.file, finding.line, finding.column, finding.rule.code))
 
 
 def _locate(module: str) -> Iterator[tuple[str, Path]]:
-    """Find the files of a module without importing anything, its packages neither."""
+    """Find the files of a module without importing anything, not even its packages."""
     where: Sequence[str] | None = [str(Path.cwd()), *sys.path]
     spec = None
     parts = module.split(".")

@@ -1,4 +1,4 @@
-"""The verbs of the context: what they call, and which of them want to be awaited."""
+"""The verbs of the context: the functions that they call, and which of them must be awaited."""
 
 import ast
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ DURABLE: Final = frozenset(
         *("signal", "loop", "branch", "map", "race", "until", "handlers_finished", "check_version"),
     }
 )
-"""Verbs that return a future. `publish` does too, but promises nothing that one could miss."""
+"""Verbs that return a future. `publish` does too, but nothing is lost if it is not awaited."""
 
 RECORDED: Final = frozenset({"activity", "run", "workflow", "flow", "step"})
 """Verbs whose function does not run as workflow code here."""
@@ -33,7 +33,7 @@ def verb(call: ast.Call, names: Names, scope: Scope) -> str | None:
 
 
 def functions(call: ast.Call, name: str) -> Iterator[ast.expr]:
-    """Yield what a verb is given to run as workflow code."""
+    """Yield the arguments of a verb that run as workflow code."""
     given = call.args[:1] or [keyword.value for keyword in call.keywords if keyword.arg in ("body", "predicate")]
     if name in INSIDE:
         yield from given
@@ -41,20 +41,20 @@ def functions(call: ast.Call, name: str) -> Iterator[ast.expr]:
 
 
 def is_endless(call: ast.Call) -> bool:
-    """Whether a loop never forgets, so that its body may share what it likes."""
+    """Whether a loop never forgets, so that its body may change outer variables."""
     return any(
         keyword.arg == "forget_every" and isinstance(keyword.value, ast.Constant) and keyword.value.value is None
         for keyword in call.keywords
     )
 
 
-def may_be_left(call: ast.Call) -> bool:
-    """Whether a call says itself that nobody waits for it."""
+def need_not_be_awaited(call: ast.Call) -> bool:
+    """Whether the options of a call say that the workflow does not wait for it."""
     return any(keyword.arg in ("detach", "deferred") for keyword in call.keywords)
 
 
 def is_dropped(call: ast.Call, parents: dict[ast.AST, ast.AST], function: Scope, *, workflow: bool) -> bool:
-    """Whether what a durable call returns is left alone, or taken for the value that it will bring."""
+    """Whether the future of a durable call is dropped, or used as if it were its value."""
     parent = parents[call]
     match parent:
         case ast.Expr() | ast.Compare() | ast.FormattedValue() | ast.UnaryOp(op=ast.Not()):

@@ -1,4 +1,4 @@
-"""What is found, and how it reads."""
+"""Findings of the linter and their text."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from resurgam.runtime.loop.forbidden import Rule
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call on the way from a workflow to a finding: *function* was called by *caller* at *line*."""
+    """One call on the path from a workflow to a finding: *caller* calls *function* at *line*."""
 
     function: str
     caller: str
@@ -27,8 +27,8 @@ class Finding:
     steps: tuple[Step, ...] = ()
 
     @property
-    def way(self) -> str:
-        """How the workflow gets there, innermost call first; nothing if it is in the workflow itself."""
+    def path(self) -> str:
+        """The calls that lead to the finding, innermost first; empty if it is in the workflow itself."""
         if not self.steps:
             return ""
         calls = [f"called from {step.caller} at line {step.line}" for step in reversed(self.steps)]
@@ -36,9 +36,9 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """What is wrong, and why."""
-        way = f" ({self.way})" if self.steps else ""
-        return f"{self.what} in workflow {self.workflow}{way}: {self.rule.reason}"
+        """The call that is forbidden, where it is, and why."""
+        path = f" ({self.path})" if self.steps else ""
+        return f"{self.what} in workflow {self.workflow}{path}: {self.rule.reason}"
 
     def __str__(self) -> str:
         rule = f"{self.rule.code} {self.rule.word}"
@@ -47,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found in one module, and how many workflows it has."""
+    """The findings of one module, and its number of workflows."""
 
     findings: tuple[Finding, ...]
     workflows: int

@@ -1,9 +1,9 @@
-"""What an expression stands for, as a dotted name: imports, aliases, annotations and constructors are followed.
+"""Resolve expressions to dotted names, through imports, aliases, annotations and constructors.
 
 - ``time.time`` is that function, however it was imported or renamed;
-- ``.checkout`` (it begins with a dot) is something that the module itself defines;
-- ``pathlib.Path()`` is an instance of what stands before the brackets, or what a call of it gives;
-- ``?`` is something that is not known, and never a reason to complain; nothing at all is what ``None`` tells of a name.
+- ``.checkout`` (with a leading dot) is a definition of the module itself;
+- ``pathlib.Path()`` is an instance of ``pathlib.Path``, or the result of calling it;
+- ``?`` is not known, and never a reason for a finding; the empty name is that of ``None``, and says nothing of a variable.
 """
 
 import ast
@@ -34,19 +34,19 @@ _SAME_CONTEXT: Final = frozenset({f"{CONTEXT}.removed", f"{CONTEXT}.v()"})
 
 
 class Names:
-    """Resolves the expressions of one module."""
+    """Resolve the expressions of one module."""
 
     def __init__(self, scopes: Scopes) -> None:
         self._scopes = scopes
         self._contexts: dict[Scope, str] = {}
-        self._asked: set[tuple[Scope, str]] = set()
+        self._resolving: set[tuple[Scope, str]] = set()
 
-    def take_context(self, function: Scope, name: str) -> None:
-        """Note that a parameter without annotation is the context, because of where the function is used."""
+    def set_context(self, function: Scope, name: str) -> None:
+        """Declare that a parameter without annotation is the context, because of how the function is used."""
         self._contexts[function] = name
 
     def resolve(self, node: ast.expr | None, scope: Scope) -> str:
-        """Return the dotted name of an expression as it stands in *scope*."""
+        """Return the dotted name of an expression in *scope*."""
         match node:
             case ast.Name():
                 return self._name(node.id, scope)
@@ -57,10 +57,10 @@ class Names:
             case ast.Await() | ast.NamedExpr() | ast.Starred():
                 return self.resolve(node.value, scope)
             case _:
-                return self._made(node, scope)
+                return self._value(node, scope)
 
-    def _made(self, node: ast.expr | None, scope: Scope) -> str:
-        """Return what an expression makes that is not the name of anything."""
+    def _value(self, node: ast.expr | None, scope: Scope) -> str:
+        """Return the type of the value of an expression that is not a name."""
         match node:
             case ast.Constant(value=None):
                 return _SILENT
@@ -75,7 +75,7 @@ class Names:
                 return UNKNOWN
 
     def instance(self, annotation: ast.expr | None, scope: Scope) -> str:
-        """Return what a value with this annotation is."""
+        """Return the name for a value with this annotation."""
         match annotation:
             case ast.Constant(value=str(text)):
                 return self._quoted(text, scope)
@@ -90,12 +90,12 @@ class Names:
                 return _instance_of(self.resolve(annotation, scope))
 
     def function(self, name: str) -> Scope | None:
-        """Return the function of this module that a name stands for; for a class none."""
+        """Return the function of this module with this name; None for a class."""
         found = self._scopes.by_name.get(name)
         return None if found is None or isinstance(found.node, ast.ClassDef) else found
 
     def of_class(self, name: str, attribute: str) -> Scope | None:
-        """Return a method of a class of this module, its own or inherited from another one of them."""
+        """Return a method of a class of this module, its own or inherited from another class of the module."""
         found = self._scopes.by_name.get(name)
         if found is None or not isinstance(found.node, ast.ClassDef):
             return None
@@ -104,7 +104,7 @@ class Names:
         return own or next(filter(None, (self.of_class(base, attribute) for base in bases if base != name)), None)
 
     def _is_future(self, node: ast.expr, scope: Scope) -> bool:
-        """Whether an element is a future of the workflow's own: these are hashed by their place, and keep their order."""
+        """Whether an element is a future of the workflow: these are hashed by location, and keep their order."""
         function = self.resolve(node.func, scope) if isinstance(node, ast.Call) else ""
         return function.startswith(f"{CONTEXT}.") or function.rpartition(".")[2] in _FUTURES
 
@@ -116,13 +116,13 @@ class Names:
             return f"builtins.{name}" if name in _BUILTINS else UNKNOWN
         if self._contexts.get(owner) == name:
             return CONTEXT
-        if (owner, name) in self._asked:
+        if (owner, name) in self._resolving:
             return _SILENT
-        self._asked.add((owner, name))
+        self._resolving.add((owner, name))
         try:
             return self._agreed([self._bound(name, binding, owner) for binding in owner.bindings[name]])
         finally:
-            self._asked.discard((owner, name))
+            self._resolving.discard((owner, name))
 
     def _bound(self, name: str, binding: Binding, owner: Scope) -> str:
         if binding.annotation is not None:
@@ -141,7 +141,7 @@ class Names:
 
     @staticmethod
     def _parameter(name: str, function: Scope) -> str:
-        """Return what a parameter without annotation is: the context by its usual name, or the instance of a class."""
+        """Return the name for a parameter without annotation: the context if it is called ``ctx``, or ``self``."""
         if name == "ctx":
             return CONTEXT
         around = function.parent
@@ -203,13 +203,13 @@ class Names:
 
     @staticmethod
     def _agreed(found: list[str]) -> str:
-        """Return what all say that say anything."""
-        said = set(found) - {_SILENT}
-        return said.pop() if len(said) == 1 else UNKNOWN
+        """Return the one name that all bindings agree on, without those that say nothing."""
+        names = set(found) - {_SILENT}
+        return names.pop() if len(names) == 1 else UNKNOWN
 
 
 def is_module_level(node: ast.expr, scope: Scope) -> bool:
-    """Whether an expression begins with a name that the module binds to a value."""
+    """Whether an expression starts with a variable of the module."""
     while isinstance(node, ast.Attribute | ast.Subscript):
         node = node.value
     if not isinstance(node, ast.Name):
@@ -231,7 +231,7 @@ def _instance_of(name: str) -> str:
 
 
 def _canonical(name: str) -> str:
-    """Return the public name of what a submodule of this package defines."""
+    """Return the public name of a definition in a submodule of this package."""
     if name.startswith("resurgam.") and name.endswith((".Context", ".Registry", ".workflow", ".activity")):
         return f"resurgam.{name.rpartition('.')[2]}" if "()" not in name else name
     return name

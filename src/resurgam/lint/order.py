@@ -1,4 +1,4 @@
-"""Where the order of a set comes out, and where it does not."""
+"""Find where code depends on the iteration order of a set."""
 
 import ast
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _ORDERED: Final = frozenset(
 _ORDERED_METHODS: Final = frozenset({"join", "extend"})
 
 
-def taken_in_order(node: ast.AST, names: Names, scope: Scope, parents: dict[ast.AST, ast.AST]) -> Iterator[ast.expr]:
+def ordered_sets(node: ast.AST, names: Names, scope: Scope, parents: dict[ast.AST, ast.AST]) -> Iterator[ast.expr]:
     """Yield the sets whose order this node makes visible."""
     for candidate in _candidates(node, names, scope, parents):
         if names.resolve(candidate, scope) == SET:
@@ -35,7 +35,7 @@ def _candidates(node: ast.AST, names: Names, scope: Scope, parents: dict[ast.AST
             if not _is_orderless(parents[node], names, scope, parents):
                 yield from (generator.iter for generator in node.generators)
         case ast.Starred(ctx=ast.Load()):
-            # In a set, or a call that does not mind, the order goes in and does not come out.
+            # The order is lost again in a set, or in a call that does not depend on it.
             if not isinstance(parents[node], ast.Set) and not _is_orderless(parents[node], names, scope, parents):
                 yield node.value
         case ast.Assign(targets=[ast.Tuple() | ast.List(), *_]) | ast.YieldFrom() | ast.FormattedValue():
@@ -57,7 +57,7 @@ def _arguments(call: ast.Call, names: Names, scope: Scope) -> Iterator[ast.expr]
 
 
 def _is_orderless(node: ast.AST, names: Names, scope: Scope, parents: dict[ast.AST, ast.AST]) -> bool:
-    """Whether what a call is given may come in any order, as in ``sorted(map(str, found))``."""
+    """Whether a call does not depend on the order of its arguments, as in ``sorted(map(str, found))``."""
     if not isinstance(node, ast.Call):
         return False
     function = names.resolve(node.func, scope)

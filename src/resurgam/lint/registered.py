@@ -1,4 +1,4 @@
-"""What ``RESURGAM_DEV=1`` cannot see while workflows run, said when a worker opens: it shows in the source only."""
+"""With ``RESURGAM_DEV=1``: log findings that only the source shows when a worker starts."""
 
 import inspect
 import logging
@@ -14,7 +14,7 @@ logger = logging.getLogger("resurgam.dev")
 
 
 def warn(workflows: Iterable[Workflow[..., Any]]) -> None:
-    """Log what is found in the source of these workflows and leaves no trace at run time, once for each file."""
+    """Log the findings in the source of these workflows that cannot be detected at run time, once for each file."""
     for file in sorted({file for workflow in workflows if (file := _source(workflow.function)) is not None}):
         try:
             report = check_file(Path(file))
@@ -27,7 +27,7 @@ def warn(workflows: Iterable[Workflow[..., Any]]) -> None:
 
 
 def _source(function: Callable[..., object] | None) -> str | None:
-    """Return the file of a function; none for one that was typed in or made up."""
+    """Return the source file of a function; None for one without a file."""
     try:
         file = None if function is None else inspect.getsourcefile(function)
     except TypeError:

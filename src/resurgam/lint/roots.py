@@ -1,4 +1,4 @@
-"""Which functions of a module are workflows, and which are activities."""
+"""Find the workflows and the activities of a module."""
 
 import ast
 from dataclasses import dataclass, field
@@ -9,20 +9,20 @@ from resurgam.lint.scopes import Scope, Scopes
 
 @dataclass(slots=True)
 class Definitions:
-    """The functions that a module hands to a registry, in the order of the source."""
+    """The functions that a module registers, in the order of the source."""
 
     workflows: list[Scope] = field(default_factory=list)
     activities: list[Scope] = field(default_factory=list)
 
     def add(self, kind: str, function: Scope) -> None:
-        """Note a function once."""
+        """Add a function, once."""
         known = self.workflows if kind == "workflow" else self.activities
         if function not in known:
             known.append(function)
 
 
 def find(tree: ast.Module, scopes: Scopes, names: Names) -> Definitions:
-    """Find the functions under a decorator, and those that are given to one by a call."""
+    """Find the functions with a registering decorator, and those passed to one in a call."""
     found = Definitions()
     for node in ast.walk(tree):
         match node:
@@ -32,18 +32,18 @@ def find(tree: ast.Module, scopes: Scopes, names: Names) -> Definitions:
                     if kind := _kind(decorator, names, function.parent or function):
                         found.add(kind, function)
             case ast.Call(args=[ast.Name() as given, *_]):
-                kind, function_given = _kind(node.func, names, scopes.root), names.resolve(given, scopes.root)
-                target = names.function(function_given)
+                kind, function_name = _kind(node.func, names, scopes.root), names.resolve(given, scopes.root)
+                target = names.function(function_name)
                 if kind and target is not None:
                     found.add(kind, target)
     return found
 
 
 def _kind(decorator: ast.expr, names: Names, scope: Scope) -> str:
-    """Return what a decorator makes of a function.
+    """Return the kind of definition that a decorator makes: ``workflow``, ``activity`` or nothing.
 
-    It goes by the last name, so that a registry of another module is known too; but what this module defines under
-    such a name is something of its own.
+    Only the last part of its name counts, so that the registry of another module is recognised; a decorator that this
+    module itself defines is not.
     """
     function = decorator.func if isinstance(decorator, ast.Call) else decorator
     name = names.resolve(function, scope)

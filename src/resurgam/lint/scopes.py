@@ -1,4 +1,4 @@
-"""What each name of a module is bound to, function by function, as Python would look it up."""
+"""Resolve the names of a module to their bindings, scope by scope, as Python does."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class Kind(Enum):
-    """How a name came to be bound."""
+    """How a name is bound."""
 
     IMPORT = auto()
     DEFINITION = auto()
@@ -25,7 +25,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One way in which a name is bound: *text* is a dotted name, *value* and *annotation* are what stands there."""
+    """One binding of a name: *text* is the dotted name it refers to, *value* and *annotation* are expressions."""
 
     kind: Kind
     text: str = ""
@@ -42,24 +42,24 @@ class Scope:
     parent: "Scope | None"
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     elsewhere: dict[str, str] = field(default_factory=dict)
-    """Names declared ``global`` or ``nonlocal``, and which of the two."""
+    """Names declared ``global`` or ``nonlocal``, with that keyword."""
 
     def bind(self, name: str, binding: Binding) -> None:
-        """Note that a name is bound here."""
+        """Add a binding of a name to this scope."""
         self.bindings.setdefault(name, []).append(binding)
 
     def owner(self, name: str) -> "Scope | None":
-        """Return the scope whose name this is, as seen from here; None for a builtin."""
-        scope: Scope | None = self._begin(name)
+        """Return the scope that binds a name as seen from here; None for a builtin."""
+        scope: Scope | None = self._first_scope(name)
         while scope is not None:
-            # Names of a class are not seen by the functions inside it.
+            # The functions inside a class do not see its names.
             if name in scope.bindings and (scope is self or not isinstance(scope.node, ast.ClassDef)):
                 return scope
             scope = scope.parent
         return None
 
-    def _begin(self, name: str) -> "Scope | None":
-        """Return where the search for a name begins."""
+    def _first_scope(self, name: str) -> "Scope | None":
+        """Return the scope in which the search for a name starts."""
         match self.elsewhere.get(name):
             case "global":
                 return self.module
@@ -74,14 +74,14 @@ class Scope:
         return self if self.parent is None else self.parent.module
 
     def encloses(self, other: "Scope | None") -> bool:
-        """Whether *other* stands inside this one."""
+        """Whether *other* is inside this scope."""
         while other is not None and other.parent is not self:
             other = other.parent
         return other is not None
 
 
 class Scopes:
-    """The scopes of a module: by node, and by dotted name that begins with a dot."""
+    """The scopes of a module, by node and by dotted name (with a leading dot)."""
 
     def __init__(self, tree: ast.Module, package: str = "") -> None:
         self.by_node: dict[ast.AST, Scope] = {}
@@ -111,7 +111,7 @@ class Scopes:
                 self._read(node)
 
     def _read_function(self, node: Function) -> None:
-        """Read a function; its decorators and defaults belong to the scope around it."""
+        """Read a function; its decorators and defaults belong to the enclosing scope."""
         if isinstance(node, ast.Lambda):
             name = f"{self._current.name}.<lambda:{node.lineno}:{node.col_offset}>"
         else:
@@ -172,7 +172,7 @@ class Scopes:
                 yield name, Binding(Kind.OTHER)
 
     def _is_bound_above(self, node: ast.Name) -> bool:
-        """Whether the node around a name has told what the name is bound to; what is augmented was bound before."""
+        """Whether the parent node of a name has bound it already; an augmented name was bound before."""
         above = (ast.withitem, ast.AugAssign, ast.Assign, ast.AnnAssign, ast.NamedExpr)
         return isinstance(self.parents[node], above)
 
@@ -186,13 +186,13 @@ _STARRED: Final = {
     "datetime": ("date", "datetime"),
     "pathlib": ("Path",),
 }
-"""What a ``*`` brings beside the functions that are forbidden."""
+"""Names that a ``*`` imports beside the forbidden functions."""
 
 
 def _imported(node: ast.ImportFrom, origin: str) -> Iterator[tuple[str, str]]:
-    """Yield the names that an import binds, and what they are called where they come from.
+    """Yield the names that an import binds, each with its name in the imported module.
 
-    Nothing is imported to be read, so that of a ``*`` only what a rule speaks of is known.
+    Nothing is really imported, so of a ``*`` only the names that a rule mentions are known.
     """
     for alias in node.names:
         if alias.name != "*":
@@ -210,5 +210,5 @@ def _targets(targets: Iterable[ast.expr], binding: Binding) -> Iterator[tuple[st
 
 
 def parameters(arguments: ast.arguments) -> Iterator[ast.arg]:
-    """Yield the parameters of a function that have one value each, in order."""
+    """Yield the parameters of a function in order, without ``*args`` and ``**kwargs``."""
     yield from (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)

@@ -1,4 +1,4 @@
-"""Changes to what outlives the code that makes them: variables outside a loop's body, and those of the module."""
+"""Find changes to variables that outlive the code which makes them: those outside a loop's body, and of the module."""
 
 import ast
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _CONTAINERS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A variable that is changed, and whose it is; *assigned* tells an assignment from a call that may change it."""
+    """A change of a variable of the scope *owner*: by assignment if *assigned*, else by a call that may change it."""
 
     name: str
     owner: Scope
@@ -45,7 +45,7 @@ def changes(node: ast.AST, scope: Scope) -> Iterator[Change]:
 
 
 def is_shared(change: Change, names: Names) -> bool:
-    """Whether something of the module's own is changed: assigned to, or a container filled or emptied."""
+    """Whether a variable of the module is changed: assigned to, or a container modified."""
     bound = [binding for binding in change.owner.bindings[change.name] if binding.kind is not Kind.IMPORT]
     if change.owner.parent is not None or not bound:
         return False

@@ -1,4 +1,4 @@
-"""Walks workflow code from its roots through every call to a function of the same module, and applies the rules."""
+"""Walk workflow code from its roots through every call to a function of the same module, and apply the rules."""
 
 import ast
 from collections import deque
@@ -23,7 +23,7 @@ _TAKES_FUNCTION: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A function to be read as part of a workflow; *body* is the body of the loop it runs in, if it is in one."""
+    """A function to read as part of a workflow; *body* is the body of the loop that it runs in, if any."""
 
     function: Scope
     workflow: str
@@ -32,7 +32,7 @@ class Visit:
 
 
 class Walk:
-    """Everything that is found in one module."""
+    """Collect the findings of one module."""
 
     def __init__(self, tree: ast.Module, file: str, lines: list[str], package: str = "") -> None:
         self._file = file
@@ -50,9 +50,9 @@ class Walk:
         return len(self._definitions.workflows)
 
     def run(self) -> None:
-        """Read every workflow, and what it calls; nearest first, so that the shortest way to a finding is told."""
+        """Read every workflow and the functions it calls, nearest first, to report the shortest path to a finding."""
         for workflow in self._definitions.workflows:
-            self._take_context(workflow)
+            self._set_context(workflow)
         for workflow in self._definitions.workflows:
             self._waiting.append(Visit(workflow, _title(workflow)))
         while self._waiting:
@@ -60,11 +60,11 @@ class Walk:
             if (visit.function, visit.body) not in self._seen:
                 self._seen.add((visit.function, visit.body))
                 for node in _own_nodes(visit.function.node):
-                    self._look(node, visit)
+                    self._check_node(node, visit)
 
-    # One node.
+    # The rules for one node.
 
-    def _look(self, node: ast.AST, visit: Visit) -> None:
+    def _check_node(self, node: ast.AST, visit: Visit) -> None:
         scope = visit.function
         match node:
             case ast.Call():
@@ -72,22 +72,22 @@ class Walk:
             case ast.Attribute(ctx=ast.Load()) | ast.Name(ctx=ast.Load()):
                 name = self._names.resolve(node, scope)
                 if (rule := forbidden.VALUES.get(name)) is not None:
-                    self._find(rule, node, name, visit)
+                    self._add(rule, node, name, visit)
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 self._handler(node, visit)
-        for taken in order.taken_in_order(node, self._names, scope, self._scopes.parents):
-            self._find(forbidden.SETS, taken, f"the order of {_text(taken)}", visit)
+        for ordered in order.ordered_sets(node, self._names, scope, self._scopes.parents):
+            self._add(forbidden.SETS, ordered, f"the order of {_text(ordered)}", visit)
         for change in sharing.changes(node, scope):
             if sharing.is_shared(change, self._names):
-                self._find(forbidden.SHARED, change.node, f"a change of the module's {change.name!r}", visit)
+                self._add(forbidden.SHARED, change.node, f"a change of the module's {change.name!r}", visit)
             elif sharing.is_outer(change, visit.body, self._names):
-                self._find(forbidden.OUTER, change.node, f"a change of {change.name!r} in the body of a loop", visit)
+                self._add(forbidden.OUTER, change.node, f"a change of {change.name!r} in the body of a loop", visit)
 
     def _call(self, call: ast.Call, visit: Visit) -> None:
         scope, name = visit.function, self._names.resolve(call.func, visit.function)
         rule = self._forbidden(call, name, scope)
         if rule is not None:
-            self._find(rule, call, f"{_shown(name)}()", visit)
+            self._add(rule, call, f"{_shown(name)}()", visit)
             return
         verb = durable.verb(call, self._names, scope)
         if verb is not None:
@@ -95,11 +95,11 @@ class Walk:
             return
         for function in self._called(name):
             if function in self._definitions.activities:
-                self._find(forbidden.DIRECT, call, f"{name.removeprefix('.')}()", visit)
+                self._add(forbidden.DIRECT, call, f"{name.removeprefix('.')}()", visit)
             else:
                 self._check_awaited(call, name, visit, durable_call=_is_plainly_async(function.node))
                 self._follow(function, call.lineno, visit)
-        self._look_at_defaults(call, name, visit)
+        self._check_default_factories(call, name, visit)
         self._follow_arguments(call, name, visit)
 
     def _forbidden(self, call: ast.Call, name: str, scope: Scope) -> Rule | None:
@@ -114,24 +114,24 @@ class Walk:
 
     def _verb(self, call: ast.Call, verb: str, visit: Visit) -> None:
         if verb in durable.DURABLE or verb == "step":
-            left = durable.may_be_left(call)
-            self._check_awaited(call, f"ctx.{verb}" if verb != "step" else "saga.step", visit, durable_call=not left)
+            awaited = not durable.need_not_be_awaited(call)
+            self._check_awaited(call, f"ctx.{verb}" if verb != "step" else "saga.step", visit, durable_call=awaited)
         for given in durable.functions(call, verb):
             function = self._function(given, visit.function)
             if function is None or function in self._definitions.activities:
                 continue
             if verb != "until":
-                self._take_context(function)
+                self._set_context(function)
             body = function if verb == "loop" and not durable.is_endless(call) else visit.body
             self._follow(function, call.lineno, visit, body)
 
     def _check_awaited(self, call: ast.Call, name: str, visit: Visit, *, durable_call: bool) -> None:
         root = visit.function in self._definitions.workflows
         if durable_call and durable.is_dropped(call, self._scopes.parents, visit.function, workflow=root):
-            self._find(forbidden.UNAWAITED, call, f"{name.removeprefix('.')}() without await", visit)
+            self._add(forbidden.UNAWAITED, call, f"{name.removeprefix('.')}() without await", visit)
 
-    def _look_at_defaults(self, call: ast.Call, name: str, visit: Visit) -> None:
-        """Look at what makes the fields of a dataclass that a call leaves out: ``field(default_factory=uuid4)``."""
+    def _check_default_factories(self, call: ast.Call, name: str, visit: Visit) -> None:
+        """Check the default factories of fields that a call omits, as in ``field(default_factory=uuid4)``."""
         made = self._scopes.by_name.get(name)
         given = {keyword.arg for keyword in call.keywords}
         if made is None or not isinstance(made.node, ast.ClassDef) or None in given:
@@ -145,11 +145,11 @@ class Walk:
                 continue
             factory_name = self._names.resolve(factory, around)
             if (rule := forbidden.find(factory_name)) is not None:
-                self._find(rule, factory, f"{_shown(factory_name)}()", inside)
+                self._add(rule, factory, f"{_shown(factory_name)}()", inside)
             elif (function := self._function(factory, around)) is not None:
                 self._follow(function, declared.lineno, inside)
 
-    # Where the code goes on.
+    # The functions to read next.
 
     def _called(self, name: str) -> Iterator[Scope]:
         """Yield the functions of this module that run when *name* is called."""
@@ -170,7 +170,7 @@ class Walk:
         self._waiting.append(Visit(function, visit.workflow, steps, body or visit.body))
 
     def _follow_arguments(self, call: ast.Call, name: str, visit: Visit) -> None:
-        """Read the functions that are called by what they are given to, and lambdas wherever they stand."""
+        """Read the functions passed to a call that calls them, and every lambda."""
         given = (*call.args, *(keyword.value for keyword in call.keywords))
         for argument in given:
             if isinstance(argument, ast.Lambda) or name in _TAKES_FUNCTION:
@@ -186,22 +186,22 @@ class Walk:
         return self._names.function(self._names.resolve(node, scope))
 
     def _handler(self, node: ast.FunctionDef | ast.AsyncFunctionDef, visit: Visit) -> None:
-        """Read a nested function that a decorator of the context makes a handler of this workflow."""
+        """Read a nested function that a decorator of the context registers as a handler."""
         for decorator in node.decorator_list:
             if isinstance(decorator, ast.Call):
                 verb = durable.verb(decorator, self._names, visit.function)
                 if verb in durable.HANDLERS:
                     self._follow(self._scopes.by_node[node], node.lineno, visit)
 
-    def _take_context(self, function: Scope) -> None:
+    def _set_context(self, function: Scope) -> None:
         node = function.node
         first = next(parameters(node.args), None) if isinstance(node, FUNCTIONS) else None
         if first is not None and first.annotation is None and first.arg != "self":
-            self._names.take_context(function, first.arg)
+            self._names.set_context(function, first.arg)
 
-    # What is told.
+    # The findings.
 
-    def _find(self, rule: Rule, node: ast.expr | ast.stmt, what: str, visit: Visit) -> None:
+    def _add(self, rule: Rule, node: ast.expr | ast.stmt, what: str, visit: Visit) -> None:
         if any(forbidden.allows(line, rule) for line in self._lines_of(node)):
             return
         key = (node.lineno, node.col_offset, rule.code)
@@ -211,14 +211,14 @@ class Walk:
             )
 
     def _lines_of(self, node: ast.expr | ast.stmt) -> Iterator[str]:
-        """Yield the lines on which a comment about a node may stand: its own, or one above that has nothing else."""
+        """Yield the lines whose comments apply to a node: its own, and the line above if it is only a comment."""
         yield from self._lines[node.lineno - 1 : node.end_lineno]
         if node.lineno > 1 and (above := self._lines[node.lineno - 2].strip()).startswith("#"):
             yield above
 
 
 def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes that run when a function does: not those of functions and classes that it defines."""
+    """Yield the nodes that run when a function runs, without those of nested functions and classes."""
     assert isinstance(function, FUNCTIONS)
     waiting: deque[ast.AST] = deque(function.body if isinstance(function.body, list) else [function.body])
     while waiting:
@@ -233,7 +233,7 @@ def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
 
 
 def _is_plainly_async(function: ast.AST) -> bool:
-    """Whether calling a function gives a coroutine; what a decorator makes of it nobody knows."""
+    """Whether calling a function gives a coroutine; the result of a decorated one is not known."""
     return isinstance(function, ast.AsyncFunctionDef) and not function.decorator_list
 
 

@@ -68,7 +68,7 @@ def test_a_longer_way_is_told_from_the_inside():
     report = check_source(dedent(SHOP).partition("@workflow\nasync def refund")[0].encode(), "shop.py")
 
     [finding] = report.findings
-    assert finding.way == "in inner, called from helper at line 9, called from checkout at line 13"
+    assert finding.path == "in inner, called from helper at line 9, called from checkout at line 13"
     assert finding.steps == (Step("helper", "checkout", 13), Step("inner", "helper", 9))
 
 
