@@ -124,7 +124,11 @@ async def test_an_exception_with_an_unpicklable_field_keeps_the_others_and_says_
     ("args", "kind", "text"),
     [
         (("nope",), errors.NotFound, "workflow 'nope' is not registered here"),
-        ((fine,), errors.DefinitionError, "workflow 'fine': missing a required argument: 'value'; it is (value: int)"),
+        (
+            (fine,),
+            errors.DefinitionError,
+            "workflow 'fine': missing a required argument: 'value'; its signature is (value: int)",
+        ),
         ((fine, 1, 2), errors.DefinitionError, "too many positional arguments"),
         ((fine, "x"), errors.SerializationError, "workflow 'fine', argument 'value': Expected int, got str"),
         ((print,), errors.DefinitionError, "is not a workflow; decorate it with @workflow"),

@@ -54,7 +54,7 @@ def test_findings_for_people(shop, module):
     finding, count = done.stdout.splitlines()
     assert finding.removeprefix(f"{shop}/") == (
         "shop.py:5:12: RS101 clock: time.time() in workflow checkout (in stamp, called from checkout at line 9): "
-        "the time is another one on replay; use ctx.now()"
+        "the time differs on replay; use ctx.now()"
     )
     assert count == "1 finding in 1 workflow"
     assert (done.exit_code, done.stderr) == (1, "")
@@ -75,7 +75,7 @@ def test_findings_for_programs(shop):
                 "workflow": "checkout",
                 "path": [{"function": "stamp", "caller": "checkout", "line": 9}],
                 "message": "time.time() in workflow checkout (in stamp, called from checkout at line 9): "
-                "the time is another one on replay",
+                "the time differs on replay",
                 "remedy": "use ctx.now()",
             }
         ],

@@ -1,4 +1,4 @@
-"""Names to workflow and activity functions, checked at registration."""
+"""Register workflow and activity functions by name, and check them."""
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
@@ -40,12 +40,14 @@ class _Definitions(Generic[D]):
     def __init__(self, kind: str, *built_in: D) -> None:
         self._kind = kind
         self._known: dict[str, D] = {}
-        # What the engine itself has need of; it is not listed among what users have registered.
+        # Definitions that the engine needs itself; they are not listed among those of the user.
         self._built_in: dict[str, D] = {definition.name: definition for definition in built_in}
 
     def add(self, definition: D) -> None:
         if not (isinstance(definition.name, str) and definition.name):
-            raise DefinitionError(f"{defined_at(definition.function)}: name is {definition.name!r}; it is a string")
+            raise DefinitionError(
+                f"{defined_at(definition.function)}: name must be a non-empty string, got {definition.name!r}"
+            )
         known = self._known.get(definition.name)
         if known is not None and _origin(known.function) != _origin(definition.function):
             raise DefinitionError(
@@ -55,11 +57,11 @@ class _Definitions(Generic[D]):
         self._known[definition.name] = definition
 
     def put(self, definition: D) -> None:
-        """Keep a definition in the place of whatever has its name."""
+        """Store a definition, replacing one of the same name."""
         self._known[definition.name] = definition
 
     def update(self, others: "_Definitions[D]") -> None:
-        """Take all definitions of another registry over."""
+        """Add all definitions of another registry."""
         self._known.update(others._known)
 
     def find(self, name: str) -> D:
@@ -80,7 +82,7 @@ class _Definitions(Generic[D]):
 
 
 class WorkflowDecorator:
-    """``@workflow``, bare or with options; ``workflow.ref`` names one that is defined elsewhere."""
+    """The decorator ``@workflow``, bare or with options; ``workflow.ref`` names a workflow defined elsewhere."""
 
     def __init__(self, names: _Definitions[Workflow[..., Any]]) -> None:
         self._names = names
@@ -113,16 +115,16 @@ class WorkflowDecorator:
     ) -> Any:
         """Register an ``async def`` whose first parameter is the context. For the options see `WorkflowOptions`.
 
-        Without a *queue* a child runs on its parent's queue, and any other workflow on ``"default"``.
+        Without a *queue*, a child runs on its parent's queue and any other workflow on ``"default"``.
         """
-        held = WorkflowOptions(**options)
+        settings = WorkflowOptions(**options)
 
         def register(function: Callable[..., Any]) -> Workflow[..., Any]:
             _check_workflow(function)
             given = function.__name__ if name is None else name
-            definition: Workflow[..., Any] = Workflow(given, function, queue, settings=held)
+            definition: Workflow[..., Any] = Workflow(given, function, queue, settings=settings)
             if queue is not None and not (isinstance(queue, str) and queue):
-                raise DefinitionError(f"{defined_at(function)}: queue must be a name, got {queue!r}")
+                raise DefinitionError(f"{defined_at(function)}: queue must be a non-empty string, got {queue!r}")
             assert definition.signature is not None
             _check_annotations(function, definition.signature.check)
             self._names.add(definition)
@@ -135,12 +137,12 @@ class WorkflowDecorator:
     @overload
     def ref(self, name: str, *, queue: str | None = None) -> WorkflowRef[Any]: ...
     def ref(self, name: str, *, returns: TypeForm = Any, queue: str | None = None) -> WorkflowRef[Any]:
-        """Return a workflow known by its name only, with the type of its result."""
+        """Return a reference to a workflow by name, with the type of its result."""
         return WorkflowRef(name, None, queue, returns)
 
 
 class ActivityDecorator:
-    """``@activity``, bare or with options; ``activity.ref`` names one that is defined elsewhere."""
+    """The decorator ``@activity``, bare or with options; ``activity.ref`` names an activity defined elsewhere."""
 
     def __init__(self, names: _Definitions[Activity[..., Any]]) -> None:
         self._names = names
@@ -174,7 +176,7 @@ class ActivityDecorator:
     ) -> Any:
         """Register a function, ``async def`` or plain. For the options see `ActivityOptions`.
 
-        A plain one runs in a thread; with ``executor="process"`` in a process, which is ended if it is cancelled.
+        A plain function runs in a thread; with ``executor="process"`` in a process, which is killed on cancellation.
         """
         settings = ActivityOptions(**options)
 
@@ -194,28 +196,28 @@ class ActivityDecorator:
     @overload
     def ref(self, name: str) -> ActivityRef[Any]: ...
     def ref(self, name: str, *, returns: TypeForm = Any) -> ActivityRef[Any]:
-        """Return an activity known by its name only, with the type of its result."""
+        """Return a reference to an activity by name, with the type of its result."""
         return ActivityRef(name, None, ActivityOptions(), returns)
 
     def info(self) -> ActivityInfo:
-        """Return the ids and the attempt of the activity that is running, and the details of the one before."""
+        """Return the ids and the attempt of the running activity, and the details of an earlier attempt."""
         return activity_info()
 
     def heartbeat(self, details: object = None) -> None:
-        """Say that the running attempt is alive, and how far it has come.
+        """Report that the running attempt is alive, and its progress.
 
-        The *details* are kept with the next renewal of the attempt's lease, or with its failure; the next attempt finds
-        the last of them in ``activity.info().details``. Without details those told before stay. An attempt that is
-        cancelled, or has had its time, gets `asyncio.CancelledError` here. A thread that the activity starts may call
-        this too, if it has its context (``asyncio.to_thread``, ``contextvars.copy_context().run``).
+        The *details* are stored with the next renewal of the attempt's lease, or with its failure; the next attempt finds
+        the latest in ``activity.info().details``. Without details, earlier ones stay. An attempt that was cancelled or
+        timed out gets `asyncio.CancelledError` here. A thread started by the activity may call this too, if it runs in
+        the activity's context (``asyncio.to_thread``, ``contextvars.copy_context().run``).
         """
         heartbeat(details)
 
     def cancelled(self) -> bool:
-        """Whether nobody waits for the running attempt any more: it was cancelled, timed out, or has lost its lease.
+        """Whether the result of the running attempt is no longer needed: it was cancelled, timed out, or lost its lease.
 
-        An async function and a thread get `asyncio.CancelledError` beside, a thread as soon as it executes Python code;
-        a process is ended at once, with SIGTERM, so that only what a handler of that signal calls finds this true.
+        An async function and a thread also get `asyncio.CancelledError`, a thread as soon as it executes Python code. A
+        process is killed at once with SIGTERM, so that only a handler of that signal can see this as true.
         """
         return activity_cancelled()
 
@@ -232,7 +234,7 @@ class _ActivityRegistrar(Protocol):
 
 
 class Registry:
-    """Workflows and activities by name. Libraries, tests and several versions of one name have one of their own."""
+    """Workflows and activities by name. Use separate registries for libraries, tests, or versions of one name."""
 
     def __init__(self) -> None:
         self.workflows: _Definitions[Workflow[..., Any]] = _Definitions("workflow", COMPENSATION)
@@ -241,14 +243,14 @@ class Registry:
         self.activity = ActivityDecorator(self.activities)
 
     def copy(self) -> "Registry":
-        """Return a registry with the same definitions, to be changed apart from this one."""
-        twin = Registry()
-        twin.workflows.update(self.workflows)
-        twin.activities.update(self.activities)
-        return twin
+        """Return an independent registry with the same definitions."""
+        duplicate = Registry()
+        duplicate.workflows.update(self.workflows)
+        duplicate.activities.update(self.activities)
+        return duplicate
 
     def replace(self, activity: Activity[..., Any] | str, function: Callable[..., object]) -> None:
-        """Have *function* called instead of the activity's own; arguments and result stay those of the activity."""
+        """Call *function* instead of the activity's own; argument and result types stay those of the activity."""
         name = activity if isinstance(activity, str) else activity.name
         known = activity if name not in self.activities else self.activities.find(name)
         definition = Activity(name, function, ActivityOptions()) if isinstance(known, str) else known
@@ -260,7 +262,7 @@ default_registry = Registry()
 
 def _check_function(function: object, what: str) -> None:
     if not inspect.isfunction(function):
-        raise DefinitionError(f"{function!r} is not a function; {what} is a plain function of a module")
+        raise DefinitionError(f"{what} must be a function defined with def or async def, got {function!r}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise DefinitionError(f"{defined_at(function)}: {what} cannot be a generator; return a list")
     first = next(iter(inspect.signature(function).parameters), "")
@@ -271,25 +273,27 @@ def _check_function(function: object, what: str) -> None:
 def _check_workflow(function: Callable[..., Any]) -> None:
     _check_function(function, "a workflow")
     if not inspect.iscoroutinefunction(function):
-        raise DefinitionError(f"{defined_at(function)}: a workflow is an async function; write async def")
+        raise DefinitionError(f"{defined_at(function)}: a workflow must be an async function; write async def")
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
         inspect.Parameter.POSITIONAL_ONLY,
     ):
         raise DefinitionError(
-            f"{defined_at(function)}: a workflow takes the context as its first parameter: (ctx, ...)"
+            f"{defined_at(function)}: a workflow must take the context as its first parameter: (ctx, ...)"
         )
     annotation = parameters[0].annotation
     if isinstance(annotation, str) and annotation.rpartition(".")[2] == "Context":
         annotation = Context
     if annotation not in (inspect.Parameter.empty, Context):
-        raise DefinitionError(f"{defined_at(function)}: the first parameter is annotated {annotation!r}, not Context")
+        raise DefinitionError(
+            f"{defined_at(function)}: the first parameter must be annotated Context, got {annotation!r}"
+        )
     for parameter in parameters:
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD):
             raise DefinitionError(
-                f"{defined_at(function)}: parameter {parameter.name!r} can only be given by keyword; "
-                "a workflow's arguments are given by position"
+                f"{defined_at(function)}: parameter {parameter.name!r} is keyword-only; "
+                "a workflow's arguments are passed by position"
             )
 
 
@@ -297,7 +301,7 @@ def _check_annotations(function: Callable[..., Any], check: Callable[[], None]) 
     try:
         check()
     except DefinitionError:
-        return  # a type defined further down or in a local scope: it is resolved, or refused, at first use
+        return  # a type defined later or in a local scope is resolved, or refused, at first use
     except Exception as error:
         error.add_note(f"defined at {defined_at(function)}")
         raise

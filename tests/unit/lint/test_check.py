@@ -60,7 +60,7 @@ def test_a_finding_tells_the_nearest_way_to_it():
     assert finding.workflow == "refund"
     assert str(finding) == (
         "shop.py:6:12: RS101 clock: time.time() in workflow refund (in inner, called from refund at line 17): "
-        "the time is another one on replay; use ctx.now()"
+        "the time differs on replay; use ctx.now()"
     )
 
 

@@ -40,14 +40,14 @@ class ChildOptions:
         for option in ("id", "queue"):
             value = getattr(self, option)
             if value is not None and not (isinstance(value, str) and value):
-                raise ValueError(f"ctx.workflow: {option} is {value!r}; it is a string that is not empty")
+                raise ValueError(f"ctx.workflow: {option} must be a non-empty string, got {value!r}")
         for option in ("detach", "deferred"):
             value = getattr(self, option)
             if not isinstance(value, bool):
-                raise TypeError(f"ctx.workflow: {option} is {value!r}; it is True or False")
+                raise TypeError(f"ctx.workflow: {option} must be True or False, got {value!r}")
         if self.on_parent_close not in (None, "cancel", "abandon", "terminate"):
             raise ValueError(
-                f"ctx.workflow: on_parent_close is {self.on_parent_close!r}; it is 'cancel', 'abandon' or 'terminate'"
+                f"ctx.workflow: on_parent_close must be 'cancel', 'abandon' or 'terminate', got {self.on_parent_close!r}"
             )
         if self.detach and self.on_parent_close not in (None, "abandon"):
             raise ValueError(

@@ -165,7 +165,7 @@ class Context:
             raise DefinitionError(f"ctx.map: {function!r} is no activity, and no async function of (ctx, item)")
         if key is not None and not callable(key):
             raise DefinitionError(
-                f"ctx.map: key is {key!r}; it is a function of an item, as in key=lambda item: item.id"
+                f"ctx.map: key must be a function of an item, got {key!r}; write key=lambda item: item.id"
             )
         scope = self._recorder.branch(step=self._step, matching="keyed")
         plain = self._plain
@@ -380,7 +380,7 @@ class Context:
         Signals that were not taken are carried over, unless they are to be dropped.
         """
         if signals not in ("carry", "drop"):
-            raise ValueError(f"ctx.continue_as_new: signals is {signals!r}; it is 'carry' or 'drop'")
+            raise ValueError(f"ctx.continue_as_new: signals must be 'carry' or 'drop', got {signals!r}")
         recorder = self._recorder
         recorder.check_allowed("continue_as_new")
         what = f"arguments of workflow {recorder.started.name!r}"
@@ -404,9 +404,9 @@ class Context:
     async def check_version(self, version: int, name: str | None = None) -> int:
         """Return which version of the code this run belongs to: *version* from here on, less for older runs."""
         if not is_whole(version, 1):
-            raise ValueError(f"check_version({version!r}): a version is a whole number from 1")
+            raise ValueError(f"check_version: version must be a whole number, at least 1, got {version!r}")
         if name is not None and (not isinstance(name, str) or not name):
-            raise ValueError(f"check_version: its name is {name!r}; it is a string that is not empty")
+            raise ValueError(f"check_version: name must be a non-empty string, got {name!r}")
         return self._recorder.check_version(version, name)
 
     @property
@@ -474,7 +474,7 @@ class Versioned(Context):
 
     def __init__(self, context: Context, version: int) -> None:
         if not is_whole(version, 1):
-            raise ValueError(f"ctx.v({version!r}): a version is a whole number from 1")
+            raise ValueError(f"ctx.v: version must be a whole number, at least 1, got {version!r}")
         self._recorder, self._handlers = context._recorder, context._handlers
         self.logger = context.logger
         self._step = version
@@ -517,7 +517,7 @@ class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
 
 def _check_key(key: object) -> None:
     if not isinstance(key, str) or not key:
-        raise TypeError(f"the key of a state is {key!r}; it is a string that is not empty")
+        raise TypeError(f"state key must be a non-empty string, got {key!r}")
 
 
 def _epoch_ms(moment: datetime) -> int:

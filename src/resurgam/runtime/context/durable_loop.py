@@ -165,9 +165,9 @@ def state_codec(body: Body) -> Codec[Any]:
 def check_bounds(forget_every: object, keep_forgotten: object) -> None:
     """Refuse numbers that mean nothing."""
     if forget_every is not None and not is_whole(forget_every, 1):
-        raise ValueError(f"forget_every is {forget_every!r}; it is a whole number from 1, or None for never")
+        raise ValueError(f"forget_every must be None or a whole number, at least 1, got {forget_every!r}")
     if not is_whole(keep_forgotten, 0):
-        raise ValueError(f"keep_forgotten is {keep_forgotten!r}; it is a whole number from 0")
+        raise ValueError(f"keep_forgotten must be a whole number, at least 0, got {keep_forgotten!r}")
 
 
 def codecs(body: Body) -> tuple[Codec[Any], Codec[Any]]:

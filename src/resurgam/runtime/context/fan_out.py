@@ -34,7 +34,7 @@ class FanOut:
         limit: int | None,
     ) -> None:
         if limit is not None and not is_whole(limit, 1):
-            raise ValueError(f"limit is {limit!r}; it is a whole number from 1, or None")
+            raise ValueError(f"limit must be None or a whole number, at least 1, got {limit!r}")
         self._items = list(items)
         self._keys = _keys(self._items, key)
         self._begin = begin

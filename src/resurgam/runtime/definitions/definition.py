@@ -1,4 +1,4 @@
-"""What the decorators make of a function: a definition, which is still a callable."""
+"""Definitions of workflows and activities: the callable objects that the decorators return."""
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
@@ -24,10 +24,10 @@ Executor: TypeAlias = Literal["thread", "process"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityOptions:
-    """How an activity is run. Where *executor* is not said, it is a thread.
+    """Options of an activity. The default *executor* of a plain function is a thread.
 
-    *timeout* is how long an attempt may take, *start_timeout* how long the activity may wait for somebody to begin it,
-    *heartbeat_timeout* how long an attempt may say nothing by ``activity.heartbeat()``.
+    *timeout* limits the duration of an attempt, *start_timeout* the time until a worker starts the activity,
+    *heartbeat_timeout* the time between two calls of ``activity.heartbeat()``.
     """
 
     queue: str | None = None
@@ -39,35 +39,36 @@ class ActivityOptions:
 
     def __post_init__(self) -> None:
         if self.queue is not None and not (isinstance(self.queue, str) and self.queue):
-            raise DefinitionError(f"queue is {self.queue!r}; it is a name")
+            raise DefinitionError(f"queue must be a non-empty string, got {self.queue!r}")
         if not isinstance(self.retry, RetryPolicy):
-            raise DefinitionError(f"retry is {self.retry!r}; it is a RetryPolicy")
+            raise DefinitionError(f"retry must be a RetryPolicy, got {self.retry!r}")
         for option in ("timeout", "start_timeout", "heartbeat_timeout"):
             length = getattr(self, option)
             if length is not None and milliseconds(length) <= 0:
-                raise ValueError(f"{option} is {length!r}; it must be more than 0")
+                raise ValueError(f"{option} must be more than 0, got {length!r}")
         if self.executor not in (None, "thread", "process"):
-            raise DefinitionError(f"executor is {self.executor!r}; it is 'thread' or 'process'")
+            raise DefinitionError(f"executor must be 'thread' or 'process', got {self.executor!r}")
 
 
 _ONCE = RetryPolicy(max_attempts=1)
 DEFAULT_QUEUE: Final = "default"
-"""The queue of a workflow that is started without one and has no parent."""
+"""The queue of a workflow that is started without a queue and has no parent."""
 Matching: TypeAlias = Literal["location", "sequence"]
 OnDivergence: TypeAlias = Literal["block", "fail"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowOptions:
-    """How a workflow's code is held against its history.
+    """Options of a workflow.
 
-    *matching*: by the place of each step, or by the number of each type. *on_divergence*: park the run until code that
-    fits takes it up, or fail it; None is "block" by location and "fail" by sequence. *late_new* (sequence): a new step
-    while recorded ones are not matched yet. *orphans* (sequence): recorded steps that the code no longer asks for.
-    *input_check*: arguments, durations, the names of listeners and branches that differ from the recorded ones.
+    *matching*: match steps with the history by location, or by type and number. *on_divergence*: park a diverged run until
+    a worker has code that fits, or fail it; None means "block" by location and "fail" by sequence. *late_new* (sequence):
+    how to treat a new step while recorded ones are not matched yet. *orphans* (sequence): how to treat recorded steps that
+    the code no longer makes. *input_check*: how to treat arguments, durations, and names of listeners and branches that
+    differ from the recorded ones.
 
-    *retry*: whether a run that fails is tried again, as a new execution. *timeout*: how long a run may take, over all its
-    attempts, from when its code began.
+    *retry*: the policy by which a failed run is retried, as a new execution. *timeout*: the limit for a run over all its
+    attempts, counted from the start of its code.
     """
 
     matching: Matching = "location"
@@ -80,17 +81,17 @@ class WorkflowOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.retry, RetryPolicy):
-            raise DefinitionError(f"retry is {self.retry!r}; it is a RetryPolicy")
+            raise DefinitionError(f"retry must be a RetryPolicy, got {self.retry!r}")
         if self.timeout is not None and milliseconds(self.timeout) <= 0:
-            raise ValueError(f"timeout is {self.timeout!r}; it must be more than 0")
+            raise ValueError(f"timeout must be more than 0, got {self.timeout!r}")
         for option, known in _KNOWN.items():
             value = getattr(self, option)
             if value not in known:
                 choices = " or ".join(map(repr, known))
-                raise DefinitionError(f"{option} is {value!r}; it is {choices}")
+                raise DefinitionError(f"{option} must be {choices}, got {value!r}")
 
     def fails(self, matching: str) -> bool:
-        """Whether a run that diverges under this matching is failed, not parked."""
+        """Whether a run that diverges under *matching* fails instead of being parked."""
         return (self.on_divergence or ("fail" if matching == "sequence" else "block")) == "fail"
 
 
@@ -105,7 +106,7 @@ _DEFAULT = WorkflowOptions()
 
 
 class Activity(Generic[P, R_co]):
-    """Work outside the workflow, dispatched through a queue and retried on its own."""
+    """A function that workers run outside the workflow, dispatched through a queue and retried by its own policy."""
 
     def __init__(
         self, name: str, function: Callable[P, object] | None, options: ActivityOptions, returns: TypeForm = Any
@@ -118,10 +119,10 @@ class Activity(Generic[P, R_co]):
         self.name = name
         self.function = function
         self.settings = options
-        # Asked for at every call, so found out once.
+        # Needed at every call, so computed once.
         self.is_async = inspect.iscoroutinefunction(function)
         self.rule = options.retry.rule()
-        # Known by its name only, and nothing else was said: then how often it is tried is for whoever defines it to say.
+        # Known by name only and without a retry policy: the definition on the worker that runs it decides.
         self.is_by_name = function is None and options.retry == RetryPolicy()
         self.start_limit = _in_milliseconds(options.start_timeout)
         self.heartbeat = _in_milliseconds(options.heartbeat_timeout)
@@ -131,15 +132,15 @@ class Activity(Generic[P, R_co]):
 
     @property
     def result(self) -> Codec[object]:
-        """The codec of what the activity returns."""
+        """The codec of the activity's result."""
         return codec_for(self._returns) if self.signature is None else self.signature.result
 
-    def runs_in_process(self, asked: Executor | None) -> bool:
-        """Whether an attempt is run in a process of its own; *asked* is what the call said, if it did.
+    def runs_in_process(self, requested: Executor | None) -> bool:
+        """Whether an attempt runs in a process of its own; *requested* is the executor given by the call, if any.
 
-        What stands in for the function is known in this process only.
+        A substitute for the function exists in this process only.
         """
-        return (asked or self.settings.executor) == "process" and not (self._is_substitute or self.is_async)
+        return (requested or self.settings.executor) == "process" and not (self._is_substitute or self.is_async)
 
     def options(
         self,
@@ -151,7 +152,7 @@ class Activity(Generic[P, R_co]):
         heartbeat_timeout: Duration | None = None,
         executor: Executor | None = None,
     ) -> Self:
-        """Return a copy that differs in these options: ``ctx.activity(charge.options(timeout=5), order)``."""
+        """Return a copy with other options: ``ctx.activity(charge.options(timeout=5), order)``."""
         given: dict[str, Any] = {
             "queue": queue,
             "retry": retry,
@@ -164,7 +165,7 @@ class Activity(Generic[P, R_co]):
         return type(self)(self.name, self.function, changed, self._returns)
 
     def with_function(self, function: Callable[..., object]) -> "Activity[P, R_co]":
-        """Return a copy that calls *function*, with the arguments and the result of this one."""
+        """Return a copy that calls *function*, with the argument and result types of this activity."""
         twin = copy(self)
         twin.function = function
         twin.is_async = inspect.iscoroutinefunction(function)
@@ -185,7 +186,7 @@ class AsyncActivity(Activity[P, R_co]):
 
 
 class SyncActivity(Activity[P, R_co]):
-    """An activity written as ``def``; a worker runs it in a thread, or in a process of its own."""
+    """An activity written as ``def``; a worker runs it in a thread or in a process of its own."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself, without any durability."""
@@ -198,32 +199,31 @@ def _in_milliseconds(length: Duration | None) -> int | None:
 
 
 class ActivityRef(Activity[..., R_co]):
-    """An activity that is known by its name and the type of its result only."""
+    """An activity known by its name and the type of its result only."""
 
 
 def _check_for_process(function: Callable[..., object]) -> None:
     if inspect.iscoroutinefunction(function):
         raise DefinitionError(
-            f"{defined_at(function)}: executor='process' is for plain functions, and an async one runs on the worker's loop; "
-            "write def, or leave the executor out"
+            f"{defined_at(function)}: executor='process' requires a plain function; write def, or omit executor"
         )
     if "<locals>" in function.__qualname__:
         raise DefinitionError(
-            f"{defined_at(function)}: executor='process' is for functions that another process can import; "
+            f"{defined_at(function)}: executor='process' requires a function that another process can import; "
             "define it at module level"
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """What `Workflow.options` was given for the runs that are started by it, in the form in which a run records it."""
+    """Options given to `Workflow.options`, in the form in which a run records them."""
 
     retry: RetryRule | None = None
     timeout: int | None = None
 
 
 class Workflow(Generic[P, R_co]):
-    """A durable function: ``async def name(ctx, ...)``. Without a *queue* a run is on its parent's, or on ``"default"``."""
+    """A durable function: ``async def name(ctx, ...)``. Without a *queue*, a run uses its parent's, or ``"default"``."""
 
     def __init__(
         self,
@@ -239,18 +239,18 @@ class Workflow(Generic[P, R_co]):
         self.name = name
         self.function = function
         self.queue = queue
-        # None where the workflow is known by its name only: the worker that runs it has the definition.
+        # None if the workflow is known by name only: the worker that runs it has the definition.
         self.settings = settings
         self.overrides = Overrides()
         self.signature = None if function is None else Signature(function, f"workflow {name!r}", skip=1)
         self._returns = returns
-        # What the handlers of updates return, by name, as far as runs in this process have registered them; None where
-        # they differ.
+        # Result codecs of update handlers, by name, as far as runs in this process have registered them; None where
+        # handlers of one name differ.
         self.update_results: dict[str, Codec[Any] | None] = {}
 
     @property
     def matching(self) -> Matching | None:
-        """The matching that a start records; None where the worker that runs the workflow knows it."""
+        """The matching that a start records; None if only the worker that runs the workflow knows it."""
         return None if self.settings is None else self.settings.matching
 
     def options(
@@ -261,10 +261,10 @@ class Workflow(Generic[P, R_co]):
         timeout: Duration | None = None,
         **unknown: Never,
     ) -> Self:
-        """Return a copy that differs in these options: ``engine.start(checkout.options(timeout=60), order)``.
+        """Return a copy with other options: ``engine.start(checkout.options(timeout=60), order)``.
 
-        A run that is started by the copy records them. Each of its attempts and generations honours them, whatever the
-        definition of the worker says.
+        A run started with the copy records them. They apply to all its attempts and generations, and override the
+        definition of the worker.
         """
         for option in unknown:
             where = "@workflow(...)" if option in WorkflowOptions.__dataclass_fields__ else "the call that starts it"
@@ -272,19 +272,19 @@ class Workflow(Generic[P, R_co]):
                 f"workflow {self.name!r}: options() takes queue, retry and timeout, got {option!r}; give that to {where}"
             )
         if queue is not None and not (isinstance(queue, str) and queue):
-            raise DefinitionError(f"workflow {self.name!r}: queue must be a name, got {queue!r}")
-        asked = WorkflowOptions(retry=_ONCE if retry is None else retry, timeout=timeout)  # which refuses bad values
+            raise DefinitionError(f"workflow {self.name!r}: queue must be a non-empty string, got {queue!r}")
+        checked = WorkflowOptions(retry=_ONCE if retry is None else retry, timeout=timeout)
         before = self.overrides
         twin = copy(self)
         twin.queue = self.queue if queue is None else queue
         twin.overrides = Overrides(
-            retry=before.retry if retry is None else asked.retry.rule(),
+            retry=before.retry if retry is None else checked.retry.rule(),
             timeout=before.timeout if timeout is None else milliseconds(timeout),
         )
         return twin
 
     def settings_of(self, started: events.WorkflowStarted) -> WorkflowOptions:
-        """Return how a run is treated: as the definition says, except for what its start recorded."""
+        """Return the options of a run: those of the definition, overridden by those that its start recorded."""
         settings = _DEFAULT if self.settings is None else self.settings
         if started.retry is not None:
             settings = replace(settings, retry=started.retry.policy())
@@ -293,20 +293,20 @@ class Workflow(Generic[P, R_co]):
         return settings
 
     def encode(self, args: tuple[object, ...]) -> Raw:
-        """Return the JSON of its arguments, checked if its function is known here."""
+        """Encode arguments as JSON, checked against the signature if the function is known here."""
         if self.signature is not None:
             return self.signature.encode(args)
         return codec_for(Any).encode(args, f"workflow {self.name!r}, arguments")
 
     @property
     def result(self) -> Codec[object]:
-        """The codec of what the workflow returns."""
+        """The codec of the workflow's result."""
         return codec_for(self._returns) if self.signature is None else self.signature.result
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
-        """Call the function itself; useful with a context, as a plain coroutine inside another workflow."""
+        """Call the function itself, as a plain coroutine inside another workflow."""
         if self.function is None:
-            raise TypeError(f"{self!r} is known by name only and cannot be called here")
+            raise TypeError(f"{self!r} is known by name only and cannot be called; use ctx.workflow(...)")
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
@@ -314,33 +314,33 @@ class Workflow(Generic[P, R_co]):
 
 
 class WorkflowRef(Workflow[..., R_co]):
-    """A workflow that is known by its name and the type of its result only."""
+    """A workflow known by its name and the type of its result only."""
 
 
 def activity_of(given: object) -> Activity[..., Any]:
-    """Return the activity that is meant by a definition or by its name."""
+    """Return the activity for a definition or a name."""
     if isinstance(given, str) and given:
         return Activity(given, None, ActivityOptions())
     if not isinstance(given, Activity):
-        raise DefinitionError(f"{given!r} is not an activity; decorate it with @activity, or give its name")
+        raise DefinitionError(f"{given!r} is not an activity; decorate it with @activity, or pass its name")
     return given
 
 
 def refuse_options(verb: str, workflow: object, unknown: Iterable[str]) -> None:
-    """Refuse what *verb* was given by keyword and does not take; say where options of the workflow itself go."""
+    """Raise `DefinitionError` for an unknown option of *verb*; say where options of the workflow itself go."""
     for option in sorted(unknown):
         if option in ("retry", "timeout"):
             meant = f"workflow.ref({workflow!r})" if isinstance(workflow, str) else getattr(workflow, "name", "it")
             remedy = f"write {verb}({meant}.options({option}=...), ...)"
         else:
-            remedy = "a workflow's own arguments are given by position"
+            remedy = "pass a workflow's own arguments by position"
         raise DefinitionError(f"{verb} has no option {option!r}; {remedy}")
 
 
 def workflow_of(given: object) -> Workflow[..., Any]:
-    """Return the workflow that is meant by a definition or by its name."""
+    """Return the workflow for a definition or a name."""
     if isinstance(given, str) and given:
         return Workflow(given, None, None)
     if not isinstance(given, Workflow):
-        raise DefinitionError(f"{given!r} is not a workflow; decorate it with @workflow, or give its name")
+        raise DefinitionError(f"{given!r} is not a workflow; decorate it with @workflow, or pass its name")
     return given

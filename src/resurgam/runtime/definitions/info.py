@@ -1,4 +1,4 @@
-"""What running code may know of itself: ids, attempt, place in the tree; and what an attempt tells its worker."""
+"""The identity of running workflow and activity code, and the heartbeat of an attempt."""
 
 import asyncio
 from contextvars import ContextVar
@@ -13,7 +13,7 @@ from resurgam.core.event import Parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowInfo:
-    """The identity of an execution, and how far it has come."""
+    """The identity and progress of an execution."""
 
     name: str
     entity_id: str
@@ -30,11 +30,11 @@ class WorkflowInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityInfo:
-    """The identity of the attempt that is running.
+    """The identity of the running attempt.
 
-    *idempotency_key* is the same for every attempt of this activity: hand it to the outside world, so that doing it
-    twice has the effect of once. *details* is what an earlier attempt told last by ``activity.heartbeat()``, as plain
-    JSON types; None if there was nothing.
+    *idempotency_key* is the same for every attempt of this activity: pass it to external services, so that a repeated
+    call has no further effect. *details* are the latest that an earlier attempt passed to ``activity.heartbeat()``, as
+    plain JSON types, or None.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ActivityInfo:
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt."""
+        """A key that is the same for every attempt."""
         return self.entity_id
 
 
@@ -55,7 +55,7 @@ _DETAILS: Final = codec_for(Any)
 
 
 class Attempt:
-    """A running attempt, as its own code sees it: who it is, and its line to the worker. Any thread may use it."""
+    """A running attempt as seen by its own code: its identity and its connection to the worker. Thread-safe."""
 
     __slots__ = ("info", "max_payload")
 
@@ -63,11 +63,11 @@ class Attempt:
     max_payload: int
 
     def cancelled(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether the result is no longer needed."""
         raise NotImplementedError
 
     def beat(self, details: Raw | None) -> None:
-        """Tell the worker that it is alive, and how far it has come; None says no more than that."""
+        """Send a heartbeat to the worker; None leaves the details unchanged."""
         raise NotImplementedError
 
 
@@ -75,37 +75,37 @@ _running: ContextVar[Attempt] = ContextVar("resurgam.activity")
 
 
 def enter_activity(attempt: Attempt) -> None:
-    """Make *attempt* the running one of this context."""
+    """Make *attempt* the running attempt of this context."""
     _running.set(attempt)
 
 
 def activity_info() -> ActivityInfo:
-    """Return the activity that is running."""
+    """Return the identity of the running attempt."""
     return _current("info").info
 
 
 def activity_cancelled() -> bool:
-    """Whether nobody waits for the running attempt any more."""
+    """Whether the result of the running attempt is no longer needed."""
     return _current("cancelled").cancelled()
 
 
 def heartbeat(details: object = None) -> None:
-    """Tell the worker that the running attempt is alive, and how far it has come."""
+    """Send a heartbeat of the running attempt to the worker."""
     attempt = _current("heartbeat")
-    # First, so that details which cannot be written are an error whenever they are told.
-    written = None if details is None else _written(details, attempt)
+    # First, so that details which cannot be encoded are always an error.
+    written = None if details is None else _encode_details(details, attempt)
     if attempt.cancelled():
-        raise asyncio.CancelledError(f"activity {attempt.info.name!r} is not waited for any more")
+        raise asyncio.CancelledError(f"activity {attempt.info.name!r} was cancelled, timed out, or lost its lease")
     attempt.beat(written)
 
 
-def _written(details: object, attempt: Attempt) -> Raw:
+def _encode_details(details: object, attempt: Attempt) -> Raw:
     where = f"heartbeat of activity {attempt.info.name!r}"
     return check_size(attempt.max_payload, _DETAILS.encode(details, where), where)
 
 
 def read_details(written: Raw | None) -> Any:
-    """Return the details that an attempt told, from their recorded bytes."""
+    """Decode the recorded details of a heartbeat."""
     return None if written is None else _DETAILS.decode(written, "details of a heartbeat")
 
 
@@ -113,4 +113,4 @@ def _current(verb: str) -> Attempt:
     try:
         return _running.get()
     except LookupError:
-        raise RuntimeError(f"activity.{verb}() was called outside of an activity") from None
+        raise RuntimeError(f"activity.{verb}() must be called inside an activity") from None

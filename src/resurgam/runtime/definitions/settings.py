@@ -14,10 +14,10 @@ def _unknown(name: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """*secret* is the store's, for ids that nobody can guess; *max_payload* the most bytes of one value.
+    """*secret* is the store's key for unguessable ids; *max_payload* the size limit of one value, in bytes.
 
-    *signal_schemas* is what the store has heard of this one execution: what its code takes for signals. *queue_of* returns the
-    queue that the definition of a workflow names, by the workflow's name; None if it names none or is not known here.
+    *signal_schemas* are the stored schemas of the signals that this execution accepts. *queue_of* returns the queue in
+    the definition of a workflow, by the workflow's name; None if it has none or is not known here.
     """
 
     secret: bytes = b""

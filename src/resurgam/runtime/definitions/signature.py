@@ -1,4 +1,4 @@
-"""The arguments and the result of a workflow, activity or operation, as its annotations say."""
+"""Encode and decode the arguments and the result of a workflow, activity or operation, by its annotations."""
 
 import functools
 import inspect
@@ -12,23 +12,22 @@ from msgspec import Raw
 from resurgam.core.codec import Codec, TypeForm, codec_for
 from resurgam.core.errors import DefinitionError, SerializationError
 
-# What a value's path and msgspec's own say of one argument: `[1]`, `.args[1]`, `['args'][1]`, `.kwargs.x`, `['kwargs']['x']`.
+# The path of an argument in our errors and in msgspec's: `[1]`, `.args[1]`, `['args'][1]`, `.kwargs.x`, `['kwargs']['x']`.
 _ARGUMENT = re.compile(
     r"(?:(?:\.args|\['args'\])?\[(?P<index>\d+)\]|(?:\.kwargs|\['kwargs'\])(?:\.|\[')(?P<name>\w+)(?:'\])?)(?P<rest>.*)",
     re.DOTALL,
 )
 
 _CODECS: Final = 64
-"""Codecs of calls that one function keeps; one with ``*args`` or ``**kwargs`` may be called in any number of ways."""
+"""Codecs cached per function; one with ``*args`` or ``**kwargs`` may be called in any number of ways."""
 
 Arguments = tuple[Sequence[object], Mapping[str, object]]
 
 
 class Signature:
-    """Writes and reads the arguments and the result of one function.
+    """Encodes and decodes the arguments and the result of one function.
 
-    Arguments are recorded as a JSON array; ones that can only be given by keyword make it
-    ``{"args": [...], "kwargs": {...}}``.
+    Arguments are recorded as a JSON array; with keyword-only arguments, as ``{"args": [...], "kwargs": {...}}``.
     """
 
     def __init__(self, function: Callable[..., object], label: str, *, skip: int = 0) -> None:
@@ -60,23 +59,23 @@ class Signature:
 
     @property
     def first(self) -> TypeForm:
-        """The annotation of the parameter that takes a single argument; Any if there is none."""
+        """The annotation of the first positional parameter; Any if there is none."""
         only_named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
         return next((self._hint(p.name) for p in self._parameters if p.kind not in only_named), Any)
 
     def check(self) -> None:
-        """Build every codec now, so that a bad annotation is an error where the function is defined."""
+        """Build every codec, so that a bad annotation is an error where the function is defined."""
         for parameter in self._parameters:
             self._codec(self._hint(parameter.name), f"parameter {parameter.name!r}")
         _ = self.result
 
     @functools.cached_property
     def result(self) -> Codec[object]:
-        """The codec of what the function returns."""
+        """The codec of the function's result."""
         return self._codec(_returned(self._hint("return")), "the result")
 
     def encode(self, args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> Raw:
-        """Return the JSON of a call's arguments, after checking them against the signature."""
+        """Encode the arguments of a call as JSON, checked against the signature."""
         positional, named = self._bind(args, kwargs)
         codec = self._codec_of_call(len(positional), tuple(named))
         value = {"args": positional, "kwargs": named} if named else positional
@@ -87,35 +86,39 @@ class Signature:
 
     def _bind(self, args: Sequence[object], kwargs: Mapping[str, object] | None) -> Arguments:
         if not kwargs and len(args) == self._plain:
-            return args, {}  # every parameter has its argument; nothing is to be sorted out
+            return args, {}  # fast path: one positional argument for each parameter
         try:
             bound = self._shape.bind(*(None,) * self._skip, *args, **(kwargs or {}))
         except TypeError as error:
-            raise DefinitionError(f"{self.label}: {error}; it is {self._show()}") from error
+            raise DefinitionError(f"{self.label}: {error}; its signature is {self._show()}") from error
         return bound.args[self._skip :], bound.kwargs
 
     def check_positional(self, count: int) -> None:
-        """Refuse a function that cannot be called with so many values by position."""
+        """Raise `DefinitionError` unless the function can be called with *count* positional arguments."""
         try:
             self._shape.bind(*(None,) * (self._skip + count))
         except TypeError as error:
-            raise DefinitionError(f"{self.label} brings one value: {error}; it is {self._show()}") from error
+            raise DefinitionError(
+                f"{self.label} must accept one value: {error}; its signature is {self._show()}"
+            ) from error
 
     def decode(self, data: Raw) -> Arguments:
-        """Return the arguments that `encode` wrote, which may have been another version of this function."""
+        """Decode arguments written by `encode`, perhaps by another version of this function."""
         if self._plain is not None:
             try:
-                # By far the most calls give every parameter its argument, by position.
+                # Most calls pass one positional argument for each parameter.
                 return self._codec_of_call(self._plain, ()).decode(data, ""), {}  # type: ignore[return-value]  # a tuple
             except SerializationError:
-                pass  # what is wrong, or what else it is, is found out below
+                pass  # the general path below decodes other forms, or reports the error
         given = msgspec.json.decode(data)
         count = len(given) if isinstance(given, list) else len(given["args"])
         named = tuple(given["kwargs"]) if isinstance(given, dict) else ()
         try:
             self._shape.bind(*(None,) * (self._skip + count), **dict.fromkeys(named))
         except TypeError as error:
-            raise DefinitionError(f"{self.label} was called with other arguments than it takes: {error}") from error
+            raise DefinitionError(
+                f"{self.label} was recorded with arguments that it does not accept: {error}"
+            ) from error
         try:
             value: Any = self._codec_of_call(count, named).decode(data, "")
         except SerializationError as error:
@@ -138,14 +141,14 @@ class Signature:
             if named:
                 kwargs = msgspec.defstruct("kwargs", [(name, self._keyword(name)) for name in named])
                 hint = msgspec.defstruct("Call", [("args", hint), ("kwargs", kwargs)])
-            # Not by `codec_for`, which would keep types that are made anew for each set of names.
+            # Not `codec_for`, which would cache types built anew for each set of names.
             found = self._arguments[count, named] = Codec(hint)
             if len(self._arguments) > _CODECS:
                 del self._arguments[next(iter(self._arguments))]
         return found
 
     def _at(self, index: int) -> inspect.Parameter:
-        """Return the parameter that takes the argument at *index*; the last one may take many."""
+        """Return the parameter for the argument at *index*; the last one may take several."""
         positional = [p for p in self._parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
         return positional[min(index, len(positional) - 1)]
 
@@ -167,18 +170,18 @@ class Signature:
 
 
 def _returned(hint: TypeForm) -> TypeForm:
-    """Return the type of a result; a function that never returns has None, should it return after all."""
+    """Return the type of a result; None for a function annotated never to return."""
     return None if hint in (NoReturn, Never) else hint
 
 
 def defined_at(function: Any) -> str:
-    """Return where a function is defined, for errors about it."""
+    """Return the file, line and name of a function, for error messages."""
     code = function.__code__
     return f"{code.co_filename}:{code.co_firstlineno} ({function.__qualname__})"
 
 
 def result_codec(function: Callable[..., object]) -> Codec[object]:
-    """Return the codec of what any callable says it returns; one that says nothing returns plain JSON types."""
+    """Return the codec of a callable's annotated result; without an annotation, of plain JSON types."""
     try:
         return codec_for(_returned(get_type_hints(function, include_extras=True).get("return", Any)))
     except (TypeError, NameError):

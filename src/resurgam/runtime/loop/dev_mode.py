@@ -1,12 +1,12 @@
-"""With ``RESURGAM_DEV=1``: what workflow code may not do is found when it does it.
+"""Development mode (``RESURGAM_DEV=1``): refuse forbidden calls of workflow code when they happen.
 
-The table is that of `resurgam.runtime.loop.forbidden`. While a tick runs, a profile function sees every call of its thread,
-also of functions written in C, which nothing else does; a forbidden one raises `NotDeterministic` before it happens.
-That is far too slow for production, so it is decided once, when this module is imported, and costs nothing otherwise.
+The table of calls is `resurgam.runtime.loop.forbidden`. While a tick runs, a profile function sees every call of its
+thread, including functions written in C; a forbidden one raises `NotDeterministic` before it happens. That is too slow for
+production, so it is decided once, when this module is imported, and costs nothing otherwise.
 
-A call counts as the workflow's own if no frame between it and the user's code says otherwise: importing a module,
-reading source for a traceback or a time zone, and finalizers that the garbage collector happens to run may do it. So may
-the packages that ``RESURGAM_DEV_ALLOW`` names, and what they call; user code that they call back may not.
+A call is attributed to the workflow unless a frame between it and the user's code exempts it: importing a module, reading
+source for a traceback or a time zone, and finalizers run by the garbage collector are allowed. So are the packages listed
+in ``RESURGAM_DEV_ALLOW`` and their callees, except user code that they call back.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ logger = logging.getLogger("resurgam.dev")
 ON: Final = os.environ.get("RESURGAM_DEV", "0") not in ("", "0")
 
 ALLOWED: Final = "RESURGAM_DEV_ALLOW"
-"""The variable that names packages whose calls are not refused, separated by commas."""
+"""The environment variable that lists packages whose calls are allowed, separated by commas."""
 
 _OURS: Final = f"{Path(__file__).parents[2]}{os.sep}"
 _STDLIB: Final = f"{Path(os.__file__).parent}{os.sep}"
@@ -46,7 +46,7 @@ _Named: TypeAlias = tuple[str, Rule]
 class WatchedTicks(threading.local):
     """Whether this thread is running workflow code; while it is, its calls are watched.
 
-    A profiler that somebody else has set is left alone, and then nothing is seen.
+    If another profiler is set, it stays in place and no call is checked.
     """
 
     _now = False
@@ -64,7 +64,7 @@ class WatchedTicks(threading.local):
 
 
 def _watch(frame: FrameType, event: str, argument: object) -> None:
-    """Be told of a call that is about to happen, and refuse it if it is forbidden."""
+    """Refuse a forbidden call that is about to happen; called by Python as the profile function."""
     if event == "c_call":
         found = _IN_C.get(argument) if type(argument) is BuiltinFunctionType else None
     elif event == "call":
@@ -72,22 +72,22 @@ def _watch(frame: FrameType, event: str, argument: object) -> None:
     else:
         return
     if found is None or (found[0] == "random.Random" and frame.f_locals.get("x") is not None):
-        return  # with a seed, chance is none
+        return  # with a seed it is deterministic
     try:
         _refuse(*found, frame if event == "c_call" else frame.f_back)
     except NotDeterministic:
-        # Python takes a profile function off that raises; for what is left of the tick it is put back.
-        asyncio.get_running_loop().call_soon(_again)
+        # Python removes a profile function that raises; restore it for the rest of the tick.
+        asyncio.get_running_loop().call_soon(_restore_profile)
         raise
 
 
-def _again() -> None:
+def _restore_profile() -> None:
     if sys.getprofile() is None:
         sys.setprofile(_watch)
 
 
 def _refuse(name: str, rule: Rule, caller: FrameType | None) -> None:
-    """Raise `NotDeterministic`, if it is the user's code that has led to this call, and no comment allows it."""
+    """Raise `NotDeterministic` if user code caused the call and no comment allows it."""
     frames = list(_frames(caller))
     if any(_is_harmless(frame.f_code) for frame in frames) or (_packages and _is_allowed(frames)):
         return
@@ -97,17 +97,17 @@ def _refuse(name: str, rule: Rule, caller: FrameType | None) -> None:
         code = frames.pop(0).f_code
         name, rule = _IN_PYTHON.get(code) or (_called_as(code, name), rule)
     if frames and not any(forbidden.allows(line, rule) for frame in frames for line in _lines(frame)):
-        place = f"{frames[0].f_code.co_filename}:{frames[0].f_lineno}"
+        source = f"{frames[0].f_code.co_filename}:{frames[0].f_lineno}"
         what = "os.environ" if name == "os.environ" else f"{name.removeprefix('builtins.')}()"
-        message = f"{place}: {rule.code} {rule.word}: {what} in workflow code: {rule.reason}; {rule.remedy}"
+        message = f"{source}: {rule.code} {rule.word}: {what} in workflow code: {rule.reason}; {rule.remedy}"
         if not _is_users(frames[0]):
             package = _module(frames[0]).partition(".")[0]
-            message += f"; if the outcome of the workflow does not depend on it, allow the package: {ALLOWED}={package}"
+            message += f"; if the workflow's outcome does not depend on it, allow the package: {ALLOWED}={package}"
         raise NotDeterministic(message)
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield the frames between a call and the engine's own code, innermost first."""
+    """Yield the frames between a call and the engine's code, innermost first."""
     while frame is not None and not frame.f_code.co_filename.startswith(_OURS):
         yield frame
         frame = frame.f_back
@@ -129,7 +129,7 @@ def _is_users(frame: FrameType) -> bool:
 
 
 def _is_allowed(frames: Iterable[FrameType]) -> bool:
-    """Whether an allowed package has led to a call, and no code of the user's after it."""
+    """Whether an allowed package caused the call, with no user code in between."""
     for frame in frames:
         module = _module(frame)
         if any(module == package or module.startswith(f"{package}.") for package in _packages):
@@ -144,33 +144,33 @@ def _module(frame: FrameType) -> str:
 
 
 def _called_as(code: CodeType, inner: str) -> str:
-    """Return the name by which the user knows what has led to a forbidden call, such as ``Path.read_text``."""
+    """Return the name under which the user called a library function that made a forbidden call: ``Path.read_text``."""
     if code.co_qualname.startswith("Random."):
         return f"random.{code.co_name}"
-    told_better_inside = "<" in code.co_qualname or code.co_qualname.startswith(("Mapping.", "MutableMapping."))
-    return inner if told_better_inside else code.co_qualname
+    inner_is_clearer = "<" in code.co_qualname or code.co_qualname.startswith(("Mapping.", "MutableMapping."))
+    return inner if inner_is_clearer else code.co_qualname
 
 
 def _lines(frame: FrameType) -> Iterator[str]:
-    """Yield the lines on which a comment may allow a call: where it was made, or one above that has nothing else."""
+    """Yield the lines on which a comment may allow a call: the line itself, and a comment line directly above."""
     file, number = frame.f_code.co_filename, frame.f_lineno
     yield linecache.getline(file, number)
     if (above := linecache.getline(file, number - 1).strip()).startswith("#"):
         yield above
 
 
-# What is watched.
+# The watched functions.
 
 
 def _tables() -> tuple[dict[object, _Named], dict[CodeType, _Named]]:
-    """Find the functions behind the names of the table, as far as they are Python's own; others end there."""
+    """Resolve the names of the table to functions of the standard library, where all other packages end up."""
     in_c: dict[object, _Named] = {}
     in_python: dict[CodeType, _Named] = {}
     for name, found in _functions():
         rule = forbidden.find(name)
         assert rule is not None
         if isinstance(found, BuiltinFunctionType):
-            if name not in forbidden.NEEDS:  # nobody tells which arguments a function in C is given
+            if name not in forbidden.NEEDS:  # the arguments of a C function are not visible
                 in_c.setdefault(found, (name, rule))
         elif isinstance(found, FunctionType):
             in_python[found.__code__] = (name, rule)
@@ -191,7 +191,7 @@ def _functions() -> Iterator[tuple[str, object]]:
         wanted = [attribute] if attribute != "*" else getattr(holder, "__all__", [])
         for one in wanted:
             found = getattr(holder, one, None)
-            # Methods of the one shared source of chance are watched below it: ctx.random has the same ones.
+            # Methods of the shared Random are watched on its C base below: ctx.random has the same methods.
             if not isinstance(found, MethodType):
                 yield f"{module}.{one}", found
     yield "random.Random", random.Random
@@ -217,7 +217,7 @@ _packages: Final[set[str]] = set()
 
 
 def read_packages(text: str) -> set[str]:
-    """Return the packages that a text names, separated by commas."""
+    """Parse a comma-separated list of packages."""
     names = {name.strip() for name in text.split(",")} - {""}
     if not all(part.isidentifier() for name in names for part in name.split(".")):
         raise ValueError(f"{ALLOWED} must be names of packages, separated by commas, got {text!r}")
@@ -225,7 +225,7 @@ def read_packages(text: str) -> set[str]:
 
 
 def enable() -> WatchedTicks:
-    """Fill the tables, and return what watches."""
+    """Fill the tables, and return the switch that turns watching on during ticks."""
     _packages.update(read_packages(os.environ.get(ALLOWED, "")))
     in_c, in_python = _tables()
     _IN_C.update(in_c)
@@ -233,38 +233,38 @@ def enable() -> WatchedTicks:
     return WatchedTicks()
 
 
-# Futures that nobody awaits.
+# Futures that are never awaited.
 
 
 def warn_if_unawaited(durable: type[Any]) -> None:
-    """Let the futures of durable calls complain when they are dropped, if nobody has ever asked what they bring."""
+    """Make the futures of durable calls log a warning when they are collected without ever having been awaited."""
 
-    def listening(original: Callable[..., Any]) -> Callable[..., Any]:
+    def observing(original: Callable[..., Any]) -> Callable[..., Any]:
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            self.heard = True
+            self.observed = True
             return original(self, *args, **kwargs)
 
         return method
 
-    begin = durable.__init__
+    original_init = durable.__init__
 
-    def make(self: Any, *args: Any, **kwargs: Any) -> None:
-        begin(self, *args, **kwargs)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original_init(self, *args, **kwargs)
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith(_OURS):
             frame = frame.f_back
-        self.heard, self.place = False, "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        self.observed, self.source = False, "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
-    def complain(self: Any) -> None:
-        missed = not getattr(self, "heard", True) and not self.cancelled()
+    def warn(self: Any) -> None:
+        missed = not getattr(self, "observed", True) and not self.cancelled()
         if missed and self._calls.reports_unawaited(settled=self.done()):
             rule, command = forbidden.UNAWAITED, self.command
             what = f"{command.command} ({command.name or command.type})"
             reason = f"{rule.reason}; {rule.remedy}"
-            logger.warning("%s: %s %s: %s was never awaited: %s", self.place, rule.code, rule.word, what, reason)
+            logger.warning("%s: %s %s: %s was never awaited: %s", self.source, rule.code, rule.word, what, reason)
         asyncio.Future.__del__(self)
 
     for name in ("__await__", "__iter__", "add_done_callback", "cancel", "result", "exception"):
-        setattr(durable, name, listening(getattr(durable, name)))
-    durable.__init__ = make
-    durable.__del__ = complain
+        setattr(durable, name, observing(getattr(durable, name)))
+    durable.__init__ = init
+    durable.__del__ = warn

@@ -1,20 +1,20 @@
-"""The workflow's own deterministic event loop: runs what is ready, in order, until nothing is.
+"""The deterministic event loop of a workflow: it runs ready callbacks in order until none is left.
 
-It has no clock, no selector and no threads. Time is that of the entry being delivered; `call_later` is a durable
-timer; a task is a strand with a place in the history. What cannot be replayed raises `NotDeterministic` and says what
-to use instead.
+It has no clock, no selector and no threads. Its time is that of the entry being delivered; `call_later` is a durable
+timer; a task is a scope with a location in the history. Calls that cannot be replayed raise `NotDeterministic` with a
+remedy.
 
-Traps of asyncio that are dealt with here, each with a test:
+Traps of asyncio handled here, each with a test:
 
 - `asyncio.wait` iterates sets: see `resurgam.runtime.loop.futures`;
-- `asyncio.as_completed` puts bare coroutines into a set, whose order is that of their addresses: refused;
-- `asyncio.wait_for` makes a task on 3.11 but not later: that task stays in the caller's strand, so that a history
+- `asyncio.as_completed` puts bare coroutines into a set, which is ordered by their addresses: refused;
+- `asyncio.wait_for` creates a task on 3.11 but not later: that task stays in the caller's scope, so that a history
   does not depend on the Python that wrote it;
-- asynchronous generators that are left half-way are kept until the run ends: otherwise the garbage collector would
-  decide when their clean-up runs;
-- `asyncio.all_tasks` gives a set that was filled in the order of addresses: refused;
-- running a tick inside a task of the worker's loop confuses `asyncio.current_task` from 3.14 on: ticks are run from a
-  plain callback, by whoever calls `run`.
+- asynchronous generators that are abandoned are kept until the run ends: otherwise the garbage collector would decide
+  when their clean-up runs;
+- `asyncio.all_tasks` returns a set in the order of addresses: refused;
+- running a tick inside a task of the worker's loop breaks `asyncio.current_task` from 3.14 on: the caller of `run` uses
+  a plain callback (`outside_task`).
 """
 
 import asyncio
@@ -43,7 +43,7 @@ Ts = TypeVarTuple("Ts")
 _ACTIVITY = "put it into an activity and call ctx.activity(...), or for a short side effect ctx.run(...)"
 _FORBIDDEN = {
     "run_in_executor": f"threads and executors cannot be replayed; {_ACTIVITY}",
-    "call_soon_threadsafe": "another thread may not reach into a workflow; send it a signal instead",
+    "call_soon_threadsafe": "another thread may not call into a workflow; send it a signal instead",
     "add_signal_handler": "handle signals of the operating system in the program that runs the engine",
     "remove_signal_handler": "handle signals of the operating system in the program that runs the engine",
     "run_forever": "a workflow's loop is run by the engine",
@@ -83,7 +83,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def __init__(self, seed: str, calls: DurableCalls) -> None:
         self.seed = seed
         self.tasks: dict[WorkflowTask[Any], None] = {}
-        # Whether a strand has ended otherwise than by returning: nobody can say what else it would have come to.
+        # Whether a task has ended otherwise than by returning: the calls it would have made are unknown.
         self.interrupted = False
         self.open = False
         self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
@@ -96,34 +96,34 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._outside: tuple[asyncio.AbstractEventLoop | None, Any, bool] = (None, (None, None), False)
 
     def scope(self) -> Scope:
-        """Return the strand that is running."""
+        """Return the running scope."""
         return self._calls.scope()
 
     # Running.
 
     def __enter__(self) -> None:
-        """Be the running loop of this thread, for as many ticks as are run inside the ``with``."""
+        """Become the running loop of this thread, for the ticks run inside the ``with``."""
         self._outside = asyncio_events._get_running_loop(), sys.get_asyncgen_hooks(), ticks.now
         asyncio_events._set_running_loop(self)
         sys.set_asyncgen_hooks(firstiter=self._keep, finalizer=self._keep)
         self._running = ticks.now = True
 
     def __exit__(self, *_: object) -> None:
-        """Leave everything as it was."""
+        """Restore the outer loop."""
         outer, hooks, ticks.now = self._outside
         self._running = False
         sys.set_asyncgen_hooks(*hooks)
         asyncio_events._set_running_loop(outer)
 
     def run(self) -> None:
-        """Run until nothing is ready; it must have been entered."""
+        """Run until nothing is ready; the loop must have been entered."""
         while self._ready or self._wake_conditions():
             handle = self._ready.popleft()
             if not handle._cancelled:
                 try:
                     handle._run()
                 except (SystemExit, KeyboardInterrupt) as error:
-                    reraise_ctrl_c(error)  # else the task that raised it holds it, and the execution sees it there
+                    reraise_ctrl_c(error)  # otherwise the task holds the error, and the execution finds it there
             if self._verdict.reason is not None:
                 return
         if self._generators:
@@ -133,7 +133,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._generators[id(generator)] = generator
 
     def _wake_conditions(self) -> bool:
-        """Settle the waiters of `add_condition` whose condition holds now; whether there were any."""
+        """Settle the waiters of `add_condition` whose condition holds now; return whether a callback became ready."""
         for waiter, predicate in list(self._conditions.items()):
             if waiter.done():
                 del self._conditions[waiter]
@@ -142,7 +142,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 holds = predicate()
             except asyncio.CancelledError:
                 waiter.cancel()
-            except BaseException as error:  # noqa: BLE001 -- the user's predicate failed: whoever awaits it hears of it
+            except BaseException as error:  # noqa: BLE001 -- the user's predicate failed: raised to the awaiting code
                 reraise_ctrl_c(error)
                 waiter.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
             else:
@@ -153,19 +153,19 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return bool(self._ready)
 
     def add_condition(self, predicate: Callable[[], bool]) -> asyncio.Future[None]:
-        """Return a future that is settled as soon as *predicate* holds when nothing else is ready."""
+        """Return a future that settles as soon as *predicate* holds while nothing else is ready."""
         waiter = self.create_future()
         self._conditions[waiter] = predicate
         return waiter
 
     def unwind(self) -> None:
-        """Close every task and generator that is still alive. The recorder must refuse durable calls by now."""
+        """Close all live tasks and generators. The recorder must already refuse durable calls."""
         outer = asyncio_events._get_running_loop()
         asyncio_events._set_running_loop(self)
         self.open = True
         try:
             for task in list(self.tasks):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # else asyncio complains of each
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # otherwise asyncio warns for each
                 _close(task.get_coro())
             for generator in list(self._generators.values()):
                 _close(generator)
@@ -177,7 +177,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._conditions.clear()
             self._ready.clear()
 
-    # What asyncio asks of a loop.
+    # The interface of an asyncio event loop.
 
     def time(self) -> float:
         """Return the workflow's time in seconds."""
@@ -186,10 +186,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Run *callback* in this tick, after what is ready now."""
+        """Run *callback* in this tick, after the callbacks that are ready now."""
         if not self.open and self._verdict.reason is None:
             raise NotDeterministic(
-                "something of a workflow was touched from outside its own code, such as an asyncio.Event that two "
+                "an object of a workflow was used from outside its own code, such as an asyncio.Event that two "
                 "workflows share; send a signal instead"
             )
         handle = asyncio.Handle(callback, args, self, context)
@@ -210,7 +210,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         return self.call_later(when - self.time(), callback, *args, context=context)
 
     def create_future(self) -> asyncio.Future[Any]:
-        """Return a future without a place."""
+        """Return a future without a location."""
         return BareFuture(self)
 
     def create_task(
@@ -221,15 +221,15 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
         **_: object,
     ) -> asyncio.Task[T]:
-        """Begin a strand of its own at the next place of the running one; a durable future is returned as it is."""
+        """Start a task at the next location of the running scope; return a durable future unchanged."""
         if isinstance(coro, Durable):
-            return coro  # type: ignore[return-value]  # all that a TaskGroup asks of a task, a future has
+            return coro  # type: ignore[return-value]  # it has all members of a task that a TaskGroup uses
         if not asyncio.iscoroutine(coro):
             raise TypeError(f"a coroutine was expected, got {coro!r}")
         try:
             task = self._begin(coro, sys._getframe(1), context)
         except (ContinueAsNew, HistoryDiverged, Evicted):
-            # The verdict ends the tick. Raising it here would leave the other coroutines of a gather never awaited.
+            # The verdict ends the tick. Raised here, it would leave the other coroutines of a gather never awaited.
             coro.close()
             return cast("asyncio.Task[T]", BareFuture(self))
         except BaseException:
@@ -243,7 +243,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         caller = _caller(frame)
         if caller in _AS_COMPLETED:
             raise NotDeterministic(
-                "asyncio.as_completed over bare coroutines visits them in the order of their addresses; "
+                "asyncio.as_completed visits bare coroutines in the order of their addresses; "
                 "create the tasks first: asyncio.as_completed([asyncio.create_task(c) for c in ...])"
             )
         if caller is asyncio.wait_for.__code__:
@@ -256,54 +256,54 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self,
         coro: Coroutine[Any, Any, T],
         scope: Scope,
-        place: str,
+        label: str,
         context: Context | None = None,
         *,
         shared: bool = False,
     ) -> WorkflowTask[T]:
-        """Run *coro* as a task in *scope*, which ends with it unless it is *shared* with its creator."""
+        """Run *coro* as a task in *scope*, which closes with the task unless it is *shared* with its creator."""
         own = copy_context() if context is None else context.copy()
         own.run(current.set, scope)
-        task = WorkflowTask(coro, loop=self, context=own, scope=scope, place=place)
+        task = WorkflowTask(coro, loop=self, context=own, scope=scope, label=label)
         self.tasks[task] = None
-        # In its own context: what an edit puts at the end of the strand is asked for by the strand.
-        task.add_done_callback(self._ended_within if shared else self._ended, context=own)
+        # In its own context: a call that an edit adds at the end of a scope is made by that scope.
+        task.add_done_callback(self._task_done if shared else self._scope_done, context=own)
         return task
 
-    def _ended_within(self, task: asyncio.Task[Any]) -> None:
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
         self.tasks.pop(task, None)  # type: ignore[call-overload]  # only workflow tasks have this callback
-        # Asking task.exception() would count as somebody having looked at it, and hide one that nobody does.
+        # Calling task.exception() would mark the exception as retrieved, and silence asyncio's warning.
         self.interrupted |= task.cancelled() or task._exception is not None
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._ended_within(task)
+    def _scope_done(self, task: asyncio.Task[Any]) -> None:
+        self._task_done(task)
         if not task.cancelled() and task._exception is None:
             self._calls.close_scope(task.scope)  # type: ignore[attr-defined]  # as above
         else:
             self._calls.cut_scope(task.scope)  # type: ignore[attr-defined]  # as above
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report what asyncio has nobody else to tell."""
+        """Report an error that asyncio could not raise anywhere."""
         self.on_error(context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report what asyncio has nobody else to tell."""
+        """Report an error that asyncio could not raise anywhere."""
         self.on_error(context)
 
     def get_debug(self) -> bool:
-        """Debug mode is the outer loop's business."""
+        """Return False; debug mode belongs to the outer loop."""
         return False
 
     def is_running(self) -> bool:
-        """Whether a tick is being run."""
+        """Whether a tick is running."""
         return self._running
 
     def is_closed(self) -> bool:
-        """A workflow's loop is dropped, never closed."""
+        """Return False; a workflow's loop is dropped, never closed."""
         return False
 
     def get_task_factory(self) -> None:
-        """Tasks are strands; there is no factory to replace."""
+        """Return None; the task factory cannot be replaced."""
         return
 
 
@@ -320,7 +320,7 @@ for _name, _remedy in _FORBIDDEN.items():
 
 
 class _DurableTimerHandle(asyncio.TimerHandle):
-    """The handle of a `call_later`; cancelling it calls the durable timer off."""
+    """The handle of a `call_later`; cancelling it cancels the durable timer."""
 
     def __init__(
         self,
@@ -341,17 +341,17 @@ class _DurableTimerHandle(asyncio.TimerHandle):
         if not timer.cancelled():
             self._run()
         elif self._callback is _SLEEP_OVER:  # type: ignore[attr-defined]  # asyncio's own handles have it
-            # Recorded code cancelled this `asyncio.sleep`; code that awaits it now would otherwise wait for ever.
+            # The recorded code cancelled this `asyncio.sleep`; changed code that awaits it would wait for ever.
             self._args[0].cancel()
 
     def cancel(self) -> None:
-        """Call the timer off."""
+        """Cancel the durable timer."""
         asyncio.Handle.cancel(self)
         self._timer.cancel()
 
 
 def _caller(frame: FrameType | None) -> CodeType | None:
-    """Return the code that asked for a task, past asyncio's own ways of asking."""
+    """Return the code that creates a task, skipping asyncio's own wrappers."""
     while frame is not None and frame.f_code in _PASSED_THROUGH:
         frame = frame.f_back
     if frame is not None and frame.f_code.co_name == "<setcomp>":
@@ -364,11 +364,11 @@ def _is_alive(generator: AsyncGenerator[Any, Any]) -> bool:
 
 
 def _close(coroutine: Any) -> None:
-    """Unwind a coroutine that will not go on. What its clean-up raises, or awaits, is of no account any more."""
+    """Unwind a coroutine that will not continue. Exceptions and awaits of its clean-up are ignored."""
     try:
         if isinstance(coroutine, AsyncGenerator):
             coroutine.aclose().send(None)
         else:
             coroutine.close()
-    except BaseException as error:  # noqa: BLE001 -- see above
+    except BaseException as error:  # noqa: BLE001 -- ignored, as the docstring says
         reraise_ctrl_c(error)

@@ -1,7 +1,7 @@
-"""What workflow code may not do, and what it does instead: the one table, read by `resurgam.lint` and at run time.
+"""The table of calls that workflow code may not make, with remedies; used by `resurgam.lint` and at run time.
 
-Names are written as Python resolves them: ``time.time``, ``builtins.open``. A name that ends in ``.*`` stands for
-everything below it, and ``()`` for an instance of what stands before it: ``pathlib.Path().read_text``.
+Names are written as Python resolves them: ``time.time``, ``builtins.open``. A name that ends in ``.*`` covers everything
+below it; ``()`` denotes an instance of the preceding class: ``pathlib.Path().read_text``.
 """
 
 import re
@@ -13,7 +13,7 @@ _ACTIVITY: Final = "put it into an activity and call ctx.activity(...), or for a
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of mistake: its code, the word that allows it on a line, why it is one, and the remedy."""
+    """One kind of mistake: its code, the word that allows it on a line, the reason and the remedy."""
 
     code: str
     word: str
@@ -21,37 +21,35 @@ class Rule:
     remedy: str
 
 
-CLOCK: Final = Rule("RS101", "clock", "the time is another one on replay", "use ctx.now()")
+CLOCK: Final = Rule("RS101", "clock", "the time differs on replay", "use ctx.now()")
 SLEEP: Final = Rule("RS102", "sleep", "it blocks every workflow of this worker", "await ctx.sleep(...)")
-RANDOM: Final = Rule("RS103", "random", "the numbers are others on replay", "use ctx.random")
-UUID: Final = Rule("RS104", "uuid", "the id is another one on replay", "use ctx.uuid4()")
-IO: Final = Rule("RS105", "io", "what is outside is not the same on replay, and is touched again", _ACTIVITY)
-OUTPUT: Final = Rule("RS106", "output", "it is said again at every replay", "use ctx.logger")
-THREADS: Final = Rule("RS107", "threads", "what runs beside the workflow's loop cannot be replayed", _ACTIVITY)
+RANDOM: Final = Rule("RS103", "random", "the numbers differ on replay", "use ctx.random")
+UUID: Final = Rule("RS104", "uuid", "the id differs on replay", "use ctx.uuid4()")
+IO: Final = Rule("RS105", "io", "the outside world differs on replay, and effects are repeated", _ACTIVITY)
+OUTPUT: Final = Rule("RS106", "output", "it is repeated on every replay", "use ctx.logger")
+THREADS: Final = Rule("RS107", "threads", "code outside the workflow's event loop cannot be replayed", _ACTIVITY)
 ENVIRONMENT: Final = Rule(
     "RS108", "environment", "it differs between processes", "pass it as an argument, or read it by ctx.run(...)"
 )
 IDENTITY: Final = Rule("RS109", "identity", "it differs between processes", "use a key of your own")
-DIRECT: Final = Rule(
-    "RS110", "direct", "an activity that is called directly is not recorded", "call it by ctx.activity(...)"
-)
+DIRECT: Final = Rule("RS110", "direct", "an activity called directly is not recorded", "call it by ctx.activity(...)")
 SETS: Final = Rule(
     "RS201", "sets", "the order of a set differs between processes", "iterate over sorted(...), or a list"
 )
 UNAWAITED: Final = Rule(
-    "RS202", "unawaited", "nobody hears its result or its failure", "await it, or pass it to asyncio.gather(...)"
+    "RS202", "unawaited", "its result or failure is lost", "await it, or pass it to asyncio.gather(...)"
 )
 OUTER: Final = Rule(
     "RS203",
     "outer",
     "iterations of a loop are forgotten and not run again, so the change is lost on replay",
-    "pass it on in the state, by Continue(state), or keep it by ctx.set(...)",
+    "pass it in the state, by Continue(state), or store it by ctx.set(...)",
 )
 SHARED: Final = Rule(
     "RS204",
     "shared",
     "all workflows of a process share it, and replay changes it again",
-    "keep it in a local variable, or by ctx.set(...)",
+    "keep it in a local variable, or store it by ctx.set(...)",
 )
 
 RULES: Final = {
@@ -62,7 +60,7 @@ RULES: Final = {
     )
 }
 SEEN_IN_SOURCE_ONLY: Final = frozenset({SETS.code, OUTER.code, SHARED.code, DIRECT.code})
-"""What leaves no trace that can be watched while the code runs."""
+"""Rules that cannot be checked at run time."""
 
 
 def _under(prefix: str, names: str) -> tuple[str, ...]:
@@ -131,7 +129,7 @@ _CALLS: Final[dict[Rule, tuple[str, ...]]] = {
 }
 
 CALLS: Final[dict[str, Rule]] = {name: rule for rule, names in _CALLS.items() for name in names}
-"""Functions and classes that are not called."""
+"""Functions and classes that workflow code may not call."""
 
 NEEDS: Final[dict[str, int]] = {
     "random.Random": 1,
@@ -141,13 +139,13 @@ NEEDS: Final[dict[str, int]] = {
     "time.asctime": 1,
     "time.strftime": 2,
 }
-"""How many arguments make a call pure; with fewer it asks the clock, or the system for chance."""
+"""The number of arguments that makes a call pure; with fewer it reads the clock or draws random numbers."""
 
 VALUES: Final[dict[str, Rule]] = {
     **dict.fromkeys(("os.environ", "os.environb", "sys.argv"), ENVIRONMENT),
     "sys.stdin": IO,
 }
-"""What is not even looked at."""
+"""Values that workflow code may not read."""
 
 HOLDERS: Final = frozenset(
     {
@@ -158,7 +156,7 @@ HOLDERS: Final = frozenset(
         "concurrent.futures.ProcessPoolExecutor",
     }
 )
-"""What a module may hold in a variable, and a workflow may not call a method of."""
+"""Classes whose instances a module may hold, but on which a workflow may not call methods."""
 
 _COMMENT: Final = re.compile(r"#\s*resurgam:\s*allow\s+([\w\s,]+)")
 
@@ -173,6 +171,6 @@ def find(name: str) -> Rule | None:
 
 
 def allows(line: str, rule: Rule) -> bool:
-    """Whether a line of source carries the comment that allows what the rule forbids, by its word or its code."""
+    """Whether a source line has a comment that allows the rule, by its word or its code."""
     found = _COMMENT.search(line)
     return found is not None and not {rule.word, rule.code}.isdisjoint(re.split(r"[\s,]+", found[1]))

@@ -1,7 +1,7 @@
 """Futures whose hash is the same in every process.
 
-`asyncio.wait` and `asyncio.TaskGroup` keep futures in sets; with the usual hash, an address, the order in which they
-are looked at would differ from run to run. Here the hash comes from the place of the future in the history.
+`asyncio.wait` and `asyncio.TaskGroup` keep futures in sets; with the usual hash, an address, their order would differ from
+run to run. Here the hash is derived from the future's location in the history.
 """
 
 import asyncio
@@ -22,23 +22,23 @@ T = TypeVar("T")
 
 
 class BareFuture(asyncio.Future[T]):
-    """A future that asyncio or the user makes inside a workflow; it has no place in the history."""
+    """A future created by asyncio or the user inside a workflow; it has no location in the history."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
         self._hash: int | None = None
 
     def __hash__(self) -> int:
-        # Counted when it is first needed: how many futures asyncio makes for itself differs between Pythons.
+        # Counted on first use: the number of futures that asyncio creates itself differs between Python versions.
         if self._hash is None:
             self._hash = _counted_hash(self)
         return self._hash
 
 
 class Durable(asyncio.Future[T], Generic[T]):
-    """What a durable call returns: await it, pass it to `asyncio.gather`, or cancel it.
+    """The result of a durable call: await it, pass it to `asyncio.gather`, or cancel it.
 
-    Its place was taken when the call was made; when and whether it is awaited makes no difference to the history.
+    Its location was assigned when the call was made; when and whether it is awaited does not affect the history.
     """
 
     def __init__(
@@ -57,21 +57,21 @@ class Durable(asyncio.Future[T], Generic[T]):
 
     @property
     def command(self) -> events.Command:
-        """The command event that this future waits for the answer to."""
+        """The command whose answer settles this future."""
         return self._command
 
     def get_name(self) -> str:
-        """Return the command id; asyncio asks tasks for their name, and this may stand where a task is wanted."""
+        """Return the command id, as a task returns its name: a durable future may be used in place of a task."""
         return self._command.command
 
     def close(self) -> None:
-        """Accept being closed, as a coroutine would be by a task group that takes no more tasks."""
+        """Do nothing; a task group that accepts no more tasks closes the coroutine it was given."""
 
     def set_name(self, name: object) -> None:
-        """Accept a name as a task would; the command id stays what it is."""
+        """Do nothing; the name is the command id."""
 
     def cancel(self, msg: object = None) -> bool:
-        """Call the command off: it is recorded as cancelled, and awaiting this raises `asyncio.CancelledError`."""
+        """Cancel the command: record the cancellation, and raise `asyncio.CancelledError` where it is awaited."""
         if not super().cancel(msg):
             return False
         self._calls.cancel(self._command)
@@ -79,11 +79,11 @@ class Durable(asyncio.Future[T], Generic[T]):
 
 
 class Batch(Durable[T]):
-    """What ``ctx.listen_many`` returns: a list of signals, empty if none came in time."""
+    """The result of ``ctx.listen_many``: a list of signals, empty if none came in time."""
 
 
 class WorkflowTask(asyncio.Task[T]):
-    """A strand of its own within a workflow."""
+    """A task of a workflow, with a scope of its own."""
 
     def __init__(
         self,
@@ -92,22 +92,22 @@ class WorkflowTask(asyncio.Task[T]):
         loop: asyncio.AbstractEventLoop,
         context: Context,
         scope: Scope,
-        place: str,
+        label: str,
     ) -> None:
         self.scope = scope
-        self._hash = stable_hash(scope.seed, place)
-        # Named by its place: asyncio's own names count the tasks of the process.
-        super().__init__(coroutine, loop=loop, context=context, name=f"Task {place}")
+        self._hash = stable_hash(scope.seed, label)
+        # Named by its location: asyncio's own names count the tasks of the process.
+        super().__init__(coroutine, loop=loop, context=context, name=f"Task {label}")
 
     def __hash__(self) -> int:
         return self._hash
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the workflow's loop; `asyncio.all_tasks`, which asks every task for it, is refused to its code."""
+        """Return the workflow's loop; refuse workflow code that calls `asyncio.all_tasks`, which calls this."""
         loop = super().get_loop()
         if asyncio._get_running_loop() is loop and _asked_by_all_tasks(sys._getframe(1)):
             raise NotDeterministic(
-                "asyncio.all_tasks() gives tasks in an order that differs from run to run; keep a list of your own"
+                "asyncio.all_tasks() returns tasks in an order that differs from run to run; keep a list of your own"
             )
         return loop
 
@@ -133,15 +133,15 @@ def _counted_hash(future: "asyncio.Future[Any]") -> int:
 
 
 def _gathering_hash(self: "asyncio.Future[Any]") -> int:
-    """Hash the future that `asyncio.gather` makes: by place on a workflow's loop, by identity on any other."""
+    """Hash the future that `asyncio.gather` creates: by location on a workflow's loop, by identity on any other."""
     found: int | None = getattr(self, "_resurgam_hash", None)
     if found is None:
         found = _counted_hash(self) if hasattr(self.get_loop(), "seed") else object.__hash__(self)
-        self._resurgam_hash = found  # type: ignore[attr-defined]  # its class is asyncio's, and takes attributes
+        self._resurgam_hash = found  # type: ignore[attr-defined]  # asyncio's class allows attributes
     return found
 
 
-# The one patch of asyncio: gather names its future class itself, so a loop has no say in which class it is.
+# The only patch of asyncio: gather hard-codes its future class, so that a loop cannot choose it.
 asyncio.tasks._GatheringFuture.__hash__ = _gathering_hash  # type: ignore[attr-defined]
 
 if dev_mode.ON:

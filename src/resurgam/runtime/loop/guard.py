@@ -1,7 +1,7 @@
-"""Refuses threads, subprocesses and sockets to workflow code, by Python's own audit events.
+"""Refuse threads, subprocesses and sockets in workflow code, by Python's audit events.
 
-What the workflow's event loop offers is refused there. This is for what goes past it: ``threading.Thread``,
-``subprocess.run``, ``socket.socket``. The hook is silent unless a tick is running in the same thread.
+The workflow's event loop refuses its own methods. This module covers calls that bypass it: ``threading.Thread``,
+``subprocess.run``, ``socket.socket``. The hook does nothing unless a tick is running in the same thread.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ class _TickState(threading.local):
 
 
 ticks: _TickState | dev_mode.WatchedTicks = dev_mode.enable() if dev_mode.ON else _TickState()
-"""Set by the loop around each tick, without a context manager: it is the hottest path there is."""
+"""Set by the loop around each tick, without a context manager: this is the hottest path."""
 
 
 @contextlib.contextmanager
 def guarded(*, on: bool = True) -> Iterator[None]:
-    """Refuse (or with ``on=False`` allow again, as for logging handlers) what cannot be replayed."""
+    """Refuse calls that cannot be replayed; with ``on=False`` allow them again, as for logging handlers."""
     before = ticks.now
     ticks.now = on
     try:
@@ -51,7 +51,7 @@ def _refuse(event: str, args: tuple[object, ...]) -> None:
 sys.addaudithook(_refuse)
 
 if sys.version_info < (3, 12):
-    # Before 3.12 starting a thread is not audited, so the one door that all threads pass is watched instead.
+    # Before 3.12 starting a thread is not audited, so the one method that all threads pass is wrapped instead.
     _start_thread = threading.Thread.start
 
     def _start(self: threading.Thread) -> None:

@@ -1,8 +1,8 @@
-"""Runs workflow code beside the tasks of the worker's own loop.
+"""Run workflow code outside the tasks of the worker's event loop.
 
-From Python 3.14 on the running task is part of the thread's state, so a workflow's task cannot be stepped while a task
-of the worker's own loop is: there it is called from a plain callback, which belongs to no task. Before, which task runs
-is kept for each loop by itself, and the two turns of the loop that a callback costs are saved.
+From Python 3.14 on, the running task is thread state, so that a workflow's task cannot run inside a task of the worker's
+loop: it is called from a plain callback, which belongs to no task. Before 3.14 each loop keeps its own running task, and
+the two loop iterations that a callback costs are saved.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ T = TypeVar("T")
 if sys.version_info >= (3, 14):
 
     async def run_outside_task(function: Callable[[], T]) -> T:
-        """Return what *function* returns when it is called by the loop itself."""
+        """Call *function* from a plain callback of the loop and return its result."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -25,7 +25,7 @@ if sys.version_info >= (3, 14):
                 return
             try:
                 result = function()
-            except BaseException as error:  # noqa: BLE001 -- handed on to whoever awaits it
+            except BaseException as error:  # noqa: BLE001 -- raised to the awaiting caller
                 done.set_exception(RuntimeError(repr(error)) if isinstance(error, StopIteration) else error)
             else:
                 done.set_result(result)
@@ -36,5 +36,5 @@ if sys.version_info >= (3, 14):
 else:
 
     async def run_outside_task(function: Callable[[], T]) -> T:
-        """Return what *function* returns."""
+        """Call *function* and return its result."""
         return function()

@@ -1,7 +1,7 @@
-"""A strand of sequential code: its place in the history, and all that must be counted per strand.
+"""The scope of sequential workflow code: its location in the history, and its counters.
 
-Everything that is drawn or counted (command ids, random numbers, the hashes of futures) belongs to the strand, not to
-the execution: strands may advance in any order relative to each other, but each one replays its own steps exactly.
+Everything drawn or counted (command ids, random numbers, hashes of futures) belongs to the scope, not to the execution:
+scopes may advance in any order relative to each other, but each one replays its own steps exactly.
 """
 
 from collections import defaultdict
@@ -15,7 +15,7 @@ from resurgam.core.replay import Cursor, matcher
 
 
 class Scope:
-    """One strand: the root, a task, a branch, a race, an iteration of a loop."""
+    """One scope: the root, a task, a branch, a race, an iteration of a loop."""
 
     __slots__ = (
         *("_ids", "_random", "calls", "counts", "cursor", "futures", "gate", "location", "match", "matching"),
@@ -32,7 +32,7 @@ class Scope:
         self.version = version
         self.matching = matching
         self.match = matcher(matching)
-        # The answer of a version check that nothing has been asked for since.
+        # The answer of the latest version check, until the next durable call.
         self.gate: int | None = None
         self.calls = 0
         self.counts: defaultdict[str, int] = defaultdict(int)
@@ -42,11 +42,11 @@ class Scope:
 
     @property
     def by_type(self) -> bool:
-        """Whether commands are found by type and number, wherever they stand."""
+        """Whether commands are matched by type and number instead of location."""
         return self.matching == "sequence"
 
     def absolute(self, step: int | None) -> int:
-        """Return the version that a call is stored with: *step* is what ``ctx.v`` was given, 1 being the scope's own."""
+        """Return the version recorded for a call; *step* is the argument of ``ctx.v``, where 1 is the scope's own."""
         if step is None:
             inside = ambient.get(None)
             if inside is None or inside[0] is not self:
@@ -61,34 +61,34 @@ class Scope:
         return f"{kind}({number})@{self.location}" if self.location.coordinates else f"{kind}({number})"
 
     def future_hash(self) -> int:
-        """Return the hash for the next bare future made in this strand."""
+        """Return the hash for the next bare future created in this scope."""
         self.futures += 1
         return stable_hash(self.seed, f"{self.location}#{self.futures}")
 
     @property
     def random(self) -> Random:
-        """The strand's own random numbers."""
+        """The random numbers of the scope."""
         if self._random is None:
             self._random = Random(f"{self.seed}{self.location}")
         return self._random
 
     @property
     def ids(self) -> Random:
-        """The numbers that ids are made of, apart from `random` so that neither shifts the other."""
+        """The random numbers for ids, separate from `random` so that neither shifts the other."""
         if self._ids is None:
             self._ids = Random(f"{self.seed}{self.location}ids")
         return self._ids
 
 
 current: ContextVar[Scope] = ContextVar("resurgam.scope")
-"""The strand that is running. Tasks copy their creator's context and then get a strand of their own."""
+"""The running scope. A task copies its creator's context and then gets a scope of its own."""
 
 Ambient: TypeAlias = "tuple[Scope, int, Ambient | None]"
 ambient: "ContextVar[Ambient | None]" = ContextVar("resurgam.version")
-"""The version that ``with ctx.v(n):`` gives to the calls of one strand, and what was so around it; a strand made inside
+"""The version that ``with ctx.v(n):`` gives to the calls of one scope, and the enclosing one; a scope started inside
 begins with 1 again."""
 
 
-def stable_hash(seed: str, place: str) -> int:
-    """Return a hash that is the same in every process, so that sets of futures iterate alike on replay."""
-    return int.from_bytes(blake2b(f"{seed}{place}".encode(), digest_size=8).digest(), "big", signed=True)
+def stable_hash(seed: str, name: str) -> int:
+    """Return a hash that is the same in every process, so that sets of futures iterate in the same order on replay."""
+    return int.from_bytes(blake2b(f"{seed}{name}".encode(), digest_size=8).digest(), "big", signed=True)

@@ -22,7 +22,7 @@ async def test_a_signal_handler_of_two_values_is_refused():
         await ctx.listen("end")
 
     async with Environment(registry=registry) as env:
-        with pytest.raises(errors.WorkflowFailed, match="signal 'pair' brings one value"):
+        with pytest.raises(errors.WorkflowFailed, match="signal 'pair' must accept one value"):
             await env.finish((await env.start(talk)).result())
 
 
@@ -105,18 +105,18 @@ async def listens(ctx: Context) -> str:
 
 
 CALLS = {
-    "set(5)": (lambda ctx: ctx.set(5, 1), TypeError, "the key of a state is 5; it is a string that is not empty"),
-    "set([])": (lambda ctx: ctx.set([], 1), TypeError, "the key of a state is []; it is a string that is not empty"),
+    "set(5)": (lambda ctx: ctx.set(5, 1), TypeError, "state key must be a non-empty string, got 5"),
+    "set([])": (lambda ctx: ctx.set([], 1), TypeError, "state key must be a non-empty string, got []"),
     "set(None)": (
         lambda ctx: ctx.set(None, 1),
         TypeError,
-        "the key of a state is None; it is a string that is not empty",
+        "state key must be a non-empty string, got None",
     ),
-    "clear(7)": (lambda ctx: ctx.clear(7), TypeError, "the key of a state is 7; it is a string that is not empty"),
+    "clear(7)": (lambda ctx: ctx.clear(7), TypeError, "state key must be a non-empty string, got 7"),
     "clear(None)": (
         lambda ctx: ctx.clear(None),
         TypeError,
-        "the key of a state is None; it is a string that is not empty",
+        "state key must be a non-empty string, got None",
     ),
     "run(name=5)": (lambda ctx: ctx.run(int, name=5), TypeError, "is 5; it must be a string"),
     "branch(name=5)": (lambda ctx: ctx.branch(lambda _: None, name=5), TypeError, "is 5; it must be a string"),
@@ -151,17 +151,17 @@ CALLS = {
     "options(timeout=-1)": (
         lambda ctx: ctx.activity(echo.options(timeout=-1), "a"),
         ValueError,
-        "timeout is -1; it must be more than 0",
+        "timeout must be more than 0, got -1",
     ),
     "options(queue=5)": (
         lambda ctx: ctx.activity(echo.options(queue=5), "a"),
         errors.DefinitionError,
-        "queue is 5; it is a name",
+        "queue must be a non-empty string, got 5",
     ),
     "options(retry=5)": (
         lambda ctx: ctx.activity(echo.options(retry=5), "a"),
         errors.DefinitionError,
-        "retry is 5; it is a RetryPolicy",
+        "retry must be a RetryPolicy, got 5",
     ),
     "until(durable)": (
         lambda ctx: ctx.until(lambda: ctx.sleep(1)),
@@ -213,19 +213,37 @@ def not_async(ctx: Context, state: object) -> Break[int]:
 
 
 WRONG = {
-    "v(True)": (lambda ctx: ctx.v(True).activity(double, 1), "ctx.v(True): a version is a whole number from 1"),
-    "check_version(True)": (lambda ctx: ctx.check_version(True), "check_version(True): a version is a whole number"),
-    "a version's name": (lambda ctx: ctx.check_version(2, name=3), "check_version: its name is 3"),
-    "forget_every": (lambda ctx: ctx.loop(once, forget_every=True), "forget_every is True; it is a whole number"),
-    "keep_forgotten": (lambda ctx: ctx.loop(once, keep_forgotten=False), "keep_forgotten is False; it is a whole"),
-    "limit": (lambda ctx: ctx.map(double, [1], limit=True), "limit is True; it is a whole number from 1"),
+    "v(True)": (
+        lambda ctx: ctx.v(True).activity(double, 1),
+        "ctx.v: version must be a whole number, at least 1, got True",
+    ),
+    "check_version(True)": (
+        lambda ctx: ctx.check_version(True),
+        "check_version: version must be a whole number, at least 1, got True",
+    ),
+    "a version's name": (
+        lambda ctx: ctx.check_version(2, name=3),
+        "check_version: name must be a non-empty string, got 3",
+    ),
+    "forget_every": (
+        lambda ctx: ctx.loop(once, forget_every=True),
+        "forget_every must be None or a whole number, at least 1, got True",
+    ),
+    "keep_forgotten": (
+        lambda ctx: ctx.loop(once, keep_forgotten=False),
+        "keep_forgotten must be a whole number, at least 0, got False",
+    ),
+    "limit": (
+        lambda ctx: ctx.map(double, [1], limit=True),
+        "limit must be None or a whole number, at least 1, got True",
+    ),
     "a removed branch": (lambda ctx: ctx.removed.branch(3), "ctx.removed.branch(3): say which, by its name"),
     "a removed listener": (lambda ctx: ctx.removed.listen(3), "ctx.removed.listen(3): say which, by its name"),
     "a removed check": (lambda ctx: ctx.removed.check_version(3), "ctx.removed.check_version(3): say which"),
     "a body that is not async": (lambda ctx: ctx.loop(not_async), "is not async; write async def"),
     "a map by name": (lambda ctx: ctx.map("double", [1]), "ctx.map: 'double' is no activity, and no async function"),
     "a map of nothing": (lambda ctx: ctx.map(None, [1]), "ctx.map: None is no activity, and no async function"),
-    "a key by name": (lambda ctx: ctx.map(double, [1], key="id"), "key is 'id'; it is a function of an item"),
+    "a key by name": (lambda ctx: ctx.map(double, [1], key="id"), "key must be a function of an item, got 'id'"),
 }
 
 

@@ -51,12 +51,12 @@ async def wrong_context(x: int): ...
 async def only_star(*a): ...
 
 
-NO_FUNCTION = "is not a function; {} is a plain function of a module"
+NO_FUNCTION = "{} must be a function defined with def or async def, got "
 
 
 DEFINITIONS = [
     (lambda r: r.workflow(5), NO_FUNCTION.format("a workflow")),
-    (lambda r: r.workflow(plain), "a workflow is an async function; write async def"),
+    (lambda r: r.workflow(plain), "a workflow must be an async function; write async def"),
     (lambda r: r.workflow(functools.partial(good)), NO_FUNCTION.format("a workflow")),
     (lambda r: r.workflow(Methods.method), "(Methods.method): a workflow cannot be a method; define it as a function"),
     (lambda r: r.workflow(Methods().method), NO_FUNCTION.format("a workflow")),
@@ -64,24 +64,24 @@ DEFINITIONS = [
     (lambda r: r.workflow(Methods()), NO_FUNCTION.format("a workflow")),
     (lambda r: r.workflow(Methods), NO_FUNCTION.format("a workflow")),
     (lambda r: r.workflow(asynchronous_generator), "a workflow cannot be a generator; return a list"),
-    (lambda r: r.workflow(name=5)(good), "(good): name is 5; it is a string"),
-    (lambda r: r.workflow(name="")(good), "(good): name is ''; it is a string"),
-    (lambda r: r.workflow(queue=5)(good), "(good): queue must be a name, got 5"),
-    (lambda r: r.workflow(r.workflow(good)), "<workflow 'good'> is not a function"),
-    (lambda r: r.activity(r.workflow(good)), "<workflow 'good'> is not a function"),
+    (lambda r: r.workflow(name=5)(good), "(good): name must be a non-empty string, got 5"),
+    (lambda r: r.workflow(name="")(good), "(good): name must be a non-empty string, got ''"),
+    (lambda r: r.workflow(queue=5)(good), "(good): queue must be a non-empty string, got 5"),
+    (lambda r: r.workflow(r.workflow(good)), NO_FUNCTION.format("a workflow") + "<workflow 'good'>"),
+    (lambda r: r.activity(r.workflow(good)), NO_FUNCTION.format("an activity") + "<workflow 'good'>"),
     (lambda r: r.activity(functools.partial(plain)), NO_FUNCTION.format("an activity")),
     (lambda r: r.activity(generator), "(generator): an activity cannot be a generator; return a list"),
     (lambda r: r.activity(asynchronous_generator), "an activity cannot be a generator; return a list"),
     (lambda r: r.activity(Methods.method), "an activity cannot be a method; define it as a function"),
-    (lambda r: r.activity(len), "<built-in function len> is not a function"),
-    (lambda r: r.activity(retry=5)(plain), "retry is 5; it is a RetryPolicy"),
-    (lambda r: r.activity(retry=None)(plain), "retry is None; it is a RetryPolicy"),
-    (lambda r: r.activity(queue=5)(plain), "queue is 5; it is a name"),
-    (lambda r: r.workflow(keyword_only), "parameter 'a' can only be given by keyword"),
-    (lambda r: r.workflow(keywords), "parameter 'a' can only be given by keyword"),
-    (lambda r: r.workflow(without_context), "a workflow takes the context as its first parameter: (ctx, ...)"),
-    (lambda r: r.workflow(wrong_context), "the first parameter is annotated <class 'int'>, not Context"),
-    (lambda r: r.workflow(only_star), "a workflow takes the context as its first parameter: (ctx, ...)"),
+    (lambda r: r.activity(len), NO_FUNCTION.format("an activity") + "<built-in function len>"),
+    (lambda r: r.activity(retry=5)(plain), "retry must be a RetryPolicy, got 5"),
+    (lambda r: r.activity(retry=None)(plain), "retry must be a RetryPolicy, got None"),
+    (lambda r: r.activity(queue=5)(plain), "queue must be a non-empty string, got 5"),
+    (lambda r: r.workflow(keyword_only), "parameter 'a' is keyword-only"),
+    (lambda r: r.workflow(keywords), "parameter 'a' is keyword-only"),
+    (lambda r: r.workflow(without_context), "a workflow must take the context as its first parameter: (ctx, ...)"),
+    (lambda r: r.workflow(wrong_context), "the first parameter must be annotated Context, got <class 'int'>"),
+    (lambda r: r.workflow(only_star), "a workflow must take the context as its first parameter: (ctx, ...)"),
 ]
 
 

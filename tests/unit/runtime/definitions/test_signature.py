@@ -124,7 +124,9 @@ def test_the_context_is_not_among_the_arguments():
 def test_a_call_that_does_not_fit_is_refused_where_it_is_made(args, kwargs, reason):
     with pytest.raises(DefinitionError) as caught:
         signature_of(charge).encode(args, kwargs)
-    assert str(caught.value) == f"activity 'charge': {reason}; it is (order: {__name__}.Order, amount: int = 5)"
+    assert (
+        str(caught.value) == f"activity 'charge': {reason}; its signature is (order: {__name__}.Order, amount: int = 5)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_an_argument_of_the_wrong_type_is_named_with_the_path_into_it(function, 
 def test_arguments_of_another_version_that_do_not_fit_are_refused(text, reason):
     with pytest.raises(DefinitionError) as caught:
         signature_of(charge).decode(Raw(text.encode()))
-    assert str(caught.value) == f"activity 'charge' was called with other arguments than it takes: {reason}"
+    assert str(caught.value) == f"activity 'charge' was recorded with arguments that it does not accept: {reason}"
 
 
 @pytest.mark.parametrize(

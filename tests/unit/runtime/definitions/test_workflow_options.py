@@ -116,9 +116,9 @@ async def test_a_copy_leaves_the_definition_alone_and_adds_to_what_it_copies(env
     [
         ({"matching": "sequence"}, errors.DefinitionError, r"got 'matching'; give that to @workflow\(\.\.\.\)"),
         ({"id": "o-1"}, errors.DefinitionError, "got 'id'; give that to the call that starts it"),
-        ({"queue": ""}, errors.DefinitionError, "workflow 'flaky': queue must be a name, got ''"),
-        ({"retry": 3}, errors.DefinitionError, "retry is 3; it is a RetryPolicy"),
-        ({"timeout": 0}, ValueError, "timeout is 0; it must be more than 0"),
+        ({"queue": ""}, errors.DefinitionError, "workflow 'flaky': queue must be a non-empty string, got ''"),
+        ({"retry": 3}, errors.DefinitionError, "retry must be a RetryPolicy, got 3"),
+        ({"timeout": 0}, ValueError, "timeout must be more than 0, got 0"),
     ],
 )
 def test_options_that_are_none_are_refused_with_the_place_where_they_go(options, error, text):

@@ -288,7 +288,7 @@ async def test_all_tasks_is_refused_in_workflow_code():
 
     assert (
         told
-        == ["asyncio.all_tasks() gives tasks in an order that differs from run to run; keep a list of your own"] * 2
+        == ["asyncio.all_tasks() returns tasks in an order that differs from run to run; keep a list of your own"] * 2
     )
 
 
