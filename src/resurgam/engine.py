@@ -20,6 +20,7 @@ from resurgam.core.codec import MAX_PAYLOAD
 from resurgam.core.errors import StoreError
 from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.core.state import Status
+from resurgam.runtime.brain import KIND, CodeBrain
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Workflow, WorkflowRef, refuse_options
 from resurgam.runtime.definitions.settings import Settings
@@ -133,7 +134,13 @@ class Engine:
             queue_of=lambda name: known.find(name).queue if name in known else None,
         )
         self._worker = Worker(
-            self._store, self._registry, self._clock, self._options, settings, reopen=self._second_opening(self._store)
+            self._store,
+            {KIND: CodeBrain(self._registry, settings)},
+            self._registry,
+            self._clock,
+            self._options,
+            max_payload=self._max_payload,
+            reopen=self._second_opening(self._store),
         )
         self._worker.start()
         self._client_store = cast("Store", EagerStore(self._store, self._worker))

@@ -39,7 +39,7 @@ class Watched(Simulation):
             await run_outside_task(cold.close)
 
     async def _compare(self, life: Life, hot: Execution, cold: Execution, entries: Sequence[Entry]) -> Outcome:
-        if life.ever[-1].seq > 1 and hot.entry:
+        if life.ever[-1].seq > 1 and hot.delivered_seq:
             await run_outside_task(cold.replay)
             assert cold.new == ()
             assert standing(cold.recorder, life.log) == standing(hot.recorder, life.log)
@@ -47,7 +47,7 @@ class Watched(Simulation):
             cold.recorder.pending.handed_out = set(hot.recorder.pending.handed_out)
             cold._left = list(hot._left)
         # Whoever takes it up anew is given the whole inbox.
-        known = [Entry(number, life.inbox[number]) for number in sorted(life.told) if hot.entry]
+        known = [Entry(number, life.inbox[number]) for number in sorted(life.told) if hot.delivered_seq]
         outcome = await super()._outcome(life, hot, entries)
         again: Outcome = await run_outside_task(lambda: cold.advance([*known, *entries], life.clock))
         assert again == outcome

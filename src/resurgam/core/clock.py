@@ -1,6 +1,7 @@
 """The `Clock` protocol: the only source of time, so that tests can control it."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -14,3 +15,8 @@ class Clock(Protocol):
     def call_at(self, when: int, callback: Callable[[], None]) -> Callable[[], None]:
         """Call *callback* once, at *when* or soon after; return a function that cancels the call."""
         ...
+
+
+def iso_time(at: int) -> str:
+    """Return a moment as it stands in log lines."""
+    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")

@@ -21,6 +21,7 @@ from resurgam.core import event as events
 from resurgam.core.codec import codec_for
 from resurgam.core.errors import ResurgamError
 from resurgam.core.failure import capture
+from resurgam.core.operation import Operation
 from resurgam.core.outcome import Entry, Outcome, Publication
 from resurgam.core.state import Status
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
@@ -28,7 +29,6 @@ from resurgam.runtime.execution import late_results
 from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.matching.dedup import known_as
-from resurgam.runtime.matching.operation import Operation
 from resurgam.runtime.registry import Registry, default_registry
 from resurgam.testing.clock import START
 from resurgam.testing.performing import attempt
@@ -384,7 +384,7 @@ class Simulation:
         known = [Entry(number, life.inbox[number]) for number in sorted(life.told.union(numbers))]
         held = [entry for entry in known if entry.id in life.told]
         held += execution.brought
-        life.told = {entry.id for entry in known if entry.id is not None and execution.is_held(entry)}
+        life.told = {entry.id for entry in known if entry.id is not None and execution.holds(entry)}
         life.left = set(numbers) - life.told
         self._commit(life, outcome, known, held)
         await self._conclude()

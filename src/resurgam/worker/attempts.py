@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.clock import Clock
+from resurgam.core.clock import Clock, iso_time
 from resurgam.core.codec import MAX_PAYLOAD, check_size
 from resurgam.core.errors import ProcessDied, ResurgamError
 from resurgam.core.event import NULL
@@ -24,7 +24,6 @@ from resurgam.runtime.definitions.info import ActivityInfo, enter_activity, read
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.registry import Registry
 from resurgam.store.records import ActivityTask
-from resurgam.worker.failures import moment
 from resurgam.worker.heartbeat import AttemptTimeouts, Heartbeat
 from resurgam.worker.process_main import Answer, Call
 from resurgam.worker.processes import Process, Processes, place_of, processors
@@ -166,7 +165,7 @@ class ActivityRunner:
         request, now = task.request, self._clock.now()
         failure = recorded or capture(in_user_code(error), limit=self._max_payload)
         pause = retry_delay(self._rule(request), task.attempt, error, failure, self._chance())
-        when = "no further attempt" if pause is None else f"next at {moment(now + pause)}"
+        when = "no further attempt" if pause is None else f"next at {iso_time(now + pause)}"
         logger.warning(
             "activity %r of workflow %s, attempt %d failed; %s",
             request.name,

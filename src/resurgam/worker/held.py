@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import Raw
 
 from resurgam.core import event as events
+from resurgam.core.brain import LiveInstance
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError, WriteRejected
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
-from resurgam.runtime.execution.execution import Execution
 from resurgam.store.protocol import Store
 from resurgam.store.records import (
     ActivityResult,
@@ -38,7 +38,7 @@ class HeldInstance:
     """An instance from its claim until its lease is released."""
 
     claim: Claim
-    execution: Execution | None = None
+    live: LiveInstance | None = None
     inbox: list[Entry] = field(default_factory=list)
     base_seq: int = 0
     wake: int = 0
@@ -248,4 +248,4 @@ class Committer:
 
 def _goes_on(turn: HeldInstance, outcome: Outcome) -> bool:
     """Whether what an outcome asks for may be begun at once."""
-    return outcome.status is Status.RUNNING and not (turn.execution is not None and turn.execution.paused)
+    return outcome.status is Status.RUNNING and not (turn.live is not None and turn.live.paused)

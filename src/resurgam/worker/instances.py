@@ -4,26 +4,21 @@ import asyncio
 import inspect
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from resurgam.core import event as events
+from resurgam.core.brain import Brain, LiveInstance, find_brain
 from resurgam.core.errors import NotFound, StoreError, WriteRejected
+from resurgam.core.operation import Operation
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
-from resurgam.runtime.definitions.settings import Settings
-from resurgam.runtime.execution import late_results
-from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.loop.outside_task import run_outside_task
-from resurgam.runtime.matching.operation import Operation
-from resurgam.runtime.registry import Registry
 from resurgam.store.records import Extended, InboxChanged, Release
-from resurgam.worker.failures import log_failed_run
 from resurgam.worker.held import Committer, HeldInstance
-from resurgam.worker.tasks import Tasks, complain, pause
+from resurgam.worker.tasks import PAUSE_AFTER_ERROR, Tasks, complain, pause
 from resurgam.worker.watchdog import TickTooLong, Watchdog
 
 logger = logging.getLogger("resurgam.worker")
@@ -38,25 +33,23 @@ class InstanceRunner:
     def __init__(
         self,
         committer: Committer,
-        registry: Registry,
+        brains: Mapping[str, Brain],
         *,
         tasks: Tasks,
         watchdog: Watchdog,
         cache: int,
-        settings: Settings,
     ) -> None:
         self._committer = committer
         self._store = committer.store
         self._clock = committer.clock
         self._leases = committer.leases
         self._hands = committer.hands
-        self._registry = registry
+        self._brains = brains
         self._tasks = tasks
         self._watchdog = watchdog
-        self._cache: OrderedDict[str, Execution] = OrderedDict()
+        self._cache: OrderedDict[str, LiveInstance] = OrderedDict()
         self._cache_size = cache
         self._interruptions: Counter[str] = Counter()
-        self._settings = settings
         # Turns that only wait for an operation take no hands; *on_wait* is called when there is one more of them.
         self.waiting = 0
         self.on_wait: Callable[[], None] = lambda: None
@@ -97,28 +90,41 @@ class InstanceRunner:
     async def forget_all(self) -> None:
         """Put every cached coroutine away."""
         while self._cache:
-            _, execution = self._cache.popitem()
-            await self._close(execution)
+            _, live = self._cache.popitem()
+            await self._close(live)
 
     async def _serve(self, turn: HeldInstance) -> None:
         instance = turn.claim.instance
         if instance.status.terminal:
-            log = await self._store.read(instance.execution_id)
-            outcome = late_results.record(log, turn.inbox, self._clock.now())
-            await self._committer.commit(turn, outcome, release=True)
+            await self._record_late(turn)
             return
         try:
-            turn.execution = await self._load(turn)
+            turn.live = await self._load(turn)
         except NotFound as missing:
             # Nothing is wrong with the run, so nothing is written: another worker may know its workflow.
             logger.error("workflow %s is parked: %s", instance.entity_id, missing)  # noqa: TRY400 -- no traceback needed
             parked = Outcome(status=Status.DIVERGED, diagnosis=str(missing), wake_at=instance.wake_at)
             await self._committer.commit(turn, parked, release=True)
             return
-        while await self._advance(turn, turn.execution):
+        while await self._advance(turn, turn.live):
             pass
 
-    async def _load(self, turn: HeldInstance) -> Execution:
+    async def _record_late(self, turn: HeldInstance) -> None:
+        """Record what arrived for an instance after its end."""
+        instance = turn.claim.instance
+        try:
+            brain = find_brain(self._brains, instance.kind)
+        except NotFound as missing:
+            logger.error("late results of workflow %s are not recorded: %s", instance.entity_id, missing)  # noqa: TRY400 -- no traceback needed
+            # It cannot be parked, for its status is decided. Not at once: this worker would get it again.
+            await pause(self._clock, PAUSE_AFTER_ERROR)
+            await self._give_back(turn, missing)
+            return
+        log = await self._store.read(instance.execution_id)
+        outcome = brain.record_late(log, turn.inbox, self._clock.now())
+        await self._committer.commit(turn, outcome, release=True)
+
+    async def _load(self, turn: HeldInstance) -> LiveInstance:
         """Return the live coroutine, if it stands where the store says; else build one from the log."""
         instance = turn.claim.instance
         cached = self._cache.pop(instance.execution_id, None)
@@ -128,43 +134,39 @@ class InstanceRunner:
             await self._close(cached)
         return await self._read(turn, turn.claim.log)
 
-    async def _read(self, turn: HeldInstance, log: Sequence[events.Event] = ()) -> Execution:
+    async def _read(self, turn: HeldInstance, log: Sequence[events.Event] = (), **again: Any) -> LiveInstance:
         """Build the coroutine of an instance from its log."""
         instance = turn.claim.instance
-        workflow = self._registry.workflows.find(instance.name)
-        settings = (
-            replace(self._settings, signal_schemas=turn.signal_schemas) if turn.signal_schemas else self._settings
-        )
-        return Execution(workflow, log or await self._store.read(instance.execution_id), settings)
+        brain = find_brain(self._brains, instance.kind)
+        recorded = log or await self._store.read(instance.execution_id)
+        return brain.load(instance.name, recorded, signal_schemas=turn.signal_schemas, **again)
 
-    async def _advance(self, turn: HeldInstance, execution: Execution) -> bool:
+    async def _advance(self, turn: HeldInstance, live: LiveInstance) -> bool:
         """Advance once and commit; whether the instance is still in hand."""
         now = self._clock.now()
         # Taken out first: what comes while this waits for its call is for the next advance.
         inbox, turn.inbox = turn.inbox, []
         worker, watchdog = self._committer.worker, self._watchdog
-        outcome = await run_outside_task(lambda: watchdog.run(execution, execution.advance, inbox, now, worker))
+        outcome = await run_outside_task(lambda: watchdog.run(live, live.advance, inbox, now, worker))
         consumed = set(outcome.consumed)
         turn.inbox[:0] = [
-            entry
-            for entry in inbox
-            if entry.id is not None and entry.id not in consumed and not execution.is_held(entry)
+            entry for entry in inbox if entry.id is not None and entry.id not in consumed and not live.holds(entry)
         ]
-        more = not execution.paused and bool(turn.inbox or turn.attempts or execution.wants_more())
+        more = not live.paused and bool(turn.inbox or turn.attempts or live.wants_more())
         going_on = outcome.status is Status.RUNNING and (more or bool(turn.operations))
         if not await self._committer.commit(turn, outcome, release=not going_on):
             await self._put_away(turn)
-            return outcome.strict and await self._again(turn, execution.brought)
-        if turn.attempts and not going_on and outcome.status is Status.RUNNING and not execution.paused:
+            return outcome.strict and await self._again(turn, live.brought)
+        if turn.attempts and not going_on and outcome.status is Status.RUNNING and not live.paused:
             # The commit has claimed activities, and so kept the lease.
             self._leases.keep(turn.lease, turn.call_off)
             going_on = True
         if not going_on:
             if outcome.status is Status.FAILED:
-                log_failed_run(execution, outcome.events)
-            await self._keep(turn, execution, outcome)
+                live.log_failure()
+            await self._keep(turn, live, outcome)
             return False
-        await self._operate(turn, execution)
+        await self._operate(turn, live)
         return True
 
     async def _again(self, turn: HeldInstance, brought: Sequence[Entry]) -> bool:
@@ -178,13 +180,12 @@ class InstanceRunner:
             return False
         self._leases.keep(turn.lease, turn.call_off)
         turn.inbox[:0] = brought
-        paused = turn.execution is not None and turn.execution.paused
-        turn.execution = await self._read(turn)
-        turn.execution.paused = paused
-        turn.execution.go_on_with((*turn.operations, *(entry.event.ref or 0 for entry in brought)))
+        paused = turn.live is not None and turn.live.paused
+        running = (*turn.operations, *(entry.event.ref or 0 for entry in brought))
+        turn.live = await self._read(turn, paused=paused, running=running)
         return True
 
-    async def _keep(self, turn: HeldInstance, execution: Execution, outcome: Outcome) -> None:
+    async def _keep(self, turn: HeldInstance, live: LiveInstance, outcome: Outcome) -> None:
         """Keep the coroutine for the next claim, and put away the one that has waited longest."""
         if outcome.status is not Status.RUNNING or self._cache_size == 0:
             await self._put_away(turn)
@@ -193,21 +194,21 @@ class InstanceRunner:
         replaced = self._cache.pop(turn.claim.instance.execution_id, None)
         if replaced is not None:
             await self._close(replaced)
-        self._cache[turn.claim.instance.execution_id] = execution
+        self._cache[turn.claim.instance.execution_id] = live
         while len(self._cache) > self._cache_size:
             _, oldest = self._cache.popitem(last=False)
             await self._close(oldest)
 
     async def _put_away(self, turn: HeldInstance) -> None:
-        if turn.execution is not None:
-            await self._close(turn.execution)
+        if turn.live is not None:
+            await self._close(turn.live)
 
-    async def _close(self, execution: Execution) -> None:
+    async def _close(self, live: LiveInstance) -> None:
         """Put a coroutine away; its clean-up is the user's code, and may be stuck as any other."""
         try:
-            await run_outside_task(lambda: self._watchdog.run(execution, execution.close))
+            await run_outside_task(lambda: self._watchdog.run(live, live.close))
         except TickTooLong as error:
-            logger.error("putting workflow %s away: %s", execution.started.entity_id, error)  # noqa: TRY400 -- reported
+            logger.error("putting workflow %s away: %s", live.started.entity_id, error)  # noqa: TRY400 -- reported
 
     async def _reject(self, turn: HeldInstance, error: WriteRejected) -> None:
         """Put an instance aside whose commit the store can never take.
@@ -238,11 +239,11 @@ class InstanceRunner:
 
     # Operations.
 
-    async def _operate(self, turn: HeldInstance, execution: Execution) -> None:
+    async def _operate(self, turn: HeldInstance, live: LiveInstance) -> None:
         """Begin the side effects whose commands are committed now, and wait until there is something to deliver."""
-        for ref in [ref for ref in turn.operations if not execution.is_open(ref)]:
+        for ref in [ref for ref in turn.operations if not live.is_open(ref)]:
             turn.operations.pop(ref).cancel()
-        for operation in execution.take_operations():
+        for operation in live.take_operations():
             begun = self._begin(operation)
             if isinstance(begun, events.Event):
                 turn.inbox.append(Entry(None, begun))
@@ -253,7 +254,7 @@ class InstanceRunner:
                 if inspect.iscoroutine(begun):
                     # Called off before its first step, it would complain of never having been awaited.
                     running.add_done_callback(partial(_close_coroutine, begun))
-        if (turn.operations or turn.attempts) and not turn.inbox and not execution.wants_more():
+        if (turn.operations or turn.attempts) and not turn.inbox and not live.wants_more():
             await self._first_news(turn)
 
     def _begin(self, operation: Operation) -> events.Event | Awaitable[object]:

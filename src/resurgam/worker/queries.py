@@ -4,16 +4,14 @@ Nobody need hold the instance, and nothing of it changes. Whatever goes wrong wi
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from resurgam.core import event as events
+from resurgam.core.brain import Brain, find_brain
 from resurgam.core.errors import NotFound
 from resurgam.core.failure import capture, in_user_code
-from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.loop.outside_task import run_outside_task
-from resurgam.runtime.registry import Registry
-from resurgam.runtime.rehearsal import query
 from resurgam.store.protocol import Store
 from resurgam.store.records import QueryResult, QueryTask
 from resurgam.worker.tasks import complain
@@ -24,18 +22,17 @@ from resurgam.worker.watchdog import Watchdog
 class _Replay:
     """What the watchdog is told of the code that runs to answer a question."""
 
-    started: events.WorkflowStarted
-    entry: int = 0
+    started: events.Started
+    delivered_seq: int = 0
 
 
 class Questions:
     """Answers one question at a time, by the code that is registered here."""
 
-    def __init__(self, store: Store, registry: Registry, watchdog: Watchdog, max_payload: int) -> None:
+    def __init__(self, store: Store, brains: Mapping[str, Brain], watchdog: Watchdog) -> None:
         self._store = store
-        self._registry = registry
+        self._brains = brains
         self._watchdog = watchdog
-        self._settings = Settings(max_payload=max_payload)
 
     async def answer(self, question: QueryTask) -> None:
         """Answer a question; should the store fail, whoever asked may be answered by another worker."""
@@ -48,12 +45,10 @@ class Questions:
     def _replay(self, question: QueryTask, log: Sequence[events.Event]) -> QueryResult:
         try:
             started = log[0] if log else None
-            if not isinstance(started, events.WorkflowStarted):
+            if not isinstance(started, events.Started):
                 raise NotFound(f"execution {question.execution_id} is not here any more")
-            workflow = self._registry.workflows.find(started.name)
-            result, _ = self._watchdog.run(
-                _Replay(started), query.ask, workflow, log, question.name, question.input, self._settings
-            )
+            brain = find_brain(self._brains, started.kind)
+            result = self._watchdog.run(_Replay(started), brain.answer, log, question.name, question.input)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 -- what a handler raises is its answer
             return QueryResult(query_id=question.query_id, failure=capture(in_user_code(error)))
         return QueryResult(query_id=question.query_id, result=result)

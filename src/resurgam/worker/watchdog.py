@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar, TypeVarTuple
 
-from resurgam.core.event import WorkflowStarted
+from resurgam.core.event import Started
 from resurgam.store.protocol import Store
 from resurgam.store.records import Lease
 from resurgam.worker.interrupt import raise_in, take_what_is_to_come
@@ -55,12 +55,12 @@ class Watched(Protocol):
     """Whose code runs, and how far it has come: a tick that goes on to another entry has yielded."""
 
     @property
-    def started(self) -> WorkflowStarted:
+    def started(self) -> Started:
         """The first entry of its history."""
         ...
 
     @property
-    def entry(self) -> int:
+    def delivered_seq(self) -> int:
         """The ``seq`` of the entry that was delivered last."""
         ...
 
@@ -146,7 +146,7 @@ class Watchdog:
     def look(self, now: float) -> None:
         """See how long the tick that runs has been running, and whether the loop still turns."""
         running = self._running
-        seen = (running, 0 if running is None else running.entry)
+        seen = (running, 0 if running is None else running.delivered_seq)
         still = self._pinged is not None
         if seen != self._seen or not still:
             self._seen, self._since, self._told = seen, now, False

@@ -1,14 +1,15 @@
 """Claim, run, commit, for as long as the engine is open."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from resurgam.core.brain import Brain
 from resurgam.core.clock import Clock
+from resurgam.core.codec import MAX_PAYLOAD
 from resurgam.core.errors import StoreError
 from resurgam.runtime import system
-from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
 from resurgam.store.records import Claim, EagerOffer, Release, Work
@@ -27,9 +28,6 @@ _LISTEN_EVERY: Final = 1000
 
 _QUESTIONS: Final = 10
 """How many questions are taken at a time; each is a replay, and holds up the neighbours for as long as it runs."""
-
-
-_SETTINGS = Settings()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +66,12 @@ class Worker:
     def __init__(
         self,
         store: Store,
+        brains: Mapping[str, Brain],
         registry: Registry,
         clock: Clock,
         options: WorkerOptions,
-        settings: Settings = _SETTINGS,
         *,
+        max_payload: int = MAX_PAYLOAD,
         reopen: Callable[[], Store] | None = None,
     ) -> None:
         self._store = store
@@ -81,19 +80,18 @@ class Worker:
         self._tasks = Tasks()
         self._turns = Tasks(on_end=self._free)
         self._leases = Leases(store, clock, self._tasks, length=options.lease)
-        runner = ActivityRunner(registry, clock, chance=system.chance, max_payload=settings.max_payload)
+        runner = ActivityRunner(registry, clock, chance=system.chance, max_payload=max_payload)
         self._hands = Slots(store, clock, runner, leases=self._leases, limit=options.max_activities)
         self._hands.on_free = self._free
         self._watchdog = Watchdog(self._leases, lease=options.lease / 1000, limit=options.tick_limit, reopen=reopen)
         self._instances = InstanceRunner(
             Committer(store, clock, self._leases, self._hands, worker=options.name, queues=options.queues),
-            registry,
+            brains,
             tasks=self._tasks,
             watchdog=self._watchdog,
             cache=options.cache_size,
-            settings=settings,
         )
-        self._questions = Questions(store, registry, self._watchdog, settings.max_payload)
+        self._questions = Questions(store, brains, self._watchdog)
         self._answering = Tasks(on_end=self._free)
         self._asked_at = 0
         self._freed = asyncio.Event()

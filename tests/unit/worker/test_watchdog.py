@@ -59,7 +59,7 @@ def dog(second):
 
 
 def an_execution():
-    return SimpleNamespace(entry=1, started=SimpleNamespace(name="greedy", entity_id="g-1"))
+    return SimpleNamespace(delivered_seq=1, started=SimpleNamespace(name="greedy", entity_id="g-1"))
 
 
 def looks(dog, *moments) -> None:
@@ -92,7 +92,7 @@ def test_a_long_replay_of_short_ticks_is_not_reported(dog, caplog) -> None:
 
     def replay() -> None:
         for moment in range(20):
-            execution.entry += 1
+            execution.delivered_seq += 1
             looks(dog, moment)
 
     dog.run(execution, replay)

@@ -12,6 +12,7 @@ from uuid import UUID
 from resurgam.core import event as events
 from resurgam.core.codec import TypeForm, check_size
 from resurgam.core.errors import DefinitionError
+from resurgam.core.operation import Operation
 from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.runtime.context import messaging, outbound
 from resurgam.runtime.context.activities import fingerprint, resolve_activity, schedule
@@ -32,7 +33,6 @@ from resurgam.runtime.loop.guard import guarded
 from resurgam.runtime.loop.scope import ambient
 from resurgam.runtime.matching.handlers import Handlers
 from resurgam.runtime.matching.mode import Rehearsing
-from resurgam.runtime.matching.operation import Operation
 from resurgam.runtime.matching.recorder import ANY, Recorder
 
 if TYPE_CHECKING:

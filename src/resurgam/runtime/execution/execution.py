@@ -11,6 +11,7 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.errors import ContinueAsNew, HistoryDiverged
 from resurgam.core.failure import root_type
+from resurgam.core.operation import Operation
 from resurgam.core.outcome import Entry, Outcome, Succession
 from resurgam.core.state import Status
 from resurgam.runtime.definitions.definition import Workflow
@@ -19,12 +20,12 @@ from resurgam.runtime.execution.checkpoints import Checkpoints
 from resurgam.runtime.execution.completion import Completion
 from resurgam.runtime.execution.deadlines import Deadlines
 from resurgam.runtime.execution.entry_source import EntrySource
+from resurgam.runtime.execution.failure_log import log_failed_run
 from resurgam.runtime.execution.inbox import Inbox
 from resurgam.runtime.execution.late_results import withdraw
 from resurgam.runtime.execution.look_ahead import LookAhead
 from resurgam.runtime.execution.parking import park_or_fail
 from resurgam.runtime.matching.log import outstanding
-from resurgam.runtime.matching.operation import Operation
 from resurgam.runtime.matching.outbox import cancelled_by
 from resurgam.runtime.replay.driver import Driver
 
@@ -75,7 +76,7 @@ class Execution:
         return self.driver.closed
 
     @property
-    def entry(self) -> int:
+    def delivered_seq(self) -> int:
         """The ``seq`` of the entry that was delivered last."""
         return self.recorder.entry
 
@@ -102,9 +103,9 @@ class Execution:
         """Whether a command still waits for its answer."""
         return ref in self._state.open
 
-    def is_held(self, entry: Entry) -> bool:
+    def holds(self, entry: Entry) -> bool:
         """Whether an entry that is not consumed waits for the code, so that it need not be delivered again."""
-        return self._inbox.is_held(entry)
+        return self._inbox.holds(entry)
 
     def raised(self) -> BaseException | None:
         """Return the exception that ended the code; None if it returned, or has not begun."""
@@ -117,6 +118,11 @@ class Execution:
     def close(self) -> None:
         """Evict the coroutine; a later replay brings it back."""
         self.driver.close()
+
+    def log_failure(self) -> None:
+        """Log the failure that the last advance recorded; a divergence was logged when it was found."""
+        if self.driver.diverged is None:
+            log_failed_run(self.started, self.new, self.raised())
 
     # Operations.
 

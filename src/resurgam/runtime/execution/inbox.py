@@ -37,7 +37,7 @@ class Inbox:
         """The entries that wait for the code to come to them."""
         return [*self._recorder.carryover.held, *self.updates.waiting.values()]
 
-    def is_held(self, entry: Entry) -> bool:
+    def holds(self, entry: Entry) -> bool:
         """Whether an entry that is not consumed waits for the code, so that it need not be delivered again."""
         return self.paused or self._recorder.carryover.holds(entry) or self.updates.holds(entry)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from resurgam.core import event as events
 from resurgam.core.location import Location
+from resurgam.core.operation import Operation
 from resurgam.runtime.loop.futures import Durable
-from resurgam.runtime.matching.operation import Operation
 
 
 @dataclass(slots=True)

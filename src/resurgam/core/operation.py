@@ -1,4 +1,4 @@
-"""A side effect that a workflow's code asked for by ``ctx.run``."""
+"""A side effect that an instance asked for (``ctx.run``), run by the worker that holds the instance."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from resurgam.core.failure import capture, in_user_code
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What to call, and how to record what comes of it. It may be begun once its command is committed."""
+    """The function to call, and how to record its result. It may start once its command is committed."""
 
     ref: int
     name: str

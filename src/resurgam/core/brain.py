@@ -1,0 +1,117 @@
+"""What a worker asks of an instance, whatever kind of brain advances it.
+
+The worker finds the `Brain` by the instance's kind and knows nothing else of it: a workflow's coroutine and a fold over
+events are served alike. Both protocols are synchronous and do no I/O, except that `Brain.answer` and
+`LiveInstance.advance` may run user code. The worker watches these calls, and interrupts one that does not return.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Raw
+
+from resurgam.core.errors import NotFound
+from resurgam.core.event import Event, Started
+from resurgam.core.operation import Operation
+from resurgam.core.outcome import Entry, Outcome
+
+
+class LiveInstance(Protocol):
+    """One instance in memory, between two advances."""
+
+    @property
+    def started(self) -> Started:
+        """The first entry of its log."""
+        ...
+
+    @property
+    def last_seq(self) -> int:
+        """The ``seq`` of the newest entry, committed or not. It is reused only if the store's log ends there too."""
+        ...
+
+    @property
+    def delivered_seq(self) -> int:
+        """The ``seq`` of the entry delivered last; an advance during which it grows makes progress."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether it can no longer be advanced."""
+        ...
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is paused: nothing new may be started for it."""
+        ...
+
+    @property
+    def brought(self) -> Sequence[Entry]:
+        """The entries without an id that the last advance was given or had kept: they are in no store yet."""
+        ...
+
+    def advance(self, inbox: Sequence[Entry], clock: int, worker: str = "") -> Outcome:
+        """Deliver *inbox* and what is due at *clock*; return what to commit."""
+        ...
+
+    def holds(self, entry: Entry) -> bool:
+        """Whether an entry that was neither consumed nor recorded is kept in memory, and need not be given again."""
+        ...
+
+    def wants_more(self) -> bool:
+        """Whether, once the last outcome is committed, there are operations to start or entries left to deliver."""
+        ...
+
+    def take_operations(self) -> Sequence[Operation]:
+        """Return the operations to start now that their commands are committed, in call order; each only once."""
+        ...
+
+    def is_open(self, ref: int) -> bool:
+        """Whether the command with this ``seq`` still waits for its answer."""
+        ...
+
+    def log_failure(self) -> None:
+        """Log how the instance failed; called after the commit that closed it as failed."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds. Nothing that happens meanwhile is recorded."""
+        ...
+
+
+class Brain(Protocol):
+    """One kind of instances."""
+
+    def load(
+        self,
+        name: str,
+        log: Sequence[Event],
+        *,
+        signal_schemas: Mapping[str, Raw],
+        paused: bool = False,
+        running: Collection[int] = (),
+    ) -> LiveInstance:
+        """Build an instance from its log; `NotFound` if what *name* names is not known here.
+
+        *signal_schemas* is what the store has recorded of the signals it accepts. After a refused commit the worker
+        builds the instance again, *paused* as it was, while the operations *running* go on.
+        """
+        ...
+
+    def record_late(self, log: Sequence[Event], inbox: Sequence[Entry], clock: int) -> Outcome:
+        """Return the commit that records what arrived for an instance after its end; no user code runs."""
+        ...
+
+    def answer(self, log: Sequence[Event], query: str, input: Raw) -> Raw:
+        """Return the result of a query from the log alone; raise what its handler raises."""
+        ...
+
+
+def find_brain(brains: Mapping[str, Brain], kind: str) -> Brain:
+    """Return the brain of a kind; `NotFound` if there is none here."""
+    try:
+        return brains[kind]
+    except KeyError:
+        raise NotFound(
+            f"no brain is known here for instances of kind {kind!r}, only for {', '.join(sorted(brains))}; "
+            "start a worker that has one on the same queue"
+        ) from None
