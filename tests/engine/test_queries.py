@@ -104,7 +104,7 @@ async def test_a_query_needs_a_handler(engines: Engines) -> None:
             await handle.query("raise")
         with raises(errors.NotDeterministic, "a durable call (Timer) inside the handler of query 'act'"):
             await handle.query("act")
-        with raises(errors.DefinitionError, "the handler of query 'wait' is async"):
+        with raises(errors.DefinitionError, "the handler of query 'wait' must be a plain function, got an async one"):
             await handle.query("wait")
         with raises(errors.PayloadTooLarge, "2,002 bytes, and at most 1,000"):
             await handle.query("large")
@@ -156,7 +156,7 @@ async def test_a_query_is_answered_by_a_worker_where_the_code_is_not(engines: En
                 await env.finish(handle.query("raise"))
             with raises(errors.NotDeterministic, "query 'act'"):
                 await env.finish(handle.query("act"))
-            with raises(errors.DefinitionError, "is async"):
+            with raises(errors.DefinitionError, "got an async one"):
                 await env.finish(handle.query("wait"))
             assert len(await handle.history()) == length
             await handle.signal("add", 0)

@@ -474,8 +474,8 @@ async def test_a_validator_that_would_never_run_is_refused(engines: Engines) -> 
 
     async with engines.open(registry) as env:
         first, second = await run(env, guarded)
-        assert "is async" in first
-        assert "it is a function" in second
+        assert "got an async one" in first
+        assert "its validator must be a function" in second
 
 
 async def test_an_update_waits_while_the_workflow_is_put_off_or_paused(engines: Engines) -> None:

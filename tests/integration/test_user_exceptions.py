@@ -312,7 +312,9 @@ async def test_a_predicate_that_asks_a_cancelled_task_ends_the_run():
 
     async with Environment(registry=own) as env:
         handle = await env.start(waits)
-        with pytest.raises(errors.WorkflowFailed, match="CancelledError: cancelled, though nobody asked for it"):
+        with pytest.raises(
+            errors.WorkflowFailed, match="CancelledError: cancelled without a request to cancel the workflow"
+        ):
             await env.finish(handle.result())
         await env.settle()
 

@@ -76,7 +76,7 @@ def publish(recorder: Recorder, topic: str, value: object, step: int | None = No
     written = recorder.write(_ANY, value, f"message on {topic!r}")
     digest = _digest(recorder, written)
     command = recorder.issue(events.MessagePublished, topic, step=step, digest=digest, value=written)
-    told = recorder.carryover.anything and recorder.carryover.has_said(command)
+    told = recorder.carryover.anything and recorder.carryover.has_published(command)
     if recorder.is_new(command) and not recorder.mode.rehearsing and not told:
         recorder.outbox.add(command.seq, "publications", Publication(topic, written))
     done: asyncio.Future[None] = recorder.loop.create_future()

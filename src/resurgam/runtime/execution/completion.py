@@ -28,8 +28,8 @@ from resurgam.runtime.system import python
 logger = logging.getLogger("resurgam.runtime")
 
 _NEVER: Final = frozenset({f"{NonRetryable.__module__}.{NonRetryable.__qualname__}"})
-_CARRIED_ON: Final = ("update_accepted", "cancel_requested", "workflow_paused", "workflow_resumed")
-_OF_THE_RUN: Final = (
+_MOVED: Final = ("update_accepted", "cancel_requested", "workflow_paused", "workflow_resumed")
+_MOVED_ON_RETRY: Final = (
     *("child_completed", "child_failed", "child_cancelled", "promise_resolved", "promise_rejected"),
     "signal_received",
 )
@@ -145,7 +145,7 @@ def terminal_event(
         return _continued(driver, reason, received, at)
     error = driver.raised()
     if driver.root is None:
-        error = asyncio.CancelledError()  # before it had begun
+        error = asyncio.CancelledError()  # cancelled before it had begun
     elif error is None:
         workflow, limit = driver.workflow, driver.recorder.settings.max_payload
         what = f"result of workflow {workflow.name!r}"
@@ -162,7 +162,7 @@ def terminal_event(
         elif driver.cancel_requested and (driver.root is None or driver.root.cancelled()):
             return events.WorkflowCancelled(), None
         else:
-            error = asyncio.CancelledError("cancelled, though nobody asked for it")
+            error = asyncio.CancelledError("cancelled without a request to cancel the workflow")
     return _failed(driver, error, log, at)
 
 
@@ -178,7 +178,7 @@ def _failed(
     begins_at = at + pause if pause else None
     following, inbox = next_attempt(log, execution_id=execution_id, at=at, python=python(), begins_at=begins_at)
     ended = events.WorkflowRetried(failure=failure, execution_id=execution_id, next_at=at + pause)
-    return ended, Succession(started=following, inbox=inbox, moves=(*_CARRIED_ON, *_OF_THE_RUN))
+    return ended, Succession(started=following, inbox=inbox, moves=(*_MOVED, *_MOVED_ON_RETRY))
 
 
 def _pause(driver: Driver, error: BaseException, failure: events.Failure) -> int | None:
@@ -208,8 +208,8 @@ def _continued(
         at=at,
         python=python(),
         input=reason.written,
-        signals=received.heard(inbox),
+        signals=received.to_remember(inbox),
     )
-    moves = (*_CARRIED_ON, "signal_received") if carries else _CARRIED_ON
+    moves = (*_MOVED, "signal_received") if carries else _MOVED
     ended = events.WorkflowContinued(run_id=run_id, execution_id=execution_id)
     return ended, Succession(started=following, inbox=requeue(inbox), moves=moves)

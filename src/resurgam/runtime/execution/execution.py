@@ -40,7 +40,7 @@ TICKS_PER_ADVANCE: Final = 1000
 
 
 class Execution:
-    """The live coroutine of one workflow execution, and the log that it has come to."""
+    """The live coroutine of one workflow execution, and the log that it has reached."""
 
     def __init__(
         self, workflow: Workflow[..., Any], log: Sequence[events.Event], settings: Settings = _SETTINGS
@@ -151,7 +151,7 @@ class Execution:
         """Deliver what is recorded, then *inbox* and what is due by *clock*; return what to commit."""
         driver = self.driver
         if driver.closed:
-            raise RuntimeError("this execution has been put away")
+            raise RuntimeError("this execution was evicted")
         base = self._begin(clock)
         # In the order of arrival, which the store determines: clocks of senders may disagree.
         waiting = deque((*self._left, *inbox))

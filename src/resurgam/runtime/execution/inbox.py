@@ -34,7 +34,7 @@ class Inbox:
 
     @property
     def held(self) -> list[Entry]:
-        """The entries that wait for the code to come to them."""
+        """The entries that wait for the code to reach them."""
         return [*self._recorder.carryover.held, *self.updates.waiting.values()]
 
     def holds(self, entry: Entry) -> bool:
@@ -118,7 +118,7 @@ class Inbox:
 def take_settlement(waiting: deque[Entry], promise_id: str | None = None) -> Entry | None:
     """Remove the settlement of a promise from the inbox, of this one or of any, before the promise is given up.
 
-    Its sender was told that it counts: a promise is open until its end is recorded, however late the settlement is.
+    The sender was told that it counts: a promise is open until its end is recorded, however late the settlement is.
     """
     for entry in waiting:
         if isinstance(entry.event, events.PromiseAnswer) and promise_id in (None, entry.event.promise_id):

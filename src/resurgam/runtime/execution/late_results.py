@@ -19,15 +19,15 @@ IGNORED: Final = (
 
 
 def withdraw(refs: Iterable[int], clock: int) -> tuple[Withdrawal, ...]:
-    """Return the withdrawals that end what nobody has begun yet, once the workflow itself has ended."""
+    """Return the withdrawals of activities that no worker has started, once the workflow has ended."""
     return tuple(Withdrawal(ref, answered=False, entry=events.ActivityCancelled(at=clock, ref=ref)) for ref in refs)
 
 
 def record(recorded: Sequence[events.Event], inbox: Sequence[Entry], clock: int) -> Outcome:
-    """Record what comes for an instance whose outcome is decided. Its code is not run again.
+    """Record the inbox of an instance whose outcome is decided.
 
-    Recording is unconditional while work is outstanding; once the history is complete, what still lies in the inbox
-    (a signal that crossed the end on its way) is taken out without a trace.
+    Every entry is recorded while activities are outstanding. Once the history is complete, an entry that crossed the end on
+    its way, such as a signal, is consumed without a record.
     """
     log = Log(recorded)
     log.begin(clock)
@@ -35,24 +35,24 @@ def record(recorded: Sequence[events.Event], inbox: Sequence[Entry], clock: int)
         event = _addressed(log.state, entry.event)
         if not log.state.deactivated and not isinstance(event, IGNORED):
             log.take_in(event)
-    messages = _last_words(log, recorded)
+    messages = _notifications(log, recorded)
     log.close()
     return Outcome(
         messages=messages,
         events=tuple(log.new),
         consumed=tuple(entry.id for entry in inbox if entry.id is not None),
-        # Again, because an attempt that has failed since then may have left a retry behind.
+        # Again, because an attempt that has failed since then may have scheduled a retry.
         withdrawals=withdraw((command.seq for command in outstanding(log.state)), log.stamp()),
         status=log.state.status or Status.RUNNING,
         deactivated=log.state.deactivated,
     )
 
 
-def _last_words(log: Log, recorded: Sequence[events.Event]) -> tuple[Message, ...]:
-    """Return what an instance that the store has ended has to say to others: nobody has told them yet.
+def _notifications(log: Log, recorded: Sequence[events.Event]) -> tuple[Message, ...]:
+    """Return the notifications of an instance that the store has terminated: no execution has sent them.
 
-    It may come to this again while work is outstanding. Who knows already takes it for a double; but to be asked to stop
-    once more would call off the clean-up of a child, so it is written down that it was asked.
+    They may be sent again while activities are outstanding, and the receivers deduplicate them. A second request to stop,
+    however, would cancel the clean-up of a child, so the first one is recorded.
     """
     started, ended, at = log.state.started, log.state.ended, log.clock
     if not isinstance(ended, events.WorkflowTerminated) or log.state.deactivated:
@@ -68,7 +68,7 @@ def _last_words(log: Log, recorded: Sequence[events.Event]) -> tuple[Message, ..
 
 
 def _addressed(state: InstanceState, event: events.Event) -> events.Event:
-    """Return an answer that came with an address as one to the command that has it."""
+    """Return an answer that names its command by an address with the command's ``seq``."""
     if isinstance(event, events.PromiseAnswer) and not event.ref:
         return msgspec.structs.replace(event, ref=state.addresses.get(event.promise_id, 0))
     own = state.started is not None and state.started.execution_id

@@ -1,4 +1,4 @@
-"""What a workflow that ends has to say: to its children, what is to become of them; to its parent, what became of it."""
+"""The messages of a workflow that ends: to its children by their close policies, to its parent with its outcome."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,9 +14,9 @@ from resurgam.runtime.context.children import ChildCall, message_to_child
 def notify_children(
     own: events.WorkflowStarted, state: InstanceState, at: int, *, earlier: bool = True
 ) -> Iterator[Message]:
-    """Return what a workflow that ends has to say to its children: those that were not asked to stop before.
+    """Return the messages to the open children that were not asked to stop before.
 
-    With *earlier* also to those of an earlier attempt which the last one has not come to.
+    With *earlier* also to children of earlier attempts which the last attempt has not adopted.
     """
     reason = f"its parent {own.entity_id} has ended"
     calls: list[ChildCall] = [command for command in state.open.values() if isinstance(command, events.ChildScheduled)]
@@ -26,13 +26,13 @@ def notify_children(
         if call.on_parent_close == "terminate":
             yield message_to_child(own, call, events.WorkflowTerminated(at=at, reason=reason))
         elif call.on_parent_close == "cancel" and not asked:
-            # One that is paused could not stop.
+            # A paused child could not stop.
             yield message_to_child(own, call, events.WorkflowResumed(at=at))
             yield message_to_child(own, call, events.CancelRequested(at=at, reason=reason))
 
 
 def notify_parent(own: events.WorkflowStarted, ended: events.Event | None, at: int) -> Iterator[Message]:
-    """Return what a workflow that has ended has to say to its parent; nothing if it goes on."""
+    """Return the message with the outcome to the parent; none if the run goes on in another execution."""
     parent = own.parent
     if parent is None or parent.detached:
         return

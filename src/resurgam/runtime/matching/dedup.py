@@ -8,11 +8,11 @@ from resurgam.core import event as events
 from resurgam.core.outcome import Forgotten
 
 REMEMBERED_SIGNALS: Final = 100
-"""Ids of forgotten signals and updates that are kept, so that one that is sent twice is still heard once."""
+"""Ids of forgotten signals and updates that are kept for deduplication."""
 
 
 class ReceivedIds:
-    """The signals and updates that were received, so that one that is sent twice counts once.
+    """The ids of the signals and updates that were received.
 
     A signal is the same if its name and its id are; signals of different names, or a signal and an update, may share an id.
     """
@@ -31,35 +31,35 @@ class ReceivedIds:
         return known in self._known or known in self._forgotten
 
     def is_forgotten(self, received: events.SignalReceived | events.UpdateAccepted) -> bool:
-        """Whether no more is known of it than that it came."""
+        """Whether its entry is forgotten, and only its id is known."""
         known = known_as(received)
         return known not in self._known and known in self._forgotten
 
     def add(self, signal: events.SignalReceived | events.UpdateAccepted) -> None:
-        """A signal has been received, or an update accepted."""
+        """Note that a signal was received, or an update accepted."""
         self._known[known_as(signal)] = signal.seq
 
-    def heard(self, unread: Iterable[events.SignalReceived]) -> tuple[str, ...]:
-        """Return the ids that the next generation is to remember; what it finds unread it is told anew."""
+    def to_remember(self, unread: Iterable[events.SignalReceived]) -> tuple[str, ...]:
+        """Return the ids that the next generation remembers; unread signals are delivered to it anew."""
         anew = {known_as(signal) for signal in unread}
         known = (*self._forgotten, *(known for known in self._known if known not in anew))
         return known[-REMEMBERED_SIGNALS:]
 
     def after(self, forgotten: Iterable[Forgotten]) -> Iterator[str]:
-        """Return the ids to be remembered once these entries are forgotten, the oldest first."""
+        """Return the ids to remember once these entries are forgotten, the oldest first."""
         gone = {entry.seq for entry in forgotten}
         ids = (*self._forgotten, *(known for known, seq in self._known.items() if seq in gone))
         return iter(ids[-REMEMBERED_SIGNALS:])
 
     def forget(self, forgotten: Iterable[Forgotten]) -> None:
-        """Keep of the signals that are forgotten no more than the last ids."""
+        """Keep only the last ids of messages whose entries are forgotten."""
         gone = {entry.seq for entry in forgotten}
         self._forgotten.extend(known for known, seq in self._known.items() if seq in gone)
         self._known = {known: seq for known, seq in self._known.items() if seq not in gone}
 
 
 def known_as(received: events.Event) -> str:
-    """Return what a message is remembered by: a signal by its name and id, an update by its id alone."""
+    """Return the key of a message: a signal has its name and id, an update its id alone."""
     if isinstance(received, events.SignalReceived):
         return f"signal {received.name!r} {received.id}"
     assert isinstance(received, events.UpdateAccepted | events.UpdateRejected)

@@ -1,4 +1,4 @@
-"""Says where code and history part: each way to diverge as the error that tells of it."""
+"""Describe where code and history part: one function per way to diverge, which returns the error."""
 
 import asyncio
 import inspect
@@ -28,45 +28,45 @@ _SHOWN: Final = 200
 """Characters of a recorded value that a divergence shows."""
 
 
-def diverged(verdict: Diverged, scope: Scope, command_id: str, intent: Intent | None = None) -> HistoryDiverged:
-    """The history holds something else where the code makes this call."""
+def diverged(match: Diverged, scope: Scope, command_id: str, intent: Intent | None = None) -> HistoryDiverged:
+    """Return the error for another recorded command where the code makes a call."""
     kind = DeterminismViolation if scope.by_type else HistoryDiverged
     error = kind(
-        verdict.event.location,
+        match.event.location,
         command_id,
-        verdict.field,
-        code_value=verdict.code_value,
-        history_value=verdict.history_value,
-        event_seq=verdict.event.seq,
+        match.field,
+        code_value=match.code_value,
+        history_value=match.history_value,
+        event_seq=match.event.seq,
         source=source(),
     )
     error.call = (scope.location, scope.calls - 1)
     error.scope_version = scope.version
-    error.event = verdict.event
+    error.event = match.event
     if intent is not None:
         error.intent, error.intent_name = intent.kind, intent.name
     return error
 
 
 def in_values(difference: Diverged, given: object) -> Diverged:
-    """Show inputs by their values where they were found to differ by their fingerprints."""
+    """Show the values of inputs whose fingerprints differ."""
     recorded = getattr(difference.event, "input", getattr(difference.event, "value", None))
     if difference.field != "input" or not isinstance(given, Raw) or not isinstance(recorded, Raw):
         return difference
     code_value, history_value = shown(given), shown(recorded)
-    if code_value == history_value:  # they differ beyond what is shown
+    if code_value == history_value:  # they differ after the part that is shown
         return difference
     return msgspec.structs.replace(difference, code_value=code_value, history_value=history_value)
 
 
 def shown(written: Raw) -> str:
-    """Return a recorded value as text, cut where it is long."""
+    """Return a recorded value as text, truncated if it is long."""
     text = bytes(written).decode()
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def latent(left: events.Command, scope: Scope) -> LatentHistory:
-    """The code of a strand has ended, and its history has not."""
+    """Return the error for a strand whose code has ended, while its history goes on."""
     error = LatentHistory(
         left.location, left.command, "end", code_value="ended", history_value=left.name or left.type, event_seq=left.seq
     )
@@ -77,7 +77,7 @@ def latent(left: events.Command, scope: Scope) -> LatentHistory:
 
 
 def orphaned(left: events.Command, root: Scope) -> DeterminismViolation:
-    """The code has ended, and the history holds a command that it did not ask for."""
+    """Return the error for a recorded command that the code has not reached by its end."""
     error = DeterminismViolation(
         left.location,
         left.command,
@@ -95,7 +95,7 @@ def orphaned(left: events.Command, root: Scope) -> DeterminismViolation:
 def gone_on(
     location: Location, ended: events.Event, kind: type[events.Command], command_id: str, name: str | None
 ) -> HistoryDiverged:
-    """The history says that the workflow has ended, and the code makes another call."""
+    """Return the error for a call after the recorded end of the workflow."""
     return HistoryDiverged(
         location,
         command_id,
@@ -108,7 +108,7 @@ def gone_on(
 
 
 def unasked(command: events.Command, answer: events.Answer) -> HistoryDiverged:
-    """The history holds an answer to a call that the code has not made."""
+    """Return the error for an answer to a call that the code has not made."""
     error = HistoryDiverged(
         command.location,
         command.command,
@@ -124,7 +124,7 @@ def unasked(command: events.Command, answer: events.Answer) -> HistoryDiverged:
 def cancelled_another(
     cancelled: events.Command, recorded: events.Command, answer: events.Event
 ) -> DeterminismViolation:
-    """The code cancels another command than the history does."""
+    """Return the error for code that cancels another command than the history does."""
     return DeterminismViolation(
         recorded.location,
         recorded.command,
@@ -138,7 +138,7 @@ def cancelled_another(
 def unfit_arguments(
     workflow: Workflow[..., Any], started: events.WorkflowStarted, error: ResurgamError
 ) -> HistoryDiverged:
-    """The code does not take the arguments that the run was started with."""
+    """Return the error for code that does not accept the arguments of the run."""
     return HistoryDiverged(
         ROOT,
         f"workflow {workflow.name!r}",
@@ -153,7 +153,7 @@ def unfit_arguments(
 def unfit(
     command: events.Command, answer: events.Event, field: str, code_value: str, history_value: str
 ) -> HistoryDiverged:
-    """The history holds an answer that the code's call cannot be given."""
+    """Return the error for a recorded answer that does not fit the code's call."""
     return HistoryDiverged(
         command.location,
         command.command,
@@ -165,7 +165,7 @@ def unfit(
 
 
 def violation(error: HistoryDiverged) -> events.Failure:
-    """Return what is recorded of a run that fails because it diverged: where, and what code and history have there."""
+    """Return the failure that is recorded for a run that fails because it diverged."""
     fields = {
         "error": type(error).__name__,
         "location": str(error.location),
@@ -185,7 +185,7 @@ def violation(error: HistoryDiverged) -> events.Failure:
 
 
 def _line(place: str) -> str:
-    """Return ``file:line`` with its code, set as in a traceback."""
+    """Return ``file:line`` with its code, formatted as in a traceback."""
     file, _, line = place.rpartition(":")
     if not line.isdecimal():
         return ""
@@ -193,7 +193,7 @@ def _line(place: str) -> str:
 
 
 def source() -> str:
-    """Return file and line of the user's code that is being run."""
+    """Return file and line of the user's code that is running."""
     frame = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
         frame = frame.f_back  # type: ignore[assignment]
@@ -207,7 +207,7 @@ def _defined_at(workflow: Workflow[..., Any]) -> str:
 
 
 def raised_at(error: BaseException) -> str:
-    """Return file and line of the user's code that raised an error, or called what did."""
+    """Return file and line of the user's code from which an error was raised."""
     places = [
         f"{frame.f_code.co_filename}:{line}"
         for frame, line in traceback.walk_tb(error.__traceback__)

@@ -1,8 +1,8 @@
-"""Which entries of a log belong to which iteration of a loop, so that they can be forgotten together.
+"""Which entries of a log belong to which iteration of a loop, so that they are forgotten together.
 
-Forgotten are the commands of the iterations that are done, with everything below them, their answers, the signals that
-were consumed there, and the loop's own earlier checkpoint; and with them what handlers did that have returned. What other
-strands did, and signals that nobody has taken yet, stay.
+A checkpoint forgets the commands of finished iterations with everything below them, their answers, the signals consumed
+there, and the loop's own earlier checkpoint; and with them the entries of handlers that have returned. Entries of other
+strands, and unread signals, stay.
 """
 
 from collections.abc import Container, Iterable
@@ -13,11 +13,11 @@ from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten, Span
 
 HANDLERS: Final = (0,)
-"""The coordinate below which the steps of handlers stand, each under its number."""
+"""The coordinate below which the steps of handlers have their places, each under its number."""
 
 
 class Footprint:
-    """The entries that stand below loops which forget."""
+    """The entries below loops that forget, and those of handlers."""
 
     def __init__(self, log: Iterable[events.Event]) -> None:
         self._loops: dict[int, events.LoopStarted] = {}
@@ -30,7 +30,7 @@ class Footprint:
                 self.add(entry)
 
     def add(self, entry: events.Event) -> None:
-        """Note where an entry belongs."""
+        """Note to which iteration or handler an entry belongs."""
         if type(entry) is events.LoopStarted:
             self._command(entry)
             if entry.forget_every is not None:
@@ -40,7 +40,7 @@ class Footprint:
         elif not self._loops and not self._handled:
             return
         elif type(entry) in _UPDATED:
-            # One that was refused had no handler of its own; it goes with the one that came last.
+            # A refused update had no handler of its own; its entry goes with the last handler.
             self._handled[entry.seq] = self._handled.get(entry.ref or 0, max(self._handled.values(), default=1))
         elif isinstance(entry, events.Command):
             self._command(entry)
@@ -48,7 +48,7 @@ class Footprint:
             self._answer(entry)
 
     def _begin(self, entry: events.Event) -> None:
-        """A handler begins."""
+        """Note the entry that starts a handler."""
         assert isinstance(entry, events.SignalHandled | events.UpdateAccepted)
         self._handled[entry.seq] = entry.scope
         if isinstance(entry, events.SignalHandled):
@@ -76,7 +76,7 @@ class Footprint:
             self._checkpoints[entry.ref] = entry
 
     def through(self, loop: events.LoopStarted, iteration: int, busy: Container[int] = ()) -> list[Forgotten]:
-        """Return what can be forgotten once this many iterations of a loop are done, and all handlers that are not *busy*."""
+        """Return what to forget once this many iterations of a loop are done, and all handlers that are not *busy*."""
         depth = len(loop.location.coordinates)
         done = [
             Forgotten(seq, place)
@@ -97,7 +97,7 @@ class Footprint:
         return sorted(done, key=_seq)
 
     def forget(self, forgotten: Iterable[Forgotten]) -> None:
-        """What has been forgotten belongs nowhere any more."""
+        """Drop entries that are forgotten."""
         for entry in forgotten:
             self._places.pop(entry.seq, None)
             self._handled.pop(entry.seq, None)
@@ -106,7 +106,7 @@ class Footprint:
 
 
 def dropped(loop: events.LoopStarted, iteration: int, handlers: int = 0) -> tuple[Span, ...]:
-    """Return the places of the iterations of a loop, and of handlers, that are not kept any longer, not even for tools."""
+    """Return the places of loop iterations and handlers whose forgotten entries are dropped, even for tools."""
     spans = ((loop.location, iteration - loop.keep_forgotten), (Location(HANDLERS), handlers - loop.keep_forgotten))
     return tuple(Span(place.child((1,)), place.child((last + 1,))) for place, last in spans if last >= 1)
 

@@ -11,7 +11,7 @@ from resurgam.runtime.matching.forgetting import Footprint
 
 
 class Log:
-    """What an execution's history amounts to, and what has been appended to it since the last commit."""
+    """The state that a history amounts to, and the entries appended since the last commit."""
 
     def __init__(self, recorded: Sequence[events.Event]) -> None:
         self.state = InstanceState(recorded)
@@ -23,7 +23,7 @@ class Log:
         self._clock = 0
 
     def begin(self, clock: int) -> None:
-        """Start an advance: what is appended from now on is stamped with *clock*, or later."""
+        """Start an advance: the entries of the last one are committed, new ones are stamped with *clock* or later."""
         self._clock = clock
         self.new = []
         self.tick_start = 0
@@ -34,7 +34,7 @@ class Log:
         return self._clock
 
     def stamp(self) -> int:
-        """Return the ``at`` of the next entry; it never goes back, whatever the machine's clock does."""
+        """Return the ``at`` of the next entry; it never decreases, whatever the machine's clock does."""
         return max(self._clock, self.state.last_at)
 
     def append(self, make: Callable[[int, int], events.Event], *, at: int = 0) -> events.Event:
@@ -50,7 +50,7 @@ class Log:
         return self.append(lambda seq, stamp: kind(seq=seq, at=stamp, **fields), at=at)
 
     def take_in(self, event: events.Event) -> events.Event | None:
-        """Append what came from outside, unless it is a second answer to the same command."""
+        """Append an entry from outside, unless it is a second answer to the same command."""
         if not self.state.accepts(event):
             return None
         return self.append(lambda seq, at: msgspec.structs.replace(event, seq=seq, at=at))
@@ -63,5 +63,5 @@ class Log:
 
 
 def outstanding(state: InstanceState) -> list[events.ActivityScheduled]:
-    """Return the activities that somebody may still be at work on."""
+    """Return the activities that are not answered: a worker may be running them."""
     return [command for command in state.open.values() if isinstance(command, events.ActivityScheduled)]

@@ -1,4 +1,4 @@
-"""The signals that have come and that nobody has taken yet, by their names, each name's in order."""
+"""Signals that were received and not consumed yet, by name, each name's in order."""
 
 from collections import deque
 from heapq import merge
@@ -9,19 +9,19 @@ from resurgam.core.errors import CorruptHistory
 
 
 class Mailbox:
-    """Signals wait here until a listener takes them."""
+    """Hold signals until a listener or a handler consumes them."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[events.SignalReceived]] = {}
         self._names: dict[int, str] = {}
-        # Taken out for a listener that the code has not come to yet.
+        # Consumed by a listener that the code has not reached yet.
         self._taken: dict[int, list[events.SignalReceived]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def put(self, signal: events.SignalReceived) -> None:
-        """Put a signal behind those of its name."""
+        """Add a signal behind those of its name."""
         self._waiting.setdefault(signal.name, deque()).append(signal)
         self._names[signal.seq] = signal.name
 
@@ -35,21 +35,21 @@ class Mailbox:
         return sum(len(self._waiting.get(name, ())) for name in dict.fromkeys(names))
 
     def several(self, names: tuple[str, ...], limit: int) -> list[events.SignalReceived]:
-        """Return the signals of these names that came first, at most so many."""
+        """Return the signals of these names that came first, at most *limit*."""
         waiting = merge(*(self._waiting.get(name, ()) for name in dict.fromkeys(names)), key=lambda signal: signal.seq)
         return list(islice(waiting, limit))
 
     def take_one(self, seq: int) -> events.SignalReceived:
-        """Take out a signal for a handler."""
+        """Remove a signal for its handler."""
         return self._take(seq)
 
     def take(self, consumed: events.SignalsConsumed) -> None:
-        """Take signals out for a listener; even if there is nobody to hear them, they are gone."""
+        """Remove the signals that a listener consumed, even if the code no longer has that listener."""
         if consumed.ref not in self._taken:
             self._taken[consumed.ref] = [self._take(seq) for seq in consumed.signals]
 
     def hand_over(self, ref: int) -> list[events.SignalReceived]:
-        """Return what was taken out for a listener."""
+        """Return the signals that were removed for a listener."""
         return self._taken.pop(ref, [])
 
     def _take(self, seq: int) -> events.SignalReceived:
@@ -57,7 +57,7 @@ class Mailbox:
         if name is None:
             raise CorruptHistory(f"signal {seq} was consumed, but is not in the mailbox")
         waiting = self._waiting[name]
-        # The first of its name, but for edits of code that listens.
+        # The first of its name, unless listeners of the code were edited.
         signal = waiting[0] if waiting[0].seq == seq else next(one for one in waiting if one.seq == seq)
         waiting.remove(signal)
         if not waiting:

@@ -38,11 +38,11 @@ class Outbox:
 
     def fields(self, last_seq: int) -> dict[str, Any]:
         """Return the requests of the entries up to *last_seq*, as fields of an outcome."""
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for seq, field, wanted in self._others:
             if seq <= last_seq:
-                told[field] = (*told.get(field, ()), wanted)
-        return told
+                fields[field] = (*fields.get(field, ()), wanted)
+        return fields
 
     def activities_of(self, written: Sequence[Event]) -> tuple[ActivityRequest, ...]:
         """Return the requests of activities whose commands are among these entries, and are not cancelled there."""

@@ -1,7 +1,7 @@
-"""What the code of a workflow takes for signals, told to the store so that whoever sends a wrong value hears of it.
+"""The schemas of the signals that a workflow accepts; the store checks values against them when they are sent.
 
-A type that was declared for a name holds until another is, whether or not anybody listens just then: most workflows come
-back to what they have listened for. It is no part of the history, and nothing in the workflow depends on it.
+A type that was declared for a name holds until another one is, even while the code does not listen: most workflows listen
+for the same names again. Schemas are not part of the history, and nothing in the workflow depends on them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,16 +14,16 @@ from resurgam.core.schema import schema_of
 
 
 class SignalSchemas:
-    """The types that were declared last, by the names of signals, as their schemas. *known* is what the store has."""
+    """The schema that was declared last for each name. *known* are the schemas that the store has."""
 
     def __init__(self, known: Mapping[str, Raw]) -> None:
         self._known: Mapping[str, Raw] = known
         self.now = dict(known)
-        # Whether anything was declared that was not so before; a plain attribute, since every advance asks.
+        # Whether a declaration has changed; a plain attribute, since every advance reads it.
         self.changed = False
 
     def declare(self, names: Iterable[str], hint: TypeForm) -> None:
-        """Signals of these names are read as this type from now on."""
+        """Declare the type of the signals of these names."""
         schema = None if hint is Any else schema_of(hint)
         for name in names:
             if schema is None:
@@ -33,7 +33,7 @@ class SignalSchemas:
                 self.changed = True
 
     def news(self) -> dict[str, Raw] | None:
-        """Return it all if it is not what the store has, which it has with the next commit; else None."""
+        """Return all schemas for the next commit, if they are not what the store has; else None."""
         self.changed = False
         if self.now == self._known:  # a replay goes through all that was declared before
             return None

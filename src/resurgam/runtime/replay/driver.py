@@ -126,7 +126,7 @@ class Driver:
         if not self.closed:
             self.closed = True
             if self.verdict.reason is None:
-                self.verdict.decide(Evicted("this execution has been put away"))
+                self.verdict.decide(Evicted("this execution was evicted"))
             self.recorder.loop.unwind()
 
     # One tick.
@@ -344,4 +344,4 @@ _ENDS: Final = tuple(ENDS)
 _OWN_CANCELLATIONS: Final = frozenset(
     {events.ChildCancelled, *(kind.cancelled for kind in COMMANDS.values() if kind.cancelled is not None)}
 )
-"""Entries that the code's own cancellations leave, so that the code need not be told."""
+"""Entries that the code's own cancellations leave, which the code knows already."""
