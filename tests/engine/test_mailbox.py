@@ -382,7 +382,7 @@ async def test_what_is_said_wrongly_from_outside_changes_nothing(engines: Engine
             for call in calls:
                 with raises(kind):
                     await call("name", value)
-        with raises(errors.PayloadTooLarge, "2,002 bytes, and at most 1,000"):
+        with raises(errors.PayloadTooLarge, "2,002 bytes exceed the limit of 1,000"):
             await handle.signal("number", "x" * 2000)
         await env.settle()
         assert len(await handle.history()) == length

@@ -106,7 +106,7 @@ async def test_a_query_needs_a_handler(engines: Engines) -> None:
             await handle.query("act")
         with raises(errors.DefinitionError, "the handler of query 'wait' must be a plain function, got an async one"):
             await handle.query("wait")
-        with raises(errors.PayloadTooLarge, "2,002 bytes, and at most 1,000"):
+        with raises(errors.PayloadTooLarge, "2,002 bytes exceed the limit of 1,000"):
             await handle.query("large")
         with raises(errors.SerializationError, "answer to query 'odd'"):
             await handle.query("odd")

@@ -381,7 +381,7 @@ async def test_a_result_that_cannot_be_recorded_rejects_the_update(engines: Engi
         for name, kind, text in (
             ("object", errors.SerializationError, "result of update 'object'"),
             ("wrong", errors.SerializationError, "result of update 'wrong'"),
-            ("large", errors.PayloadTooLarge, "2,002 bytes, and at most 1,000"),
+            ("large", errors.PayloadTooLarge, "2,002 bytes exceed the limit of 1,000"),
         ):
             with raises(errors.UpdateRejected, name) as caught:
                 await env.finish(handle.update(name))

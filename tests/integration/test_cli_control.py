@@ -178,7 +178,7 @@ def test_a_query_is_answered_by_a_worker(url, monkeypatch):
             raise ValueError("no total\nat all")
         return Raw(b'{"of":%s}' % bytes(written)), ANY
 
-    monkeypatch.setattr(query, "ask", answer)
+    monkeypatch.setattr(query, "answer_query", answer)
     ok("start", "sell", "--id", "o-1")
     with Serving(url):
         assert ok("query", "o-1", "total", "[1, 2]") == '{"of":[1,2]}\n'

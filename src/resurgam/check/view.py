@@ -11,7 +11,7 @@ from resurgam.core.commands import COMMANDS, COMMANDS_BY_TAG
 from resurgam.core.errors import HistoryDiverged, LatentHistory
 from resurgam.core.location import Location
 from resurgam.runtime.definitions.definition import Workflow, WorkflowOptions
-from resurgam.runtime.rehearsal.rehearsal import asked
+from resurgam.runtime.rehearsal.rehearsal import calls_made
 
 _BEFORE: Final = 3
 _AFTER: Final = 2
@@ -71,12 +71,12 @@ def _rows(
         return
     point, scope = error.event.location, error.event.location.scope
     recorded = _in(scope, (entry for entry in log if isinstance(entry, events.Command)))
-    made = _in(scope, asked(workflow, log))
+    made = _in(scope, calls_made(workflow, log))
     before = sorted({*recorded, *made} - {location for location in (*recorded, *made) if not location < point})
     yield from (_row(recorded.get(location), made.get(location)) for location in before[-_BEFORE:])
     yield _row(error.event, None, code=_code_at(error), here=True)
     left = [entry for location, entry in sorted(recorded.items()) if point < location]
-    after = _in(scope, asked(workflow, log, remedy)) if remedy else {}
+    after = _in(scope, calls_made(workflow, log, remedy)) if remedy else {}
     right = [entry for location, entry in sorted(after.items()) if location not in before]
     if error.intent is not None or error.field in _COMPARED:
         right = right[1:]  # without the call at the divergence itself

@@ -54,7 +54,7 @@ async def _check(access: Access, held: HeldPromise, value: Raw) -> None:
         # The code may have changed since it created the promise, and accept another type now.
         workflow = access.registry.workflows.find(instance.name)
         log = await access.store.inspector.history(instance.execution_id)
-        if await run_outside_task(lambda: query.takes(workflow, log, promise.promise_id, value)):
+        if await run_outside_task(lambda: query.accepts_value(workflow, log, promise.promise_id, value)):
             return
     path, reason = wrong
     raise SerializationError(

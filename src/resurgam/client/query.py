@@ -46,7 +46,7 @@ async def _replay(access: Access, instance: Instance, name: str, encoded: Raw) -
     workflow = access.registry.workflows.find(instance.name)
     log = await access.store.inspector.history(instance.execution_id)
     settings = Settings(secret=await secret_of(access.store.values), max_payload=access.max_payload)
-    return await run_outside_task(lambda: replayed.ask(workflow, log, name, encoded, settings))
+    return await run_outside_task(lambda: replayed.answer_query(workflow, log, name, encoded, settings))
 
 
 async def _ask_worker(access: Access, instance: Instance, name: str, encoded: Raw, until: int) -> Raw:

@@ -35,6 +35,6 @@ async def _fits_newer_code(access: Access, instance: Instance, signal: events.Si
         return False
     workflow = access.registry.workflows.find(instance.name)
     log = await access.store.inspector.history(instance.execution_id)
-    accepts = await run_outside_task(lambda: query.accepts(workflow, log, instance.signal_schemas))
+    accepts = await run_outside_task(lambda: query.signal_schemas(workflow, log, instance.signal_schemas))
     schema = accepts.get(signal.name)
     return schema is None or mismatch(schema, signal.value) is None

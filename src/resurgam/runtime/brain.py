@@ -51,5 +51,5 @@ class CodeBrain:
         """Replay the log on a throwaway coroutine and call the handler of *query*."""
         workflow = self.registry.workflows.find(log[0].name or "")
         settings = Settings(max_payload=self.settings.max_payload)
-        result, _ = queries.ask(workflow, log, query, input, settings)
+        result, _ = queries.answer_query(workflow, log, query, input, settings)
         return result

@@ -72,7 +72,11 @@ BAD = [
     (lambda e: e.handle("o-1").resolve("", 1), ValueError, "promise id or name must be a non-empty string, got ''"),
     (lambda e: e.reject("p-1", 5), TypeError, "promise 'p-1' must be rejected with an exception or a string, got 5"),
     (lambda e: e.resolve("p-1", object()), errors.SerializationError, "promise 'p-1': values of type object cannot"),
-    (lambda e: e.resolve("p-1", "x" * 9000), errors.PayloadTooLarge, "promise 'p-1': 9,002 bytes, and at most 5,000"),
+    (
+        lambda e: e.resolve("p-1", "x" * 9000),
+        errors.PayloadTooLarge,
+        "promise 'p-1': 9,002 bytes exceed the limit of 5,000",
+    ),
     (lambda e: e.reject("p-1", "x" * 9000), errors.PayloadTooLarge, "promise 'p-1', error: "),
 ]
 

@@ -34,7 +34,7 @@ def stub(workflow, log, query, written, settings):
 
 @pytest.fixture(autouse=True)
 def _stubbed(monkeypatch):
-    monkeypatch.setattr(query, "ask", stub)
+    monkeypatch.setattr(query, "answer_query", stub)
 
 
 async def test_a_query_is_answered_here_by_the_code_that_is_known_here():
@@ -176,7 +176,7 @@ async def test_a_question_that_never_ends_is_interrupted_and_the_worker_goes_on(
         while True:
             pass
 
-    monkeypatch.setattr(query, "ask", stuck)
+    monkeypatch.setattr(query, "answer_query", stuck)
     clock = ManualClock()
     store = MemoryStore(clock)
     async with Engine(store, worker=False, clock=clock, registry=Registry()) as client:

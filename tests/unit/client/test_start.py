@@ -118,7 +118,7 @@ BAD = [
     ({"queue": 7}, ValueError, "queue must be a non-empty string, got 7"),
     ({"tags": {"a": 1}}, TypeError, "tags must be strings by strings"),
     ({"value": object()}, errors.SerializationError, "signal 'word': values of type object cannot be written"),
-    ({"value": "x" * 200}, errors.PayloadTooLarge, "signal 'word': 202 bytes, and at most 100 are recorded"),
+    ({"value": "x" * 200}, errors.PayloadTooLarge, "signal 'word': 202 bytes exceed the limit of 100"),
 ]
 
 
@@ -139,7 +139,7 @@ async def test_arguments_that_are_too_large_are_refused_and_nothing_is_begun():
         with pytest.raises(errors.PayloadTooLarge, match="arguments of workflow 'elsewhere'"):
             await engine.start("elsewhere", "x" * 200)
 
-        assert "arguments of workflow 'greets': 204 bytes, and at most 100 are recorded" in str(found.value)
+        assert "arguments of workflow 'greets': 204 bytes exceed the limit of 100" in str(found.value)
         assert (found.value.size, found.value.limit) == (204, 100)
         assert await everything(engine) == []
         await engine.start(greets, "x" * 90)
@@ -164,7 +164,7 @@ async def test_by_default_two_mebibytes_may_be_said_at_once():
     async with workerless_engine() as (engine, _):
         handle = await engine.start("sell")
         await handle.signal("word", "x" * (2 * 1024 * 1024 - 2))
-        with pytest.raises(errors.PayloadTooLarge, match="at most 2,097,152"):
+        with pytest.raises(errors.PayloadTooLarge, match="exceed the limit of 2,097,152"):
             await handle.signal("word", "x" * (2 * 1024 * 1024 - 1))
 
 

@@ -194,7 +194,7 @@ BAD = [
     (
         lambda e: e.handle("o-1").update("add", "x" * 200),
         errors.PayloadTooLarge,
-        "arguments of update 'add': 204 bytes, and at most 100",
+        "arguments of update 'add': 204 bytes exceed the limit of 100",
     ),
 ]
 

@@ -40,7 +40,7 @@ def listen(
 ) -> Durable[Any]:
     """Issue the command that waits for one signal, or with *limit* for a batch of them."""
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"listen needs the names of the signals, as non-empty strings; got {names!r}")
+        raise ValueError(f"listen: signal names must be non-empty strings, got {names!r}")
     future = recorder.call(
         events.ListenStarted,
         ", ".join(names),

@@ -1,14 +1,14 @@
-"""Stands in for a value that is not known yet: it may be passed on, but not looked at."""
+"""A placeholder for a value that is not known yet: it may be passed on, but not inspected."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 
 class Inspected(BaseException):
-    """Code looked at a value that nobody knows yet, so what it would do next cannot be told."""
+    """Code inspected a value that is not known yet, so its next call cannot be predicted."""
 
 
-_LOOKS = (
+_SPECIAL_METHODS = (
     *("bool", "str", "repr", "format", "bytes", "hash", "int", "float", "complex", "index", "len", "length_hint"),
     *("iter", "next", "reversed", "contains", "getitem", "setitem", "delitem", "call", "enter", "exit", "await"),
     *("aiter", "anext", "aenter", "aexit", "eq", "ne", "lt", "le", "gt", "ge", "neg", "pos", "abs", "invert"),
@@ -23,25 +23,25 @@ _LOOKS = (
 
 
 class Placeholder:
-    """A value that is not known yet. Whoever looks at it is told so by `Inspected`."""
+    """A value that is not known yet. Inspecting it raises `Inspected`."""
 
-    __slots__ = ("_on_look",)
+    __slots__ = ("_on_inspect",)
 
-    def __init__(self, on_look: Callable[[], None]) -> None:
-        object.__setattr__(self, "_on_look", on_look)
+    def __init__(self, on_inspect: Callable[[], None]) -> None:
+        object.__setattr__(self, "_on_inspect", on_inspect)
 
     def __getattribute__(self, name: str) -> Any:
-        _looked_at(self)
+        _inspect(self)
 
     def __setattr__(self, name: str, value: object) -> None:
-        _looked_at(self)
+        _inspect(self)
 
 
-def _looked_at(placeholder: Placeholder, *_: object, **__: object) -> NoReturn:
-    on_look = object.__getattribute__(placeholder, "_on_look")
-    on_look()
+def _inspect(placeholder: Placeholder, *_: object, **__: object) -> NoReturn:
+    on_inspect = object.__getattribute__(placeholder, "_on_inspect")
+    on_inspect()
     raise Inspected
 
 
-for _name in _LOOKS:
-    setattr(Placeholder, f"__{_name}__", _looked_at)
+for _name in _SPECIAL_METHODS:
+    setattr(Placeholder, f"__{_name}__", _inspect)

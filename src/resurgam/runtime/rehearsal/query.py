@@ -1,4 +1,4 @@
-"""Answers from a history alone: nobody need hold the instance, and nothing of it changes."""
+"""Answer questions by replaying a history, without a lease and without changing the instance."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,12 +13,13 @@ from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.replay.driver import Driver
 
 
-def ask(
+def answer_query(
     workflow: Workflow[..., Any], log: Sequence[events.Event], query: str, written: Raw, settings: Settings
 ) -> tuple[Raw, Codec[Any]]:
-    """Replay *log* and return what the handler of *query* answers to the arguments that *written* holds, and its codec.
+    """Replay *log*, call the handler of *query* with the encoded arguments *written*, and return its result and codec.
 
-    What the handler raises is raised. `NotFound` if it registers no such handler, `StoreError` if the code does not fit.
+    Exceptions of the handler propagate. Raise `NotFound` if the code registers no such handler, and `StoreError` if it
+    does not fit the history.
     """
     driver = Driver(workflow, log, settings)
     try:
@@ -27,7 +28,7 @@ def ask(
             entity_id = driver.started.entity_id
             raise StoreError(
                 f"query {query!r} of workflow {entity_id!r} cannot be answered: this code does not fit its history "
-                f"({driver.diverged}); ask where code runs that does"
+                f"({driver.diverged}); send it where a worker has code that does"
             )
         return driver.handlers.query(query, written)
     finally:
@@ -35,9 +36,9 @@ def ask(
 
 
 def update_result(workflow: Workflow[..., Any], log: Sequence[events.Event], update: str) -> Codec[Any] | None:
-    """Replay *log* and return the codec of what the handler of *update* returns.
+    """Replay *log* and return the result codec of the handler of *update*.
 
-    None if this code registers no such handler, or does not fit the history.
+    Return None if this code registers no such handler, or does not fit the history.
     """
     driver = Driver(workflow, log)
     try:
@@ -48,8 +49,8 @@ def update_result(workflow: Workflow[..., Any], log: Sequence[events.Event], upd
         driver.close()
 
 
-def takes(workflow: Workflow[..., Any], log: Sequence[events.Event], promise_id: str, written: Raw) -> bool:
-    """Replay *log* and return whether this code waits for the promise and reads *written* as its value."""
+def accepts_value(workflow: Workflow[..., Any], log: Sequence[events.Event], promise_id: str, written: Raw) -> bool:
+    """Replay *log* and return whether this code waits for the promise and can decode *written* as its value."""
     driver = Driver(workflow, log, Settings())
     try:
         driver.replay()
@@ -63,10 +64,12 @@ def takes(workflow: Workflow[..., Any], log: Sequence[events.Event], promise_id:
     return future is not None
 
 
-def accepts(workflow: Workflow[..., Any], log: Sequence[events.Event], known: Mapping[str, Raw]) -> Mapping[str, Raw]:
-    """Replay *log* and return what this code takes for signals, where *known* is what was said before.
+def signal_schemas(
+    workflow: Workflow[..., Any], log: Sequence[events.Event], known: Mapping[str, Raw]
+) -> Mapping[str, Raw]:
+    """Replay *log* and return the schemas of the signals that this code accepts; *known* are the stored ones.
 
-    Code that does not fit the history has no say.
+    If the code does not fit the history, *known* is returned.
     """
     driver = Driver(workflow, log, Settings(signal_schemas=known))
     try:

@@ -1,12 +1,12 @@
-"""Goes through the rest of a history on a throwaway coroutine, before anything new is begun.
+"""Rehearse the rest of a history on a throwaway coroutine, before anything new is started.
 
-When a replay meets a call that the history does not hold, while part of the history has not been matched yet, the code
-may still come back to it, or not: an inserted step does, a mistake does not. So the run is rehearsed first: what is new
-is answered by placeholders, nothing is written and nothing is started. A divergence that is met so is found before any
-damage. Where the code looks at a placeholder, what it would do cannot be told, and the run goes on as it is.
+When a replay makes a new call while recorded ones are unmatched, the code may still return to them: after an inserted step
+it does, after a mistake it does not. So the run is rehearsed first: new calls are answered by placeholders, nothing is
+written and nothing is started. A divergence found this way has done no damage. If the code inspects a placeholder, its next
+call cannot be predicted, and the run continues as it is.
 
-"Fits" is no guarantee, since answers may come in another order than was tried; only "diverges" is acted upon, and only
-if every order that was tried does.
+"Fits" is no guarantee, since answers may arrive in an order that was not tried. Only a divergence has consequences, and
+only if the code diverges in every order that was tried.
 """
 
 import asyncio
@@ -31,38 +31,38 @@ from resurgam.runtime.replay.driver import Driver
 Edits: TypeAlias = tuple[Edit, ...]
 
 _STEPS: Final = 300
-"""Answers of one rehearsal beyond as many as the history has entries; code that asks for more may do so for ever."""
+"""Answers of one rehearsal beyond the number of entries in the history; code that needs more may never end."""
 
 _IN_A_ROW: Final = 50
-"""New calls that are answered before one that is under way: a strand that goes on for ever keeps no other from it."""
+"""New calls answered in a row before a recorded open one gets a turn, so that an endless branch does not starve others."""
 
 _BEYOND: Final = 500
-"""Answers beyond all that is recorded, where edits are tried out."""
+"""Answers beyond the recorded history, when edits are tried."""
 
 _ENTRIES: Final = 20_000
-"""Entries delivered in search of a remedy, over all rehearsals: a worker does this between the turns of others."""
+"""Entries delivered in search of a remedy, over all rehearsals: the worker's other instances wait meanwhile."""
 
 _TRIES: Final = (5, 100)
-"""Rehearsals in search of a remedy, at least and at most."""
+"""Minimum and maximum number of rehearsals in search of a remedy."""
 
 _EDITS: Final = 6
-"""Edits that a remedy has at most."""
+"""Maximum number of edits in a remedy."""
 
-_NOT_YET: Final = object()
+_NO_ANSWER: Final = object()
 
 
 class Undecided:
-    """The code looked at what nobody knows yet, so whether it fits cannot be told; *source* is where it did."""
+    """The code inspected a placeholder at *source*, so whether it fits is unknown."""
 
     def __init__(self, source: str = "") -> None:
         self.source = source
 
 
 class Fits:
-    """Nothing speaks against it.
+    """The code did not diverge.
 
-    *new* are the calls that the history does not hold, *gone* those in it that an edit took for removed, with all that
-    they did; *whole*, if the code has come to all others, and asks for no check by name that an edit has put back.
+    *new* are calls that the history does not hold, *gone* recorded ones that an edit marked as removed, with all that they
+    did. *whole*: the code has reached all others, and makes no named version check that an edit has added again.
     """
 
     def __init__(self, new: Sequence[events.Command], gone: Sequence[events.Command], *, whole: bool) -> None:
@@ -72,19 +72,19 @@ class Fits:
 
     @property
     def runs_again(self) -> bool:
-        """Whether the code makes a call anew that the edits take for removed."""
+        """Whether the code makes a call again that the edits mark as removed."""
         gone = {(entry.type, entry.name) for entry in self.gone if COMMANDS[type(entry)].has_effect}
         return any((entry.type, entry.name) in gone for entry in self.new)
 
 
-Finding: TypeAlias = HistoryDiverged | Undecided | Fits
+Prediction: TypeAlias = HistoryDiverged | Undecided | Fits
 
 
 class Rehearsal:
-    """One pass through a history and beyond it.
+    """One pass through a history and beyond.
 
-    An edit is about one call, the one with its number in its strand; *by_line* it is about its line of code, wherever
-    and however often that is run, as it is when somebody has written it.
+    An edit applies to one call, given by its number in its scope; with *by_line*, to a line of code, wherever and however
+    often that runs, as an edit in the source does.
     """
 
     def __init__(
@@ -95,32 +95,32 @@ class Rehearsal:
         self._driver = driver = Driver(workflow, log, mode=self._mode)
         self._recorder, self._trial = driver.recorder, trial
         self._length = len(log)
-        self._looked = self._beyond = False
+        self._inspected = self._beyond = False
         self._in_a_row = self._steps_beyond = 0
-        self._looked_at = ""
-        self._placeholder = Placeholder(self._on_look)
-        by_place: dict[object, list[Edit]] = {}
+        self._inspected_at = ""
+        self._placeholder = Placeholder(self._on_inspect)
+        by_call: dict[object, list[Edit]] = {}
         for edit in edits:
             scope = self._recorder.recorded.code_place(edit.scope)
             place: object = (edit.source or scope) if by_line else (scope, edit.call)
-            by_place.setdefault(place, []).append(edit)
-        trial.edits = by_place
+            by_call.setdefault(place, []).append(edit)
+        trial.edits = by_call
 
     @property
     def recorder(self) -> Recorder:
         """The calls of the code, matched with its history."""
         return self._recorder
 
-    def run(self, order: "Order") -> Finding:
-        """Replay, then answer what is new, in this order, until nothing is left to be answered."""
+    def run(self, order: "Order") -> Prediction:
+        """Replay, then answer open calls in this order until none is left."""
         try:
             self._driver.replay()
             self._recorder.mode = replace(self._mode, unknown=self._placeholder)
             with self._recorder.loop:
                 self._answer_all(order)
-            return self._finding()
+            return self._prediction()
         except Inspected:
-            return Undecided(self._looked_at)
+            return Undecided(self._inspected_at)
         finally:
             self._driver.close()
 
@@ -139,10 +139,10 @@ class Rehearsal:
             finally:
                 self._recorder.loop.open = False
             self._recorder.check_strands()
-        self._looked = not self._beyond
+        self._inspected = not self._beyond
 
     def _next_answer(self, order: "Order") -> "Callable[[], None] | None":
-        # Items that a map no longer has count too: nobody can tell them from those it has not come to yet.
+        # Items that a map no longer has count too: they look like items that it has not reached yet.
         counted = self._recorder.matching == "location" or self._driver.orphans_fail
         left = counted and bool(self._recorder.recorded.unreached())
         edits = bool(self._trial.edits)
@@ -153,14 +153,14 @@ class Rehearsal:
             answer = self._loop_answer() or self._answer_to(order, new=True)
         self._in_a_row = 0 if answer is None else self._in_a_row + 1
         if answer is None and (left or edits):
-            # A step that is under way keeps the code from what is recorded behind it. Beyond all that is recorded, only
-            # what else it would do is of interest: whether it makes calls again that an edit takes for removed.
+            # An open step blocks the commands recorded after it. Beyond the recorded history, the only question is
+            # whether the code makes a call again that an edit marks as removed.
             answer = self._answer_to(order, new=False)
             self._beyond = self._beyond or not left
         return answer or self._loop_answer() or self._answer_to(order, new=True)
 
     def _is_enough(self) -> bool:
-        """Whether nothing more is to be learnt, now that the code has come to all that is recorded."""
+        """Whether the rehearsal may end, once the code has reached all recorded commands."""
         if not self._trial.edits:
             return self._recorder.matching == "location"
         self._steps_beyond += 1
@@ -171,37 +171,37 @@ class Rehearsal:
         return next(self._answers(order(self._waiting(new=new))), None)
 
     def _waiting(self, *, new: bool) -> "list[Durable[Any]]":
-        """Return the calls that nobody has answered: those that the history does not hold, or those that it does."""
+        """Return the unanswered calls: those that the history does not hold (*new*), or those that it does."""
         last = self._recorder.log.recorded_seq
         return [future for seq, future in self._recorder.pending.futures.items() if (seq > last) == new]
 
     def _answers(self, waiting: "Sequence[Durable[Any]]") -> "Iterator[Callable[[], None]]":
         for future in waiting:
             if isinstance(future.command, events.LoopStarted):
-                continue  # answered when its body has come to an end
-            value = self._stand_in(future.command)
-            if value is not _NOT_YET:
-                yield partial(self._give, future, value)
+                continue  # answered when its body ends
+            value = self._assumed_answer(future.command)
+            if value is not _NO_ANSWER:
+                yield partial(self._settle, future, value)
 
-    def _stand_in(self, command: events.Command) -> object:
-        """Return what a call is given that nobody has the answer to yet."""
+    def _assumed_answer(self, command: events.Command) -> object:
+        """Return the value with which a rehearsal answers an open call, or `_NO_ANSWER`."""
         if isinstance(command, events.RaceStarted):
             members = self._recorder.pending.races[command.seq].members
             index = next((index for index, member in enumerate(members) if member.done()), None)
-            return _NOT_YET if index is None else (index, _outcome_of(members[index]))
+            return _NO_ANSWER if index is None else (index, _outcome_of(members[index]))
         if isinstance(command, events.TimerStarted):
             return None
         if isinstance(command, events.ListenStarted) and len(command.names) > 1:
             return self._placeholder, self._placeholder
         return self._placeholder
 
-    def _give(self, future: Durable[Any], value: object) -> None:
+    def _settle(self, future: Durable[Any], value: object) -> None:
         self._recorder.pending.take(future.command.seq)
         if not future.done():
             future.set_result(value)
 
     def _loop_answer(self) -> "Callable[[], None] | None":
-        """Let a loop go on that waits for the engine to write its checkpoint, or its end."""
+        """Return the answer to a loop that waits for its checkpoint or its end to be written."""
         for loop in self._recorder.pending.loops.values():
             ref, done, variables = loop.command.seq, loop.done, self._recorder.state.values
             if loop.wants is events.LoopCheckpointed:
@@ -210,27 +210,27 @@ class Rehearsal:
             if loop.wants is events.LoopCompleted:
                 loop.wants = None
                 completed = events.LoopCompleted(ref=ref, iteration=done, variables=variables, result=loop.value)
-                return partial(self._give, self._recorder.pending.futures[ref], completed)
+                return partial(self._settle, self._recorder.pending.futures[ref], completed)
         return None
 
-    def _finding(self) -> Finding:
+    def _prediction(self) -> Prediction:
         self._driver.check_orphans()
-        if self._looked:
-            return Undecided(self._looked_at)
+        if self._inspected:
+            return Undecided(self._inspected_at)
         if self._driver.diverged is not None:
             return self._driver.diverged
         root = self._driver.root
         failed = root is not None and root.done() and (root.cancelled() or root.exception() is not None)
         if failed and not self._beyond:
-            # Perhaps because of a placeholder; and what a failure means is for the run itself to say.
+            # A placeholder may have caused the failure; the run itself decides what a failure means.
             return Undecided()
         new = [entry for entry in self._recorder.log.new if isinstance(entry, events.Command)]
         whole = self._recorder.recorded.first_missing() is None and not self._trial.asked_twice
         return Fits(new, self._trial.taken_out, whole=whole)
 
-    def _on_look(self) -> None:
-        self._looked_at = self._looked_at or source()
-        self._looked = not self._beyond
+    def _on_inspect(self) -> None:
+        self._inspected_at = self._inspected_at or source()
+        self._inspected = not self._beyond
         if self._driver.verdict.reason is None:
             self._driver.verdict.decide(Inspected())
 
@@ -242,22 +242,22 @@ def _timers_last(waiting: "Sequence[Durable[Any]]") -> "Sequence[Durable[Any]]":
     return sorted(waiting, key=lambda future: (isinstance(future.command, events.TimerStarted), future.command.seq))
 
 
-def _as_asked(waiting: "Sequence[Durable[Any]]") -> "Sequence[Durable[Any]]":
+def _in_call_order(waiting: "Sequence[Durable[Any]]") -> "Sequence[Durable[Any]]":
     return waiting
 
 
-def _last_first(waiting: "Sequence[Durable[Any]]") -> "Sequence[Durable[Any]]":
+def _reversed(waiting: "Sequence[Durable[Any]]") -> "Sequence[Durable[Any]]":
     return list(reversed(waiting))
 
 
-_ORDERS: Final[tuple[Order, ...]] = (_timers_last, _as_asked, _last_first)
+_ORDERS: Final[tuple[Order, ...]] = (_timers_last, _in_call_order, _reversed)
 
 
 def rehearse(
     workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = (), *, by_line: bool = False
-) -> Finding:
-    """Say whether the code, with these edits, would come to the end of what is recorded."""
-    first: Finding | None = None
+) -> Prediction:
+    """Decide whether the code, with these edits, reaches the end of the recorded history."""
+    first: Prediction | None = None
     for order in _ORDERS:
         found = Rehearsal(workflow, log, edits, by_line=by_line).run(order)
         if not isinstance(found, HistoryDiverged):
@@ -270,17 +270,17 @@ def rehearse(
 def find_remedy(
     workflow: Workflow[..., Any], log: Sequence[events.Event], found: HistoryDiverged, *, by_line: bool = False
 ) -> Edits:
-    """Search for the fewest edits with which the code fits; none if there are none that do.
+    """Search for the fewest edits with which the code fits; return none if the search fails.
 
-    Breadth first. Versions are tried before removals, and a call is not taken for removed that the code makes all the
-    same: it would be run a second time.
+    Breadth first. Versions are tried before removals. A call that the code still makes is not marked as removed: it would
+    run a second time.
     """
-    ways: list[tuple[Edits, HistoryDiverged]] = [((), found)]
+    level: list[tuple[Edits, HistoryDiverged]] = [((), found)]
     least, most = _TRIES
     left = min(most, max(least, _ENTRIES // len(log)))
     for _ in range(_EDITS):
-        further: list[tuple[Edits, HistoryDiverged]] = []
-        for edits, divergence in ways:
+        next_level: list[tuple[Edits, HistoryDiverged]] = []
+        for edits, divergence in level:
             for edit in _candidates(divergence):
                 if left == 0:
                     return ()
@@ -289,32 +289,32 @@ def find_remedy(
                 finding = Rehearsal(workflow, log, tried, by_line=by_line).run(_timers_last)
                 if is_remedy(finding):
                     return tried
-                if isinstance(finding, HistoryDiverged) and _parting(finding) != _parting(divergence):
-                    further.append((tried, finding))
-        ways = further
+                if isinstance(finding, HistoryDiverged) and _divergence_point(finding) != _divergence_point(divergence):
+                    next_level.append((tried, finding))
+        level = next_level
     return ()
 
 
-def asked(workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = ()) -> list[events.Command]:
-    """Return what the code asks for, recorded or new, as far as it comes with these edits, which go by the line."""
+def calls_made(workflow: Workflow[..., Any], log: Sequence[events.Event], edits: Edits = ()) -> list[events.Command]:
+    """Return the calls that the code makes with these edits, applied by line: recorded ones, then new ones."""
     rehearsal = Rehearsal(workflow, log, edits, by_line=True)
     rehearsal.run(_timers_last)
     recorder = rehearsal.recorder
     return [*recorder.recorded.reached(), *(entry for entry in recorder.log.new if isinstance(entry, events.Command))]
 
 
-def is_remedy(finding: Finding) -> bool:
-    """Whether what was found with some edits speaks for them."""
+def is_remedy(finding: Prediction) -> bool:
+    """Whether the edits of a rehearsal that ended like this are a remedy."""
     return isinstance(finding, Fits) and finding.whole and not finding.runs_again
 
 
-def _parting(divergence: HistoryDiverged) -> tuple[object, int]:
-    """Return where code and history part: the call and the entry; of two calls removed in a row only the entry differs."""
+def _divergence_point(divergence: HistoryDiverged) -> tuple[object, int]:
+    """Return the call and the entry at which code and history differ; two calls removed in a row share the call."""
     return divergence.call, divergence.event_seq
 
 
 def _candidates(divergence: HistoryDiverged) -> Iterator[Edit]:
-    """Return the edits that may help where code and history part."""
+    """Yield the edits that may resolve a divergence."""
     if divergence.call is None or not isinstance(divergence.event, events.Command):
         return
     scope, call = divergence.call

@@ -1,7 +1,7 @@
-"""Says whether code fits a history, before anything is done: what a worker asks itself, and what others may ask.
+"""Decide whether code fits a history, before anything is written or started.
 
-Replay first. Where the code then goes its own way, while part of the history has not been come to, it is rehearsed
-whether it comes back. Where it diverges, a remedy is looked for.
+The history is replayed first. If the code then makes new calls while recorded ones are unmatched, a rehearsal shows
+whether the code returns to them. If the code diverges, a remedy is searched for.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,11 @@ from resurgam.runtime.replay.driver import Driver, decode_arguments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What became of code on a history: it fits, unless it *diverged* or it is *undecided*.
+    """The result of replaying code on a history: it fits, unless it *diverged* or is *undecided*.
 
-    *new* are the commands that the history does not hold, *orphans* those that the code has not come to, *ignored* the
-    removals that have no effect on it, *notes* all removals that it came to. *error* is what the code raised at a point where the history has not ended.
+    *new* are commands that the history does not hold, *orphans* recorded ones that the code has not reached, *ignored*
+    removal notes without effect, *notes* all removal notes that the code reached. *error* is an exception of the code
+    where the history has not ended.
     """
 
     diverged: HistoryDiverged | None = None
@@ -35,16 +36,16 @@ class Finding:
 
     @property
     def fits(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether the code neither diverged nor is undecided."""
         return self.diverged is None and self.undecided is None
 
 
 def verify(workflow: Workflow[..., Any], log: Sequence[events.Event], *, remedy: bool = True) -> Finding:
-    """Say whether the code of *workflow* fits *log*. Nothing is written, and nothing is started."""
+    """Decide whether the code of *workflow* fits *log*, without writing or starting anything."""
     driver = Driver(workflow, log)
     try:
         if len(log) == 1 or driver.is_delayed:
-            # There is nothing to replay, but the code must take the arguments.
+            # There is nothing to replay, but the code must accept the arguments.
             return Finding(diverged=decode_arguments(workflow, driver.started)[1])
         driver.replay()
         found = look_ahead(driver, log, driver.recorder.log.new, remedy=remedy)
@@ -60,16 +61,16 @@ def look_ahead(
     *,
     remedy: bool = True,
     rehearsed: bool = False,
-) -> rehearsal.Finding | None:
-    """Look beyond the *log* that *driver* has come to; what is found against the code becomes its verdict.
+) -> rehearsal.Prediction | None:
+    """Rehearse the rest of *log* beyond the position of *driver*; a divergence becomes the driver's verdict.
 
-    *written* is what the code has asked for beyond it. None where there was nothing to be looked at, or it has been
+    *written* are the new entries that the code has caused. Return None if no rehearsal was necessary, or the code was
     *rehearsed* before.
     """
-    asked = any(isinstance(entry, events.Command) for entry in written)
+    new = any(isinstance(entry, events.Command) for entry in written)
     found = None
-    # Where orphans are an error, code that has passed one by without asking for anything new is to be looked at too.
-    if (asked or driver.orphans_fail) and not rehearsed and driver.goes_on and driver.recorder.recorded.unreached():
+    # Where orphans are an error, code that skipped one without making a new call must be rehearsed too.
+    if (new or driver.orphans_fail) and not rehearsed and driver.goes_on and driver.recorder.recorded.unreached():
         found = rehearsal.rehearse(driver.workflow, log)
         if isinstance(found, HistoryDiverged):
             driver.verdict.decide(found)

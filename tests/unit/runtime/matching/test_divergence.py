@@ -13,7 +13,7 @@ from resurgam.core.failure import rebuild
 from resurgam.core.state import Status
 from resurgam.errors import HistoryDiverged, LatentHistory, RemoteError
 from resurgam.runtime.definitions.settings import Settings
-from resurgam.runtime.rehearsal.query import ask
+from resurgam.runtime.rehearsal.query import answer_query
 from resurgam.runtime.rehearsal.verify import verify
 from resurgam.testing import Environment, Report, Simulation, replay
 from resurgam.testing.simulation import start_event
@@ -346,7 +346,7 @@ async def test_a_run_that_was_terminated_before_it_began_fits_its_code():
     log = [started, events.WorkflowTerminated(seq=2, at=started.at, reason="no longer wanted")]
 
     assert verify(code, log).fits
-    assert bytes(ask(code, log, "stage", Raw(b"[]"), Settings())[0]) == b'"asleep"'
+    assert bytes(answer_query(code, log, "stage", Raw(b"[]"), Settings())[0]) == b'"asleep"'
 
 
 async def test_a_run_that_fails_because_it_diverged_records_where_and_what():
