@@ -86,7 +86,7 @@ async def test_a_continuation_can_be_removed_without_the_others(engines: Engines
         assert await env.finish(env.engine.handle("steps").result()) == 3
         assert await handle.result() == 3
         await env.engine.store.purge([(await env.engine.handle("steps").describe()).execution_id])
-        with raises(errors.NotFound, "has been removed"):
+        with raises(errors.NotFound, "was removed from the store"):
             await handle.result()
 
 

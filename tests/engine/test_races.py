@@ -169,7 +169,7 @@ async def test_pause_against_completion(engines: Engines) -> None:
                 assert (await handle.describe()).status is Status.PAUSED
                 await handle.resume()
                 assert await env.finish(handle.result(), limit=60) == "done"
-                with raises(errors.NotFound, "has ended"):
+                with raises(errors.NotFound, "is closed (completed)"):
                     await handle.pause()
             await assert_replays(work, await handle.history())
 

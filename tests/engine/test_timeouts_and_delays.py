@@ -193,7 +193,7 @@ async def test_bad_delays_and_timeouts_are_refused(engines: Engines) -> None:
 
     async with engines.open(registry) as env:
         for bad in (-1, float("nan"), float("inf"), "soon", True):
-            with raises(ValueError, "a length of time" if bad != -1 else "delay"):
+            with raises(ValueError, "a duration must be" if bad != -1 else "delay"):
                 await env.start(work, delay=bad)
         given: Any = "soon"
         for wrong in (-1, 0, given):

@@ -152,7 +152,7 @@ async def test_update_with_start_of_a_workflow_that_ends_without_the_handler_beg
         return 1
 
     async with engines.open(registry) as env:
-        with raises(errors.NotFound, "ended (workflow_completed) before its handler had begun"):
+        with raises(errors.NotFound, "closed (workflow_completed) before its handler started"):
             await env.finish(env.engine.update_with_start(quick, id="q", update="add"))
         assert len((await env.engine.list(name="quick")).instances) == 1
 

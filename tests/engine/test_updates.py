@@ -90,7 +90,7 @@ async def test_the_same_update_counts_once(engines: Engines) -> None:
         await handle.signal("close")
         assert await env.finish(handle.result()) == 5
         assert await env.finish(handle.update("add", 5, id="u-1")) == 5
-        with raises(errors.NotFound, "ended"):
+        with raises(errors.NotFound, "closed"):
             await env.finish(handle.update("add", 5, id="u-3"))
 
 
@@ -239,7 +239,7 @@ async def test_an_update_whose_handler_is_at_work_when_the_workflow_ends_is_told
         await env.finish(handle.result())
         with raises(errors.NotFound, "before its handler returned"):
             await env.finish(begun)
-        with raises(errors.NotFound, "before its handler had begun"):
+        with raises(errors.NotFound, "before its handler started"):
             await env.finish(waits)
 
 
@@ -259,7 +259,7 @@ async def test_an_update_that_crosses_the_end_is_told_so(engines: Engines) -> No
             await env.settle()
             await handle.signal("close")
             assert await env.finish(handle.result()) == 0
-            with raises(errors.NotFound, "ended"):
+            with raises(errors.NotFound, "closed"):
                 await env.finish(sent[0])
             await env.settle()
             assert (await types_of(handle))[-1] == "workflow_deactivated"

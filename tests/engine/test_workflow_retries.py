@@ -322,7 +322,7 @@ async def test_a_failed_run_is_tried_again_by_hand(engines: Engines) -> None:
         assert await env.finish(handle.result()) == ["first", "second", 2]
         assert ran == ["first", "second", "second"]
         assert (await handle.describe()).run_id == handle.run_id
-        with raises(errors.StoreError, "only a failed one"):
+        with raises(errors.StoreError, "has nothing to retry"):
             await handle.retry()
 
 

@@ -190,7 +190,7 @@ class File:
         """Tell other engines what they would find out in a hundredth of a second."""
         for other in self._open:
             if other is not store:
-                other._changed()
+                other._watcher._look_at_all()
 
     async def bury(self, store: Any) -> None:
         """Close the file, and leave what a process that is gone leaves: a lock that nobody holds."""

@@ -6,6 +6,8 @@ from datetime import timedelta
 import pytest
 
 from resurgam import Context, Engine, Registry
+from resurgam.errors import StoreError
+from resurgam.store.memory.outbox import Outbox
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment
 from resurgam.worker.retention import BATCH
@@ -70,14 +72,14 @@ async def test_of_an_endless_chain_only_the_last_generations_are_kept():
 
 
 async def test_a_child_is_kept_until_its_parent_has_recorded_its_end():
-    class Withholds(MemoryStore):
-        """Does not tell a parent that its child has ended, as a store does whose messages are on their way."""
+    class Withholds(Outbox):
+        """Keep the end of a child from its parent, as a store does whose messages are on their way."""
 
-        def _send(self, message):
-            return None if message.event.type == "child_completed" else super()._send(message)
+        def send_message(self, sender, message):
+            return None if message.event.type == "child_completed" else super().send_message(sender, message)
 
     async with Environment(registry=registry) as env:
-        store = Withholds(env.clock, lease=10**9)
+        store = MemoryStore(env.clock, lease=10**9, outbox=Withholds)
     async with Environment(store=store, registry=registry, clock=env.clock, retain=DAY) as env:
         await env.start(waiting, id="parent")
         await env.advance(10 * DAY)
@@ -107,20 +109,18 @@ async def test_runs_are_removed_in_small_batches_with_pauses_between_them():
     assert len({at for at, _ in sizes}) == 3
 
 
-async def test_a_pass_that_fails_is_logged_and_repeated(caplog):
-    class Fails(MemoryStore):
-        failures = 2
+async def test_a_pass_that_fails_is_logged_and_repeated(caplog, monkeypatch):
+    failures = [StoreError("the disk is full")] * 2
 
-        async def ended(self, query):
-            from resurgam.errors import StoreError
-
-            if self.failures:
-                self.failures -= 1
-                raise StoreError("the disk is full")
-            return await super().ended(query)
+    async def ended(query):
+        if failures:
+            raise failures.pop()
+        return await find(query)
 
     async with Environment(registry=registry) as env:
-        store = Fails(env.clock, lease=10**9)
+        store = MemoryStore(env.clock, lease=10**9)
+    find = store.inspector.ended
+    monkeypatch.setattr(store.inspector, "ended", ended)
     async with Environment(store=store, registry=registry, clock=env.clock, retain=100) as env:
         await env.start(brief, id="old")
         await env.advance(125)
