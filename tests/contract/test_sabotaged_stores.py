@@ -13,6 +13,7 @@ from resurgam.store import records as r
 from resurgam.store.memory import store as memory
 from resurgam.store.memory.activities import Activities
 from resurgam.store.memory.commits import Commits
+from resurgam.store.memory.feed import MemoryFeed
 from resurgam.store.memory.inspector import MemoryInspector
 from resurgam.store.memory.leases import Leases
 from resurgam.store.memory.lifecycle import Lifecycle
@@ -24,6 +25,7 @@ from resurgam.store.memory.table import Table
 from resurgam.store.memory.topics import Topics
 from resurgam.store.memory.transfer import MemoryTransfer
 from resurgam.store.memory.values import MemoryValues
+from resurgam.store.memory.workers import MemoryWorkers
 from resurgam.store.watches import Waiting
 from resurgam.testing.contract import LEASE, StoreContract
 
@@ -806,6 +808,53 @@ class PutsThoughPresent(MemoryValues):
     async def put_if_absent(self, key, value, *, expires_at=None):
         await self.put(key, value, expires_at=expires_at)
         return value
+
+
+@breaks("test_a_worker_that_is_not_seen_any_more_expires")
+class WorkersForEver(MemoryWorkers):
+    def expire(self):
+        pass
+
+
+@breaks("test_a_worker_that_is_removed_is_gone_at_once")
+class KeepsStoppedWorkers(MemoryWorkers):
+    async def remove(self, worker_id):
+        pass
+
+
+@breaks("test_a_worker_that_announces_itself_again_is_renewed")
+class ForgetsWhenWorkersStarted(MemoryWorkers):
+    async def announce(self, worker, ttl):
+        await self.remove(worker.worker_id)
+        return await super().announce(worker, ttl)
+
+
+@breaks("test_a_reader_that_begins_now_gets_what_is_committed_from_now_on")
+class FeedBeginsAnew(MemoryFeed):
+    async def now(self):
+        return ""
+
+
+@breaks(
+    "test_the_feed_of_many_executions_has_every_event_once", "test_a_reader_that_continues_misses_and_repeats_nothing"
+)
+class FeedSkipsOne(MemoryFeed):
+    async def read(self, query):
+        page = await super().read(query)
+        return msgspec.structs.replace(page, cursor=str(int(page.cursor) + 1))
+
+
+@breaks("test_a_purge_takes_events_out_of_the_feed_and_leaves_cursors_valid")
+class PositionsUsedTwice(Table):
+    def remove(self, row):
+        super().remove(row)
+        self.last_position = max((position for position, _, _ in self._logged), default=0)
+
+
+@breaks("test_the_feed_of_one_entity_or_type_has_only_its_events")
+class FeedWithoutFilter(MemoryFeed):
+    async def read(self, query):
+        return await super().read(r.FeedQuery(after=query.after, limit=query.limit))
 
 
 @breaks("test_a_value_expires_at_its_moment")

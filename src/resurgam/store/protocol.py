@@ -142,6 +142,51 @@ class Values(Protocol):
         ...
 
 
+class Feed(Protocol):
+    """The events of all executions, in the order in which they were committed.
+
+    The feed has one or more partitions; an entity belongs to one of them. Within a partition the order is total and never
+    changes, and each execution's events are in the order of ``seq``. A cursor names a position in every partition. It is
+    opaque, belongs to one store, and stays valid for ever.
+
+    A reader that continues at the cursor of the last page gets every event once: no event appears behind a cursor that
+    was returned, with any number of writers and processes. A store whose transactions overlap therefore returns nothing
+    that is newer than its oldest open transaction.
+
+    Forgotten events stay in the feed. Events that were dropped, and those of purged executions, are gone: a reader that
+    has not come so far misses them, and is not told. An adopted execution enters the feed with all its events when it is
+    adopted.
+    """
+
+    async def now(self) -> str:
+        """Return the cursor after everything that is committed."""
+        ...
+
+    async def read(self, query: r.FeedQuery) -> r.FeedPage:
+        """Return events after a cursor; `Store.wait` with `FeedGrown` waits for more.
+
+        A page may have fewer events than the limit, or none, though *more* is set: a store need not read far for events
+        that fit.
+        """
+        ...
+
+
+class Workers(Protocol):
+    """The workers that serve the store, each known until it stops or was not seen for too long."""
+
+    async def announce(self, worker: r.Announcement, ttl: int) -> Sequence[r.LiveWorker]:
+        """Register a worker, or renew it, for *ttl* milliseconds; return all live workers, as `list` does."""
+        ...
+
+    async def remove(self, worker_id: str) -> None:
+        """Remove a worker that has stopped; an unknown one is ignored."""
+        ...
+
+    async def list(self) -> Sequence[r.LiveWorker]:
+        """Return the live workers, in the order in which they started."""
+        ...
+
+
 class Store(Protocol):
     """Keep instances, their inboxes and their activities."""
 
@@ -158,6 +203,16 @@ class Store(Protocol):
     @property
     def transfer(self) -> Transfer:
         """The way in and out for whole executions."""
+        ...
+
+    @property
+    def feed(self) -> Feed:
+        """The events of all executions."""
+        ...
+
+    @property
+    def workers(self) -> Workers:
+        """The workers that serve the store."""
         ...
 
     @property

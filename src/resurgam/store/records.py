@@ -372,7 +372,13 @@ class Published(Record, frozen=True):
     after: int
 
 
-Watch: TypeAlias = Work | Closed | InboxChanged | LogGrown | QueryAnswered | Published
+class FeedGrown(Record, frozen=True):
+    """Wait for events in the feed after a cursor, of any execution and type."""
+
+    after: str
+
+
+Watch: TypeAlias = Work | Closed | InboxChanged | LogGrown | QueryAnswered | Published | FeedGrown
 
 
 class QueryTask(Record, frozen=True):
@@ -486,3 +492,63 @@ class Stats(Record, frozen=True):
     queues: dict[str, QueueStats]
     dead_activities: int = 0
     dead_instances: int = 0
+
+
+class FeedQuery(Record, frozen=True):
+    """Which events of the feed to read: at most *limit* after the cursor *after*, or from the beginning.
+
+    *entity_id*: only those of one entity. *types*: only those of these types, as they are stored.
+    """
+
+    after: str = ""
+    entity_id: str | None = None
+    types: tuple[str, ...] = ()
+    limit: int = 100
+
+    def fits(self, entry: "FeedEntry") -> bool:
+        """Whether an event is one of those asked for."""
+        return self.entity_id in (None, entry.entity_id) and (not self.types or entry.type in self.types)
+
+
+class FeedEntry(Record, frozen=True):
+    """An event of an execution. *body* is the event as JSON, also one that this version cannot decode."""
+
+    entity_id: str
+    execution_id: str
+    kind: str
+    seq: int
+    type: str
+    body: Raw
+
+
+class FeedPage(Record, frozen=True):
+    """Some events of the feed. The next page begins after *cursor*, which moves on though no event fits the query.
+
+    *more*: there are events after the cursor by now, which may fit or not.
+    """
+
+    entries: tuple[FeedEntry, ...]
+    cursor: str
+    more: bool
+
+
+class Announcement(Record, frozen=True):
+    """What a worker tells of itself. *build* identifies its code; *slots* are its activity slots.
+
+    *worker_id* differs for each start of a worker.
+    """
+
+    worker_id: str
+    host: str
+    pid: int
+    build: str
+    queues: tuple[str, ...]
+    slots: int
+    slots_in_use: int = 0
+
+
+class LiveWorker(Announcement, frozen=True, kw_only=True):
+    """A worker that was seen lately, with the moments of its first and its last announcement."""
+
+    started_at: int
+    seen_at: int

@@ -16,6 +16,11 @@ Place: TypeAlias = str | tuple[str, str] | None
 GROWTH: Final = "growth"
 """The kind of place that a log is."""
 
+FEED: Final = ("feed", "")
+"""The place of the events of all executions."""
+
+_FOLLOWED: Final = (GROWTH, FEED[0])
+
 _Waiter = tuple[Watch, "asyncio.Future[bool]"]
 
 
@@ -45,8 +50,8 @@ class Waiting:
 
     @property
     def follows(self) -> bool:
-        """Whether a waiter follows a log."""
-        return any(type(place) is tuple and place[0] == GROWTH for place in self._waiters)
+        """Whether a waiter follows a log, or the feed."""
+        return any(type(place) is tuple and place[0] in _FOLLOWED for place in self._waiters)
 
     async def wait(self, watch: Watch, until: int | None) -> bool:
         """Return True once what is watched for is there, False when the moment *until* has come before."""
@@ -67,10 +72,12 @@ class Waiting:
             if call_off is not None:
                 call_off()
 
-    def look(self, touched: Collection[Place], grown: Iterable[str] = (), *, work: bool = True) -> None:
+    def look(self, touched: Collection[Place], grown: Collection[str] = (), *, work: bool = True) -> None:
         """Settle those whose moment it is: where something was *touched*, a log has *grown*, or *work* may be there."""
         places = [place for place in touched if place in self._waiters]
         places += [(GROWTH, execution_id) for execution_id in grown if (GROWTH, execution_id) in self._waiters]
+        if grown and FEED in self._waiters:
+            places.append(FEED)
         if places:
             self._look_at(places)
         if work:
@@ -133,6 +140,8 @@ def _place(watch: Watch) -> Place:
             return growth_of(watch.execution_id)
         case r.QueryAnswered():
             return reply_to(watch.query_id)
+        case r.FeedGrown():
+            return FEED
         case r.Published():
             return topic_of(watch.topic)
         case _:

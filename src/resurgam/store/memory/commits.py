@@ -43,7 +43,7 @@ class Commits:
 
     def _apply(self, row: Row, part: r.Commit) -> tuple[r.ActivityTask, ...]:
         outcome = part.outcome
-        row.append(outcome.events)
+        self._table.log(row, outcome.events)
         row.forget(outcome.forgotten)
         row.drop(outcome.dropped)
         for entry_id in outcome.consumed:

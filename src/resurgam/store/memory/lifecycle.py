@@ -53,8 +53,9 @@ class Lifecycle:
 
     def begin(self, started: events.Started, paused: r.Pause | None = None) -> Row:
         """Add an execution that is ready to be claimed."""
-        row = Row(r.Instance.of(started), {started.seq: started}, ready=False, paused=paused)
+        row = Row(r.Instance.of(started), {}, ready=False, paused=paused)
         self._table.add(row)
+        self._table.log(row, (started,))
         self._table.free(row, ready=True)
         return row
 
@@ -119,7 +120,7 @@ class Lifecycle:
         """Close an instance whatever its code does; a new epoch fences the worker that holds it."""
         now = self._table.clock.now()
         at = max([now, *(entry.at for entry in row.kept()[-1:])])
-        row.append([msgspec.structs.replace(event, seq=row.instance.last_seq + 1, at=at)])
+        self._table.log(row, [msgspec.structs.replace(event, seq=row.instance.last_seq + 1, at=at)])
         row.epoch += 1
         row.instance = msgspec.structs.replace(
             row.instance,

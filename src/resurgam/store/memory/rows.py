@@ -107,6 +107,11 @@ class Row:
             for seq in [seq for seq, (place, _) in self.forgotten.items() if span.start <= place < span.end]:
                 del self.forgotten[seq]
 
+    def entry(self, seq: int) -> events.Event | None:
+        """Return an entry that is still there, forgotten or not."""
+        _, forgotten = self.forgotten.get(seq, (None, None))
+        return self.log.get(seq, forgotten)
+
     def kept(self) -> list[events.Event]:
         """Return all entries that are still there, forgotten or not, in order."""
         forgotten = (entry for _, entry in self.forgotten.values())

@@ -13,6 +13,7 @@ from resurgam.store import records as r
 from resurgam.store.lifetime import Lifetime
 from resurgam.store.memory.activities import Activities
 from resurgam.store.memory.commits import Commits
+from resurgam.store.memory.feed import MemoryFeed
 from resurgam.store.memory.inspector import MemoryInspector
 from resurgam.store.memory.leases import Leases
 from resurgam.store.memory.lifecycle import Lifecycle
@@ -24,6 +25,7 @@ from resurgam.store.memory.table import Table
 from resurgam.store.memory.topics import Topics
 from resurgam.store.memory.transfer import MemoryTransfer
 from resurgam.store.memory.values import MemoryValues
+from resurgam.store.memory.workers import MemoryWorkers
 from resurgam.store.watches import Waiting
 
 P = TypeVar("P")
@@ -47,6 +49,8 @@ class MemoryStore:
         self._waiting = Waiting(clock, lambda watches: map(self._is_there, watches))
         self.inspector = MemoryInspector(table, promises, topics, self._refresh)
         self.queries = MemoryQueries(table, self._refresh, self._changed)
+        self.feed = MemoryFeed(table, self._refresh)
+        self.workers = MemoryWorkers(clock, self._refresh)
         self.values = MemoryValues(clock, self._refresh)
         self.transfer = MemoryTransfer(table, promises, self._refresh, self._changed)
 
@@ -149,6 +153,8 @@ class MemoryStore:
                 return self._is_work(watch)
             case r.QueryAnswered():
                 return not self.queries.is_open(watch.query_id)
+            case r.FeedGrown():
+                return self._table.last_position > int(watch.after or 0)
             case r.Published():
                 return bool(self._topics.after(watch.topic, watch.after))
             case r.Closed() | r.InboxChanged() | r.LogGrown():

@@ -10,14 +10,17 @@
 """
 
 import heapq
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.outcome import Entry
 from resurgam.store.memory.rows import ActivityRow, Row
-from resurgam.store.watches import Place, growth_of
+from resurgam.store.watches import FEED, Place, growth_of
 
 
 class Table:
@@ -36,6 +39,8 @@ class Table:
         self.queued: dict[tuple[str, int], None] = {}
         self.promises: dict[str, str] = {}
         self.touched: set[Place] = set()
+        self.last_position = 0
+        self._logged: list[tuple[int, str, int]] = []
         self._due: list[tuple[int, str, int]] = []
         self._next_id = 0
 
@@ -56,6 +61,7 @@ class Table:
         if not self.executions[instance.entity_id]:
             del self.executions[instance.entity_id]
         del self.rows[instance.execution_id]
+        self._logged = [logged for logged in self._logged if logged[1] != instance.execution_id]
 
     def newest(self, entity_id: str) -> Row | None:
         """Return the newest execution of an entity."""
@@ -97,6 +103,19 @@ class Table:
         held_back = row.instance.execution_id in self.parked or row.instance.dead_letter is not None
         if row.ready and not held_back and row.paused is None:
             self.ready[row.instance.execution_id] = None
+
+    def log(self, row: Row, entries: Iterable[events.Event]) -> None:
+        """Append entries to a log, and to the order of commits."""
+        row.append(entries)
+        for entry in entries:
+            self.last_position += 1
+            self._logged.append((self.last_position, row.instance.execution_id, entry.seq))
+        self.touched.add(FEED)
+
+    def logged_after(self, position: int) -> Iterator[tuple[int, str, int]]:
+        """Yield the position, execution and ``seq`` of all entries after a position, in the order of commits."""
+        begin = bisect_right(self._logged, position, key=itemgetter(0))
+        return islice(self._logged, begin, None)
 
     def note_growth(self, row: Row) -> None:
         """Note that a log has more entries, or is closed."""

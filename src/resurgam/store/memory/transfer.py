@@ -59,7 +59,8 @@ class MemoryTransfer:
     def take_in(self, copy: r.Copy) -> None:
         """Add the execution of a copy, without leases."""
         table, execution_id = self._table, copy.instance.execution_id
-        row = table.rows[execution_id] = Row(copy.instance, {entry.seq: entry for entry in copy.log}, ready=False)
+        row = table.rows[execution_id] = Row(copy.instance, {}, ready=False)
+        table.log(row, copy.log)
         row.forget(copy.forgotten)
         row.paused = copy.paused
         for promise in copy.promises:

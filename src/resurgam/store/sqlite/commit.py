@@ -110,7 +110,6 @@ def _note(t: Transaction, part: r.Commit, *, released_ready: bool) -> None:
     """Note what waiters must hear of."""
     outcome, changes = part.outcome, t.changes
     changes.due(outcome.wake_at)
-    changes.grown.append(part.execution_id)
     if outcome.status is not Status.RUNNING:
         changes.touched.add(part.execution_id)
     if released_ready or outcome.status is Status.DIVERGED:
@@ -120,7 +119,7 @@ def _note(t: Transaction, part: r.Commit, *, released_ready: bool) -> None:
 def _apply(t: Transaction, execution_id: str, outcome: Outcome, eager: Sequence[ActivityRequest]) -> int:
     """Write the instance's own part of an outcome; return how often that raised the wake counter."""
     session = t.session
-    history.append(session, execution_id, outcome.events)
+    history.append(t, execution_id, outcome.events)
     if outcome.forgotten or outcome.dropped:
         history.forget(session, execution_id, outcome.forgotten)
         history.drop(session, execution_id, outcome.dropped)

@@ -7,6 +7,7 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
 from resurgam.store.sqlite.claimable import claimable_activities, claimable_instances, claimable_queries
+from resurgam.store.sqlite.feed import last_position, position_of
 from resurgam.store.sqlite.query_tasks import is_open
 from resurgam.store.sqlite.session import Row, Session
 
@@ -30,6 +31,8 @@ def _is_met(session: Session, watch: r.Watch, found: dict[str, Row], now: int) -
             return _is_work(session, watch, now)
         case r.QueryAnswered():
             return not is_open(session, watch.query_id, now)
+        case r.FeedGrown():
+            return last_position(session) > position_of(watch.after)
         case r.Published():
             return bool(session.fetch("messages_after", topic=watch.topic, after=watch.after, limit=1))
         case r.Closed() | r.InboxChanged() | r.LogGrown():

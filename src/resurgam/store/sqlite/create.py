@@ -46,7 +46,7 @@ def begin(t: Transaction, started: events.Started, paused: r.Pause | None = None
     t.session.execute("create_instance", **columns_of(instance, paused), ready=ready)
     if instance.tags:
         tag(t.session, instance)
-    history.append(t.session, instance.execution_id, (started,))
+    history.append(t, instance.execution_id, (started,))
     t.changes.due(instance.wake_at)
     return instance
 

@@ -11,7 +11,6 @@ from resurgam.store.sqlite.instances import find, newest
 from resurgam.store.sqlite.promises import promises_named, settle, settle_by_name
 from resurgam.store.sqlite.session import Row
 from resurgam.store.sqlite.transaction import Transaction
-from resurgam.store.watches import growth_of
 
 
 def deliver(t: Transaction, part: r.Delivery) -> r.Delivered | r.Missing | r.Ended | r.Settled:
@@ -70,7 +69,7 @@ def terminate(t: Transaction, execution_id: str, event: events.WorkflowTerminate
     seq = row["last_seq"] + 1
     kept = t.session.fetch("last_events", execution_id=execution_id, last=1, forgotten=True)
     at = max([t.now, *(msgspec.json.decode(last["body"], type=_Moment).at for last in kept)])
-    history.append(t.session, execution_id, (msgspec.structs.replace(event, seq=seq, at=at),))
+    history.append(t, execution_id, (msgspec.structs.replace(event, seq=seq, at=at),))
     t.session.execute(
         "terminate_instance",
         execution_id=execution_id,
@@ -80,7 +79,7 @@ def terminate(t: Transaction, execution_id: str, event: events.WorkflowTerminate
         ready_at=t.ready_at(),
     )
     t.session.execute("forget_tries", execution_id=execution_id)
-    t.changes.touched |= {execution_id, growth_of(execution_id)}
+    t.changes.touched.add(execution_id)
     t.changes.work = True
 
 

@@ -12,12 +12,14 @@ from resurgam.core.event import decode_event, encode_event
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten, Span
 from resurgam.store.sqlite.session import Row, Session
+from resurgam.store.sqlite.transaction import Transaction
 
 
-def append(session: Session, execution_id: str, entries: Sequence[events.Event]) -> None:
+def append(t: Transaction, execution_id: str, entries: Sequence[events.Event]) -> None:
     """Append entries to a log."""
     rows = [{"execution_id": execution_id, "seq": e.seq, "body": encode_event(e).decode()} for e in entries]
-    session.execute_many("append_event", rows)
+    t.session.execute_many("append_event", rows)
+    t.changes.grown.append(execution_id)
 
 
 def forget(session: Session, execution_id: str, entries: Sequence[Forgotten]) -> None:

@@ -41,7 +41,8 @@ def release(t: Transaction, part: r.Release) -> r.Released | r.Refused:
 
 
 def end_leases_of(t: Transaction, owner: str) -> None:
-    """End the leases of an owner that is dead."""
+    """End the leases of an owner that is dead, and remove its workers."""
     t.session.execute("end_instance_leases", owner=owner, now=t.now)
     t.session.execute("end_activity_leases", owner=owner, now=t.now)
+    t.session.execute("remove_workers_of", owner=owner)
     t.changes.work = True

@@ -542,3 +542,37 @@ DELETE FROM stored_values WHERE key = :key;
 
 -- expire_values: Delete expired values.
 DELETE FROM stored_values WHERE expires_at <= :now;
+
+-- announce_worker: Insert or renew the record of a worker; when it started stays.
+INSERT INTO workers (worker_id, owner, body, started_at, seen_at, expires_at)
+VALUES (:worker_id, :owner, :body, :now, :now, :expires_at)
+ON CONFLICT (worker_id) DO UPDATE SET owner = :owner, body = :body, seen_at = :now, expires_at = :expires_at;
+
+-- live_workers: List the workers that have not expired.
+SELECT worker_id, body, started_at, seen_at FROM workers WHERE expires_at > :now ORDER BY started_at, worker_id;
+
+-- remove_worker: Delete the record of a worker that has stopped.
+DELETE FROM workers WHERE worker_id = :worker_id;
+
+-- remove_workers_of: Delete the workers of a dead owner.
+DELETE FROM workers WHERE owner = :owner;
+
+-- expire_workers: Delete expired workers.
+DELETE FROM workers WHERE expires_at <= :now;
+
+-- last_position: Return the position of the newest event of all, even if it was deleted.
+SELECT coalesce(max(seq), 0) AS position FROM sqlite_sequence WHERE name = 'events';
+
+-- feed: List the events after a position, in the order of their commits.
+SELECT e.position, e.execution_id, e.seq, e.body, json_extract(e.body, '$.type') AS type, i.entity_id, i.kind
+FROM events AS e CROSS JOIN instances AS i USING (execution_id)
+WHERE e.position > :after AND e.position <= :end
+  AND (:types IS NULL OR json_extract(e.body, '$.type') IN (SELECT value FROM json_each(:types)))
+ORDER BY e.position LIMIT :limit;
+
+-- feed_of_entity: The same of one entity, found by its executions.
+SELECT e.position, e.execution_id, e.seq, e.body, json_extract(e.body, '$.type') AS type, i.entity_id, i.kind
+FROM instances AS i CROSS JOIN events AS e USING (execution_id)
+WHERE i.entity_id = :entity_id AND +e.position > :after AND +e.position <= :end
+  AND (:types IS NULL OR json_extract(e.body, '$.type') IN (SELECT value FROM json_each(:types)))
+ORDER BY e.position LIMIT :limit;

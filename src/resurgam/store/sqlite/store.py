@@ -17,6 +17,7 @@ from resurgam.store.sqlite.connection import Database
 from resurgam.store.sqlite.create import create
 from resurgam.store.sqlite.dead_letters import revive
 from resurgam.store.sqlite.deliver import deliver
+from resurgam.store.sqlite.feed import SqliteFeed
 from resurgam.store.sqlite.history import decode_log
 from resurgam.store.sqlite.inspector import SqliteInspector
 from resurgam.store.sqlite.open_file import OpenFile
@@ -29,6 +30,7 @@ from resurgam.store.sqlite.transfer import SqliteTransfer
 from resurgam.store.sqlite.values import SqliteValues
 from resurgam.store.sqlite.wakeup import Wakeups
 from resurgam.store.sqlite.watcher import Watcher
+from resurgam.store.sqlite.workers import SqliteWorkers
 from resurgam.store.sqlite.writer import Writer
 
 P = TypeVar("P")
@@ -69,6 +71,8 @@ class SqliteStore:
         self.inspector = SqliteInspector(self._file, clock)
         self.queries = SqliteQueries(self._file, self._write, clock)
         self.transfer = SqliteTransfer(self._file, self._write)
+        self.feed = SqliteFeed(self._file)
+        self.workers = SqliteWorkers(self._file, self._write, clock)
         self.values = SqliteValues(self._file, self._write, clock)
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:

@@ -74,7 +74,7 @@ def adopt(t: Transaction, part: r.Adoption) -> r.Adopted | r.Exists:
         return arriving
     ready_at = t.ready_at()
     for copy in arriving.copies:
-        _insert(session, copy, ready_at)
+        _insert(t, copy, ready_at)
     for entity_id, order in arriving.orders.items():
         if [instance.execution_id for instance in executions_of(entity_id)] != order:
             for execution_id in order:
@@ -83,7 +83,8 @@ def adopt(t: Transaction, part: r.Adoption) -> r.Adopted | r.Exists:
     return arriving.answer
 
 
-def _insert(session: Session, copy: r.Copy, ready_at: int) -> None:
+def _insert(t: Transaction, copy: r.Copy, ready_at: int) -> None:
+    session = t.session
     execution_id = copy.instance.execution_id
     instance = copy.instance
     session.execute(
@@ -99,7 +100,7 @@ def _insert(session: Session, copy: r.Copy, ready_at: int) -> None:
         wake=len(copy.inbox),
     )
     tag(session, instance)
-    history.append(session, execution_id, copy.log)
+    history.append(t, execution_id, copy.log)
     history.forget(session, execution_id, copy.forgotten)
     inbox = [
         {"execution_id": execution_id, "wake": wake, "body": encode_event(event).decode()}

@@ -8,11 +8,13 @@ from resurgam.testing.contract.beginning import BeginningCases
 from resurgam.testing.contract.children import ChildCases
 from resurgam.testing.contract.details import DetailsCases
 from resurgam.testing.contract.ending import EndingCases
+from resurgam.testing.contract.feed import FeedCases
 from resurgam.testing.contract.fencing import FencingCases
 from resurgam.testing.contract.forgetting import ForgettingCases
 from resurgam.testing.contract.handing import HandingCases
 from resurgam.testing.contract.identity import IdentityCases
 from resurgam.testing.contract.listing import ListingCases
+from resurgam.testing.contract.live_workers import WorkerCases
 from resurgam.testing.contract.moving import MovingCases
 from resurgam.testing.contract.offering import OfferingCases
 from resurgam.testing.contract.open_work import OpenWorkCases
@@ -55,5 +57,7 @@ class StoreContract(
     AcceptingCases,
     WaitingCases,
     ValueCases,
+    WorkerCases,
+    FeedCases,
 ):
     """What every store promises, verb by verb."""

@@ -62,6 +62,15 @@ def test_an_entity_has_one_open_execution_by_a_unique_index():
             connection.execute(insert, ("e", "another", None))
 
 
+def test_the_feed_is_read_in_its_order_from_the_table_and_that_of_an_entity_by_its_executions():
+    steps = plan("feed")
+    assert steps[0] == "SEARCH e USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"
+    assert not any("TEMP B-TREE" in step for step in steps)
+    steps = plan("feed_of_entity")
+    assert "(entity_id=?)" in steps[0]
+    assert steps[1] == "SEARCH e USING INDEX events_log (execution_id=?)"
+
+
 def test_ready_and_due_instances_are_read_in_their_order_from_an_index():
     steps = plan("claimable_instances")
     assert any("USING INDEX instances_ready (queue=?" in step for step in steps)

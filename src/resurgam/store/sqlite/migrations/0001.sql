@@ -148,6 +148,15 @@ CREATE TABLE messages (                         -- publications of the last minu
 CREATE INDEX messages_topic ON messages (topic, number);
 CREATE INDEX messages_age ON messages (at);
 
+CREATE TABLE workers (
+    worker_id    TEXT PRIMARY KEY,
+    owner        TEXT NOT NULL,                 -- the opening of the store by which it was announced
+    body         TEXT NOT NULL,                 -- host, build, queues and slots, as one JSON object
+    started_at   INTEGER NOT NULL,
+    seen_at      INTEGER NOT NULL,
+    expires_at   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE stored_values (                    -- small values by key, such as the secret of the store
     key          TEXT PRIMARY KEY,
     value        BLOB NOT NULL,

@@ -1,0 +1,55 @@
+"""The feed of a memory store: its events in the order of their commits."""
+
+from collections.abc import Callable
+
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.event import encode_event
+from resurgam.store import records as r
+from resurgam.store.memory.rows import Row
+from resurgam.store.memory.table import Table
+
+
+class MemoryFeed:
+    """Read events after a cursor, which is a position in the list of all. *refresh* is called before each verb."""
+
+    def __init__(self, table: Table, refresh: Callable[[], None]) -> None:
+        self._table = table
+        self._refresh = refresh
+
+    async def now(self) -> str:
+        """Return the cursor after everything that is committed."""
+        self._refresh()
+        return str(self._table.last_position)
+
+    async def read(self, query: r.FeedQuery) -> r.FeedPage:
+        """Return events after a cursor."""
+        self._refresh()
+        cursor = int(query.after or 0)
+        entries: list[r.FeedEntry] = []
+        for position, execution_id, seq in self._table.logged_after(cursor):
+            if len(entries) == query.limit:
+                return r.FeedPage(entries=tuple(entries), cursor=str(cursor), more=True)
+            cursor = position
+            entry = self.find(execution_id, seq)
+            if entry is not None and query.fits(entry):
+                entries.append(entry)
+        return r.FeedPage(entries=tuple(entries), cursor=str(max(cursor, 0)), more=False)
+
+    def find(self, execution_id: str, seq: int) -> r.FeedEntry | None:
+        """Return an event of the feed; None if it was dropped or its execution purged."""
+        row = self._table.rows.get(execution_id)
+        event = None if row is None else row.entry(seq)
+        return None if row is None or event is None else _entry_of(row, event)
+
+
+def _entry_of(row: Row, event: events.Event) -> r.FeedEntry:
+    return r.FeedEntry(
+        entity_id=row.instance.entity_id,
+        execution_id=row.instance.execution_id,
+        kind=row.instance.kind,
+        seq=event.seq,
+        type=str(type(event).__struct_config__.tag),
+        body=Raw(encode_event(event)),
+    )

@@ -1,0 +1,167 @@
+"""The feed: every event once, in the order of commits, after a cursor."""
+
+import asyncio
+
+from resurgam.core import event as events
+from resurgam.core.event import decode_event
+from resurgam.core.location import Location
+from resurgam.core.outcome import Forgotten, Span
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.testing.contract.bench import Bench, OpensStores, request, scheduled
+
+
+class FeedCases(OpensStores):
+    """`Feed`."""
+
+    async def test_the_feed_has_each_event_of_an_execution_in_its_order(self) -> None:
+        """The start, what was committed, and a termination, with the ids of the execution."""
+        async with self.bench() as b:
+            instance = await b.create()
+            await b.committed(await b.claim_one(), entry(2), entry(3))
+            await b.deliver(events.WorkflowTerminated(reason="enough"))
+            entries = await read_all(b)
+            assert [decode_event(bytes(entry.body)) for entry in entries] == await b.store.read(instance.execution_id)
+            assert [entry.seq for entry in entries] == [1, 2, 3, 4]
+            assert [entry.type for entry in entries][0::3] == ["workflow_started", "workflow_terminated"]
+            ids = {(entry.entity_id, entry.execution_id, entry.kind) for entry in entries}
+            assert ids == {("order", instance.execution_id, instance.kind)}
+
+    async def test_the_feed_of_many_executions_has_every_event_once(self) -> None:
+        """With any limit, and each execution's in the order of their seq."""
+        async with self.bench() as b:
+            await asyncio.gather(*(b.create(f"order-{number}") for number in range(5)))
+            for claim in await b.claim():
+                await b.committed(claim, entry(2), entry(3))
+            whole = await read_all(b)
+            assert len({(entry.execution_id, entry.seq) for entry in whole}) == len(whole) == 15
+            for number in range(5):
+                assert [entry.seq for entry in whole if entry.entity_id == f"order-{number}"] == [1, 2, 3]
+            for limit in (1, 2, 7, 15):
+                assert await read_all(b, limit=limit) == whole
+
+    async def test_a_reader_that_continues_misses_and_repeats_nothing(self) -> None:
+        """Its cursor stays behind what is committed later, also if the page was empty."""
+        async with self.bench() as b:
+            cursor = (await b.store.feed.read(r.FeedQuery())).cursor
+            seen = []
+            for number in range(4):
+                await b.create(f"order-{number}")
+                page = await b.store.feed.read(r.FeedQuery(after=cursor))
+                seen += [entry.entity_id for entry in page.entries]
+                again = await b.store.feed.read(r.FeedQuery(after=page.cursor))
+                assert (again.entries, again.more) == ((), False)
+                cursor = again.cursor
+            assert seen == [f"order-{number}" for number in range(4)]
+
+    async def test_a_reader_that_begins_now_gets_what_is_committed_from_now_on(self) -> None:
+        """And nothing older, of whichever execution."""
+        async with self.bench() as b:
+            await b.create("old")
+            now = await b.store.feed.now()
+            assert (await b.store.feed.read(r.FeedQuery(after=now))).entries == ()
+            await b.create("new")
+            assert [entry.entity_id for entry in await read_all(b, after=now)] == ["new"]
+
+    async def test_the_feed_of_one_entity_or_type_has_only_its_events(self) -> None:
+        """In the same order, over all executions of the entity; the cursor passes over the others."""
+        async with self.bench() as b:
+            for entity_id in ("one", "two", "one"):
+                await b.create(entity_id)
+                await b.committed(await b.claim_one(), entry(2))
+                await b.deliver(events.WorkflowTerminated(), entity_id)
+                await b.committed(await b.claim_one(), status=Status.TERMINATED, deactivated=True)
+            whole = await read_all(b)
+            for query in (
+                r.FeedQuery(entity_id="one"),
+                r.FeedQuery(types=("activity_scheduled", "workflow_started")),
+                r.FeedQuery(entity_id="one", types=("workflow_terminated",)),
+            ):
+                wanted = [entry for entry in whole if query.fits(entry)]
+                assert 0 < len(wanted) < len(whole)
+                for limit in (1, 100):
+                    found = await read_all(b, limit=limit, entity_id=query.entity_id, types=query.types)
+                    assert found == wanted
+            page = await b.store.feed.read(r.FeedQuery(entity_id="nobody"))
+            assert (await b.store.feed.read(r.FeedQuery(after=page.cursor))).entries == ()
+
+    async def test_a_refused_commit_is_not_in_the_feed(self) -> None:
+        """What is there is what was committed."""
+        async with self.bench() as b:
+            await b.create()
+            claim = await b.claim_one()
+            await b.committed(claim, entry(2))
+            assert isinstance(await b.commit(claim, entry(3)), r.Refused)
+            assert [entry.seq for entry in await read_all(b)] == [1, 2]
+
+    async def test_forgotten_events_stay_in_the_feed_and_dropped_ones_leave_it(self) -> None:
+        """The others stand where they stood."""
+        async with self.bench() as b:
+            await b.create()
+            place = Location((1,))
+            claim = await b.claim_one()
+            kept = await b.committed(claim, entry(2), entry(3), forgotten=(Forgotten(2, place),), release=False)
+            assert [entry.seq for entry in await read_all(b)] == [1, 2, 3]
+            span = Span(place, Location((2,)))
+            await b.committed(claim, entry(4), base_seq=3, wake=kept.wake, dropped=(span,))
+            assert [entry.seq for entry in await read_all(b)] == [1, 3, 4]
+
+    async def test_a_purge_takes_events_out_of_the_feed_and_leaves_cursors_valid(self) -> None:
+        """Also if the newest event of all is purged: what comes next is after every cursor."""
+        async with self.bench() as b:
+            await b.create("kept")
+            await b.committed(await b.claim_one())
+            before = await b.store.feed.now()
+            instance = await b.ended("gone")
+            after = await b.store.feed.now()
+            await b.store.purge([instance.execution_id])
+            assert [entry.entity_id for entry in await read_all(b)] == ["kept"]
+            await b.create("next")
+            for cursor in (before, after):
+                assert [entry.entity_id for entry in await read_all(b, after=cursor)] == ["next"]
+
+    async def test_an_adopted_execution_enters_the_feed_with_its_events(self) -> None:
+        """After everything that is there."""
+        async with self.bench() as a, self.bench() as b:
+            await a.create("moved")
+            await a.committed(await a.claim_one(), entry(2))
+            await b.create("here", execution_id="here", run_id="here")
+            now = await b.store.feed.now()
+            await b.store.transfer.adopt([r.Adoption(copies=tuple(await a.store.transfer.copies("moved")))])
+            assert [(entry.entity_id, entry.seq) for entry in await read_all(b, after=now)] == [
+                ("moved", 1),
+                ("moved", 2),
+            ]
+
+    async def test_a_wait_for_the_feed_ends_with_the_next_event(self) -> None:
+        """Of any execution; one for a cursor that is behind ends at once."""
+        async with self.bench() as b:
+            beginning = (await b.store.feed.read(r.FeedQuery())).cursor
+            waiting = asyncio.ensure_future(b.store.wait(r.FeedGrown(after=beginning)))
+            await b.quiet()
+            assert not waiting.done()
+            await b.create()
+            assert await b.soon(waiting)
+            assert await b.is_there(r.FeedGrown(after=beginning))
+            now = await b.store.feed.now()
+            assert not await b.is_there(r.FeedGrown(after=now))
+            waiting = asyncio.ensure_future(b.store.wait(r.FeedGrown(after=now)))
+            await b.committed(await b.claim_one(), entry(2), release=False)
+            assert await b.soon(waiting)
+
+
+async def read_all(b: Bench, after: str = "", limit: int = 100, **fields: object) -> list[r.FeedEntry]:
+    """Return the events of all pages after a cursor."""
+    found: list[r.FeedEntry] = []
+    more = True
+    while more:
+        page = await b.store.feed.read(r.FeedQuery(after=after, limit=limit, **fields))  # type: ignore[arg-type]
+        assert len(page.entries) <= limit
+        found += page.entries
+        after, more = page.cursor, page.more
+    return found
+
+
+def entry(seq: int) -> events.ActivityScheduled:
+    """Return an entry of a log."""
+    return scheduled(request(seq))
