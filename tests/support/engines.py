@@ -39,7 +39,7 @@ class Engines:
 
     def __init__(self, open_store: OpenStore, cache: int) -> None:
         self.open_store = open_store
-        self._cache = cache
+        self.cache = cache
 
     @asynccontextmanager
     async def open(self, registry: Registry, **options: Any) -> AsyncIterator[Environment]:
@@ -54,7 +54,7 @@ class Engines:
     ) -> AsyncIterator[Environment]:
         """Open an engine on a store that is open already."""
         given = {"patience": self.patience, "grace": 1, **options}
-        async with Environment(store=store, registry=registry, clock=clock, cache_size=self._cache, **given) as env:
+        async with Environment(store=store, registry=registry, clock=clock, cache_size=self.cache, **given) as env:
             yield env
 
     @asynccontextmanager
