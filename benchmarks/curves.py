@@ -110,7 +110,7 @@ def copied(column: str) -> str:
     """Return the value of a column in a copy: its own ids and position, the rest from the pattern."""
     if column in {"execution_id", "entity_id", "run_id", "tree_id"}:
         return f"'{column}-' || n.number"
-    return ":place + n.number" if column == "place" else f"pattern.{column}"
+    return ":position + n.number" if column == "position" else f"pattern.{column}"
 
 
 def multiply(scene: Scene, name: str, there: int, wanted: int) -> None:
@@ -121,8 +121,8 @@ def multiply(scene: Scene, name: str, there: int, wanted: int) -> None:
     columns = [row[1] for row in connection.execute("PRAGMA table_info(instances)")]
     if wanted > there:
         # Behind all existing rows: the chains that were measured meanwhile have positions, too.
-        [last] = connection.execute("SELECT max(place) FROM instances").fetchone()
-        span = {"first": there, "end": wanted, "place": last}
+        [last] = connection.execute("SELECT max(position) FROM instances").fetchone()
+        span = {"first": there, "end": wanted, "position": last}
         values = ", ".join(map(copied, columns))
         connection.execute(COPY_INSTANCES.format(columns=", ".join(columns), values=values), span)
         connection.execute(COPY_EVENTS, {"first": there, "end": wanted})

@@ -111,13 +111,13 @@ class Line:
         simulation = world(self.block, (), self.chance, at=self.point, keep=True)
         await simulation.run()
         assert simulation.status is Status.COMPLETED, simulation.log[-1]
-        lives = {} if self.point is None else self.point.world.lives
-        done = {(of, ref) for of, life in lives.items() for ref in answered(life.ever)}
+        lives = {} if self.point is None else self.point.store.executions
+        done = {(of, ref) for of, life in lives.items() for ref in answered(life.full_log)}
         assert not done.intersection(simulation.performed_by), "what was done is done again"
-        performed = {named(entry) for entry in simulation.ever if entry.seq in simulation.performed}
+        performed = {named(entry) for entry in simulation.full_log if entry.seq in simulation.performed}
         assert not performed & completed(self.log), "what was done is done again"
-        check_unique(simulation.ever)
-        hot: Answers = simulation._execution.recorder.answers  # type: ignore[attr-defined]
+        check_unique(simulation.full_log)
+        hot: Answers = simulation._live_root.recorder.answers  # type: ignore[attr-defined]
         assert all(hot[key] == answer for key, answer in self.answers.items() if key in hot), "an answer flips"
         await self.check_again(simulation.log, hot)
         return simulation

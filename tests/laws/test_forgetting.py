@@ -39,13 +39,13 @@ class World(Simulation):
     def __init__(self, function: Any, *args: Any, **options: Any) -> None:
         super().__init__(version(function), *args, registry=registry, **options)
         self.outcomes: list[Outcome] = []
-        advance = self._execution.advance
+        advance = self._live_root.advance
 
         def kept(*given: Any) -> Outcome:
             self.outcomes.append(advance(*given))
             return self.outcomes[-1]
 
-        self._execution.advance = kept  # type: ignore[method-assign]
+        self._live_root.advance = kept  # type: ignore[method-assign]
 
 
 async def run(function: Any, log: Sequence[events.Event] = (), messages: Sequence[events.Event] = ()) -> World:
@@ -67,7 +67,7 @@ def failure(world: Simulation) -> events.Failure:
 
 def end(world: Simulation) -> int:
     ends = (events.WorkflowCompleted, events.WorkflowFailed)
-    return next(entry.seq for entry in world.ever if isinstance(entry, ends))
+    return next(entry.seq for entry in world.full_log if isinstance(entry, ends))
 
 
 async def survives(function: Any, messages: Sequence[events.Event] = ()) -> World:
@@ -88,7 +88,7 @@ def places(log: Sequence[events.Event]) -> list[str]:
 
 
 def checkpoints(world: Simulation) -> list[int]:
-    return [entry.iteration for entry in world.ever if isinstance(entry, events.LoopCheckpointed)]
+    return [entry.iteration for entry in world.full_log if isinstance(entry, events.LoopCheckpointed)]
 
 
 def counting(times: int, every: int | None, *, keep: int = 100) -> Any:
@@ -135,7 +135,7 @@ async def test_checkpoints_come_after_so_many_iterations_and_every_crash_is_surv
 
 async def test_a_crash_in_the_37th_iteration_goes_on_from_the_checkpoint_at_20():
     world = await run(counting(40, 20))
-    log = world.as_of(next(e.seq for e in world.ever if str(e.location) == "{2, 37, 1}"))
+    log = world.as_of(next(e.seq for e in world.full_log if str(e.location) == "{2, 37, 1}"))
     ran: list[int] = []
 
     async def workflow(ctx: Context) -> list[int]:
@@ -148,7 +148,7 @@ async def test_a_crash_in_the_37th_iteration_goes_on_from_the_checkpoint_at_20()
         return [first, *await ctx.loop(body, []), await ctx.activity(q, 2)]
 
     resumed = World(workflow, log=log)
-    ran = resumed._execution.recorder.__dict__.setdefault("ran", [])
+    ran = resumed._live_root.recorder.__dict__.setdefault("ran", [])
     await resumed.run()
     assert ran == list(range(21, 41))
     assert result(resumed) == result(world)
@@ -236,7 +236,7 @@ async def test_loops_in_loops_forget_and_survive(outer, inner):
         assert inside == []
     elif inner is not None:
         assert all(len(Location.parse(place).coordinates) == 3 for place in inside)
-    unseen = {str(e.location) for e in world.ever if isinstance(e, events.LoopStarted)}
+    unseen = {str(e.location) for e in world.full_log if isinstance(e, events.LoopStarted)}
     assert unseen == {"{1}", *(f"{{1, {number}, 2}}" for number in range(1, 5))}
 
 
@@ -333,9 +333,9 @@ async def test_work_left_open_at_the_end_keeps_the_iterations():
 async def test_suspended_with_a_checkpoint_pending():
     """The checkpoint is an entry of its own: a run that is cut right before it makes it when it goes on."""
     world = await run(counting(4, 2))
-    made = next(entry for entry in world.ever if isinstance(entry, events.LoopCheckpointed))
+    made = next(entry for entry in world.full_log if isinstance(entry, events.LoopCheckpointed))
     before = await run(counting(4, 2), world.as_of(made.seq - 1))
-    assert before.ever[len(world.as_of(made.seq - 1))] == made
+    assert before.full_log[len(world.as_of(made.seq - 1))] == made
 
 
 async def test_a_strand_beside_a_loop_reads_the_same_when_it_is_replayed():

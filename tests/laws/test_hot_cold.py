@@ -19,8 +19,8 @@ from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.matching.recorder import Recorder
 from resurgam.testing import Simulation
+from resurgam.testing.simulated_store import StoredExecution
 from resurgam.testing.simulation import Again
-from resurgam.testing.world import Life
 
 PROGRAMS = 150
 PROGRAMS_LONG = 4000
@@ -31,15 +31,17 @@ class Watched(Simulation):
 
     commits = 0
 
-    async def _outcome(self, life: Life, execution: Execution, entries: Sequence[Entry]) -> Outcome:
+    async def _outcome(self, life: StoredExecution, execution: Execution, entries: Sequence[Entry]) -> Outcome:
         cold = Execution(self._code(life), list(life.log))
         try:
             return await self._compare(life, execution, cold, entries)
         finally:
             await run_outside_task(cold.close)
 
-    async def _compare(self, life: Life, hot: Execution, cold: Execution, entries: Sequence[Entry]) -> Outcome:
-        if life.ever[-1].seq > 1 and hot.delivered_seq:
+    async def _compare(
+        self, life: StoredExecution, hot: Execution, cold: Execution, entries: Sequence[Entry]
+    ) -> Outcome:
+        if life.full_log[-1].seq > 1 and hot.delivered_seq:
             await run_outside_task(cold.replay)
             assert cold.new == ()
             assert standing(cold.recorder, life.log) == standing(hot.recorder, life.log)
@@ -47,7 +49,7 @@ class Watched(Simulation):
             cold.recorder.pending.handed_out = set(hot.recorder.pending.handed_out)
             cold._left = list(hot._left)
         # Whoever takes it up anew is given the whole inbox.
-        known = [Entry(number, life.inbox[number]) for number in sorted(life.told) if hot.delivered_seq]
+        known = [Entry(number, life.inbox[number]) for number in sorted(life.held) if hot.delivered_seq]
         outcome = await super()._outcome(life, hot, entries)
         again: Outcome = await run_outside_task(lambda: cold.advance([*known, *entries], life.clock))
         assert again == outcome
@@ -106,9 +108,9 @@ async def watch(tree: random_programs.Node, seed: int, census: Counter[str]) -> 
     await world.run()
     census["programs"] += 1
     census["commits"] += world.commits
-    lives = world.world.lives.values()
-    census["forgot"] += any(len(life.log) < len(life.ever) for life in lives)
-    written = [entry for life in lives for entry in life.ever]
+    lives = world.store.executions.values()
+    census["forgot"] += any(len(life.log) < len(life.full_log) for life in lives)
+    written = [entry for life in lives for entry in life.full_log]
     census["checkpoints"] += sum(isinstance(entry, events.LoopCheckpointed) for entry in written)
     census.update(entry.type for entry in written)
     return world
@@ -122,10 +124,10 @@ async def crash(world: Watched, tree: random_programs.Node, seed: int, points: i
         await resumed.run()
         where = f"killed after {point.entry.to_json()} of {point.execution_id}: {tree} seed {seed}"
         assert resumed.histories.keys() == world.histories.keys(), where
-        for of, life in world.world.lives.items():
-            end = length_to_end(life.ever)
-            assert resumed.world.lives[of].as_of(end) == life.as_of(end), where
-            assert resumed.histories[of][:end] == life.ever[:end], where
+        for of, life in world.store.executions.items():
+            end = length_to_end(life.full_log)
+            assert resumed.store.executions[of].as_of(end) == life.as_of(end), where
+            assert resumed.histories[of][:end] == life.full_log[:end], where
 
 
 def hold(examples: int, check: Callable[[random_programs.Node, int], Any], *, fixed: bool = True) -> None:

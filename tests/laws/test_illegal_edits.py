@@ -72,7 +72,7 @@ class Case:
         """Return where the mistake is to be made, and the place of the step that is there."""
         whole = world(self.block, (), self.chance)
         await whole.run()
-        self.log = whole.as_of(self.chance.randint(1, before_end(whole.ever)))
+        self.log = whole.as_of(self.chance.randint(1, before_end(whole.full_log)))
         places = first_places(self.log)
         fit = [slot for slot in slots(self.block) if self._is_told_apart(slot)]
         held = [(slot, places[slot.rest[0].label]) for slot in fit if slot.rest[0].label in places]
@@ -156,7 +156,7 @@ async def check_behind_an_insertion(seed: int, made: Counter[str]) -> None:
     simulation = world(before, case.log, case.chance, case.block)
     await simulation.run()
     assert simulation.status is Status.DIVERGED
-    begun = [e for e in simulation.ever if isinstance(e, events.Command) and e.seq > case.log[-1].seq]
+    begun = [e for e in simulation.full_log if isinstance(e, events.Command) and e.seq > case.log[-1].seq]
     assert {e.name for e in begun if e.location.scope == place.scope} == {inserted.label}, "beyond the mistake"
 
 

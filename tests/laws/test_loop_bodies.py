@@ -19,11 +19,11 @@ from resurgam.testing import Simulation
 
 def until(world: Simulation, place: str) -> list[events.Event]:
     """Return the log as it was when a command was written there."""
-    return world.as_of(next(entry.seq for entry in world.ever if str(entry.location) == place))
+    return world.as_of(next(entry.seq for entry in world.full_log if str(entry.location) == place))
 
 
 def written(world: Simulation, log: list[events.Event]) -> list[str]:
-    return [f"{e.location}v{e.version}" for e in world.ever if e.location is not None and e.seq > log[-1].seq]
+    return [f"{e.location}v{e.version}" for e in world.full_log if e.location is not None and e.seq > log[-1].seq]
 
 
 async def against(function: Any, log: list[events.Event]) -> HistoryDiverged:
@@ -78,7 +78,7 @@ async def test_a_step_removed_from_a_body_leaves_marks_from_the_next_iteration_o
     log = until(await run(pairs(every=2)), "{2, 3, 2}")
     world = await survives_from(pairs(every=2, last=False, removed=True), log)
     assert written(world, log) == ["{2, 4, 1}v1", "{2, 4, 2}v1"]
-    assert [e.type for e in world.ever if str(e.location) == "{2, 4, 2}"] == ["step_removed"]
+    assert [e.type for e in world.full_log if str(e.location) == "{2, 4, 2}"] == ["step_removed"]
 
 
 @pytest.mark.parametrize("every", [None, 1, 2, 20])
@@ -94,7 +94,7 @@ async def test_what_a_body_no_longer_asks_for_is_latent_in_its_iteration(every):
 async def survives_from(function: Any, log: list[events.Event]) -> Simulation:
     """Go on from a log with other code, killed after each entry: it is always the same history."""
     world = await run(function, log)
-    last = next(entry.seq for entry in world.ever if isinstance(entry, events.WorkflowCompleted))
+    last = next(entry.seq for entry in world.full_log if isinstance(entry, events.WorkflowCompleted))
     for point in range(log[-1].seq, last):
         resumed = await run(function, world.as_of(point))
         assert resumed.as_of(last) == world.as_of(last), f"killed after {point}"
@@ -134,7 +134,7 @@ async def test_a_loop_inserted_with_a_version_gives_it_to_its_iterations():
 
 async def test_a_loop_can_be_removed_at_every_point_of_it():
     whole = await run(around(loop="plain"))
-    for point in range(1, whole.ever[-2].seq):
+    for point in range(1, whole.full_log[-2].seq):
         world = await survives_from(around(loop="removed"), whole.as_of(point))
         inside = [place for place in written(world, whole.as_of(point)) if place.startswith("{2, ")]
         assert inside == []

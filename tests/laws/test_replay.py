@@ -104,7 +104,7 @@ def essence(log: list[events.Event]) -> tuple[list[events.Event], list[tuple[str
 async def check_replay(tree: random_programs.Node, seed: int) -> Simulation:
     """Replaying an unchanged history appends nothing, diverges nowhere and gives the same result."""
     world = await live(tree, seed)
-    for life in world.world.lives.values():
+    for life in world.store.executions.values():
         code = random_programs.registry.workflows.find(life.started.name)
         # Twice by its own rule, and once by the other: unchanged code fits under any.
         for matching in (None, None, "sequence"):

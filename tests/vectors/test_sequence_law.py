@@ -41,11 +41,11 @@ def apart(log: list[events.Event]) -> list[str]:
 
 def turned(point: Point, matching: str) -> Point:
     """Return a point of a world whose workflow goes on under another matcher."""
-    world = point.world.copy()
-    for life in world.lives.values():
+    world = point.store.copy()
+    for life in world.executions.values():
         if life.started.entity_id == "simulated":
             life.started = msgspec.structs.replace(life.started, matching=matching)
-            life.log[0] = life.ever[0] = life.started
+            life.log[0] = life.full_log[0] = life.started
     return dataclasses.replace(point, world=world)
 
 
@@ -59,7 +59,7 @@ async def check(tree: random_programs.Node, seed: int) -> None:
     histories = [[apart(log) for log in world.histories.values()] for world in worlds.values()]
     assert histories[0] == histories[1]
     for matching, world in worlds.items():
-        for life in world.world.lives.values():
+        for life in world.store.executions.values():
             code = by(matching, random_programs.registry.workflows.find(life.started.name))
             report = await replay(code, life.log, matching=OTHER[matching])
             assert (report.diverged, report.new, report.orphans) == (None, (), ()), report
@@ -135,7 +135,7 @@ async def test_under_which_matcher_it_was_recorded_counts_if_nothing_is_said():
 
 
 async def test_a_matcher_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="matching is 'keyed'; it is one of"):
+    with pytest.raises(ValueError, match="matching must be one of"):
         await replay(workflow(two_kinds), history(""), matching="keyed")
 
 

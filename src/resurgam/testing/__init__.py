@@ -1,6 +1,6 @@
-"""For tests of workflows: virtual time, replay of recorded histories, crashes at every point.
+"""Test workflows: virtual time, replay of recorded histories, crashes at every point.
 
-`resurgam.testing.contract` holds the suite that every store must pass.
+`resurgam.testing.contract` is the suite that every store must pass.
 """
 
 from resurgam.testing.clock import ManualClock

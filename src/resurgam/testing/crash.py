@@ -1,4 +1,4 @@
-"""Kills a run after every event it records, resumes it, and holds it to one outcome."""
+"""Kill a simulated run after every recorded event, resume it, and assert that it has the same outcome."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ Ts = TypeVarTuple("Ts")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crashes:
-    """How a workflow stood up to being killed: after how many events, and the one history it always ended with.
+    """The result of `crash_everywhere`: the number of crash *points*, and the undisturbed history.
 
-    *histories* are those of all executions that came of it, by their ids, in the order in which they began: children,
-    attempts, generations. Of these *history* is the one of the workflow's last.
+    *histories* are those of all executions (children, attempts, generations) by id, in the order of their start. *history*
+    is that of the workflow's last execution.
     """
 
     points: int
@@ -28,7 +28,7 @@ class Crashes:
     histories: Mapping[str, tuple[events.Event, ...]]
 
     def __repr__(self) -> str:
-        """Return the counts and how the workflow ended, in one line; the histories would fill pages."""
+        """Return the counts and the outcome in one line, without the histories."""
         end, _ = outcome(self.history)
         executions = "1 execution" if len(self.histories) == 1 else f"{len(self.histories)} executions"
         return f"<Crashes: killed after each of {self.points} events in {executions}, always {end}>"
@@ -44,24 +44,23 @@ async def crash_everywhere(
 ) -> Crashes:
     """Run *workflow* once undisturbed, then kill it after every event and resume it.
 
-    Killed is everything at once: the workflow and what it began, after every event of any of them. Raises
-    `AssertionError` if any resumed run ends otherwise, asks for anything else on its way, or does again what was done.
+    The workflow and its children are killed together, after every event of any of them. Raise `AssertionError` if a resumed
+    run has another outcome, issues other commands, or repeats completed activities.
 
-    *mocks* says what activities do, by activity or name: a value, an exception or a callable; *messages* are signals,
-    updates and requests to cancel sent to the workflow meanwhile; *promises* says how those who wait for promises are
-    answered, by name: a value or an exception.
+    *mocks* replace activities, by activity or name, by a value, an exception or a callable. *messages* are signals, updates
+    and cancel requests that are sent to the workflow. *promises* are settled by name, with a value or an exception.
     """
     assert isinstance(workflow, Workflow), f"{workflow!r} is not a workflow; decorate it with @workflow"
     named = {key.name if isinstance(key, Activity) else key: value for key, value in (mocks or {}).items()}
 
-    def world(at: Point | None = None) -> Simulation:
-        given: dict[str, Any] = {"mocks": named, "messages": messages, "promises": promises, "registry": registry}
-        return Simulation(workflow, *args, at=at, keep=at is None, **given)
+    def simulation(at: Point | None = None) -> Simulation:
+        options: dict[str, Any] = {"mocks": named, "messages": messages, "promises": promises, "registry": registry}
+        return Simulation(workflow, *args, at=at, keep=at is None, **options)
 
-    undisturbed = world()
+    undisturbed = simulation()
     whole = await undisturbed.run()
     for point in undisturbed.points[:-1]:
-        resumed = world(point)
+        resumed = simulation(point)
         await resumed.run()
         _compare(undisturbed, resumed, point)
     histories = {key: tuple(log) for key, log in undisturbed.histories.items()}
@@ -70,34 +69,34 @@ async def crash_everywhere(
 
 def _compare(whole: Simulation, resumed: Simulation, point: Point) -> None:
     where = f"killed after entry {point.entry.seq} ({point.entry.type})"
-    if len(whole.world.lives) > 1:
-        where += f" of {point.world.lives[point.execution_id].started.name!r} ({point.execution_id})"
+    if len(whole.store.executions) > 1:
+        where += f" of {point.store.executions[point.execution_id].started.name!r} ({point.execution_id})"
     before, after = whole.histories, resumed.histories
     for execution_id, log in before.items():
-        again, name = after.get(execution_id, []), f"the run of {whole.world.lives[execution_id].started.name!r}"
-        assert again, f"{where}, {name} ({execution_id}) was not begun"
-        assert commands(again) == commands(log), f"{where}, {name} asked for other things than undisturbed"
-        assert outcome(again) == outcome(log), f"{where}, {name} ended otherwise than undisturbed"
-    assert after.keys() == before.keys(), f"{where}, more executions were begun than undisturbed"
-    done = {(of, ref) for of, life in point.world.lives.items() for ref in answered(life.ever)}
+        again, name = after.get(execution_id, []), f"the run of {whole.store.executions[execution_id].started.name!r}"
+        assert again, f"{where}, {name} ({execution_id}) was not started"
+        assert commands(again) == commands(log), f"{where}, {name} issued other commands than undisturbed"
+        assert outcome(again) == outcome(log), f"{where}, {name} had another outcome than undisturbed"
+    assert after.keys() == before.keys(), f"{where}, more executions were started than undisturbed"
+    done = {(of, ref) for of, execution in point.store.executions.items() for ref in answered(execution.full_log)}
     twice = done & set(resumed.performed_by)
-    assert not twice, f"{where}, activities that were done are done again: {sorted(twice)}"
+    assert not twice, f"{where}, completed activities ran again: {sorted(twice)}"
     assert resumed.published == whole.published, f"{where}, other messages were published than undisturbed"
 
 
 def answered(log: Sequence[events.Event]) -> set[int]:
-    """Return the activities that a history holds the answer of."""
+    """Return the ``seq`` of the answered activities of a history."""
     return {entry.ref for entry in log if isinstance(entry, COMMANDS[events.ActivityScheduled].answers)}
 
 
 def commands(log: Sequence[events.Event]) -> list[tuple[str, str, str | None]]:
-    """Return what a history asked for, in the order of places."""
+    """Return the commands of a history, in the order of their locations."""
     issued = sorted((entry for entry in log if isinstance(entry, events.Command)), key=lambda entry: entry.location)
     return [(str(entry.location), entry.type, entry.name) for entry in issued]
 
 
 def outcome(log: Sequence[events.Event]) -> tuple[str, object]:
-    """Return how a history ended: the kind of end, and the result or the error's type and text."""
+    """Return the outcome of a history: the type of its last entry, and the result or the error's type and text."""
     for entry in reversed(log):
         if isinstance(entry, events.WorkflowCompleted):
             return entry.type, bytes(entry.result)

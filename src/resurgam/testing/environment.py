@@ -17,23 +17,23 @@ from resurgam.testing.clock import ManualClock
 
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
-_QUIET_TURNS: Final = 10
-"""Turns of the event loop without any work after which the engine counts as being at rest: a call takes some turns to
-reach the store, and its news some more to be claimed."""
+_QUIET_ITERATIONS: Final = 10
+"""Iterations of the event loop without work after which the engine counts as idle: a call takes some iterations to reach
+the store, and its effects some more to be claimed."""
 
 
 class _Unset:
-    """Stands for a value that was not given."""
+    """The default of an argument that was not passed."""
 
 
 UNSET: Final = _Unset()
 
 
 class Environment:
-    """A world for one test, with its own engine and its own time.
+    """An engine for one test, with its own virtual time.
 
-    Virtual time moves only in `advance`. An activity that really waits for something outside (a socket, a thread) is
-    given *patience* real seconds without progress before time moves on past it.
+    Virtual time moves only in `advance` and `finish`. An activity that waits for something real (a socket, a thread) gets
+    *patience* real seconds without progress before virtual time moves past it.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Environment:
         self._stalled_at = -1
 
         if isinstance(store, str):
-            # Long leases, so that time need not stop at every renewal while an activity hangs.
+            # Long leases, so that time need not stop at every renewal while an activity waits.
             options.setdefault("lease", 86400)
         self.engine = Engine(store, registry=self._registry, clock=self.clock, **options)
 
@@ -76,9 +76,9 @@ class Environment:
         raises: BaseException | None = None,
         calls: Callable[..., object] | None = None,
     ) -> None:
-        """Replace what an activity does: it *returns* a value, *raises* an exception, or *calls* a function."""
+        """Mock an activity: it *returns* a value, *raises* an exception, or *calls* a function."""
         if (returns is not UNSET) + (raises is not None) + (calls is not None) != 1:
-            raise ValueError("say exactly one of returns=, raises= and calls=")
+            raise ValueError("mock() takes exactly one of returns=, raises= and calls=")
         self._registry.replace(activity, calls or _constant(returns, raises))
 
     @overload
@@ -92,7 +92,7 @@ class Environment:
     async def start(  # type: ignore[misc]  # mypy does not see that *args: Any takes any *Ts
         self, workflow: Any, /, *args: Any, **options: Any
     ) -> Handle[Any]:
-        """Begin a workflow and let it run as far as it comes without time passing."""
+        """Start a workflow and let it run as far as it can without time passing."""
         handle: Handle[Any] = await self.engine.start(workflow, *args, **options)
         await self.settle()
         return handle
@@ -108,7 +108,7 @@ class Environment:
     async def signal_with_start(  # type: ignore[misc]  # as above
         self, workflow: Any, /, *args: Any, **options: Any
     ) -> Handle[Any]:
-        """Send a signal to the open execution of *id*, or begin one that finds it, and let it run as `start` does."""
+        """Signal the open execution of *id*, or start one with the signal, and let it run as `start` does."""
         handle: Handle[Any] = await self.engine.signal_with_start(workflow, *args, **options)
         await self.settle()
         return handle
@@ -143,7 +143,7 @@ class Environment:
         return self.engine.handle(entity_id, run_id, execution_id=execution_id, workflow=workflow)
 
     async def advance(self, duration: Duration) -> None:
-        """Let virtual time pass, stopping at every moment at which something is due."""
+        """Move virtual time forward, stopping at every moment at which something is due."""
         target = self.clock.now() + milliseconds(duration)
         await self.settle()
         while (due := self.clock.next_due()) is not None and due <= target:
@@ -153,7 +153,7 @@ class Environment:
         await self.settle()
 
     async def finish(self, waited_for: Awaitable[R], *, limit: Duration = 10 * 365 * 86400) -> R:
-        """Let time pass until *waited_for*, such as ``handle.result()``, is there; at most *limit* of it."""
+        """Move virtual time, by at most *limit*, until *waited_for* is done, such as ``handle.result()``; return its result."""
         waiting = asyncio.ensure_future(waited_for)
         end = self.clock.now() + milliseconds(limit)
         await self.settle()
@@ -163,22 +163,22 @@ class Environment:
         if not waiting.done():
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-            raise TimeoutError("what was waited for has not come, and nothing is due that could bring it")
+            raise TimeoutError("the awaited result has not come, and nothing is due that could produce it")
         return await waiting
 
     async def settle(self) -> None:
-        """Wait until the engine has done all it can do without time passing."""
+        """Wait until the engine has done everything that is possible without time passing."""
         loop = asyncio.get_running_loop()
         quiet, progress, since = 0, -1, loop.time()
-        while quiet < _QUIET_TURNS:
-            # Let others run first without waiting at all; only an activity that waits for the outside needs real time.
+        while quiet < _QUIET_ITERATIONS:
+            # First yield without waiting at all; only an activity that waits for something real needs real time.
             await asyncio.sleep(0.001 if progress == self.engine.progress and self.engine.busy else 0)
             quiet = quiet + 1 if self.engine.resting or self._stalled_at == self.engine.progress else 0
             if progress != self.engine.progress:
                 progress, since = self.engine.progress, loop.time()
 
             elif self.engine.busy and loop.time() - since > self._patience:
-                # Whoever did not stir until now is waiting for virtual time; do not lose patience with it again.
+                # Work without progress until now waits for virtual time; do not wait for it in real time again.
                 self._stalled_at = progress
 
 

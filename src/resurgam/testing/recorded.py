@@ -1,4 +1,4 @@
-"""Histories that were exported into the repository, and whether the code still fits them.
+"""Check that the code still fits histories that were exported into the repository.
 
 ::
 
@@ -6,7 +6,7 @@
 
     recorded = recorded_histories(Path(__file__).parent / "histories")
 
-    def test_the_code_fits_what_was_recorded(recorded):
+    def test_the_code_fits_recorded_histories(recorded):
         recorded.check(checkout)
 """
 
@@ -31,7 +31,7 @@ _SUFFIXES = (".jsonl", ".json")
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A file that ``resurgam export`` or ``resurgam history --json`` wrote; of several executions the last counts."""
+    """A file written by ``resurgam export`` or ``resurgam history --json``; of several executions the last counts."""
 
     file: Path
 
@@ -40,17 +40,17 @@ class Recorded:
 
     @property
     def history(self) -> list[events.Event]:
-        """The events of it."""
+        """The events of the file."""
         try:
             return parse(self.file.read_text("utf-8"))
         except ValueError as error:
             raise CorruptHistory(f"{self.file}: {error}") from error
 
     def check(self, workflow: Workflow[..., Any] | None = None, *, registry: Registry = default_registry) -> Outcome:
-        """Raise `AssertionError` unless the code fits, with what ``resurgam check`` would tell.
+        """Raise `AssertionError` with the report of ``resurgam check`` unless the code fits; return the outcome.
 
-        Without *workflow* it is the one of that name in *registry*. A run that has ended is taken as it was before its
-        end: code that has learned a step since then would go on beyond it. Returned is whether it fits or is undecided.
+        *workflow* is by default the one of the same name in *registry*. A closed run is checked as it was before its end:
+        code with additional steps would go on beyond it.
         """
         whole = self.history
         ended = next((index for index, entry in enumerate(whole) if type(entry) in ENDS), None)
@@ -60,9 +60,9 @@ class Recorded:
         started = history[0]
         code = registry.workflows.find(started.name) if workflow is None else workflow
         examiner = Examiner({started.name: code}.get)
-        # What is raised where the code was not heard to the end may be what it is meant to raise.
-        unheard = ended is not None or isinstance(history[-1], events.WorkflowDiverged)
-        run = Run(started.entity_id or self.file.stem, started.execution_id, started.name, unheard)
+        # Where the end of the history is cut off, an exception of the code may be the recorded outcome.
+        cut = ended is not None or isinstance(history[-1], events.WorkflowDiverged)
+        run = Run(started.entity_id or self.file.stem, started.execution_id, started.name, cut)
         examined = examiner.examine(run, history)
         report = Report()
         report.add(examined)
@@ -78,15 +78,15 @@ def histories(folder: str | Path) -> list[Recorded]:
     files = sorted(file for file in Path(folder).glob("*") if file.suffix in _SUFFIXES)
     if not files:
         raise NotFound(
-            f"there is no recorded history (*.jsonl) in {Path(folder).absolute()}; "
+            f"there are no recorded histories (*.jsonl) in {Path(folder).absolute()}; "
             "write some with resurgam export ID --output FILE"
         )
     return [Recorded(file) for file in files]
 
 
 def recorded_histories(folder: str | Path) -> Any:
-    """Return a pytest fixture that is each recorded history of a folder in turn, as a `Recorded`."""
-    import pytest  # noqa: PLC0415 -- only who tests with it has it
+    """Return a pytest fixture with each recorded history of a folder, as a `Recorded`."""
+    import pytest  # noqa: PLC0415 -- an optional dependency
 
     @pytest.fixture(params=histories(folder), ids=str)
     def recorded(request: pytest.FixtureRequest) -> Recorded:

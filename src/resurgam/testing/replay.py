@@ -1,4 +1,4 @@
-"""Does this code fit that history? Asked without a store, and without anything being done."""
+"""Replay a history against code, without a store and without side effects."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -18,12 +18,12 @@ from resurgam.store.export import newest_history
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a replay found.
+    """The result of a replay.
 
-    *new*: the commands that the code issued and the history does not hold. *orphans*: those that the history holds and
-    the code has not asked for. *removed_ignored*: the ``ctx.removed`` calls that had no effect. *result* is what the code
-    returned, *error* what it raised, both None if it is still under way at the end of the history. *undecided*: the code
-    looks at the result of a step that has not run, so that whether it comes back to the history cannot be told.
+    *new*: the commands of the code that the history does not have. *orphans*: the commands of the history that the code has
+    not issued. *removed_ignored*: the ``ctx.removed`` calls without effect. *result* is the return value of the code, *error*
+    its exception, both None if it is still running at the end of the history. *undecided*: the code uses the result of a
+    step that has not run, so whether it fits the rest of the history is not known.
     """
 
     new: tuple[events.Command, ...]
@@ -41,7 +41,7 @@ async def replay(
 ) -> Report:
     """Replay a history, given as events, as JSON lines or as an export, against the code of *workflow*.
 
-    *matching* is the rule by which they are matched; by default the one under which the history was recorded.
+    *matching* is the matching rule; by default the one under which the history was recorded.
     """
     log = parse(history)
     if matching is not None and log:
@@ -56,13 +56,13 @@ async def replay(
 
 
 def parse(history: str | Iterable[events.Event | str]) -> list[events.Event]:
-    """Return the events of a history given as text, as lines or as events; of an export, those of the last execution."""
+    """Return the events of a history given as text, lines or events; of an export, those of the last execution."""
     return newest_history(history.split("\n") if isinstance(history, str) else history)
 
 
 def _matched_by(matching: Matching, first: events.Event) -> events.Event:
     if matching not in get_args(Matching):
-        raise ValueError(f"matching is {matching!r}; it is one of {get_args(Matching)}")
+        raise ValueError(f"matching must be one of {get_args(Matching)}, got {matching!r}")
     return msgspec.structs.replace(first, matching=matching) if isinstance(first, events.WorkflowStarted) else first
 
 

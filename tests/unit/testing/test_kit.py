@@ -102,7 +102,7 @@ async def test_waiting_for_what_nothing_can_bring_says_so():
     async with Environment(registry=registry) as env:
         handle = await env.start(silent)
 
-        with pytest.raises(TimeoutError, match="nothing is due that could bring it"):
+        with pytest.raises(TimeoutError, match="nothing is due that could produce it"):
             await env.finish(handle.result())
 
 

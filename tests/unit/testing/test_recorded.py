@@ -96,7 +96,7 @@ def test_the_workflow_must_be_known(folder):
 
 def test_a_folder_without_histories_is_refused(tmp_path):
     """A test that has nothing to replay would pass for ever."""
-    with pytest.raises(NotFound, match="there is no recorded history"):
+    with pytest.raises(NotFound, match="there are no recorded histories"):
         recorded_histories(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""An attempt at an activity in a simulated world: what it answers, and whether it is tried again."""
+"""Run one attempt at an activity in a simulation, and decide whether it is retried."""
 
 import inspect
 from typing import Any
@@ -9,7 +9,7 @@ from resurgam.core.retry import RetryRule
 from resurgam.runtime.definitions.definition import Activity
 
 
-async def attempt(
+async def run_attempt(
     activity: Activity[..., Any],
     mock: object,
     command: events.ActivityScheduled,
@@ -17,10 +17,10 @@ async def attempt(
     number: int,
     clock: int,
 ) -> events.Event:
-    """Return what comes of an attempt; *mock* is a value, an exception, or a callable, such as the function itself."""
+    """Return the event of an attempt; *mock* is a value, an exception, or a callable, such as the function itself."""
     try:
         result = activity.result.check(await _answer(activity, mock, command), f"result of {command.name!r}")
-    except Exception as error:  # noqa: BLE001 -- whatever the activity raises is its answer
+    except Exception as error:  # noqa: BLE001 -- every exception of the activity is its answer
         return _failed(error, command, rule, number, clock)
     return events.ActivityCompleted(ref=command.seq, at=clock, attempt=number, result=result)
 
@@ -40,8 +40,8 @@ def _failed(
     error: Exception, command: events.ActivityScheduled, rule: RetryRule, number: int, clock: int
 ) -> events.Event:
     failure = capture(error)
-    pause = retry_delay(rule, number, error, failure, 0.5)
-    if pause is None:
+    delay = retry_delay(rule, number, error, failure, 0.5)
+    if delay is None:
         return events.ActivityFailed(ref=command.seq, at=clock, attempt=number, failure=failure)
-    next_at = clock + pause
+    next_at = clock + delay
     return events.ActivityRetryScheduled(ref=command.seq, at=clock, attempt=number, next_at=next_at, failure=failure)

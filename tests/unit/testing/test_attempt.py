@@ -7,7 +7,7 @@ from resurgam import NonRetryable, Registry, RetryAfter
 from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.retry import RetryRule
-from resurgam.testing.performing import attempt
+from resurgam.testing.attempt import run_attempt
 
 registry = Registry()
 
@@ -34,14 +34,14 @@ def command(input: bytes = b"[1]") -> events.ActivityScheduled:
     ids=["NonRetryable", "a result that does not fit", "an argument that does not fit", "too many arguments"],
 )
 async def test_what_would_fail_again_is_final(mock, given):
-    answer = await attempt(price, mock, command(given), RetryRule(), 1, 0)
+    answer = await run_attempt(price, mock, command(given), RetryRule(), 1, 0)
 
     assert isinstance(answer, events.ActivityFailed)
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), RetryAfter(7)])
 async def test_what_may_succeed_later_is_tried_again(error):
-    answer = await attempt(price, error, command(), RetryRule(jitter=0), 1, 0)
+    answer = await run_attempt(price, error, command(), RetryRule(jitter=0), 1, 0)
 
     assert isinstance(answer, events.ActivityRetryScheduled)
     assert answer.next_at == (7000 if isinstance(error, RetryAfter) else 1000)

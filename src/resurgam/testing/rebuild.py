@@ -1,4 +1,4 @@
-"""The world around a history of which nothing else is known: what it has asked for and not got is asked for again."""
+"""Rebuild a simulated store from a history alone: its open commands are issued again."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -9,34 +9,36 @@ from resurgam.core.failure import capture
 from resurgam.core.outcome import Message
 from resurgam.core.state import InstanceState
 from resurgam.runtime.context.children import child_key, execution_id_of, message_to_child
-from resurgam.testing.world import Life, Promised, World
+from resurgam.testing.simulated_store import SimulatedStore, StoredExecution, StoredPromise
 
 
-def rebuild(log: Sequence[events.Event]) -> World:
-    """Return a world with this execution in it; its children begin anew, whatever they had come to."""
+def rebuild_store(log: Sequence[events.Event]) -> SimulatedStore:
+    """Return a store with this execution; its open children start from the beginning."""
     started, state = cast("events.WorkflowStarted", log[0]), InstanceState(log)
-    world = World(log[-1].at)
-    life = world.begin(started)
-    life.ever, life.log, life.forgotten = list(log), list(log), state.forgotten
-    begun = {entry.ref for entry in log if isinstance(entry, events.ChildStarted)}
+    store = SimulatedStore(log[-1].at)
+    execution = store.begin(started)
+    execution.full_log, execution.log, execution.forgotten = list(log), list(log), state.forgotten
+    recorded = {entry.ref for entry in log if isinstance(entry, events.ChildStarted)}
     for command in state.open.values() if state.ended is None else ():
         match command:
             case events.PromiseCreated():
-                life.promises[command.promise_id] = Promised(command.name)
+                execution.promises[command.promise_id] = StoredPromise(command.name)
             case events.ChildScheduled():
-                _bear(world, life, command, told=command.seq in begun)
+                _start_child(store, execution, command, recorded=command.seq in recorded)
                 if command.seq in state.cancel_requested:
-                    world.send(message_to_child(started, command, events.CancelRequested(at=world.clock)))
+                    store.send(message_to_child(started, command, events.CancelRequested(at=store.clock)))
             case events.SignalSent():
-                _send(world, life, command)
+                _send(store, execution, command)
             case _:
                 pass
-    return world
+    return store
 
 
-def _bear(world: World, life: Life, call: events.ChildScheduled, *, told: bool) -> None:
-    own, execution_id = life.started, execution_id_of(life.started, call)
-    world.begin(
+def _start_child(
+    store: SimulatedStore, execution: StoredExecution, call: events.ChildScheduled, *, recorded: bool
+) -> None:
+    own, execution_id = execution.started, execution_id_of(execution.started, call)
+    store.begin(
         events.WorkflowStarted(
             seq=1,
             at=call.at,
@@ -61,14 +63,14 @@ def _bear(world: World, life: Life, call: events.ChildScheduled, *, told: bool) 
             timeout=call.timeout,
         )
     )
-    if not told:
-        world.put(life, events.ChildStarted(ref=call.seq, at=call.at, execution_id=execution_id))
+    if not recorded:
+        store.put(execution, events.ChildStarted(ref=call.seq, at=call.at, execution_id=execution_id))
 
 
-def _send(world: World, life: Life, call: events.SignalSent) -> None:
-    gone = capture(errors.NotFound(f"there is no workflow {call.entity_id!r}"))
-    failed = events.SignalFailed(ref=call.seq, at=call.at, failure=gone)
-    answer = world.send(
+def _send(store: SimulatedStore, execution: StoredExecution, call: events.SignalSent) -> None:
+    not_found = capture(errors.NotFound(f"there is no workflow {call.entity_id!r}"))
+    failed = events.SignalFailed(ref=call.seq, at=call.at, failure=not_found)
+    answer = store.send(
         Message(
             event=events.SignalReceived(at=call.at, name=call.name, id=call.id, value=call.value),
             entity_id=call.entity_id,
@@ -78,4 +80,4 @@ def _send(world: World, life: Life, call: events.SignalSent) -> None:
         )
     )
     if answer is not None:
-        world.put(life, answer)
+        store.put(execution, answer)

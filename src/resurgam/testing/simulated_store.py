@@ -1,0 +1,261 @@
+"""The durable state of a simulation: executions with their logs and inboxes, as a store keeps them.
+
+There are no leases and no queues, and the clock is a number, so that the whole store can be copied after any entry and a
+simulation resumed from there, as workers resume after all of them were killed.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import msgspec
+
+from resurgam.core import event as events
+from resurgam.core.outcome import (
+    ActivityRequest,
+    ChildRequest,
+    Forgotten,
+    Message,
+    Outcome,
+    Publication,
+    Succession,
+)
+from resurgam.core.state import ENDS, Status
+
+_ENDS = tuple(ENDS)
+
+
+@dataclass
+class StoredPromise:
+    """A promise, open or settled."""
+
+    name: str
+    settled: bool = False
+
+
+@dataclass
+class StoredExecution:
+    """One execution as it is stored.
+
+    *full_log* is everything that was ever in its log; *forgotten_by* maps a forgotten entry to its checkpoint. *held* are
+    the inbox entries that its code has received and not consumed, *unread* those that it was offered and has not read: they
+    go before the next results of the worker. *begun*: a worker has advanced it.
+    """
+
+    started: events.WorkflowStarted
+    clock: int
+    full_log: list[events.Event] = field(default_factory=list)
+    log: list[events.Event] = field(default_factory=list)
+    forgotten_by: dict[int, int] = field(default_factory=dict)
+    forgotten: int = 0
+    inbox: dict[int, events.Event] = field(default_factory=dict)
+    held: set[int] = field(default_factory=set)
+    unread: set[int] = field(default_factory=set)
+    promises: dict[str, StoredPromise] = field(default_factory=dict)
+    requests: dict[int, ActivityRequest] = field(default_factory=dict)
+    withdrawn: set[int] = field(default_factory=set)
+    status: Status = Status.RUNNING
+    wake_at: int | None = None
+    begun: bool = False
+    paused: bool = False
+
+    def copy(self) -> "StoredExecution":
+        """Return an independent copy."""
+        return replace(
+            self,
+            full_log=list(self.full_log),
+            log=list(self.log),
+            forgotten_by=dict(self.forgotten_by),
+            inbox=dict(self.inbox),
+            held=set(self.held),
+            unread=set(self.unread),
+            promises={key: replace(promise) for key, promise in self.promises.items()},
+            requests=dict(self.requests),
+            withdrawn=set(self.withdrawn),
+        )
+
+    def as_of(self, seq: int) -> list[events.Event]:
+        """Return the log as it was after the entry with this ``seq``."""
+        until = [entry for entry in self.full_log if entry.seq <= seq]
+        return [entry for entry in until if self.forgotten_by.get(entry.seq, seq + 1) > seq]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing more will be recorded."""
+        return isinstance(self.full_log[-1], events.WorkflowDeactivated)
+
+    def append(self, written: Iterable[events.Event], forgotten: Iterable[Forgotten] = ()) -> None:
+        """Append entries, and forget those that the checkpoints among them release."""
+        remaining = iter(forgotten)
+        for entry in written:
+            self.full_log.append(entry)
+            self.log.append(entry)
+            if isinstance(entry, events.LoopCheckpointed) or (isinstance(entry, events.LoopCompleted) and entry.whole):
+                released = islice(remaining, entry.forgotten - self.forgotten)
+                self.forgotten_by.update((old.seq, entry.seq) for old in released)
+                self.forgotten = entry.forgotten
+                self.log = self.as_of(entry.seq)
+
+    def open_activities(self) -> list[events.ActivityScheduled]:
+        """Return the activities that wait for an answer and are not withdrawn."""
+        answered = {entry.ref for entry in self.log if not isinstance(entry, events.ActivityRetryScheduled)}
+        scheduled = (entry for entry in self.log if isinstance(entry, events.ActivityScheduled))
+        return [command for command in scheduled if command.seq not in answered and command.seq not in self.withdrawn]
+
+    def retries(self, ref: int) -> list[events.ActivityRetryScheduled]:
+        """Return the failed attempts at an activity."""
+        return [entry for entry in self.log if isinstance(entry, events.ActivityRetryScheduled) and entry.ref == ref]
+
+
+@dataclass
+class SimulatedStore:
+    """All executions in the order of their start, and the published messages.
+
+    *sent* counts the messages from outside, *number* the inbox entries.
+    """
+
+    clock: int
+    executions: dict[str, StoredExecution] = field(default_factory=dict)
+    published: list[Publication] = field(default_factory=list)
+    sent: int = 0
+    number: int = 0
+
+    def copy(self) -> "SimulatedStore":
+        """Return an independent copy."""
+        executions = {key: execution.copy() for key, execution in self.executions.items()}
+        return replace(self, executions=executions, published=list(self.published))
+
+    def newest(self, entity_id: str) -> StoredExecution | None:
+        """Return the newest execution of an entity."""
+        return next(
+            (execution for execution in reversed(self.executions.values()) if execution.started.entity_id == entity_id),
+            None,
+        )
+
+    def begin(self, started: events.Started, *, paused: bool = False) -> StoredExecution:
+        """Add an execution."""
+        assert isinstance(started, events.WorkflowStarted)
+        execution = StoredExecution(started, self.clock, [started], [started], paused=paused)
+        self.executions[started.execution_id] = execution
+        return execution
+
+    def put(self, execution: StoredExecution, event: events.Event) -> int:
+        """Put an event into an inbox, and return its number there."""
+        self.number += 1
+        execution.inbox[self.number] = event
+        return self.number
+
+    def deliver(self, execution: StoredExecution, event: events.Event) -> None:
+        """Deliver an event to an open execution: terminate it, pause or resume it, or put the event into its inbox."""
+        if isinstance(event, events.WorkflowTerminated):
+            at = max(self.clock, execution.full_log[-1].at)
+            execution.append([msgspec.structs.replace(event, seq=execution.full_log[-1].seq + 1, at=at)])
+            execution.status, execution.wake_at = Status.TERMINATED, None
+        elif not isinstance(event, events.WorkflowPaused | events.WorkflowResumed):
+            self.put(execution, event)
+        elif execution.paused != isinstance(event, events.WorkflowPaused):
+            execution.paused = not execution.paused
+            self.put(execution, event)
+
+    def settle(
+        self, promise_id: str, event: events.Event, ending: StoredExecution | None = None
+    ) -> StoredPromise | None:
+        """Settle a promise unless it is settled; return its state before, None if there is no such promise.
+
+        The commit that closes the execution *ending* may still settle its promises: the next attempt adopts them.
+        """
+        for execution in self.executions.values():
+            promise = execution.promises.get(promise_id)
+            if promise is not None:
+                before = replace(
+                    promise, settled=promise.settled or (execution.status.terminal and execution is not ending)
+                )
+                if not before.settled:
+                    promise.settled = True
+                    self.put(execution, msgspec.structs.replace(event, promise_id=promise_id))
+                return before
+        return None
+
+    # Commits and their effects.
+
+    def commit(self, execution: StoredExecution, outcome: Outcome) -> None:
+        """Apply an outcome."""
+        execution.append(outcome.events, outcome.forgotten)
+        for number in outcome.consumed:
+            execution.inbox.pop(number, None)
+        execution.held &= execution.inbox.keys()
+        execution.unread &= execution.inbox.keys()
+        execution.requests.update((request.ref, request) for request in outcome.activities)
+        execution.status, execution.wake_at = outcome.status, outcome.wake_at
+        for withdrawal in outcome.withdrawals:
+            started = withdrawal.never_started and execution.retries(withdrawal.ref)
+            if withdrawal.entry is not None and not started and withdrawal.ref not in execution.withdrawn:
+                execution.withdrawn.add(withdrawal.ref)
+                self.put(execution, withdrawal.entry)
+        self._apply_effects(execution, outcome)
+
+    def _apply_effects(self, execution: StoredExecution, outcome: Outcome) -> None:
+        for promise in outcome.promises:
+            unread = {getattr(event, "promise_id", None) for event in execution.inbox.values()}
+            settled = promise.promise_id in execution.promises and promise.promise_id in unread
+            execution.promises[promise.promise_id] = StoredPromise(promise.name, settled)
+        for promise_id in outcome.closed:
+            execution.promises.setdefault(promise_id, StoredPromise("")).settled = True
+        for request in outcome.children:
+            self.put(execution, self.start_child(request))
+        for message in outcome.messages:
+            entry = self.send(message, execution)
+            if entry is not None:
+                self.put(execution, entry)
+        self.published += outcome.publications
+        if outcome.successor is not None:
+            self._succeed(execution, outcome.successor)
+
+    def start_child(self, request: ChildRequest) -> events.Event:
+        """Start a child unless its id is in use; return the entry for its parent."""
+        started = request.started
+        same = next((execution for execution in self.executions.values() if _is_same(execution, started)), None)
+        if same is not None:
+            return msgspec.structs.replace(request.created, execution_id=same.started.execution_id)
+        newest = self.newest(started.entity_id)
+        if newest is None or newest.status.terminal:
+            newest = self.begin(started)
+        elif not _is_child(newest, started.parent.key if started.parent else ""):
+            return request.refused
+        return msgspec.structs.replace(request.created, execution_id=newest.started.execution_id)
+
+    def send(self, message: Message, sender: StoredExecution | None = None) -> events.Event | None:
+        """Send a message to another execution; return the entry for the sender."""
+        if message.promise_id is not None:
+            before = self.settle(message.promise_id, message.event, ending=sender)
+            if before is None:
+                return message.missing
+            return message.ended if before.settled else message.delivered
+        target = self.newest(message.entity_id)
+        if target is None:
+            return message.missing
+        of_run = message.run_id in (None, target.started.run_id)
+        if target.status.terminal or not of_run or (message.key and not _is_child(target, message.key)):
+            return message.ended
+        self.deliver(target, message.event)
+        return message.delivered
+
+    def _succeed(self, execution: StoredExecution, succession: Succession) -> None:
+        """Start the next execution with its own inbox and the unread messages of this one."""
+        successor = self.begin(succession.started, paused=execution.paused)
+        for event in succession.inbox:
+            self.put(successor, event)
+        for number in [key for key, event in execution.inbox.items() if event.type in succession.moves]:
+            self.put(successor, execution.inbox.pop(number))
+        if successor.started.run_id == execution.started.run_id:
+            successor.promises, execution.promises = execution.promises, {}
+
+
+def _is_same(execution: StoredExecution, started: events.Started) -> bool:
+    """Whether an execution is the one to be started, which has been started already."""
+    own = execution.started
+    return (own.entity_id, own.run_id, own.attempt) == (started.entity_id, started.run_id, started.attempt)
+
+
+def _is_child(execution: StoredExecution, key: str) -> bool:
+    return execution.started.parent is not None and execution.started.parent.key == key
