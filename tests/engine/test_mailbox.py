@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from msgspec import Raw
 
 from resurgam.core import errors
@@ -52,6 +53,7 @@ def collector() -> Registry:
     return registry
 
 
+@pytest.mark.engines("memory-cached", "sqlite-replayed")
 async def test_ten_thousand_signals_that_wait_are_handled_in_few_commits(engines: Engines) -> None:
     """The entries grow with the signals and no faster, the commits far slower; nothing is read again and again."""
     for name, entries in (("listening", 3), ("batching", 1.02), ("handling", 2)):

@@ -4,6 +4,8 @@ import os
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+import pytest
+
 from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.testing.contract.bench import LEASE
@@ -26,6 +28,10 @@ from support.process_activities import (
     wait,
     where,
 )
+
+# How a process is run does not depend on the store or the cache; where leases matter, one test runs on SQLite too.
+pytestmark = pytest.mark.engines("memory-cached")
+on_two_stores = pytest.mark.engines("memory-cached", "sqlite-replayed")
 
 
 async def test_a_process_gives_what_was_recorded(engines: Engines) -> None:
@@ -101,6 +107,7 @@ async def test_a_process_that_takes_too_long_ends(engines: Engines) -> None:
         await pipe.gone()
 
 
+@on_two_stores
 async def test_a_process_whose_lease_is_lost_ends(engines: Engines) -> None:
     """Somebody else has the activity now; what it does here is of no use any more."""
     async with Pipe.open() as pipe, engines.client(known) as (store, clock, client):
@@ -115,6 +122,7 @@ async def test_a_process_whose_lease_is_lost_ends(engines: Engines) -> None:
         assert (await types_of(handle))[1:] == ["activity_scheduled", "listen_started", "race_started"]
 
 
+@on_two_stores
 async def test_a_process_that_does_not_end_in_time_is_given_back(engines: Engines) -> None:
     """A worker that drains kills what runs beyond its grace, and the next one runs it as the same attempt."""
     async with Pipe.open() as pipe, engines.client(known) as (store, clock, client):
@@ -129,6 +137,7 @@ async def test_a_process_that_does_not_end_in_time_is_given_back(engines: Engine
         assert "activity_retry_scheduled" not in await types_of(handle)
 
 
+@on_two_stores
 async def test_details_of_a_process_reach_the_next_attempt(engines: Engines) -> None:
     """One that raised, or died: what it told last is known to the next, under the same idempotency key."""
     async with engines.open(known, patience=SLOW_TO_START) as env:
@@ -171,6 +180,7 @@ async def test_a_process_that_is_asked_to_end_may_find_out_why(engines: Engines)
         assert pipe.read("told") == "[False, True, True]"
 
 
+@on_two_stores
 async def test_the_result_of_a_process_that_comes_after_the_end_is_recorded(engines: Engines) -> None:
     """It runs on when its workflow ends, and nobody is told of its result."""
     async with Pipe.open() as pipe, engines.open(known, patience=SLOW_TO_START) as env:

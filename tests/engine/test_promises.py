@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from resurgam import Break, Continue
 from resurgam.core import errors
 from resurgam.core import event as events
@@ -434,6 +436,7 @@ async def test_a_retry_learns_that_its_own_settlement_was_the_first(engines: Eng
         assert await env.finish(handle.result()) is True
 
 
+@pytest.mark.engines("memory-cached", "sqlite-cached")
 async def test_the_number_of_promises_kept_is_bounded(engines: Engines) -> None:
     """PROMISES_KEPT counts resolved promises too, not only those that timed out or were cancelled."""
     registry = Registry()
