@@ -85,9 +85,8 @@ class Context:
         command = future.command
         if self._recorder.is_open(command):
             limit = self._recorder.settings.max_payload
-            self._recorder.pending.operations[command.seq] = Operation(
-                command.seq, label, function, args, result, limit
-            )
+            operation = Operation(command.seq, label, function, args, result, limit)
+            self._recorder.pending.add_operation(operation)
         return future
 
     def sleep(self, duration: Duration) -> Durable[None]:
@@ -120,7 +119,7 @@ class Context:
         Beside a loop that forgets, what was read is written down: what the loop had set by then may be forgotten.
         """
         recorder = self._recorder
-        written = recorder.state.values.get(key)
+        written = recorder.state.get(key)
         if recorder.pending.loops and recorder.records_reads():
             value, found = events.NULL if written is None else written, written is not None
             read = recorder.issue(events.StateRead, key, step=self._step, value=value, found=found)

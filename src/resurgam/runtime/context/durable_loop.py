@@ -51,7 +51,7 @@ class DurableLoop:
         assert isinstance(future.command, events.LoopStarted)
         self._command = command = future.command
         self._progress = LoopProgress(command, command.state)
-        recorder.pending.loops[command.seq] = self._progress
+        recorder.pending.add_loop(self._progress)
         # The entry that holds the state, unless the body has just returned it.
         self._from: events.Event | None = command
         self._recorder = recorder
@@ -60,7 +60,7 @@ class DurableLoop:
         self._body = body
         self._state_codec, self._value_codec = codecs(body)
         self._future = future
-        early = recorder.early.checkpoints.pop(command.seq, None)
+        early = recorder.early.take_checkpoint(command)
         if early is not None:
             self._progress.early[early.iteration] = early
         self._recorded = recorder.recorded.last_iteration(command.location)
@@ -70,14 +70,13 @@ class DurableLoop:
         try:
             return await self._run(current.get())
         finally:
-            self._recorder.pending.loops.pop(self._command.seq, None)
-            self._recorder.pending.futures.pop(self._command.seq, None)
+            self._recorder.pending.remove_loop(self._command.seq)
 
     async def _run(self, scope: Scope) -> Any:
-        completed = self._recorder.recorded.completions.get(self._command.seq)
+        completed = self._recorder.recorded.completion_of(self._command)
         if completed is not None and completed.whole:
             return await self._end(None)
-        newest = self._recorder.recorded.checkpoints.get(self._command.seq)
+        newest = self._recorder.recorded.newest_checkpoint(self._command)
         if newest is not None:
             self._resume(await self._checkpoint(newest.iteration))
         while True:

@@ -51,7 +51,7 @@ def listen(
         deadline=_deadline(recorder, timeout),
         limit=limit,
     )
-    recorder.pending.listeners[future.command.seq] = names
+    recorder.pending.add_listener(future.command.seq, names)
     handlers.schemas.declare(names, type)
     return future
 

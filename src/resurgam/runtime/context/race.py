@@ -24,7 +24,7 @@ def run_race(recorder: Recorder, awaitables: tuple[Awaitable[Any], ...], step: i
         raise
     scope = recorder.scope_below(future.command)
     race = Race([_competitor(awaitable, scope) for awaitable in awaitables])
-    recorder.pending.races[future.command.seq] = race
+    recorder.pending.add_race(future.command.seq, race)
     recorder.close_scope(scope)
     for index, member in enumerate(race.members):
         member.add_done_callback(_arrival(race, index))

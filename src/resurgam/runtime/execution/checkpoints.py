@@ -16,23 +16,21 @@ class Checkpoints:
     def __init__(self, driver: Driver, received: ReceivedIds) -> None:
         self._recorder, self._handlers = driver.recorder, driver.handlers
         self._received = received
-        # Each checkpoint with the entries that it forgets, and the places whose forgotten entries are dropped.
-        self._made: list[tuple[int, list[Forgotten], tuple[Span, ...]]] = []
+        # Each checkpoint with the entries that it forgets, and the places whose forgotten entries are dropped. Most
+        # advances make none, so callers look here first.
+        self.made: list[tuple[int, list[Forgotten], tuple[Span, ...]]] = []
 
     def begin(self) -> None:
         """Start an advance: the checkpoints of the last one are committed."""
-        if self._made:
-            self._made = []
+        self.made = []
 
     def forgotten(self) -> set[int]:
         """Return the entries that this advance has forgotten so far."""
-        return {entry.seq for _, gone, _ in self._made for entry in gone} if self._made else set()
+        return {entry.seq for _, gone, _ in self.made for entry in gone}
 
     def fields(self, last_seq: int) -> dict[str, Any]:
         """Return what the checkpoints up to an entry forget, as fields of an outcome."""
-        if not self._made:
-            return {}
-        made = [(gone, spans) for seq, gone, spans in self._made if seq <= last_seq]
+        made = [(gone, spans) for seq, gone, spans in self.made if seq <= last_seq]
         return {
             "forgotten": tuple(entry for gone, _ in made for entry in gone),
             "dropped": tuple(span for _, spans in made for span in spans),
@@ -74,5 +72,5 @@ class Checkpoints:
         self._received.forget(gone)
         recorder.recorded.forget(seqs)
         recorder.pending.forget(seqs)
-        self._made.append((entry.seq, gone, dropped(command, loop.done, log.state.handlers)))
+        self.made.append((entry.seq, gone, dropped(command, loop.done, log.state.handlers)))
         return entry

@@ -44,14 +44,14 @@ class Completion:
         self._inbox = inbox
         self._checkpoints = checkpoints
         # Kept only where another attempt may need it, which begins with what this one has got.
-        self._history = list(log) if driver.options.retry.max_attempts != 1 else None
+        self.history = list(log) if driver.options.retry.max_attempts != 1 else None
 
     def begin(self, forgotten: set[int]) -> None:
         """Start an advance: what the last one appended is committed."""
-        if self._history is not None:
-            self._history += self._recorder.log.new
-            if forgotten:
-                self._history = [entry for entry in self._history if entry.seq not in forgotten]
+        assert self.history is not None
+        self.history += self._recorder.log.new
+        if forgotten:
+            self.history = [entry for entry in self.history if entry.seq not in forgotten]
 
     def end(self, waiting: Iterable[Entry], reason: BaseException | None) -> Succession | None:
         """Record the end of the code and the rest of the inbox; return the execution that follows, if one does."""
@@ -94,10 +94,10 @@ class Completion:
 
     def _whole_log(self, waiting: Iterable[Entry]) -> list[events.Event] | None:
         """Return everything that this run has got, delivered or not, if another attempt may need it."""
-        if self._history is None:
+        if self.history is None:
             return None
         log, gone = self._recorder.log, self._checkpoints.forgotten()
-        known = (entry for entry in (*self._history, *log.new) if entry.seq not in gone)
+        known = (entry for entry in (*self.history, *log.new) if entry.seq not in gone)
         undelivered = (entry.event for entry in waiting if entry.event.ref and entry.event.ref in log.state.open)
         return [*known, *undelivered]
 

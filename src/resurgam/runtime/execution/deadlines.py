@@ -23,18 +23,13 @@ class Deadlines:
         timeout = driver.options.timeout
         self._timeout = None if timeout is None else milliseconds(timeout)
         # Whether the workflow itself has a deadline: when it begins, or when it must have ended.
-        self._of_workflow = timeout is not None or driver.started.begins_at is not None
-
-    @property
-    def any(self) -> bool:
-        """Whether there may be a deadline."""
-        return self._of_workflow or bool(self._recorder.pending.deadlines)
+        self.of_workflow = timeout is not None or driver.started.begins_at is not None
 
     def next(self) -> int | None:
         """Return the first deadline of the open calls and of the workflow."""
         found = self._recorder.pending.next_deadline()
         first = None if found is None else found[0]
-        if not self._of_workflow:
+        if not self.of_workflow:
             return first
         return min((moment for moment in (first, self._ends_at, self._begins_at) if moment is not None), default=None)
 

@@ -50,7 +50,7 @@ class EntrySource:
         inbox, pending = self._inbox, self._pending
         if pending.operations and not inbox.paused and pending.ready_operations(self._recorder.log.state.open):
             return None
-        watches = not inbox.paused and self._deadlines.any
+        watches = (pending.deadlines or self._deadlines.of_workflow) and not inbox.paused
         while True:
             due = self._deadlines.due_entry(waiting, clock) if watches else None
             entry = inbox.next(waiting) if due is None else None

@@ -128,6 +128,8 @@ class Execution:
 
     def take_operations(self) -> list[Operation]:
         """Return the operations to be run now that their commands are committed, in the order they were called."""
+        if not self._pending.operations:
+            return []
         ready = self._ready_operations()
         self._pending.handed_out.update(operation.ref for operation in ready)
         return ready
@@ -138,10 +140,10 @@ class Execution:
 
     def wants_more(self) -> bool:
         """Whether operations are to be run once the last advance is committed, or results are left to deliver."""
-        return bool(self._left or self._ready_operations())
+        return bool(self._left or (self._pending.operations and self._ready_operations()))
 
     def _ready_operations(self) -> list[Operation]:
-        if not self._pending.operations or self._inbox.paused or self.driver.closed:
+        if self._inbox.paused or self.driver.closed:
             return []
         return self._pending.ready_operations(self._state.open)
 
@@ -157,10 +159,11 @@ class Execution:
         waiting = deque((*self._left, *inbox))
         self.brought = [entry for entry in waiting if entry.id is None]
         driver.replay()
-        self._look_ahead.catch_up()
+        if self._look_ahead.needed:
+            self._look_ahead.catch_up()
         ticks = self._deliver(waiting, clock)
-        if self.recorder.log.new:
-            self._inbox.updates.note_first_run(self.recorder.log.new[0].at)
+        if self._inbox.updates.first_ran_at is None and self.recorder.log.new:
+            self._inbox.updates.first_ran_at = self.recorder.log.new[0].at
         self._left = [entry for entry in waiting if entry.id is None]
         ended = driver.root_ended
         if ended and driver.verdict.reason is None:
@@ -175,11 +178,13 @@ class Execution:
 
     def _begin(self, clock: int) -> int:
         """Start an advance: what the last one appended is committed. Return the ``seq`` that it starts from."""
-        forgotten = self._checkpoints.forgotten()
+        forgotten = self._checkpoints.forgotten() if self._checkpoints.made else set()
         if self._look_ahead.needed:
             self._look_ahead.begin(forgotten)
-        self._completion.begin(forgotten)
-        self._checkpoints.begin()
+        if self._completion.history is not None:
+            self._completion.begin(forgotten)
+        if self._checkpoints.made:
+            self._checkpoints.begin()
         self.recorder.log.begin(clock)
         self.recorder.outbox.empty()
         self._inbox.consumed = []
@@ -213,7 +218,8 @@ class Execution:
 
     def _diverged(self, error: HistoryDiverged, base: int, worker: str) -> Outcome:
         log = self.recorder.log
-        self._look_ahead.note_started(log.new[: log.tick_start])
+        if self._look_ahead.undecided:
+            self._look_ahead.note_started(log.new[: log.tick_start])
         error.ran = tuple(self._look_ahead.started)
         outcome = park_or_fail(self.driver, error, base, self._left, worker)
         forgotten = self._checkpoints.fields(base + len(outcome.events))
@@ -221,7 +227,8 @@ class Execution:
 
     def _outcome(self, successor: Succession | None, wake_at: int | None) -> Outcome:
         log, state, outbox = self.recorder.log, self._state, self.recorder.outbox
-        self._look_ahead.note_started(log.new)
+        if self._look_ahead.undecided:
+            self._look_ahead.note_started(log.new)
         ended = state.ended is not None
         cancelled = cancelled_by(log.new)
         if not ended and self._pending.start_deadlines:
@@ -245,7 +252,7 @@ class Execution:
             successor=successor,
             strict=strict,
             **requests,
-            **self._checkpoints.fields(state.last_seq),
+            **(self._checkpoints.fields(state.last_seq) if self._checkpoints.made else {}),
         )
 
     def _open_status(self) -> Status:
@@ -265,7 +272,8 @@ class Execution:
 
     def _wakes_at(self) -> int | None:
         """Return the next moment at which there is something to be done."""
-        deadline = self._deadlines.next() if self._deadlines.any else None
+        any_deadline = self._pending.deadlines or self._deadlines.of_workflow
+        deadline = self._deadlines.next() if any_deadline else None
         if self._inbox.updates.waiting and self._takes_updates:
             refusal = self._inbox.updates.deadline()
             deadline = min((moment for moment in (deadline, refusal) if moment is not None), default=None)

@@ -16,7 +16,7 @@ class LookAhead:
         self._log: Sequence[events.Event] | None = log
         self._caught_up = False
         # Calls were made while it was unknown whether the code comes back to its history.
-        self._undecided = False
+        self.undecided = False
         # The code comes back to all of its history, whatever the answers are, so one rehearsal is enough.
         self._fits = False
         self.started: list[str] = []
@@ -25,8 +25,7 @@ class LookAhead:
 
     def begin(self, forgotten: set[int]) -> None:
         """Start an advance: what the last one appended is committed."""
-        if self._log is not None:
-            self._log = self._extended(self._driver.recorder.log.new, forgotten)
+        self._log = self._extended(self._driver.recorder.log.new, forgotten)
 
     def catch_up(self) -> None:
         """Look ahead once after the replay."""
@@ -41,14 +40,13 @@ class LookAhead:
 
     def note_started(self, written: Sequence[events.Event]) -> None:
         """Note the calls that are committed while it is unknown whether the code fits."""
-        if self._undecided:
-            commands = (entry for entry in written if isinstance(entry, events.Command))
-            self.started += (f"{entry.name or entry.type} at {entry.location}" for entry in commands)
+        commands = (entry for entry in written if isinstance(entry, events.Command))
+        self.started += (f"{entry.name or entry.type} at {entry.location}" for entry in commands)
 
     def _look(self, written: Sequence[events.Event], log: Sequence[events.Event]) -> None:
         found = look_ahead(self._driver, log, written, rehearsed=self._fits)
         if found is not None:
-            self._undecided = isinstance(found, Undecided)
+            self.undecided = isinstance(found, Undecided)
             self._fits = isinstance(found, Fits) and found.whole
         if not self._driver.recorder.recorded.unreached():
             self._log, self.needed = None, False

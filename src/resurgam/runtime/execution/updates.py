@@ -49,7 +49,7 @@ class UpdateQueue:
         # Updates that wait for their handlers; a plain attribute, since every step reads it.
         self.waiting: dict[str, Entry] = {}
         # The moment of the first entry after the start, which the first advance wrote.
-        self._first_ran_at = log[1].at if len(log) > 1 else None
+        self.first_ran_at = log[1].at if len(log) > 1 else None
 
     def holds(self, entry: Entry) -> bool:
         """Whether an entry of the inbox waits here."""
@@ -138,11 +138,6 @@ class UpdateQueue:
         sent = (entry.event.at for entry in self.waiting.values())
         return min((max(at, since) + PATIENCE for at in sent), default=None)
 
-    def note_first_run(self, at: int) -> None:
-        """Note when the first advance wrote an entry."""
-        if self._first_ran_at is None:
-            self._first_ran_at = at
-
     @property
     def _runs_since(self) -> int:
         """When a worker first ran the code: an update that was sent before could not meet a handler.
@@ -153,4 +148,4 @@ class UpdateQueue:
         begun = (self._driver.began_at or 0) if is_delayed(started) else 0
         if (started.generation, started.attempt) != (1, 1):
             return begun
-        return max(begun, self._log.stamp() if self._first_ran_at is None else self._first_ran_at)
+        return max(begun, self._log.stamp() if self.first_ran_at is None else self.first_ran_at)

@@ -12,6 +12,10 @@ class DurableState:
         self.values: dict[str, Any] = {}
         self._changed: dict[str, int] = {}
 
+    def get(self, key: str) -> Any | None:
+        """Return the recorded value of a key, None if it is not set."""
+        return self.values.get(key)
+
     def set(self, key: str, command: events.Command, written: Any) -> None:
         """Set the value of a key by a command."""
         self.values[key] = written

@@ -53,7 +53,10 @@ class LoopProgress:
 
 
 class PendingCommands:
-    """The open calls of an execution's code, each by the ``seq`` of its command."""
+    """The open calls of an execution's code, each by the ``seq`` of its command.
+
+    Others read the attributes, and write by the methods.
+    """
 
     __slots__ = (
         *("cancelled", "deadlines", "futures", "handed_out", "listeners", "loops", "operations", "races"),
@@ -77,13 +80,30 @@ class PendingCommands:
         # Recorded commands that the code has cancelled since the last entry, while the history has not.
         self.cancelled: list[events.Command] = []
 
-    def add(self, future: Durable[Any]) -> None:
-        """Wait for the answer to a call."""
-        self.futures[future.command.seq] = future
-
     def add_deadline(self, deadline: int, seq: int) -> None:
         """Let a call time out at *deadline*."""
         heappush(self.deadlines, (deadline, seq))
+
+    def add_listener(self, seq: int, names: tuple[str, ...]) -> None:
+        """Let a call wait for signals of these names."""
+        self.listeners[seq] = names
+
+    def add_operation(self, operation: Operation) -> None:
+        """Keep an operation until it is answered."""
+        self.operations[operation.ref] = operation
+
+    def add_race(self, seq: int, race: Race) -> None:
+        """Keep a race until it is decided."""
+        self.races[seq] = race
+
+    def add_loop(self, progress: LoopProgress) -> None:
+        """Keep the progress of a loop until it ends."""
+        self.loops[progress.command.seq] = progress
+
+    def remove_loop(self, seq: int) -> None:
+        """Remove a loop that has ended, with the call that waits for its end."""
+        self.loops.pop(seq, None)
+        self.futures.pop(seq, None)
 
     def add_start_deadline(self, deadline: int, seq: int) -> None:
         """Give an activity up that no worker has started by *deadline*."""

@@ -18,8 +18,8 @@ class RecordedCommands:
         # By type, not isinstance: this is done for every entry of every history that is read.
         self._commands: dict[int, events.Command] = {e.seq: e for e in log if type(e) in COMMANDS}  # type: ignore[misc]
         self._history = History(self._commands.values())
-        self.checkpoints: dict[int, events.LoopCheckpointed] = {}
-        self.completions: dict[int, events.LoopCompleted] = {}
+        self._checkpoints: dict[int, events.LoopCheckpointed] = {}
+        self._completions: dict[int, events.LoopCompleted] = {}
         if any(type(command) is events.LoopStarted for command in self._commands.values()):
             self._find_checkpoints(log)
         self._reached: set[int] = set()
@@ -31,9 +31,17 @@ class RecordedCommands:
     def _find_checkpoints(self, log: Sequence[events.Event]) -> None:
         for entry in log:
             if isinstance(entry, events.LoopCheckpointed):
-                self.checkpoints[entry.ref] = entry
+                self._checkpoints[entry.ref] = entry
             elif isinstance(entry, events.LoopCompleted):
-                self.completions[entry.ref] = entry
+                self._completions[entry.ref] = entry
+
+    def newest_checkpoint(self, loop: events.LoopStarted) -> events.LoopCheckpointed | None:
+        """Return the last recorded checkpoint of a loop."""
+        return self._checkpoints.get(loop.seq)
+
+    def completion_of(self, loop: events.LoopStarted) -> events.LoopCompleted | None:
+        """Return the recorded end of a loop."""
+        return self._completions.get(loop.seq)
 
     def cursor(self, scope: Location) -> Cursor:
         """Return a cursor at the beginning of what is recorded of a scope."""
@@ -123,7 +131,7 @@ class EarlyAnswers:
 
     def __init__(self) -> None:
         self.answers: dict[int, events.Answer] = {}
-        self.checkpoints: dict[int, events.LoopCheckpointed] = {}
+        self._checkpoints: dict[int, events.LoopCheckpointed] = {}
         self.delayed: set[int] = set()
         # Entries whose calls were made since: delivered in the order of the log, each in a tick of its own.
         self.overdue: list[tuple[int, events.Event]] = []
@@ -131,6 +139,14 @@ class EarlyAnswers:
     def keep(self, answer: events.Answer) -> None:
         """Keep an answer until its call is made."""
         self.answers[answer.ref] = answer
+
+    def keep_checkpoint(self, checkpoint: events.LoopCheckpointed) -> None:
+        """Keep a checkpoint until the code reaches its loop."""
+        self._checkpoints[checkpoint.ref] = checkpoint
+
+    def take_checkpoint(self, loop: events.LoopStarted) -> events.LoopCheckpointed | None:
+        """Return the checkpoint of a loop that the code reaches only now."""
+        return self._checkpoints.pop(loop.seq, None)
 
     def come_to(self, command: events.Command) -> None:
         """Deliver the answer of a call that is made only now."""

@@ -130,7 +130,7 @@ def _keep_early(recorder: Recorder, answer: events.Answer) -> None:
         if recorder.verdict.reason is None:
             recorder.verdict.decide(unasked(command, answer))
     elif isinstance(answer, events.LoopCheckpointed):
-        early.checkpoints[answer.ref] = answer
+        early.keep_checkpoint(answer)
     else:
         early.keep(answer)
         early.delayed.add(answer.ref)
