@@ -228,7 +228,7 @@ async def test_a_signal_to_a_child_that_does_not_exist_fails(engines: Engines) -
     async with engines.open(registry) as env:
         missing, ended = await run(env, parent)
         assert "there is no workflow 'nobody'" in missing
-        assert "'over' has ended" in ended
+        assert "'over' is closed and accepts no more signals" in ended
 
 
 async def test_a_child_is_run_by_whoever_serves_its_queue(engines: Engines) -> None:

@@ -143,9 +143,9 @@ async def test_a_compensation_that_fails_is_left_visibly(engines: Engines) -> No
                 await env.finish(handle.result())
         assert shop.done == ["book car", "book room", "cancel <room>", "cancel <room>", "cancel <car>"]
         assert await outcomes(handle) == [("{2}", "failed"), ("{1}", "compensated")]
-        assert len([text for text in said if "could not be taken back by 'cancel'" in text]) == 1
+        assert len([text for text in said if "could not be compensated by 'cancel'" in text]) == 1
         notes = getattr(caught[0].__cause__, "__notes__", [])
-        assert any("at {2} was not taken back" in note for note in notes), notes
+        assert any("at {2} was not compensated" in note for note in notes), notes
 
 
 async def test_a_compensation_that_cannot_even_be_asked_for_is_left_visibly(engines: Engines) -> None:

@@ -90,7 +90,7 @@ FAILURES = [
     (undecorated, (), "is not an activity; decorate it with @activity"),
     (unwritable, (), "result of workflow 'unwritable'['deep'][0]: values of type object cannot be written"),
     (wrong_type, (), "activity 'echo', argument 'value': Expected int, got str"),
-    (naive, (), "no time zone; use an aware datetime"),
+    (naive, (), "sleep_until needs an aware datetime, got 2030"),
     (nobody, (), "ctx.race needs at least one competitor"),
 ]
 

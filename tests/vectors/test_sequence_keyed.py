@@ -239,7 +239,7 @@ async def test_a_limit_that_is_none(limit):
     report = await replay(maps("ab", limit=limit), await opening())
 
     assert isinstance(report.error, ValueError)
-    assert f"limit is {limit!r}" in str(report.error)
+    assert f"limit must be None or a whole number, at least 1, got {limit!r}" in str(report.error)
 
 
 @BOTH

@@ -275,7 +275,7 @@ async def a_saga_that_fails(world: World) -> None:
 
 @scenario(
     {
-        "t 1": f"{FAILED} (\"step 'note' at {{2}} was not taken back: activity 'undo_in_vain' failed after 2 attempts: "
+        "t 1": f"{FAILED} (\"step 'note' at {{2}} was not compensated: activity 'undo_in_vain' failed after 2 attempts: "
         'ValueError: in vain",) <- resurgam.core.errors.NonRetryable: full ()'
     }
 )

@@ -28,7 +28,7 @@ def schedule(
     key: str | None = None,
     limited: bool = True,
 ) -> Durable[Any]:
-    """Issue the command of an activity. The size of its arguments is not *limited* where they are recorded already."""
+    """Issue the command of an activity. Set *limited* to False if its arguments are already recorded elsewhere."""
     queue = wanted.settings.queue or recorder.started.queue
     if recorder.mode.rehearsing:
         return recorder.call(events.ActivityScheduled, wanted.name, step=step, key=key, queue=queue)
@@ -58,7 +58,7 @@ def schedule(
 
 
 def resolve_activity(given: object, kwargs: dict[str, Any]) -> Activity[..., Any]:
-    """Return the activity that is meant by a function or a name; refuse options among its arguments."""
+    """Return the activity for a definition or a name; refuse options among its arguments."""
     wanted = activity_of(given)
     parameters = set() if wanted.signature is None else wanted.signature.parameters
     misplaced = sorted(_OPTIONS & kwargs.keys() - parameters)
@@ -69,7 +69,7 @@ def resolve_activity(given: object, kwargs: dict[str, Any]) -> Activity[..., Any
             f"ctx.activity({wanted.name}.options({option}={kwargs[option]!r}), ...)"
         )
     if wanted.signature is None and kwargs:
-        raise DefinitionError(f"activity {wanted.name!r} is known by name only; give its arguments by position")
+        raise DefinitionError(f"activity {wanted.name!r} is known by name only; pass its arguments by position")
     return wanted
 
 
@@ -77,7 +77,7 @@ def _request(
     wanted: Activity[..., Any], recorder: Recorder, command: events.Command, queue: str, written: Raw
 ) -> ActivityRequest:
     settings = wanted.settings
-    # Done anew after its saga had taken it back, it must not be taken for the same by anybody outside.
+    # After its saga step was compensated, the activity needs another idempotency key.
     carryover = recorder.carryover
     undone = carryover.times_undone(command.location) if carryover.undone else 0
     return ActivityRequest(
@@ -95,5 +95,5 @@ def _request(
 
 
 def fingerprint(written: Raw) -> str:
-    """Return the digest of a recorded value, by which replay notices another argument."""
+    """Return the digest of a recorded value, by which replay detects a changed argument."""
     return blake2b(bytes(written), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Workflows that a workflow begins: their futures, how they are begun, and what becomes of them when it ends."""
+"""Child workflows: their futures, their start, and their cancellation."""
 
 import asyncio
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ ChildCall: TypeAlias = events.ChildScheduled | events.EarlierChild
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildOptions:
-    """How a child is begun, and what becomes of it when its parent ends."""
+    """Options of a child's start, and of its fate when the parent closes."""
 
     id: str | None = None
     queue: str | None = None
@@ -51,22 +51,22 @@ class ChildOptions:
             )
         if self.detach and self.on_parent_close not in (None, "abandon"):
             raise ValueError(
-                f"ctx.workflow: on_parent_close is {self.on_parent_close!r}, and a detached child is left alone when its "
-                "parent ends; leave one of them out"
+                f"ctx.workflow: on_parent_close must be 'abandon' for a detached child, got {self.on_parent_close!r}; "
+                "omit one of the two"
             )
 
     @property
     def policy(self) -> str:
-        """What the parent's end means to it: one that somebody else is to begin is left to them."""
+        """The close policy; a deferred child is abandoned by default, because others start it."""
         if self.detach:
             return "abandon"
         return self.on_parent_close or ("abandon" if self.deferred else "cancel")
 
 
 class Child(Durable[T]):
-    """What ``ctx.workflow`` returns: await it for the child's result, in its last generation.
+    """The future of a child workflow: await it for the result of the child's last generation.
 
-    Cancelling it asks the child to stop, and waits until it has.
+    Cancelling it cancels the child, and waits until the child has closed.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Child(Durable[T]):
         super().__init__(loop, command, recorder, codec)
         self._recorder = recorder
         self.started: asyncio.Future[str] = loop.create_future()
-        self._called_off = False
+        self._cancel_requested = False
 
     @property
     def call(self) -> events.ChildScheduled:
-        """The command that began it."""
+        """The command that started the child."""
         assert isinstance(self.command, events.ChildScheduled)
         return self.command
 
@@ -90,7 +90,7 @@ class Child(Durable[T]):
 
     @property
     def run_id(self) -> str:
-        """The run that the child begins with."""
+        """The first run of the child."""
         return self.call.run_id
 
     def signal(self, name: str, value: object = None) -> Durable[None]:
@@ -98,62 +98,62 @@ class Child(Durable[T]):
         return send(self._recorder, self.entity_id, name, value, key=child_key(self._recorder.started, self.call))
 
     def cancel(self, msg: object = None) -> bool:
-        """Ask the child to stop; awaiting this raises `asyncio.CancelledError` once it has ended, however it did."""
+        """Cancel the child; awaiting this raises `asyncio.CancelledError` once the child has closed, in any way."""
         if self.done():
             return False
-        if not self._called_off:
-            self._called_off = True
-            # RecordedCommands its own timeout a workflow waits for nobody: its children are asked to stop, and that is that.
+        if not self._cancel_requested:
+            self._cancel_requested = True
+            # After its own timeout a workflow does not wait: it cancels its children and goes on.
             if cancel_child(self._recorder, self.call) or self._recorder.timed_out is not None:
                 self.started.cancel()
                 return super().cancel(msg)
         return True
 
-    def answered(self, settle: Any) -> None:
-        """The child has ended; one that was asked to stop is waited for no longer, whatever came of it."""
-        if self._called_off:
+    def settle(self, deliver: Any) -> None:
+        """Settle the future when the child has closed; a cancelled child counts as cancelled in any case."""
+        if self._cancel_requested:
             self.started.cancel()
             super().cancel()
             return
-        settle()
+        deliver()
         if self.started.done() or not self.done():
             return
         error = self.exception()
         if error is None:
-            self.started.set_result(self._began_as())  # in an earlier attempt of this workflow
+            self.started.set_result(self._first_execution_id())  # in an earlier attempt of this workflow
         else:
             self.started.set_exception(error)
-            self.started.exception()  # whoever waits for the child hears of it; nobody need wait for its start
+            self.started.exception()  # mark it as retrieved: the future itself raises the error too
 
-    def _began_as(self) -> str:
+    def _first_execution_id(self) -> str:
         adopted = self._recorder.carryover.adopted(self.call)
         if adopted is None:
             return ""
         return adopted.execution_id or derived_id(adopted.at, adopted.by, adopted.location, "execution")
 
-    def begun(self, execution_id: str) -> None:
-        """The child is there."""
+    def set_started(self, execution_id: str) -> None:
+        """Settle `started` with the id of the child's execution."""
         if not self.started.done():
             self.started.set_result(execution_id)
 
 
 def child_key(own: events.WorkflowStarted, call: ChildCall) -> str:
-    """Return what a child is known by, whichever attempt of its parent calls for it and whatever it continues as.
+    """Return the key of a child, which is the same for all attempts of its parent and all its own executions.
 
-    One that is asked to do something else, or the same with other arguments, is another child.
+    A call of another workflow, or with other arguments, is another child.
     """
     return f"{own.run_id}/{call.location}/{call.name}/{call.digest}"
 
 
 def message_to_child(own: events.WorkflowStarted, call: ChildCall, event: events.Event) -> Message:
-    """Return a message to the child that a call began, and to no other workflow of its id."""
+    """Return a message to the child started by a call, and to no other workflow with its id."""
     return Message(event=event, entity_id=call.entity_id, key=child_key(own, call))
 
 
-def begin(
+def start_child(
     recorder: Recorder, definition: Workflow[..., Any], args: tuple[Any, ...], options: ChildOptions, step: int | None
 ) -> Child[Any]:
-    """Issue the command that begins a child, and put its request into the outbox."""
+    """Issue the command that starts a child, and put its request into the outbox."""
     own = recorder.started
     queue = options.queue or definition.queue or recorder.settings.queue_of(definition.name) or own.queue
     if recorder.mode.rehearsing:
@@ -164,10 +164,10 @@ def begin(
         )
         digest = blake2b(bytes(written), digest_size=8).hexdigest()
 
-    def complete(place: Location) -> dict[str, Any]:
-        entity_id = options.id or entity_of(own.run_id, place)
-        earlier = recorder.carryover.run_of(place, entity_id, definition.name, digest)
-        run_id = earlier or derived_id(recorder.log.stamp(), own.execution_id, place, "run")
+    def complete(location: Location) -> dict[str, Any]:
+        entity_id = options.id or entity_of(own.run_id, location)
+        earlier = recorder.carryover.run_of(location, entity_id, definition.name, digest)
+        run_id = earlier or derived_id(recorder.log.stamp(), own.execution_id, location, "run")
         return {"entity_id": entity_id, "run_id": run_id}
 
     future = recorder.call(
@@ -193,12 +193,12 @@ def begin(
         request = _request(recorder, future.call, written, definition.matching)
         recorder.outbox.add(future.command.seq, "children", request)
     if recorder.mode.rehearsing or future.command.seq in recorder.pending.started_children:
-        future.begun(recorder.pending.started_children.get(future.command.seq, ""))
+        future.set_started(recorder.pending.started_children.get(future.command.seq, ""))
     return future
 
 
 def execution_id_of(parent: events.WorkflowStarted, call: events.ChildScheduled) -> str:
-    """Return the id of the execution that a call begins, unless an earlier attempt has begun the child already."""
+    """Return the execution id of the child that a call starts, unless an earlier attempt has started it."""
     return derived_id(call.at, parent.execution_id, call.location, "execution")
 
 
@@ -229,7 +229,7 @@ def _request(recorder: Recorder, call: events.ChildScheduled, written: Raw, matc
         timeout=call.timeout,
     )
     in_use = errors.AlreadyExists(
-        f"workflow id {call.entity_id!r} is in use by an open execution; give the child another id, or none"
+        f"workflow id {call.entity_id!r} is in use by an open execution; give the child another id, or omit it"
     )
     return ChildRequest(
         started=started,
@@ -241,7 +241,7 @@ def _request(recorder: Recorder, call: events.ChildScheduled, written: Raw, matc
 
 
 def cancel_child(recorder: Recorder, call: events.ChildScheduled) -> bool:
-    """Ask a child to stop; whether that was the end of it, because it had not been begun yet."""
+    """Request the cancellation of a child; return True if it is final, because the child had not been started."""
     state, log = recorder.log.state, recorder.log
     if call.seq in state.never_started:
         recorder.pending.drop(call.seq)
@@ -253,6 +253,6 @@ def cancel_child(recorder: Recorder, call: events.ChildScheduled) -> bool:
         log.append(lambda seq, at: events.ChildCancelled(seq=seq, at=at, ref=call.seq))
         return True
     entry = log.append(lambda seq, at: events.ChildCancelRequested(seq=seq, at=at, ref=call.seq))
-    asked = events.CancelRequested(at=entry.at, reason=f"its parent {recorder.started.entity_id} called it off")
-    recorder.outbox.add(entry.seq, "messages", message_to_child(recorder.started, call, asked))
+    request = events.CancelRequested(at=entry.at, reason=f"cancelled by its parent {recorder.started.entity_id}")
+    recorder.outbox.add(entry.seq, "messages", message_to_child(recorder.started, call, request))
     return False

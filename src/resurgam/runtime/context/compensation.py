@@ -1,7 +1,7 @@
-"""The workflow that takes back a step of a saga by hand, when the saga itself is long over.
+"""The built-in workflow for manual compensation of a saga step, after the saga has ended.
 
-Every worker knows it. It is begun with a run id such that its one activity has the same id, and so the same idempotency
-key, as the compensation that the saga would have run, or has tried to.
+Every worker registers it. Its run id is chosen so that its only activity has the same id, and so the same idempotency key,
+as the compensation that the saga itself would have run, or has tried.
 """
 
 from typing import Any, Final
@@ -22,5 +22,5 @@ COMPENSATION: Final[Workflow[..., None]] = Workflow(NAME, _compensate, None, set
 
 
 def run_id_of(run_id: str, step: Location) -> str:
-    """Return the run id of the compensation of a step: the place below which the saga itself would take it back."""
+    """Return the run id for the compensation of a step: derived from the location of the saga's own compensation."""
     return entity_of(run_id, Location(*step.coordinates, (2,)))

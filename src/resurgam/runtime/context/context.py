@@ -1,4 +1,4 @@
-"""What workflow code may call. Each verb makes a intent and hands it to the `Recorder`; nothing is decided here."""
+"""The API of workflow code. Each verb passes an intent to the `Recorder`; no decisions are made here."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from resurgam.core.operation import Operation
 from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.runtime.context import messaging, outbound
 from resurgam.runtime.context.activities import fingerprint, resolve_activity, schedule
-from resurgam.runtime.context.children import Child, ChildOptions, OnParentClose, begin
+from resurgam.runtime.context.children import Child, ChildOptions, OnParentClose, start_child
 from resurgam.runtime.context.continuation import Continuation
 from resurgam.runtime.context.durable_loop import Break, Continue, DurableLoop, check_bounds, state_codec
 from resurgam.runtime.context.fan_out import FanOut, Key
@@ -47,9 +47,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Context:
-    """The door from a workflow's code to everything durable.
+    """The durable calls of workflow code.
 
-    Durable calls are plain functions that return a future: they take their place in the history when they are called,
+    Durable calls are plain functions that return a future: they get their location in the history when they are called,
     not when they are awaited. `set`, `get`, `clear`, `now`, `random`, `uuid4`, `logger` and `info` return plain values.
     """
 
@@ -66,7 +66,7 @@ class Context:
     @overload
     def activity(self, activity: str, /, *args: Any) -> Durable[Any]: ...
     def activity(self, activity: Any, /, *args: Any, **kwargs: Any) -> Durable[Any]:
-        """Run an activity and return the future of its result; if it fails for good, `ActivityFailed`."""
+        """Run an activity and return the future of its result; raise `ActivityFailed` if its last attempt fails."""
         return schedule(self._recorder, resolve_activity(activity, kwargs), args, kwargs, step=self._step)
 
     @overload
@@ -78,7 +78,7 @@ class Context:
     def run(  # type: ignore[misc]  # mypy does not see that *args: Any takes any *Ts
         self, function: Callable[..., Any], /, *args: Any, name: str | None = None
     ) -> Durable[Any]:
-        """Run a side effect once and keep what it gave; it is not retried, and failure is `OperationFailed`."""
+        """Run a side effect once and record its result; it is not retried, and a failure raises `OperationFailed`."""
         label = name or str(getattr(function, "__name__", type(function).__name__))
         result = result_codec(function)
         future = self._recorder.call(events.OperationStarted, label, result, step=self._step)
@@ -90,18 +90,18 @@ class Context:
         return future
 
     def sleep(self, duration: Duration) -> Durable[None]:
-        """Wait this long, in seconds or as a timedelta, however often the process dies meanwhile."""
+        """Wait for a duration, in seconds or as a timedelta, even if the process restarts meanwhile."""
         return self._recorder.start_timer(milliseconds(duration) / 1000, step=self._step)
 
     def sleep_until(self, moment: datetime) -> Durable[None]:
-        """Wait until a moment; one that is past is over at once."""
+        """Wait until a moment; return at once if it is past."""
         deadline = _epoch_ms(moment)
         return self._recorder.call(
             events.TimerStarted, step=self._step, deadline=deadline, digest=f"until {deadline} ms"
         )
 
     def set(self, key: str, value: object) -> None:
-        """Keep a value in the workflow's durable state, where it can be read from outside too."""
+        """Store a value in the workflow's durable state, which clients can read too."""
         _check_key(key)
         written = self._recorder.write(ANY, value, f"state {key!r}")
         digest = None if self._recorder.mode.rehearsing else fingerprint(written)
@@ -109,14 +109,14 @@ class Context:
         self._recorder.state.set(key, command, written)
 
     def clear(self, key: str) -> None:
-        """Drop a value from the workflow's durable state."""
+        """Remove a value from the workflow's durable state."""
         _check_key(key)
         self._recorder.state.clear(key, self._recorder.issue(events.StateCleared, key, step=self._step))
 
     def get(self, key: str, default: T | None = None) -> Any | T:
         """Return a value of the workflow's durable state, as plain JSON types.
 
-        Beside a loop that forgets, what was read is written down: what the loop had set by then may be forgotten.
+        Beside a forgetting loop the value read is recorded, because the entry that set it may be forgotten.
         """
         recorder = self._recorder
         written = recorder.state.get(key)
@@ -134,7 +134,7 @@ class Context:
         *args: *Ts,
         name: str | None = None,
     ) -> asyncio.Task[R]:
-        """Run ``function(ctx, *args)`` as a strand of its own, whose steps stand below the branch."""
+        """Run ``function(ctx, *args)`` as a task with its own scope; its steps are located below the branch."""
         scope = self._recorder.branch(name, step=self._step)
         return self._recorder.loop.start_task(function(self._plain, *args), scope, str(scope.location))
 
@@ -155,13 +155,13 @@ class Context:
     def map(
         self, function: Any, items: Iterable[Any], /, *, key: Key[Any] = None, limit: int | None = None
     ) -> asyncio.Future[list[Any]]:
-        """Run an activity, or ``function(ctx, item)``, for each item; the results come in the order of the items.
+        """Run an activity, or ``function(ctx, item)``, for each item; return the results in the order of the items.
 
-        Each item is known by its *key*, by default its own JSON: items may be put in another order, added or left out
-        while a run is open. At most *limit* are under way at once; the first failure ends the rest.
+        Each item is identified by its *key*, by default its JSON: items may be reordered, added or removed while a run is
+        open. At most *limit* run at once; the first failure cancels the rest.
         """
         if isinstance(function, str) or not callable(function):
-            raise DefinitionError(f"ctx.map: {function!r} is no activity, and no async function of (ctx, item)")
+            raise DefinitionError(f"ctx.map needs an activity or an async function of (ctx, item), got {function!r}")
         if key is not None and not callable(key):
             raise DefinitionError(
                 f"ctx.map: key must be a function of an item, got {key!r}; write key=lambda item: item.id"
@@ -169,13 +169,13 @@ class Context:
         scope = self._recorder.branch(step=self._step, matching="keyed")
         plain = self._plain
 
-        def begin(item: Any, key: str) -> "asyncio.Future[Any]":
+        def start_item(item: Any, key: str) -> "asyncio.Future[Any]":
             if isinstance(function, Activity):
                 return schedule(self._recorder, resolve_activity(function, {}), (item,), {}, key=key)
             below = self._recorder.branch(key=key)
             return self._recorder.loop.start_task(function(plain, item), below, str(below.location))
 
-        return FanOut(self._recorder, scope, items, begin, key=key, limit=limit).start()
+        return FanOut(self._recorder, scope, items, start_item, key=key, limit=limit).start()
 
     def loop(
         self,
@@ -185,10 +185,10 @@ class Context:
         forget_every: int | None = 20,
         keep_forgotten: int = 100,
     ) -> asyncio.Task[R]:
-        """Run ``body(ctx, state)`` until it returns ``Break(value)``; ``Continue(state)`` is the next iteration.
+        """Run ``body(ctx, state)`` until it returns ``Break(value)``; ``Continue(state)`` starts the next iteration.
 
-        After every *forget_every* iterations what they did is forgotten, so that a loop may run for ever; None keeps
-        everything. A body that may be forgotten shares nothing that changes with the code around it.
+        After every *forget_every* iterations their entries are forgotten, so that a loop may run for ever; None keeps
+        all entries. Otherwise the body must not share mutable data with the code around it.
         """
         check_bounds(forget_every, keep_forgotten)
         recorder = self._recorder
@@ -222,7 +222,7 @@ class Context:
     def listen(self, *names: str, type: TypeForm = Any, timeout: Duration | None = None) -> Durable[Any]:
         """Receive the next signal: one name gives its value, several give ``(name, value)``.
 
-        Signals wait in order until somebody listens. After *timeout* it is `SignalTimeout`.
+        Signals stay in the mailbox, in order, until a listener takes them. After *timeout*, raise `SignalTimeout`.
         """
         return messaging.listen(self._recorder, self._handlers, names, type, timeout, step=self._step)
 
@@ -243,17 +243,17 @@ class Context:
     def listen_many(
         self, *names: str, limit: int, type: TypeForm = Any, timeout: Duration | None = None
     ) -> Durable[Any]:
-        """Receive up to *limit* signals at once, as soon as there is one; after *timeout* the list is empty."""
+        """Receive up to *limit* signals at once, as soon as there is one; after *timeout*, return an empty list."""
         if not is_whole(limit, 1):
-            raise ValueError(f"listen_many: limit must be a whole number from 1, got {limit!r}")
+            raise ValueError(f"listen_many: limit must be a whole number, at least 1, got {limit!r}")
         return messaging.listen(self._recorder, self._handlers, names, type, timeout, step=self._step, limit=limit)
 
     def signal(self, entity_id: str, name: str, value: object = None) -> Durable[None]:
-        """Send a signal to another workflow; `SignalFailed` if there is none of that id, or it has ended."""
+        """Send a signal to another workflow; raise `SignalFailed` if it does not exist or is closed."""
         return outbound.send(self._recorder, entity_id, name, value, self._step)
 
     def publish(self, topic: str, value: object = None) -> "asyncio.Future[None]":
-        """Tell whoever subscribes to a topic at this moment; nobody need, and nobody is told twice."""
+        """Publish a message once to the current subscribers of a topic, if there are any."""
         return outbound.publish(self._recorder, topic, value, self._step)
 
     @overload
@@ -261,19 +261,19 @@ class Context:
     @overload
     def promise(self, name: str, *, timeout: Duration | None = None) -> Promise[Any]: ...
     def promise(self, name: str, *, type: TypeForm = Any, timeout: Duration | None = None) -> Promise[Any]:
-        """Wait for a value that somebody outside gives, by the ``promise_id`` of the future or by the name.
+        """Wait for a value given from outside, by the ``promise_id`` of the future or by the name.
 
-        Should they reject it, it is `PromiseRejected`; after *timeout*, `PromiseTimeout`. A value that does not fit *type*
-        is refused where it is given, as far as it is given from outside of workflow code.
+        Raise `PromiseRejected` if the promise is rejected, and `PromiseTimeout` after *timeout*. A client that gives a
+        value which does not fit *type* gets an error.
         """
         return messaging.promise(self._recorder, name, type, timeout, step=self._step)
 
     def resolve(self, promise_id: str, value: object = None) -> Durable[bool]:
-        """Settle a promise of some workflow by its id; the future says whether it was the first settlement."""
+        """Settle a promise of any workflow by its id; the future tells whether this was the first settlement."""
         return outbound.settle(self._recorder, promise_id, value, self._step)
 
     def on_query(self, name: str) -> Callable[[F], F]:
-        """Answer queries of this name by a plain function over the workflow's variables: ``@ctx.on_query("total")``."""
+        """Register a plain function over the workflow's variables for a query: ``@ctx.on_query("total")``."""
         messaging.check_name(name, "query")
 
         def register(function: F) -> F:
@@ -285,11 +285,11 @@ class Context:
     def on_update(
         self, name: str, validator: Callable[..., object] | None = None, *, one_at_a_time: bool = False
     ) -> Callable[[F], F]:
-        """Answer updates of this name by a function, async or plain, that may make durable calls.
+        """Register a function, async or plain, for an update; it may make durable calls.
 
-        The sender of the update is given what it returns or raises. The *validator* is called with the same arguments
-        before; if it raises, the update is refused and nothing is begun. With *one_at_a_time* a call of the function
-        begins when the one before it has ended, in the order in which the updates were accepted.
+        The sender of the update gets its result or its exception. The *validator* is called first with the same
+        arguments; if it raises, the update is rejected and the handler does not run. With *one_at_a_time* the handler runs
+        for one update after another, in the order in which they were accepted.
         """
         messaging.check_name(name, "update")
         if not isinstance(one_at_a_time, bool):
@@ -302,7 +302,7 @@ class Context:
         return register
 
     def on_signal(self, name: str) -> Callable[[F], F]:
-        """Handle signals of this name as they come, by a function, async or plain, that may make durable calls."""
+        """Register a function, async or plain, for signals of this name; it may make durable calls."""
         messaging.check_name(name, "signal")
 
         def register(function: F) -> F:
@@ -312,9 +312,9 @@ class Context:
         return register
 
     def handlers_finished(self) -> "asyncio.Future[None]":
-        """Wait until no handler of a signal or an update is at work, and no signal that was received waits for one.
+        """Wait until no handler of a signal or an update is running, and no received signal waits for one.
 
-        It takes no place in the history. Await it before the workflow returns or continues as new.
+        It is not recorded. Await it before the workflow returns or continues as new.
         """
         return self._handlers.all_finished()
 
@@ -357,26 +357,27 @@ class Context:
     def workflow(  # type: ignore[misc]  # mypy does not see that *args: Any takes any *Ts
         self, workflow: Any, /, *args: Any, **options: Any
     ) -> Child[Any]:
-        """Begin another workflow, and return the future of its result; if it fails, `ChildWorkflowFailed`.
+        """Start a child workflow and return the future of its result; raise `ChildWorkflowFailed` if it fails.
 
-        It runs on *queue*, else on that of its definition, else on the queue of this workflow. When this workflow ends, *on_parent_close* says what becomes
-        of it: ``"cancel"`` (the default), ``"terminate"`` or ``"abandon"``. A *deferred* one waits until somebody begins
-        it by `Handle.begin`. A *detached* one is on its own: awaiting it waits for its start only, and gives None.
+        It runs on *queue*, else on the queue of its definition, else on that of this workflow. When this workflow closes,
+        *on_parent_close* decides: ``"cancel"`` it (the default), ``"terminate"`` it or ``"abandon"`` it. A *deferred*
+        child starts when `Handle.begin` is called. With *detach* the child is independent: awaiting it waits for its start
+        only, and returns None.
         """
         refuse_options("ctx.workflow", workflow, options.keys() - ChildOptions.__dataclass_fields__.keys())
-        return begin(self._recorder, workflow_of(workflow), args, ChildOptions(**options), self._step)
+        return start_child(self._recorder, workflow_of(workflow), args, ChildOptions(**options), self._step)
 
     def saga(self) -> Saga:
         """Return a saga: ``async with ctx.saga() as saga: await saga.step(book, trip, undo=cancel)``.
 
-        Should the block fail or be cancelled, what its steps did is taken back, the last first.
+        If the block fails or is cancelled, its steps are compensated in reverse order.
         """
         return Saga(self._recorder, self._step)
 
     def continue_as_new(self, *args: Any, signals: Literal["carry", "drop"] = "carry") -> NoReturn:
-        """End this execution and begin the next with these arguments and an empty history; what follows is not run.
+        """End this execution and start the next with these arguments and an empty history; does not return.
 
-        Signals that were not taken are carried over, unless they are to be dropped.
+        Signals that were not consumed are carried over, unless *signals* is ``"drop"``.
         """
         if signals not in ("carry", "drop"):
             raise ValueError(f"ctx.continue_as_new: signals must be 'carry' or 'drop', got {signals!r}")
@@ -389,7 +390,7 @@ class Context:
         raise recorder.verdict.decide(Continuation(args, signals, written))
 
     def v(self, version: int) -> "Versioned":
-        """Return the same calls with a version, which puts them before older ones in an open run's history.
+        """Return the same calls with a version, which inserts them before older ones in an open run's history.
 
         ``ctx.v(2).activity(...)`` for one call; ``with ctx.v(2):`` for every call, task and timer inside.
         """
@@ -397,11 +398,11 @@ class Context:
 
     @property
     def removed(self) -> "Removed":
-        """Calls that were removed from the code, by what they were: ``await ctx.removed.activity("old")``."""
+        """Notes of calls that were removed from the code: ``await ctx.removed.activity("old")``."""
         return Removed(self._recorder, self._step)
 
     async def check_version(self, version: int, name: str | None = None) -> int:
-        """Return which version of the code this run belongs to: *version* from here on, less for older runs."""
+        """Return the version of the code that this run belongs to: *version* for new runs, less for older ones."""
         if not is_whole(version, 1):
             raise ValueError(f"check_version: version must be a whole number, at least 1, got {version!r}")
         if name is not None and (not isinstance(name, str) or not name):
@@ -410,13 +411,13 @@ class Context:
 
     @property
     def _plain(self) -> "Context":
-        """The context without a version, for a strand of its own, which begins with 1 again."""
+        """The context without a version, for a new scope, which starts with 1 again."""
         return self
 
     def race(self, *awaitables: Awaitable[T]) -> Durable[tuple[int, T]]:
         """Wait for the first to settle and return ``(index, value)``; a failed winner raises, losers are cancelled.
 
-        Who won is written down, so that no later change of the code can decide it differently.
+        The winner is recorded, so that a later change of the code cannot change it.
         """
         return run_race(self._recorder, awaitables, self._step)
 
@@ -424,7 +425,7 @@ class Context:
         """Wait until *predicate* over the workflow's own variables holds."""
         if not callable(predicate) or asyncio.iscoroutinefunction(predicate):
             raise DefinitionError(
-                f"ctx.until: {predicate!r} is no plain function without arguments, as in ctx.until(lambda: total > 3)"
+                f"ctx.until needs a plain function without arguments, got {predicate!r}; write ctx.until(lambda: total > 3)"
             )
         here = copy_context()
 
@@ -434,24 +435,24 @@ class Context:
         return self._recorder.loop.add_condition(holds)
 
     def now(self) -> datetime:
-        """Return the workflow's time, in UTC: the moment of the entry that is being delivered."""
+        """Return the workflow's time, in UTC: the time of the entry being delivered."""
         mode = self._recorder.mode
         if isinstance(mode, Rehearsing) and mode.unknown is not None:
-            return cast("datetime", mode.unknown)  # a rehearsal cannot know when it would be
+            return cast("datetime", mode.unknown)  # a rehearsal does not know the future time
         return datetime.fromtimestamp(self._recorder.now / 1000, UTC)
 
     @property
     def random(self) -> Random:
-        """Random numbers that come out the same on replay, each strand's its own."""
+        """Random numbers that are the same on replay, separate for each scope."""
         return self._recorder.scope().random
 
     def uuid4(self) -> UUID:
-        """Return a random UUID that comes out the same on replay."""
+        """Return a random UUID that is the same on replay."""
         return UUID(int=self._recorder.scope().ids.getrandbits(128), version=4)
 
     @property
     def info(self) -> WorkflowInfo:
-        """Who this execution is, and how far it has come."""
+        """The identity and progress of this execution."""
         started = self._recorder.started
         return WorkflowInfo(
             name=started.name,
@@ -480,13 +481,13 @@ class Versioned(Context):
         self._context = context._plain
 
     def __enter__(self) -> None:
-        """Give the version to every call, task and timer that this strand makes inside."""
+        """Apply the version to all calls, tasks and timers of this scope inside the block."""
         assert self._step is not None
         ambient.set((self._recorder.scope(), self._step, ambient.get(None)))
 
     def __exit__(self, *_: object) -> None:
-        """Calls have the version again that they had before."""
-        # Not by a token, which would be kept here: several strands may be inside at once.
+        """Restore the previous version."""
+        # Without a token, which would have to be kept here: several scopes may be inside at once.
         inside = ambient.get(None)
         ambient.set(None if inside is None else inside[2])
 
@@ -496,7 +497,7 @@ class Versioned(Context):
 
 
 class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
-    """Says nothing while the past is being replayed."""
+    """A logger that is silent during replay."""
 
     def __init__(self, recorder: Recorder) -> None:
         started = recorder.started
@@ -507,7 +508,7 @@ class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
         return not self._recorder.mode.replaying and super().isEnabledFor(level)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        with guarded(on=False):  # a handler may well open a socket or start a thread
+        with guarded(on=False):  # a logging handler may open a socket or start a thread
             super().log(level, msg, *args, **kwargs)
 
     def process(self, msg: object, kwargs: MutableMapping[str, Any]) -> tuple[object, MutableMapping[str, Any]]:
@@ -521,7 +522,7 @@ def _check_key(key: object) -> None:
 
 def _epoch_ms(moment: datetime) -> int:
     if not isinstance(moment, datetime):
-        raise TypeError(f"sleep_until({moment!r}): give an aware datetime, or use ctx.sleep for a length of time")
+        raise TypeError(f"sleep_until needs an aware datetime, got {moment!r}; use ctx.sleep for a duration")
     if moment.tzinfo is None:
-        raise ValueError(f"sleep_until({moment.isoformat()}): no time zone; use an aware datetime")
+        raise ValueError(f"sleep_until needs an aware datetime, got {moment.isoformat()} without a time zone")
     return round(moment.timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""`ctx.continue_as_new`: the execution ends here, and the next begins with other arguments."""
+"""`ctx.continue_as_new`: end this execution and start the next with other arguments."""
 
 from msgspec import Raw
 
@@ -6,7 +6,7 @@ from resurgam.core.errors import ContinueAsNew
 
 
 class Continuation(ContinueAsNew):
-    """What `ctx.continue_as_new` raises; *written* are the arguments as they are recorded."""
+    """Raised by `ctx.continue_as_new`; *written* are the encoded arguments."""
 
     def __init__(self, args: tuple[object, ...], signals: str, written: Raw) -> None:
         super().__init__(args, signals)

@@ -1,10 +1,10 @@
-"""`ctx.loop`: runs a body over and over, and lets what is done be forgotten.
+"""`ctx.loop`: run a body repeatedly, and forget the entries of completed iterations.
 
-Iteration *i* of a loop at ``{2}`` has its steps below ``{2, i}``. Every `forget_every` iterations the loop asks for a
-checkpoint, an entry that the engine makes as soon as nothing else is ready: it holds the loop's state and the
-workflow's, and with it all that the iterations did is forgotten. When the run is loaded again, the loop waits for its
-newest checkpoint and goes on from there; the bodies before it are never run again. That is why a body may share nothing
-that changes with the code around it.
+The steps of iteration *i* of a loop at ``{2}`` are located below ``{2, i}``. Every `forget_every` iterations the loop
+requests a checkpoint, an entry that the engine appends as soon as nothing else is ready: it holds the states of the loop
+and of the workflow, and all entries of the iterations are forgotten with it. When the run is loaded again, the loop resumes
+from its latest checkpoint; earlier iterations never run again. That is why a body must not share mutable data with the code
+around it.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Continue(Generic[S]):
-    """What the body of a loop returns to be run again, with this state."""
+    """Returned by the body of a loop to start the next iteration, with this state."""
 
     state: S = None  # type: ignore[assignment]  # a loop without a state has None
 
 
 @dataclass(frozen=True, slots=True)
 class Break(Generic[V]):
-    """What the body of a loop returns to end it; ``await ctx.loop(...)`` gives the value."""
+    """Returned by the body of a loop to end it; ``await ctx.loop(...)`` returns the value."""
 
     value: V = None  # type: ignore[assignment]  # a loop without a result gives None
 
@@ -53,7 +53,7 @@ class DurableLoop:
         self._progress = LoopProgress(command, command.state)
         recorder.pending.add_loop(self._progress)
         # The entry that holds the state, unless the body has just returned it.
-        self._from: events.Event | None = command
+        self._state_entry: events.Event | None = command
         self._recorder = recorder
         self._context = context
         self._source = source()
@@ -90,35 +90,35 @@ class DurableLoop:
                     f"the body of a loop returned {answer!r}; return Continue(state) to go on, or Break(value) to end it"
                 )
             self._progress.state = self._recorder.write(self._state_codec, answer.state, "the state of a loop")
-            self._from = None
-            if self._is_long_enough() and await self._is_due():
+            self._state_entry = None
+            if self._interval_reached() and await self._is_due():
                 self._resume(await self._checkpoint(self._progress.done))
 
     async def _iterate(self) -> object:
-        place = self._command.location.child((self._progress.done + 1,))
-        scope = self._recorder.scope_at(place, self._command.version)
+        location = self._command.location.child((self._progress.done + 1,))
+        scope = self._recorder.scope_at(location, self._command.version)
         current.set(scope)
-        state = self._read(self._state_codec, self._progress.state, "the state of a loop", self._from)
-        begun = self._body(self._context, state)
-        if not inspect.isawaitable(begun):
+        state = self._read(self._state_codec, self._progress.state, "the state of a loop", self._state_entry)
+        running = self._body(self._context, state)
+        if not inspect.isawaitable(running):
             raise DefinitionError(f"the body of a loop, {self._body!r}, is not async; write async def")
-        answer = await begun
+        answer = await running
         self._recorder.close_scope(scope)
         return answer
 
-    def _is_long_enough(self) -> bool:
+    def _interval_reached(self) -> bool:
         every = self._command.forget_every
         return every is not None and self._progress.done - self._progress.forgotten >= every
 
     async def _is_due(self) -> bool:
-        """Whether a checkpoint is to be made now, as far as nothing is still under way once nothing else is ready.
+        """Whether a checkpoint is due now: once nothing is ready, no command of the iterations may be open.
 
-        What the body called off last has not ended before that, and what it left to a callback has not begun.
+        Before that, calls that the body cancelled last have not ended, and calls left to a callback have not started.
         """
         await self._recorder.loop.add_condition(lambda: True)
         if self._progress.done in self._progress.early:
             return True
-        # A history that goes on without a checkpoint was written by code that had to put the checkpoint off here.
+        # A history that continues without a checkpoint was written by code that had to postpone it here.
         return self._recorded <= self._progress.done and self._recorder.is_quiet_below(self._command.location)
 
     async def _checkpoint(self, iteration: int) -> events.LoopCheckpointed:
@@ -131,7 +131,7 @@ class DurableLoop:
 
     def _resume(self, entry: events.LoopCheckpointed) -> None:
         self._progress.done = self._progress.forgotten = entry.iteration
-        self._progress.state, self._from = entry.state, entry
+        self._progress.state, self._state_entry = entry.state, entry
         self._recorder.state.restore(entry)
 
     async def _end(self, answer: "Break[Any] | None") -> Any:
@@ -144,7 +144,7 @@ class DurableLoop:
         return self._read(self._value_codec, completed.result, "the value of a loop", completed)
 
     def _read(self, codec: Codec[Any], written: Any, what: str, entry: events.Event | None) -> Any:
-        """Return a value; one of an older history that does not fit any more is a change of the code, not a failure."""
+        """Decode a value; a recorded one that no longer fits its type is a divergence, not a failure."""
         try:
             return self._recorder.read(codec, written, what)
         except SerializationError as error:
@@ -157,12 +157,12 @@ class DurableLoop:
 
 
 def state_codec(body: Body) -> Codec[Any]:
-    """Return how the state of a loop is written."""
+    """Return the codec of a loop's state."""
     return codecs(body)[0]
 
 
 def check_bounds(forget_every: object, keep_forgotten: object) -> None:
-    """Refuse numbers that mean nothing."""
+    """Raise ``ValueError`` for invalid numbers of iterations."""
     if forget_every is not None and not is_whole(forget_every, 1):
         raise ValueError(f"forget_every must be None or a whole number, at least 1, got {forget_every!r}")
     if not is_whole(keep_forgotten, 0):
@@ -170,7 +170,7 @@ def check_bounds(forget_every: object, keep_forgotten: object) -> None:
 
 
 def codecs(body: Body) -> tuple[Codec[Any], Codec[Any]]:
-    """Return how the state and the value of a loop are written, by the annotations of its body."""
+    """Return the codecs of a loop's state and value, by the annotations of its body."""
     try:
         signature = inspect.signature(body, eval_str=True)
     except (NameError, TypeError, ValueError):

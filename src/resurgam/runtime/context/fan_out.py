@@ -1,4 +1,4 @@
-"""`ctx.map`: the same for each of many items, so many at once, each found again by its key."""
+"""`ctx.map`: fan out over many items, a limited number at once, each identified by its key."""
 
 import asyncio
 from collections import Counter
@@ -21,14 +21,14 @@ _LONGEST_KEY = 64
 
 
 class FanOut:
-    """The items of one map, and what has come of them so far."""
+    """The items of one map, and their results so far."""
 
     def __init__(
         self,
         recorder: Recorder,
         scope: Scope,
         items: Iterable[Any],
-        begin: "Callable[[Any, str], asyncio.Future[Any]]",
+        start_item: "Callable[[Any, str], asyncio.Future[Any]]",
         *,
         key: Key[Any],
         limit: int | None,
@@ -37,42 +37,42 @@ class FanOut:
             raise ValueError(f"limit must be None or a whole number, at least 1, got {limit!r}")
         self._items = list(items)
         self._keys = _keys(self._items, key)
-        self._begin = begin
+        self._start_item = start_item
         self._limit = limit or len(self._items)
         self._results: list[Any] = [None] * len(self._items)
         self._members: dict[asyncio.Future[Any], int] = {}
         self._next = 0
         self._done = 0
         self._outcome: asyncio.Future[list[Any]] = recorder.loop.create_future()
-        # Members begin below the map, also those that begin when another one has ended.
+        # Members are located below the map, also those that start when another one has ended.
         self._inside: Variables = copy_context()
         self._inside.run(current.set, scope)
 
     def start(self) -> "asyncio.Future[list[Any]]":
-        """Begin as many as may be under way at once, and return the future of all results."""
-        self._outcome.add_done_callback(self._call_off)
+        """Start as many items as may run at once, and return the future of all results."""
+        self._outcome.add_done_callback(self._cancel_members)
         if not self._items:
             self._outcome.set_result([])
         while self._next < min(self._limit, len(self._items)) and not self._outcome.done():
-            self._inside.run(self._begin_next)
+            self._inside.run(self._start_next)
         return self._outcome
 
-    def _begin_next(self) -> None:
+    def _start_next(self) -> None:
         index, self._next = self._next, self._next + 1
         try:
-            member = self._begin(self._items[index], self._keys[index])
-        except Exception as error:  # noqa: BLE001 -- an item that cannot be begun has failed, like any other
+            member = self._start_item(self._items[index], self._keys[index])
+        except Exception as error:  # noqa: BLE001 -- an item that cannot be started has failed, like any other
             if not self._outcome.done():
                 self._outcome.set_exception(error)
             return
         self._members[member] = index
-        member.add_done_callback(self._ended, context=self._inside)
+        member.add_done_callback(self._member_done, context=self._inside)
 
-    def _ended(self, member: "asyncio.Future[Any]") -> None:
+    def _member_done(self, member: "asyncio.Future[Any]") -> None:
         index = self._members.pop(member)
         if self._outcome.done():
             if not member.cancelled():
-                member.exception()  # it has been seen; another one's failure was told
+                member.exception()  # mark it as retrieved: an earlier failure was reported
             return
         if member.cancelled():
             self._outcome.cancel()
@@ -84,26 +84,26 @@ class FanOut:
             if self._done == len(self._items):
                 self._outcome.set_result(self._results)
             elif self._next < len(self._items):
-                self._begin_next()
+                self._start_next()
 
-    def _call_off(self, _: object) -> None:
+    def _cancel_members(self, _: object) -> None:
         for member in list(self._members):
             member.cancel()
 
 
 def _keys(items: list[Any], key: Key[Any]) -> list[str]:
-    """Return what each item is known by; equal ones are told apart by their number."""
+    """Return the key of each item; equal items are distinguished by a number."""
     if key is not None:
         given = [_text(found) for found in map(key, items)]
-        double = next((name for name, number in Counter(given).items() if number > 1), None)
-        if double is not None:
-            raise ValueError(f"ctx.map: two items have the key {double!r}; a key tells an item from all others")
+        duplicate = next((name for name, number in Counter(given).items() if number > 1), None)
+        if duplicate is not None:
+            raise ValueError(f"ctx.map: two items have the key {duplicate!r}; keys must be unique")
         return given
     seen: Counter[str] = Counter()
     names = []
     for name in map(_json, items):
         seen[name] += 1
-        # No JSON ends so, hence no item has the name that another one's number makes.
+        # No JSON ends like this, so that a numbered key never equals the key of another item.
         names.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
     return names
 

@@ -20,11 +20,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Promise(Durable[T]):
-    """What ``ctx.promise`` returns: await it for the value that somebody outside gives."""
+    """The future of a promise: await it for the value given from outside."""
 
     @property
     def promise_id(self) -> str:
-        """What whoever settles it must know."""
+        """The id by which the promise is settled."""
         return self.command.promise_id if isinstance(self.command, events.PromiseCreated) else ""
 
 
@@ -65,8 +65,8 @@ def promise(
     _check_promise(recorder, name)
     secret, run_id = recorder.settings.secret, recorder.started.run_id
 
-    def complete(place: Location) -> dict[str, Any]:
-        return {"promise_id": promise_id(secret, run_id, place)}
+    def complete(location: Location) -> dict[str, Any]:
+        return {"promise_id": promise_id(secret, run_id, location)}
 
     future = recorder.call(
         events.PromiseCreated,
@@ -89,13 +89,13 @@ def _deadline(recorder: Recorder, timeout: Duration | None) -> int | None:
 
 
 def _check_promise(recorder: Recorder, name: str) -> None:
-    """Refuse a second open promise of a name: whoever settles it by the name must know which."""
+    """Refuse a second open promise of the same name, because a promise can be settled by its name."""
     waiting = recorder.pending.commands()
     if any(isinstance(command, events.PromiseCreated) and command.name == name for command in waiting):
-        raise AlreadyExists(f"this run has an open promise {name!r} already; give another name, or settle that first")
+        raise AlreadyExists(f"this run already has an open promise {name!r}; use another name, or settle that first")
 
 
 def check_name(name: object, kind: str) -> None:
-    """Refuse a decorator of a handler that was written without a name."""
+    """Refuse a handler decorator without a name."""
     if not isinstance(name, str) or not name:
-        raise DefinitionError(f'@ctx.on_{kind}: its name is {name!r}; write @ctx.on_{kind}("name") before the function')
+        raise DefinitionError(f'@ctx.on_{kind} needs a non-empty name, got {name!r}; write @ctx.on_{kind}("name")')

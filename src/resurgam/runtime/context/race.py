@@ -1,4 +1,4 @@
-"""`ctx.race`: the first of several to settle, decided for ever."""
+"""`ctx.race`: wait for the first of several to settle, and record which it was."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,21 +13,21 @@ from resurgam.runtime.matching.recorder import Recorder
 
 
 def run_race(recorder: Recorder, awaitables: tuple[Awaitable[Any], ...], step: int | None) -> Durable[Any]:
-    """Begin a race of these competitors, and return the future of ``(index, value)``."""
+    """Start a race of these competitors, and return the future of ``(index, value)``."""
     if not awaitables:
-        raise ValueError("ctx.race needs at least one competitor; a race of nobody would never end")
+        raise ValueError("ctx.race needs at least one competitor, got none")
     try:
         future = recorder.call(events.RaceStarted, step=step, size=len(awaitables))
     except BaseException:
         for coroutine in filter(asyncio.iscoroutine, awaitables):
-            coroutine.close()  # else asyncio complains that it was never awaited
+            coroutine.close()  # otherwise asyncio warns that it was never awaited
         raise
     scope = recorder.scope_below(future.command)
     race = Race([_competitor(awaitable, scope) for awaitable in awaitables])
     recorder.pending.add_race(future.command.seq, race)
     recorder.close_scope(scope)
     for index, member in enumerate(race.members):
-        member.add_done_callback(_arrival(race, index))
+        member.add_done_callback(_record_arrival(race, index))
     future.add_done_callback(lambda _: _cancel_all(race.members))
     return future
 
@@ -40,10 +40,10 @@ def _competitor(awaitable: Awaitable[Any], scope: Scope) -> asyncio.Future[Any]:
     return cast("asyncio.Future[Any]", inside.run(asyncio.ensure_future, awaitable))
 
 
-def _arrival(race: Race, index: int) -> Callable[[asyncio.Future[Any]], None]:
+def _record_arrival(race: Race, index: int) -> Callable[[asyncio.Future[Any]], None]:
     def settled(member: asyncio.Future[Any]) -> None:
         if not member.cancelled():
-            member.exception()  # a loser's failure has been seen, as far as asyncio is concerned
+            member.exception()  # mark a loser's failure as retrieved, so that asyncio does not warn
         if race.winner is None:
             race.winner = index
 

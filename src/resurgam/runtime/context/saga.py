@@ -1,8 +1,8 @@
-"""`ctx.saga`: steps that are taken back, the last first, if not all of them can be done.
+"""`ctx.saga`: steps that are compensated in reverse order if the block fails.
 
-A step is three things in the history: its registration, which says what takes it back before anything is done; the
-activity that does it, below ``1`` of that place; and if it must be, the activity that takes it back, below ``2``. Each is
-recorded and retried by itself, so a saga goes on after any crash exactly where it was.
+A step is three things in the history: its registration, which names the compensation before anything runs; the activity of
+its action, below ``1`` of that location; and, if necessary, the activity of its compensation, below ``2``. Each is recorded
+and retried by itself, so that a saga continues after any crash exactly where it was.
 """
 
 import asyncio
@@ -28,41 +28,41 @@ Ts = TypeVarTuple("Ts")
 
 @dataclass(slots=True)
 class Step:
-    """A step of a saga, as far as it has come."""
+    """A step of a saga and its progress."""
 
     command: events.SagaStepRegistered
     undo: "Activity[..., Any] | None"
-    doing: "asyncio.Future[Any] | None" = None
+    action: "asyncio.Future[Any] | None" = None
 
     @property
     def is_done(self) -> bool:
-        """Whether it was done for certain."""
-        doing = self.doing
-        return doing is not None and doing.done() and not doing.cancelled() and doing.exception() is None
+        """Whether the action certainly succeeded."""
+        action = self.action
+        return action is not None and action.done() and not action.cancelled() and action.exception() is None
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it may have been done: it was begun, and did not come to a good end."""
-        return self.doing is not None and not self.is_done
+        """Whether the action may have had an effect: it was started, but did not succeed."""
+        return self.action is not None and not self.is_done
 
 
 class Saga:
-    """The steps that were done within a block, for as long as they may have to be taken back."""
+    """The steps run inside a block, kept as long as they may have to be compensated."""
 
     def __init__(self, recorder: Recorder, step: int | None) -> None:
         self._recorder = recorder
         self._step = step
         self._steps: list[Step] = []
-        self._around: Saga | None = None
-        self._place = ROOT
+        self._outer: Saga | None = None
+        self._location = ROOT
         self._open = False
-        self._asked_to_stop = False
+        self._cancelled = False
 
     async def __aenter__(self) -> Self:
-        self._around, self._place = _within.get(None), self._recorder.scope().location
-        if self._around is not None and self._around._open:
-            self._check_kept(self._around._place)
-        _within.set(self)
+        self._outer, self._location = _enclosing.get(None), self._recorder.scope().location
+        if self._outer is not None and self._outer._open:
+            self._check_kept(self._outer._location)
+        _enclosing.set(self)
         self._open = True
         return self
 
@@ -70,26 +70,26 @@ class Saga:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._open = False
-        _within.set(self._around)
+        _enclosing.set(self._outer)
         if error is None:
-            if self._around is not None and self._around._open:
-                # Done as a whole, and now a part of what is around it.
-                self._around._steps += self._steps
+            if self._outer is not None and self._outer._open:
+                # A completed saga becomes a part of the saga around it.
+                self._outer._steps += self._steps
             else:
                 for step in self._steps:
                     self._close(step, "completed" if step.is_done else "skipped")
         elif isinstance(error, Exception | asyncio.CancelledError) and self._recorder.verdict.reason is None:
             await self._compensate(error)
-            if self._asked_to_stop:
-                raise asyncio.CancelledError from error  # heard, and put off until all was taken back
+            if self._cancelled:
+                raise asyncio.CancelledError from error  # delayed until all steps were compensated
 
-    def _check_kept(self, around: Location) -> None:
-        """Refuse to be part of a saga around a loop that forgets: this one's steps would be missing from it later."""
+    def _check_kept(self, outer: Location) -> None:
+        """Refuse to nest in a saga around a forgetting loop: this saga's steps would be missing from it later."""
         for loop in self._recorder.pending.forgetting_loops():
-            if loop.location.contains(self._place) > loop.location.contains(around):
+            if loop.location.contains(self._location) > loop.location.contains(outer):
                 raise NotDeterministic(
                     "a saga in the body of a loop, inside a saga around the loop: finished iterations are forgotten, so "
-                    "the saga around them could not take them back; give the loop forget_every=None"
+                    "the outer saga could not compensate them; give the loop forget_every=None"
                 )
 
     @overload
@@ -131,125 +131,125 @@ class Saga:
     def step(  # type: ignore[misc]  # mypy does not see that *args: Any takes any *Ts
         self, do: Any, /, *args: Any, undo: Any = None, undo_on_unknown: bool = False
     ) -> Durable[Any]:
-        """Run an activity; should the saga fail, run *undo* with what it returned.
+        """Run an activity; if the saga fails, run *undo* with its result.
 
-        With *undo_on_unknown* also if it failed or was cancelled, when nobody can say whether it was done: then *undo* is
+        With *undo_on_unknown*, also if the activity failed or was cancelled, so that its effect is unknown: then *undo* is
         called with None.
         """
         if not self._open:
-            raise NotDeterministic("a step of a saga outside of its block; write it inside `async with ctx.saga()`")
-        doing = activity_of(do)
-        undoing = None if undo is None else activity_of(undo)
-        if undo_on_unknown and undoing is None:
-            raise DefinitionError(f"step {doing.name!r} has undo_on_unknown, and no undo; give one")
-        if undo_on_unknown and undoing is not None:
-            _check_takes_none(doing, undoing)
-        queue = (undoing.settings.queue if undoing else None) or self._recorder.started.queue
+            raise NotDeterministic("a saga step outside its block; write it inside `async with ctx.saga()`")
+        action = activity_of(do)
+        compensation = None if undo is None else activity_of(undo)
+        if undo_on_unknown and compensation is None:
+            raise DefinitionError(f"step {action.name!r} has undo_on_unknown, but no undo; pass undo=...")
+        if undo_on_unknown and compensation is not None:
+            _check_accepts_none(action, compensation)
+        queue = (compensation.settings.queue if compensation else None) or self._recorder.started.queue
         command = self._recorder.issue(
             events.SagaStepRegistered,
-            doing.name,
+            action.name,
             step=self._step,
-            undo=None if undoing is None else undoing.name,
+            undo=None if compensation is None else compensation.name,
             queue=queue,
             unknown=undo_on_unknown,
         )
         assert isinstance(command, events.SagaStepRegistered)
-        step = Step(command, undoing)
+        step = Step(command, compensation)
         self._steps.append(step)
-        step.doing = self._below(command, 1, doing, args)
-        return step.doing
+        step.action = self._below(command, 1, action, args)
+        return step.action
 
     def _below(
         self, command: events.SagaStepRegistered, part: int, activity: Activity[..., Any], args: tuple[Any, ...]
     ) -> Durable[Any]:
-        """Run an activity below the registration of a step: 1 does it, 2 takes it back."""
-        place = Location(*command.location.coordinates, (part,))
-        scope = self._recorder.scope_at(place, command.version)
+        """Run an activity below the registration of a step: the action below 1, the compensation below 2."""
+        location = Location(*command.location.coordinates, (part,))
+        scope = self._recorder.scope_at(location, command.version)
         before: Scope = current.get()
         current.set(scope)
         try:
-            # What is taken back was recorded when it was done; a little more around it must not prevent that.
+            # The argument of a compensation is an action's result, already recorded: no size limit may prevent it.
             return schedule(self._recorder, activity, args, {}, limited=part == 1)
         finally:
             current.set(before)
             self._recorder.close_scope(scope)
 
     async def _compensate(self, error: BaseException) -> None:
-        """Take back what was done, the last first; what cannot be is left, visibly, and the rest goes on."""
+        """Compensate the steps in reverse order; record a failed compensation and continue with the rest."""
         for step in reversed(self._steps):
-            if step.doing is not None:
-                await _ended(step.doing)
+            if step.action is not None:
+                await _wait_for(step.action)
             wanted = step.is_done or (step.is_unknown and step.command.unknown)
             if step.undo is None or not wanted:
                 self._close(step, "skipped" if not step.is_done else "completed")
                 continue
-            self._note(step, events.SagaCompensationStarted)
-            failed = await self._take_back(step, step.undo)
+            self._record(step, events.SagaCompensationStarted)
+            failed = await self._undo(step, step.undo)
             self._close(step, "compensated" if failed is None else "failed")
             if failed is not None:
                 self._recorder.warn(
-                    f"step {step.command.name!r} at {step.command.location} could not be taken back by "
-                    f"{step.undo.name!r}: {failed}; see to it, and then call handle.compensate({str(step.command.location)!r})"
+                    f"step {step.command.name!r} at {step.command.location} could not be compensated by "
+                    f"{step.undo.name!r}: {failed}; fix the cause, then call handle.compensate({str(step.command.location)!r})"
                 )
-                error.add_note(f"step {step.command.name!r} at {step.command.location} was not taken back: {failed}")
+                error.add_note(f"step {step.command.name!r} at {step.command.location} was not compensated: {failed}")
 
-    async def _take_back(self, step: Step, undo: Activity[..., Any]) -> Exception | None:
-        """Take a step back; return why it could not be."""
-        result = step.doing.result() if step.is_done and step.doing is not None else None
+    async def _undo(self, step: Step, undo: Activity[..., Any]) -> Exception | None:
+        """Compensate a step; return the error if that failed."""
+        result = step.action.result() if step.is_done and step.action is not None else None
         try:
-            undoing = self._below(step.command, 2, undo, (result,))
+            compensation = self._below(step.command, 2, undo, (result,))
         except (SerializationError, DefinitionError) as unfit:
-            # It does not take what the step gave; that must not keep the others from being taken back.
+            # The activity does not accept the action's result; the other steps must still be compensated.
             return unfit
-        return await self._surely(undoing)
+        return await self._await_undo(compensation)
 
-    async def _surely(self, undoing: "asyncio.Future[Any]") -> ActivityFailed | None:
-        """Wait until something is taken back, whoever asks the workflow to stop meanwhile; return why it could not be."""
+    async def _await_undo(self, compensation: "asyncio.Future[Any]") -> ActivityFailed | None:
+        """Wait for a compensation, delaying a cancellation of the workflow; return the error if it failed."""
         while True:
             try:
-                await asyncio.shield(undoing)
+                await asyncio.shield(compensation)
             except asyncio.CancelledError:
-                if undoing.cancelled():
+                if compensation.cancelled():
                     raise
-                self._asked_to_stop = True
+                self._cancelled = True
             except ActivityFailed as failed:
                 return failed
             else:
                 return None
 
-    def _note(self, step: Step, kind: type[events.Answer], **fields: Any) -> None:
-        """Write down what becomes of a step, unless it is on record; it is told to nobody."""
+    def _record(self, step: Step, kind: type[events.Answer], **fields: Any) -> None:
+        """Append an event about a step, unless it is already recorded; it settles no future."""
         state, seq = self._recorder.log.state, step.command.seq
         known = seq not in state.open or (kind is events.SagaCompensationStarted and seq in state.compensating)
         if not known and self._recorder.verdict.reason is None:
             self._recorder.log.append(lambda number, at: kind(seq=number, at=at, ref=seq, **fields))
 
     def _close(self, step: Step, outcome: str) -> None:
-        self._note(step, events.SagaClosed, outcome=outcome)
+        self._record(step, events.SagaClosed, outcome=outcome)
 
 
-def _check_takes_none(doing: Activity[..., Any], undoing: Activity[..., Any]) -> None:
-    """Refuse an undo that cannot be called when nobody knows what the step gave."""
-    if undoing.signature is None:
+def _check_accepts_none(action: Activity[..., Any], compensation: Activity[..., Any]) -> None:
+    """Refuse a compensation that does not accept None, the argument for an unknown result."""
+    if compensation.signature is None:
         return
     try:
-        undoing.signature.encode((None,))
+        compensation.signature.encode((None,))
     except (SerializationError, DefinitionError) as unfit:
         raise DefinitionError(
-            f"step {doing.name!r} has undo_on_unknown, so {undoing.name!r} may be called with None, which it does not take "
+            f"step {action.name!r} has undo_on_unknown, so {compensation.name!r} may be called with None, which it does not take "
             f"({unfit}); annotate its parameter as `... | None`"
         ) from unfit
 
 
-async def _ended(doing: "asyncio.Future[Any]") -> None:
-    """Wait for a step that another strand has begun and that is still at work: what it does may have to be taken back.
+async def _wait_for(action: "asyncio.Future[Any]") -> None:
+    """Wait for an action that another task has started and that is still running: it may have to be compensated.
 
-    Whoever asks the workflow to stop meanwhile calls it off, as in its own strand.
+    A cancellation of the workflow meanwhile cancels the action, as in its own task.
     """
-    if not doing.done():
-        with suppress(Exception, asyncio.CancelledError):  # what became of it, the step itself says
-            await doing
+    if not action.done():
+        with suppress(Exception, asyncio.CancelledError):  # the step reads the outcome from the future
+            await action
 
 
-_within: ContextVar[Saga | None] = ContextVar("resurgam.saga", default=None)
-"""The saga in whose block the running strand is."""
+_enclosing: ContextVar[Saga | None] = ContextVar("resurgam.saga", default=None)
+"""The saga whose block encloses the running code."""

@@ -49,7 +49,7 @@ def settle(recorder: Recorder, answer: events.Answer) -> None:
         recorder.mailbox.hand_over(answer.ref)
         return
     if isinstance(future, Child):
-        future.answered(lambda: _settle(recorder, answer, future, names))
+        future.settle(lambda: _settle(recorder, answer, future, names))
     else:
         _settle(recorder, answer, future, names)
 
@@ -72,7 +72,7 @@ def child_started(recorder: Recorder, entry: events.ChildStarted) -> None:
     pending.started_children[entry.ref] = entry.execution_id
     future = pending.futures.get(entry.ref)
     if isinstance(future, Child):
-        future.begun(entry.execution_id)
+        future.set_started(entry.execution_id)
         if future.call.detach:
             pending.drop(entry.ref)
             future.set_result(None)

@@ -127,9 +127,17 @@ CALLS = {
     "sleep(9e11)": (lambda ctx: ctx.sleep(9e11), ValueError, LENGTH.format("900000000000.0")),
     "asyncio.sleep(inf)": (lambda ctx: asyncio.sleep(float("inf")), ValueError, LENGTH.format("inf")),
     "asyncio.sleep(nan)": (lambda ctx: asyncio.sleep(float("nan")), ValueError, LENGTH.format("nan")),
-    "sleep_until(naive)": (lambda ctx: ctx.sleep_until(NAIVE), ValueError, "no time zone; use an aware datetime"),
-    "sleep_until(None)": (lambda ctx: ctx.sleep_until(None), TypeError, "sleep_until(None): give an aware datetime"),
-    "sleep_until(5)": (lambda ctx: ctx.sleep_until(5), TypeError, "sleep_until(5): give an aware datetime"),
+    "sleep_until(naive)": (
+        lambda ctx: ctx.sleep_until(NAIVE),
+        ValueError,
+        "sleep_until needs an aware datetime, got 2030-01-01T00:00:00 without a time zone",
+    ),
+    "sleep_until(None)": (
+        lambda ctx: ctx.sleep_until(None),
+        TypeError,
+        "sleep_until needs an aware datetime, got None",
+    ),
+    "sleep_until(5)": (lambda ctx: ctx.sleep_until(5), TypeError, "sleep_until needs an aware datetime, got 5"),
     "listen()": (lambda ctx: ctx.listen(), ValueError, "listen: signal names must be non-empty strings, got ()"),
     "listen(5)": (lambda ctx: ctx.listen(5), ValueError, "listen: signal names must be non-empty strings, got (5,)"),
     "listen('')": (lambda ctx: ctx.listen(""), ValueError, "listen: signal names must be non-empty strings, got ('',)"),
@@ -237,12 +245,27 @@ WRONG = {
         lambda ctx: ctx.map(double, [1], limit=True),
         "limit must be None or a whole number, at least 1, got True",
     ),
-    "a removed branch": (lambda ctx: ctx.removed.branch(3), "ctx.removed.branch(3): say which, by its name"),
-    "a removed listener": (lambda ctx: ctx.removed.listen(3), "ctx.removed.listen(3): say which, by its name"),
-    "a removed check": (lambda ctx: ctx.removed.check_version(3), "ctx.removed.check_version(3): say which"),
+    "a removed branch": (
+        lambda ctx: ctx.removed.branch(3),
+        "ctx.removed.branch: name must be a non-empty string, got 3",
+    ),
+    "a removed listener": (
+        lambda ctx: ctx.removed.listen(3),
+        "ctx.removed.listen: name must be a non-empty string, got 3",
+    ),
+    "a removed check": (
+        lambda ctx: ctx.removed.check_version(3),
+        "ctx.removed.check_version: name must be a non-empty string, got 3",
+    ),
     "a body that is not async": (lambda ctx: ctx.loop(not_async), "is not async; write async def"),
-    "a map by name": (lambda ctx: ctx.map("double", [1]), "ctx.map: 'double' is no activity, and no async function"),
-    "a map of nothing": (lambda ctx: ctx.map(None, [1]), "ctx.map: None is no activity, and no async function"),
+    "a map by name": (
+        lambda ctx: ctx.map("double", [1]),
+        "ctx.map needs an activity or an async function of (ctx, item), got 'double'",
+    ),
+    "a map of nothing": (
+        lambda ctx: ctx.map(None, [1]),
+        "ctx.map needs an activity or an async function of (ctx, item), got None",
+    ),
     "a key by name": (lambda ctx: ctx.map(double, [1], key="id"), "key must be a function of an item, got 'id'"),
 }
 
