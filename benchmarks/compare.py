@@ -155,7 +155,7 @@ def write(name: str, tallies: dict[str, Tally], plan: Plan, where: Results) -> N
     file = plan.results / "compare.json"
     report = known(file)
     cases = {case: found for case, found in report.get("cases", {}).items() if case.partition(" ")[0] != name}
-    # Where nobody has a figure yet, the failure still has a row.
+    # A case without any figure has a row for its failure.
     for case in dict.fromkeys(case for tally in tallies.values() for case in tally.runs) or [name]:
         cases[case] = {
             "scale": plan.scale,

@@ -16,7 +16,7 @@ from resurgam.bench.figures import level_of, percentile
 from resurgam.bench.scene import Scene, at_rest, timed
 
 PATIENCE = 600.0
-"""Seconds after which a curve is cut off where it is, and says so."""
+"""Seconds after which a curve is cut off and marked so."""
 
 Curve = dict[str, Any]
 
@@ -52,7 +52,7 @@ async def history(scene: Scene) -> Curve:
 
 
 async def print_steps(of: int) -> None:
-    """Say now and then how far the chain has come."""
+    """Print the progress of the chain from time to time."""
     while True:
         await asyncio.sleep(10)
         print_progress(f"  {len(programs.stamps):,} of {of:,} steps")

@@ -135,13 +135,13 @@ async def killed_by_hand(folder: Path, entries: int, later: float) -> tuple[demo
     async with Engine(f"sqlite:///{folder}/demo.db", registry=demo_shop.registry, worker=False) as engine:
         handle = await engine.start(demo_shop.demo_order, demo_module.ORDER, id="order", queue="order")
         await handle.signal("courier", "Ada")
-        keeper = demo_module.Shopkeeper(f"sqlite:///{folder}/demo.db", "order", folder)
+        keeper = demo_module.WorkerProcess(f"sqlite:///{folder}/demo.db", "order", folder)
         keeper.start()
         try:
             while len(await handle.history()) < entries:
                 await asyncio.sleep(0.01)
             await asyncio.sleep(later)
-            assert keeper.exit_code is None, keeper.last_words()
+            assert keeper.exit_code is None, keeper.last_log_line()
             keeper.kill()
             reached = len(await handle.history())
             keeper.start()
@@ -223,7 +223,7 @@ EVERYTHING = Counter(ACTIVITIES)
         ([timer(1), events.TimerFired(seq=3, ref=1)], EVERYTHING, "gap"),
         ([timer(1), events.TimerFired(seq=2, ref=1), events.TimerFired(seq=3, ref=1)], EVERYTHING, "answered 2 times"),
         ([timer(1)], EVERYTHING, "answered 0 times"),
-        ([events.TimerFired(seq=1, ref=7)], EVERYTHING, "ask for nothing"),
+        ([events.TimerFired(seq=1, ref=7)], EVERYTHING, "are not commands"),
         ([], EVERYTHING - Counter(["charge_card"]), "never done: charge_card"),
     ],
 )
@@ -240,7 +240,7 @@ def test_a_failure_is_one_line_and_exit_code_1(capsys):
     def play() -> None:
         raise demo_module.DemoFailed("entry 2 was\nanswered twice")
 
-    assert demo_module._attempt(play) == 1
+    assert demo_module._exit_code(play) == 1
     assert capsys.readouterr().err == "the demo failed: entry 2 was answered twice\n"
 
 
@@ -263,7 +263,7 @@ class Doomed:
     def kill(self) -> None:
         pass
 
-    def last_words(self) -> str:
+    def last_log_line(self) -> str:
         return "no such module"
 
 

@@ -1,8 +1,8 @@
 """The shop of `resurgam demo`: a workflow, its activities, and the worker process that the demo kills.
 
-Each activity writes to the effects file when it begins and when its work is done, so that one can see afterwards what
-really happened outside of the database: ``started`` twice is an activity that a kill has cut off, ``done`` twice one
-whose worker died between the work and its record. Delivery is at least once, and this is what it looks like.
+Each activity writes to the effects file when it starts and when its work is done, which shows what happened outside of the
+database: ``started`` twice is an activity that a kill interrupted, ``done`` twice one whose worker died between the work and
+its record. Activities run at least once.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ EFFECTS: Final = "RESURGAM_DEMO_EFFECTS"
 """The environment variable that names the effects file."""
 
 QUEUE: Final = "RESURGAM_DEMO_QUEUE"
-"""The environment variable that names the queue to serve: each demo has its own, and touches nobody else's work."""
+"""The environment variable that names the queue to serve: each demo has its own, and leaves other work alone."""
 
 ANY_DEMO: Final = "resurgam-demo"
 
@@ -26,14 +26,14 @@ PARCELS: Final = 3
 SERVING: Final = "serving"
 STARTED: Final = "started"
 DONE: Final = "done"
-NOBODY: Final = "the customer collects it"
+NO_COURIER: Final = "the customer collects it"
 
 registry = Registry()
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the customer wants."""
+    """An order of a customer."""
 
     item: str
     cents: int
@@ -41,7 +41,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Shipped:
-    """What became of an order."""
+    """The result of an order."""
 
     reservation: str
     payment: str
@@ -52,35 +52,35 @@ class Shipped:
 
 @registry.activity
 async def reserve_stock(item: str) -> str:
-    """Put the goods aside."""
+    """Reserve the goods."""
     await _work("reserve_stock")
     return f"{PARCELS} x {item}"
 
 
 @registry.activity
 async def charge_card(cents: int) -> str:
-    """Take the money."""
+    """Charge the card."""
     await _work("charge_card")
     return f"{cents / 100:.2f} paid"
 
 
 @registry.activity
 async def pack_parcel(number: int) -> str:
-    """Pack one of the parcels."""
+    """Pack one parcel."""
     await _work(f"pack_parcel {number}")
     return f"parcel {number}"
 
 
 @registry.activity
 async def send_receipt(payment: str) -> str:
-    """Tell the customer."""
+    """Send the receipt to the customer."""
     await _work("send_receipt")
     return f"receipt: {payment}"
 
 
 @registry.workflow(queue=ANY_DEMO)
 async def demo_order(ctx: Context, order: Order) -> Shipped:
-    """Reserve, charge, pack in parallel, rest, wait for a courier, send the receipt."""
+    """Reserve, charge, pack in parallel, sleep, wait for a courier, send the receipt."""
     reservation = await ctx.activity(reserve_stock, order.item)
     payment = await ctx.activity(charge_card, order.cents)
     parcels = await asyncio.gather(*(ctx.activity(pack_parcel, number) for number in range(1, PARCELS + 1)))
@@ -88,20 +88,20 @@ async def demo_order(ctx: Context, order: Order) -> Shipped:
     try:
         courier = await ctx.listen("courier", type=str, timeout=30)
     except SignalTimeout:
-        courier = NOBODY
+        courier = NO_COURIER
     receipt = await ctx.activity(send_receipt, payment)
     return Shipped(reservation, payment, list(parcels), courier, receipt)
 
 
 def expected(order: Order, courier: str) -> Shipped:
-    """Return what the workflow must give, however often it was killed."""
+    """Return the result that the workflow must have, however often it was killed."""
     paid = f"{order.cents / 100:.2f} paid"
     parcels = [f"parcel {number}" for number in range(1, PARCELS + 1)]
     return Shipped(f"{PARCELS} x {order.item}", paid, parcels, courier, f"receipt: {paid}")
 
 
 def steps() -> list[str]:
-    """Return every activity of the workflow, as it stands in the effects file."""
+    """Return the activities of the workflow, as they are written to the effects file."""
     packing = [f"pack_parcel {number}" for number in range(1, PARCELS + 1)]
     return ["reserve_stock", "charge_card", *packing, "send_receipt"]
 
@@ -126,7 +126,7 @@ def read_effects(path: Path, kind: str, workflow_id: str = "") -> list[tuple[int
 
 
 async def _work(step: str) -> None:
-    """Do something outside that takes 0.3 s and cannot be undone."""
+    """Do some work with an external effect, in 0.3 s."""
     workflow_id = registry.activity.info().workflow_id
     note(STARTED, workflow_id, step)
     await asyncio.sleep(0.2)
@@ -134,18 +134,18 @@ async def _work(step: str) -> None:
     await asyncio.sleep(0.1)
 
 
-async def _outlive_nobody(parent: int) -> None:
-    """Return when the process that started this one is gone, so that a worker is never left alone."""
-    while os.getppid() == parent:  # noqa: ASYNC110 -- a process is not told when its parent dies
+async def _wait_for_orphaning(parent: int) -> None:
+    """Return when the parent process has ended, so that no worker is left behind."""
+    while os.getppid() == parent:  # noqa: ASYNC110 -- a process gets no event when its parent ends
         await asyncio.sleep(0.2)
 
 
 async def serve(url: str) -> None:
-    """Work for the demo until killed, asked to stop, or alone."""
+    """Serve the demo until this process is killed or stopped, or its parent has ended."""
     parent, queue = os.getppid(), os.environ.get(QUEUE, ANY_DEMO)
     async with Engine(url, registry=registry, queues=[queue], lease=3, grace=0) as engine:
         note(SERVING)
-        ends = {asyncio.create_task(engine.run()), asyncio.create_task(_outlive_nobody(parent))}
+        ends = {asyncio.create_task(engine.run()), asyncio.create_task(_wait_for_orphaning(parent))}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for end in ends:
             end.cancel()

@@ -214,7 +214,7 @@ class Client:
         return list(answer.arrivals)
 
     def _handle(self, instance: Instance, result: Codec[Any]) -> Handle[Any]:
-        return Handle(self._access, instance.entity_id, None, result=result, began=instance)
+        return Handle(self._access, instance.entity_id, None, result=result, started=instance)
 
     def _prepare(
         self, workflow: Any, args: tuple[object, ...], labels: Labels, delay: int | None = None

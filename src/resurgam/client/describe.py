@@ -9,6 +9,7 @@ from resurgam.client.access import ANY
 from resurgam.client.compensation import compensation_id, uncompensated
 from resurgam.client.pending import PendingWork, Survey, failure_of, moment
 from resurgam.core import event as events
+from resurgam.core.errors import CorruptHistory
 from resurgam.core.failure import rebuild
 from resurgam.core.location import Location
 from resurgam.core.state import InstanceState, Status
@@ -74,11 +75,14 @@ class Description:
 
 
 async def describe(store: Store, instance: Instance, now: int) -> Description:
-    """Return the description of an execution at the moment *now*."""
-    log = await store.inspector.history(instance.execution_id)
+    """Return the description of an execution at the moment *now*.
+
+    If an entry of its history cannot be decoded, describe the entries before it; the *error* names that entry.
+    """
+    log, corrupt = await _readable_log(store, instance.execution_id)
     survey = await Survey.of(store, instance, log, now)
     state, started = survey.state, survey.state.started
-    pending = await survey.pending()
+    pending = await survey.pending() if corrupt is None else ()
     if instance.status.terminal:
         pending = tuple(work for work in pending if work.kind == "activity")  # it may still be running
     return Description(
@@ -94,13 +98,21 @@ async def describe(store: Store, instance: Instance, now: int) -> Description:
         input=None if started is None else ANY.decode(started.input, "input"),
         result=_result(state),
         state={key: ANY.decode(value, f"state {key!r}") for key, value in state.variables.items()},
-        waiting_for=() if instance.status.terminal else _waiting_for(instance, state, pending),
+        waiting_for=() if instance.status.terminal else _waiting_for(instance, state, pending, corrupt),
         pending=pending,
         worker=survey.worker,
         redeliveries=max(0, survey.work.deliveries - 1),
         uncompensated=await _uncompensated(store, instance, log),
-        error=_error(state, instance),
+        error=corrupt or _error(state, instance),
     )
+
+
+async def _readable_log(store: Store, execution_id: str) -> tuple[Sequence[events.Event], CorruptHistory | None]:
+    """Return the log of an execution or, with the error, its entries before the first that cannot be decoded."""
+    try:
+        return await store.inspector.history(execution_id), None
+    except CorruptHistory as error:
+        return error.readable, error
 
 
 async def _uncompensated(store: Store, instance: Instance, log: Sequence[events.Event]) -> tuple[str, ...]:
@@ -133,7 +145,11 @@ def _parent(instance: Instance) -> ParentCall | None:
     )
 
 
-def _waiting_for(instance: Instance, state: InstanceState, pending: Sequence[PendingWork]) -> tuple[str, ...]:
+def _waiting_for(
+    instance: Instance, state: InstanceState, pending: Sequence[PendingWork], corrupt: CorruptHistory | None
+) -> tuple[str, ...]:
+    if corrupt is not None:
+        return ("a build that can read its history",)
     waits = ["a resume: handle.resume()"] if instance.status is Status.PAUSED else []
     begun = instance.status is Status.RUNNING and state.started is not None and state.started.attempt == 1
     if not state.begun and state.started is not None and not begun:

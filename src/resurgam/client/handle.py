@@ -49,7 +49,7 @@ class Handle(Generic[R]):
     """One workflow: the newest execution of the entity or, with a *run_id*, the newest of that run.
 
     With an *execution_id* it is one attempt, which can only be read: messages and control belong to the run. *workflow* is
-    the name that the workflow must have. *began* is the execution that a start created: `result` follows its chain.
+    the name that the workflow must have. *started* is the execution that a start created: `result` follows its chain.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Handle(Generic[R]):
         execution_id: str | None = None,
         workflow: str | None = None,
         result: Codec[Any] = ANY,
-        began: Instance | None = None,
+        started: Instance | None = None,
     ) -> None:
         self.entity_id = entity_id
         self._access = access
@@ -71,8 +71,8 @@ class Handle(Generic[R]):
         self._execution_id = execution_id
         self._workflow = workflow
         self._result = result
-        self._began = began
-        self._known = began
+        self._started = started
+        self._known = started
 
     def __repr__(self) -> str:
         return f"<handle of workflow {self.entity_id!r}>"
@@ -95,7 +95,7 @@ class Handle(Generic[R]):
         Raise `ResultTimeout`, a `TimeoutError`, after *timeout*; the workflow itself goes on.
         """
         until = deadline_after(self._clock, timeout)
-        first = await self._instance() if self._began is None else await self._first_kept(self._began)
+        first = await self._instance() if self._started is None else await self._first_kept(self._started)
         if self._execution_id is not None:
             end = await chain.wait_for_execution(self._store, first, until)
         else:
@@ -294,7 +294,7 @@ class Handle(Generic[R]):
             raise TypeError(f"location must be a Location or a string such as '{{2}}', got {location!r}")
         parsed = location if isinstance(location, Location) else Location.parse(location)
         started = await compensate(self._access, await self._instance(), parsed)
-        return Handle(self._access, started.entity_id, None, began=started)
+        return Handle(self._access, started.entity_id, None, started=started)
 
     async def describe(self) -> Description:
         """Return the status of the workflow, its open work and what it waits for."""
@@ -327,14 +327,14 @@ class Handle(Generic[R]):
                 f"workflow use engine.handle({self.entity_id!r}), without execution_id"
             )
 
-    async def _first_kept(self, began: Instance) -> Instance:
+    async def _first_kept(self, started: Instance) -> Instance:
         """Return the execution that this handle was made for; if it was purged, the newest that continues it."""
-        if await self._store.inspector.get(began.entity_id, began.run_id) is not None:
-            return began
-        newest = await self._store.inspector.get(began.entity_id)
-        if newest is None or not same_chain(newest, began):
+        if await self._store.inspector.get(started.entity_id, started.run_id) is not None:
+            return started
+        newest = await self._store.inspector.get(started.entity_id)
+        if newest is None or not same_chain(newest, started):
             raise NotFound(
-                f"run {began.run_id!r} of workflow {began.entity_id!r} was removed from the store, with its result"
+                f"run {started.run_id!r} of workflow {started.entity_id!r} was removed from the store, with its result"
             )
         return newest
 

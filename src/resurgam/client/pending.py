@@ -11,6 +11,7 @@ from typing import Any, Final
 from resurgam.client.access import ANY
 from resurgam.core import event as events
 from resurgam.core.commands import COMMANDS
+from resurgam.core.errors import CorruptHistory
 from resurgam.core.failure import rebuild
 from resurgam.core.location import Location
 from resurgam.core.state import InstanceState, Status
@@ -63,8 +64,12 @@ def moment(milliseconds_since: int) -> datetime:
 
 
 async def failure_of(store: Store, execution_id: str) -> BaseException | None:
-    """Return the failure of an execution, None if it has not failed."""
-    for entry in reversed(await store.inspector.history(execution_id, _LATEST)):
+    """Return the failure of an execution, None if it has not failed; `CorruptHistory` if it cannot be read."""
+    try:
+        latest = await store.inspector.history(execution_id, _LATEST)
+    except CorruptHistory as error:
+        return error
+    for entry in reversed(latest):
         if isinstance(entry, events.WorkflowFailed | events.WorkflowRetried):
             return rebuild(entry.failure)
     return None

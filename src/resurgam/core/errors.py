@@ -43,7 +43,7 @@
 from collections.abc import Sequence
 
 from resurgam.core.edit import Edit
-from resurgam.core.event import Command
+from resurgam.core.event import Command, Event
 from resurgam.core.location import Location
 from resurgam.core.retry import Duration, milliseconds
 
@@ -315,7 +315,11 @@ class RetryAfter(ResurgamError):
 
 
 class CorruptHistory(ResurgamError):
-    """The events of a history contradict each other."""
+    """The events of a history contradict each other, or one cannot be decoded; *readable* are the entries before it."""
+
+    def __init__(self, *args: object, readable: Sequence[Event] = ()) -> None:
+        super().__init__(*args)
+        self.readable = tuple(readable)
 
 
 class StoreError(ResurgamError):

@@ -70,7 +70,7 @@ def _publishing_entries(outcome: Outcome) -> list[int]:
 def is_impossible_cut(
     execution: StoredExecution, outcome: Outcome, part: Outcome, entries: Sequence[Entry], held: Sequence[Entry]
 ) -> bool:
-    """Whether a cut between *part* and the rest of *outcome* would separate what is written whole or not at all.
+    """Whether a cut between *part* and the rest of *outcome* would separate effects that are written together or not at all.
 
     - Effects on other instances, whose answers arrive in the order of the effects: a scheduled child is started by the same
       commit, unless that commit answers it already.

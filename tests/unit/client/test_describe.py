@@ -1,12 +1,14 @@
 """What a workflow waits for, in words, for each kind of intent."""
 
 import asyncio
+import sqlite3
 from datetime import UTC, datetime
 
 import pytest
 
-from resurgam import Context, Registry
+from resurgam import Context, Engine, Registry, Status
 from resurgam.core import event as events
+from resurgam.core.errors import CorruptHistory
 from resurgam.testing import Environment
 from support.manual_worker import at, workerless_engine
 
@@ -101,3 +103,27 @@ async def test_the_longest_sleep_can_be_described():
         "timer until 5161-01-21T06:13:20+00:00 at {1}",
         "timer until 9999-12-31T00:00:00+00:00 at {2}",
     )
+
+
+async def test_an_entry_that_cannot_be_decoded_is_named_and_those_before_it_are_described(tmp_path):
+    registry = Registry()
+
+    @registry.workflow
+    async def order(ctx: Context, item: str) -> str:
+        ctx.set("stage", "new")
+        ctx.set("stage", "paid")
+        return await ctx.listen("approve", type=str)
+
+    url = f"sqlite:///{tmp_path}/x.db"
+    async with Environment(store=url, registry=registry) as env:
+        await env.start(order, "teapot", id="o-1")
+    with sqlite3.connect(tmp_path / "x.db") as connection:
+        connection.execute("""UPDATE events SET body = '{"type":"of_tomorrow"}' WHERE seq = 3""")
+
+    async with Engine(url, registry=registry, worker=False) as engine:
+        found = await engine.handle("o-1").describe()
+
+    assert (found.status, found.input, found.state) == (Status.RUNNING, ["teapot"], {"stage": "new"})
+    assert (found.pending, found.waiting_for) == ((), ("a build that can read its history",))
+    assert isinstance(found.error, CorruptHistory)
+    assert str(found.error).startswith(f"entry 3 of execution {found.execution_id} cannot be read: ")

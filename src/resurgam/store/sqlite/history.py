@@ -48,5 +48,6 @@ def decode_log(rows: Sequence[Row], execution_id: str) -> Sequence[events.Event]
         found.extend(decode_event(row["body"]) for row in rows)
     except ValueError as error:
         seq = rows[len(found)]["seq"]
-        raise CorruptHistory(f"entry {seq} of execution {execution_id} cannot be read: {error}") from error
+        message = f"entry {seq} of execution {execution_id} cannot be read: {error}"
+        raise CorruptHistory(message, readable=found) from error
     return found
