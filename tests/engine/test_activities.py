@@ -11,6 +11,7 @@ from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.info import activity_info
 from resurgam.runtime.registry import Registry
+from resurgam.testing import Environment, ManualClock
 from resurgam.testing.contract.bench import raises
 from support.engines import Engines, run, types_of
 
@@ -449,3 +450,29 @@ async def test_activities_run_where_their_queue_is_served(engines: Engines) -> N
             async with engines.serve(store, clock, registry, queues=["special"]) as special:
                 await special.settle()
                 assert await env.finish(handle.result()) == "special"
+
+
+async def test_a_result_is_recorded_whole_or_not_at_all(engines: Engines):
+    """A result that a worker handed in is used by the next worker."""
+    registry, clock = Registry(), ManualClock()
+    ran = []
+
+    @registry.activity(retry=ONCE)
+    async def act() -> str:
+        ran.append(activity_info().execution_id)
+        return "done"
+
+    @registry.workflow
+    async def work(ctx: Context) -> list[str]:
+        first = await ctx.activity(act.options(queue="far"))
+        return [first, await ctx.activity(act.options(queue="far"))]
+
+    async with engines.open(registry, clock=clock, queues=["default"]) as env:
+        handle = await env.start(work)
+        store = env.engine.store
+        async with Environment(store=store, registry=registry, clock=clock, queues=["far"]) as far:
+            for _ in range(3):
+                await far.settle()
+                await env.settle()
+            assert await env.finish(handle.result()) == ["done", "done"]
+    assert len(ran) == len(set(ran)) == 2

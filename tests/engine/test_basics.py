@@ -370,3 +370,60 @@ async def test_state_is_kept_and_can_be_read_from_outside(engines: Engines) -> N
         await env.advance(10)
         assert (await handle.state("count"), await handle.state("gone", "none")) == (2, "none")
         assert await env.finish(handle.result()) == [2, "default"]
+
+
+def crash():
+    empty = []
+    return empty[1]
+
+
+async def test_a_failed_run_keeps_its_traceback(engines: Engines):
+    registry = Registry()
+
+    @registry.workflow
+    async def work(_ctx: Context) -> None:
+        crash()
+
+    async with engines.open(registry) as env:
+        handle = await env.start(work)
+        [failed] = [entry for entry in await handle.history() if entry.type == "workflow_failed"]
+    assert "IndexError" in failed.failure.type
+    assert "in crash" in failed.failure.traceback
+
+
+async def test_results_of_all_kinds_are_what_was_recorded(engines: Engines):
+    registry = Registry()
+
+    @registry.activity
+    async def act() -> tuple[int, str, list[float]]:
+        return 1, "two", [3.0]
+
+    @registry.activity
+    async def book(trip: dict[str, int]) -> dict[str, int]:
+        return trip
+
+    @registry.workflow
+    async def leaf(ctx: Context) -> tuple[int, str, list[float]]:
+        return await ctx.activity(act)
+
+    @registry.workflow
+    async def child(ctx: Context) -> list[object]:
+        return [await ctx.workflow(leaf)]
+
+    @registry.workflow
+    async def work(ctx: Context) -> list[object]:
+        async with ctx.saga() as saga:
+            booked = await saga.step(book, {"a": 1})
+        effect = await ctx.run(lambda: {"x": [None, True]}, name="effect")
+        return [await ctx.activity(act), effect, await ctx.workflow(child), booked, await ctx.listen("word")]
+
+    async with engines.open(registry) as env:
+        handle = await env.start(work)
+        await handle.signal("word", {"deep": [1, {"er": None}]})
+        assert await env.finish(handle.result()) == [
+            [1, "two", [3.0]],
+            {"x": [None, True]},
+            [[1, "two", [3.0]]],
+            {"a": 1},
+            {"deep": [1, {"er": None}]},
+        ]

@@ -7,10 +7,11 @@ import pytest
 
 from resurgam.core import errors
 from resurgam.core.state import Status
+from resurgam.errors import ChildWorkflowFailed, WorkflowFailed
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import LEASE, raises
-from support.engines import Engines, count_of, run, settle, types_of
+from support.engines import TWICE, Engines, count_of, executions, run, settle, types_of
 
 
 async def test_a_child_gives_its_result_to_its_parent(engines: Engines) -> None:
@@ -526,3 +527,52 @@ async def test_a_signal_to_a_child_whose_id_is_in_use_does_not_reach_the_other_w
         with pytest.raises(errors.WorkflowFailed) as caught:
             await env.finish(handle.result())
         assert isinstance(caught.value.__cause__, errors.SignalTimeout)
+
+
+def crash():
+    empty = []
+    return empty[1]
+
+
+@pytest.mark.parametrize("queue", [None, "far"], ids=["same queue", "other queue"])
+@pytest.mark.parametrize("how", ["error", "crash"])
+async def test_a_child_that_fails_on_any_queue_fails_its_parent(engines: Engines, how, queue):
+    registry = Registry()
+
+    @registry.workflow(retry=TWICE)
+    async def child(_ctx: Context) -> None:
+        if how == "crash":
+            crash()
+        raise LookupError("no")
+
+    @registry.workflow
+    async def parent(ctx: Context) -> None:
+        await ctx.workflow(child, id="child", queue=queue)
+
+    async with engines.open(registry, queues=["default", "far"]) as env:
+        with pytest.raises(WorkflowFailed) as caught:
+            await run(env, parent)
+        assert isinstance(caught.value.__cause__, ChildWorkflowFailed)
+        assert isinstance(caught.value.__cause__.__cause__, LookupError)
+        assert [one.instance.attempt for one in await executions(env, "child")] == [1, 2]
+
+
+async def test_a_failed_child_is_an_error_of_the_parent_and_nothing_else(engines: Engines):
+    """A tree has no status beyond those of its members."""
+    registry = Registry()
+
+    @registry.workflow
+    async def child(_ctx: Context) -> None:
+        raise LookupError("no")
+
+    @registry.workflow
+    async def parent(ctx: Context) -> str:
+        try:
+            await ctx.workflow(child, id="child")
+        except ChildWorkflowFailed:
+            return "went on"
+        return ""
+
+    async with engines.open(registry) as env:
+        assert await run(env, parent) == "went on"
+        assert str((await env.engine.handle("child").describe()).status) == "failed"

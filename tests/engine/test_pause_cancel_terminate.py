@@ -3,12 +3,18 @@
 import asyncio
 from typing import Any
 
+import pytest
+
+from resurgam import activity
 from resurgam.core import errors
 from resurgam.core.state import Status
+from resurgam.errors import WorkflowFailed
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
+from resurgam.store.memory.store import MemoryStore
+from resurgam.testing import Environment, ManualClock
 from resurgam.testing.contract.bench import raises
-from support.engines import Engines, count_of, settle, types_of
+from support.engines import TWICE, Engines, count_of, executions, settle, types_of
 
 
 async def test_a_paused_workflow_waits_until_it_is_resumed(engines: Engines) -> None:
@@ -421,3 +427,137 @@ async def test_paused_children_are_cancelled_when_their_paused_root_is_terminate
         await handle.terminate()
         await env.advance(60)
         assert (await env.handle("kid").describe()).status is Status.CANCELLED
+
+
+async def test_cancel_reaches_a_running_activity(engines: Engines):
+    registry = Registry()
+    seen = []
+
+    @registry.activity(heartbeat_timeout=60)
+    async def act() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            seen.append(activity.cancelled())
+            raise
+
+    @registry.workflow
+    async def work(ctx: Context) -> None:
+        await ctx.activity(act)
+
+    async with engines.open(registry) as env:
+        handle = await env.start(work)
+        await handle.cancel()
+        await env.settle()
+        assert (await handle.describe()).status is Status.CANCELLED
+        assert len(await executions(env, handle.entity_id)) == 1
+    assert seen == [True]
+
+
+async def test_activities_run_once_whenever_a_pause_comes(engines: Engines):
+
+    for stop in range(4):
+        registry, ran = Registry(), []
+        at_work, go = asyncio.Event(), asyncio.Event()
+
+        @registry.activity
+        async def act(number: int, stop=stop, ran=ran, at_work=at_work, go=go) -> int:
+            ran.append(number)
+            if number == stop:
+                at_work.set()
+                await go.wait()
+            return number
+
+        @registry.workflow
+        async def work(ctx: Context, act=act) -> list[int]:
+            return [await ctx.activity(act, number) for number in range(4)]
+
+        async with engines.open(registry) as env:
+            handle = await env.start(work)
+            assert at_work.is_set()
+            await handle.pause()
+            await env.settle()
+            go.set()
+            await env.advance(60)
+            assert (await handle.describe()).status is Status.PAUSED
+            await handle.resume()
+            assert await env.finish(handle.result()) == [0, 1, 2, 3]
+        assert ran == [0, 1, 2, 3]
+
+
+def crash():
+    empty = []
+    return empty[1]
+
+
+async def test_signals_around_a_pause_and_a_failure_are_heard(engines: Engines):
+    registry = Registry()
+
+    @registry.workflow
+    async def work(ctx: Context) -> None:
+        assert await ctx.listen("word") == "while paused"
+        crash()
+
+    async with engines.open(registry) as env:
+        handle = await env.start(work)
+        await handle.pause()
+        await handle.signal("word", "while paused")
+        await env.advance(60)
+        assert (await handle.describe()).status is Status.PAUSED
+        await handle.resume()
+        with pytest.raises(WorkflowFailed, match="IndexError"):
+            await env.finish(handle.result())
+        told = [entry.type for entry in await handle.history()]
+    assert (told.count("listen_started"), told.count("signals_consumed")) == (1, 1)
+
+
+@pytest.mark.parametrize("how", ["ok", "error", "crash"])
+async def test_a_tree_that_was_paused_ends_as_it_would_have(engines: Engines, how):
+    registry = Registry()
+
+    @registry.activity(retry=TWICE)
+    async def act() -> str:
+        return "done"
+
+    @registry.workflow
+    async def child(ctx: Context) -> str:
+        got = await ctx.activity(act)
+        await ctx.listen("go")
+        if how == "error":
+            raise LookupError("no")
+        if how == "crash":
+            crash()
+        return got
+
+    @registry.workflow
+    async def parent(ctx: Context) -> str:
+        return await ctx.workflow(child, id="child")
+
+    async with engines.open(registry) as env:
+        handle = await env.start(parent)
+        await handle.pause(tree=True)
+        await env.engine.handle("child").signal("go")
+        await env.advance(60)
+        await handle.resume()
+        await env.settle()
+        ended = (await handle.describe()).status, (await env.engine.handle("child").describe()).status
+    assert set(ended) == {Status.COMPLETED if how == "ok" else Status.FAILED}
+
+
+async def test_resume_needs_no_worker():
+    """It returns at once; the next worker goes on."""
+    registry, clock = Registry(), ManualClock()
+
+    @registry.workflow
+    async def work(ctx: Context) -> str:
+        return await ctx.listen("word", type=str)
+
+    store = MemoryStore(clock, lease=10_000)
+    async with Environment(store=store, registry=registry, clock=clock, worker=False) as client:
+        handle = await client.engine.start(work)
+        await handle.pause()
+        await asyncio.wait_for(handle.resume(), 1)
+        await handle.signal("word", "resumed")
+        assert (await handle.describe()).status is Status.RUNNING
+        async with Environment(store=store, registry=registry, clock=clock) as env:
+            assert await env.finish(handle.result()) == "resumed"

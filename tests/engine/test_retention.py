@@ -5,6 +5,7 @@ from datetime import timedelta
 from resurgam import errors
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
+from resurgam.store.records import Purged
 from resurgam.testing.contract.bench import raises
 from support.engines import Engines, count_of
 
@@ -109,3 +110,24 @@ async def test_a_child_is_kept_until_its_parent_has_recorded_its_end(engines: En
         await env.advance(1)
         assert await env.engine.purge(before=env.now()) == 1
         assert await env.finish(handle.result()) == "from the child"
+
+
+async def test_runs_are_listed_in_pages_and_removed_by_status(engines: Engines):
+    registry = Registry()
+
+    @registry.workflow
+    async def work(ctx: Context, number: int) -> None:
+        if number % 2:
+            await ctx.sleep(3600)
+
+    async with engines.open(registry) as env:
+        for number in range(20):
+            await env.engine.start(work, number)
+        await env.settle()
+        done = await env.engine.list(status="completed", limit=6)
+        rest = await env.engine.list(status="completed", limit=6, cursor=done.cursor)
+        ids = [one.execution_id for one in (*done.instances, *rest.instances)]
+        assert len(set(ids)) == 10
+        assert await env.engine.store.purge(ids) == [Purged()] * 10
+        assert (await env.engine.list(status="completed")).instances == ()
+        assert len((await env.engine.list()).instances) == 10

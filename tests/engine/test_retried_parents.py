@@ -9,7 +9,7 @@ from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
-from support.engines import Engines, count_of, run, types_of
+from support.engines import Engines, count_of, executions, run, types_of
 
 TWICE: Final = RetryPolicy(max_attempts=2, initial_interval=10, jitter=0)
 AT_ONCE: Final = RetryPolicy(max_attempts=2, initial_interval=0)
@@ -188,7 +188,7 @@ async def test_children_of_earlier_attempts_are_closed_with_the_run(engines: Eng
 
 
 async def test_the_retries_of_a_child_are_its_own(engines: Engines) -> None:
-    """C22: its parent hears of the last attempt only, and is one attempt itself."""
+    """Its parent hears of the last attempt only, and is one attempt itself."""
     registry = Registry()
 
     @registry.workflow(retry=RetryPolicy(max_attempts=3, initial_interval=1, jitter=0))
@@ -409,3 +409,58 @@ async def test_a_child_whose_answer_is_carried_over_has_its_execution_id(engines
         handle = await env.start(parent)
         begun, result = await env.finish(handle.result())
         assert begun == result
+
+
+async def test_a_child_on_another_queue_is_started_once(engines: Engines):
+    registry = Registry()
+    ran = []
+
+    @registry.workflow
+    async def child(ctx: Context) -> str:
+        ran.append(ctx.info.execution_id)
+        await ctx.sleep(30)
+        return "child"
+
+    @registry.workflow(retry=TWICE)
+    async def parent(ctx: Context) -> str:
+        begun = ctx.workflow(child, id="child", queue="far")
+        await begun.started
+        if ctx.info.attempt == 1:
+            raise LookupError("once")
+        await ctx.listen("go")
+        return await begun
+
+    async with engines.open(registry, queues=["default", "far"]) as env:
+        handle = await env.start(parent)
+        await env.advance(20)
+        await handle.pause()
+        await env.advance(60)
+        await handle.resume()
+        await handle.signal("go")
+        assert await env.finish(handle.result()) == "child"
+        assert len(await executions(env, "child")) == 1
+    assert len(set(ran)) == 1
+
+
+async def test_a_parent_whose_deferred_child_was_never_begun_is_retried(engines: Engines):
+    registry = Registry()
+
+    @registry.workflow
+    async def child(_ctx: Context) -> str:
+        return "begun"
+
+    @registry.workflow(retry=TWICE)
+    async def parent(ctx: Context) -> str:
+        later = ctx.workflow(child, id="later", deferred=True)
+        await later.started
+        if ctx.info.attempt == 1:
+            raise LookupError("once")
+        return await later
+
+    async with engines.open(registry) as env:
+        handle = await env.start(parent)
+        await env.advance(60)
+        assert (await handle.describe()).attempt == 2
+        await env.engine.handle("later").begin()
+        assert await env.finish(handle.result()) == "begun"
+        assert len(await executions(env, "later")) == 1

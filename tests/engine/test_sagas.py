@@ -15,7 +15,7 @@ from resurgam.runtime.context.durable_loop import Break, Continue
 from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
 from resurgam.testing.crash import crash_everywhere
-from support.engines import Engines, complaints
+from support.engines import Engines, complaints, run
 
 TWICE = RetryPolicy(max_attempts=2, initial_interval=1, jitter=0)
 
@@ -512,3 +512,59 @@ async def test_an_open_saga_of_a_handler_is_compensated_or_reported_when_the_wor
             await getattr(handle, how)()
         await env.advance(7200)
         assert not booked or (await handle.describe()).uncompensated
+
+
+def trip(registry, ran, *, child=False):
+    @registry.activity
+    async def book(what: str) -> str:
+        ran.append(what)
+        return what
+
+    @registry.activity
+    async def unbook(what: str) -> None:
+        ran.append(f"un{what}")
+
+    return book, unbook
+
+
+async def test_a_completed_saga_is_not_run_again_after_a_pause(engines: Engines):
+    registry, ran = Registry(), []
+    book, unbook = trip(registry, ran)
+
+    @registry.workflow
+    async def work(ctx: Context) -> str:
+        async with ctx.saga() as saga:
+            got = await saga.step(book, "hotel", undo=unbook)
+        await ctx.listen("go")
+        return got
+
+    async with engines.open(registry) as env:
+        handle = await env.start(work)
+        await handle.pause()
+        await env.advance(60)
+        await handle.resume()
+        await handle.signal("go")
+        assert await env.finish(handle.result()) == "hotel"
+    assert ran == ["hotel"]
+
+
+async def test_a_child_has_a_saga_of_its_own(engines: Engines):
+    registry, ran = Registry(), []
+    book, unbook = trip(registry, ran)
+
+    @registry.workflow
+    async def child(ctx: Context) -> None:
+        async with ctx.saga() as saga:
+            await saga.step(book, "same", undo=unbook)
+            raise LookupError("only mine is taken back")
+
+    @registry.workflow
+    async def parent(ctx: Context) -> list[str]:
+        async with ctx.saga() as saga:
+            got = await saga.step(book, "same", undo=unbook)
+            below = await asyncio.gather(ctx.workflow(child), return_exceptions=True)
+        return [got, type(below[0]).__name__]
+
+    async with engines.open(registry) as env:
+        assert await run(env, parent) == ["same", "ChildWorkflowFailed"]
+    assert ran == ["same", "same", "unsame"]

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from resurgam.core import errors
+from resurgam.errors import SignalTimeout
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.context.durable_loop import Break, Continue
 from resurgam.runtime.registry import Registry
@@ -286,3 +287,23 @@ async def test_a_retry_may_send_another_value_from_the_same_place(engines: Engin
         receiving = await env.start(target, id="t")
         await env.finish((await env.start(sender)).result())
         assert await env.finish(receiving.result()) == [1, 2]
+
+
+async def test_a_signal_goes_to_the_workflow_it_was_sent_to(engines: Engines):
+    """However many listen for its name; a listener that timed out takes nothing, and a signal that comes early is kept."""
+    registry = Registry()
+
+    @registry.workflow
+    async def work(ctx: Context) -> str:
+        try:
+            await ctx.listen("word", timeout=10)
+        except SignalTimeout:
+            await ctx.sleep(10)
+        return await ctx.listen("word", type=str)
+
+    async with engines.open(registry) as env:
+        handles = [await env.start(work, id=f"w{number}") for number in range(3)]
+        await env.advance(15)
+        for number in (0, 2, 1):
+            await env.engine.handle(f"w{number}").signal("word", f"for {number}")
+        assert [await env.finish(one.result()) for one in handles] == ["for 0", "for 1", "for 2"]

@@ -11,7 +11,7 @@ from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
 from resurgam.testing.environment import Environment
-from support.engines import Engines, types_of
+from support.engines import Engines, run, types_of
 
 
 async def test_a_timer_fires_at_its_moment(engines: Engines) -> None:
@@ -306,3 +306,15 @@ async def _no_deadline_is_left(env: Environment, handle: Handle[Any]) -> None:
     found = await env.engine.store.inspector.get(handle.entity_id)
     assert found is not None
     assert found.wake_at is None
+
+
+async def test_sleep_is_a_durable_timer(engines: Engines):
+    registry = Registry()
+
+    @registry.workflow
+    async def work(ctx: Context) -> str:
+        await ctx.sleep(30 * 86400)
+        return "a month later"
+
+    async with engines.open(registry) as env:
+        assert await run(env, work) == "a month later"

@@ -12,7 +12,9 @@ from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.info import activity_info
 from resurgam.runtime.registry import Registry
+from resurgam.store.memory.store import MemoryStore
 from resurgam.store.records import Commit, Committed
+from resurgam.testing import Environment, ManualClock
 from resurgam.testing.contract.bench import LEASE, raises
 from support.engines import Engines, run, types_of
 
@@ -390,3 +392,81 @@ def _interrupt() -> bool:
 
 async def _interrupts() -> None:
     _interrupt()
+
+
+async def test_a_thousand_workflows_run_at_once():
+    registry = Registry()
+
+    @registry.workflow
+    async def work(ctx: Context, number: int) -> int:
+        await ctx.sleep(1)
+        return number
+
+    async with Environment(registry=registry) as env:
+        handles = [await env.engine.start(work, number) for number in range(1000)]
+        await env.advance(2)
+        assert [await handle.result() for handle in handles] == list(range(1000))
+
+
+async def test_runs_end_once_while_workers_come_and_go():
+    """Two workers, four, none, one."""
+    registry, clock, ran = Registry(), ManualClock(), []
+    store = MemoryStore(clock, lease=10_000)
+
+    @registry.activity
+    async def act(number: int) -> int:
+        ran.append(number)
+        return number
+
+    @registry.workflow
+    async def work(ctx: Context, number: int) -> int:
+        await ctx.listen("go")
+        return await ctx.activity(act, number)
+
+    def worker():
+        return Environment(store=store, registry=registry, clock=clock)
+
+    async with Environment(store=store, registry=registry, clock=clock, worker=False) as client:
+        handles = [await client.engine.start(work, number) for number in range(30)]
+        for scale in (2, 4, 0, 1):
+            workers = [worker() for _ in range(scale)]
+            for one in workers:
+                await one.__aenter__()
+            for handle in handles[scale * 7 : scale * 7 + 7]:
+                await handle.signal("go")
+            for one in workers:
+                await one.settle()
+            for one in workers:
+                await one.__aexit__(None, None, None)
+        for handle in handles:
+            if not (await handle.describe()).status.terminal:
+                await handle.signal("go")
+        async with worker() as last:
+            await last.settle()
+            assert [await handle.result() for handle in handles] == list(range(30))
+    assert sorted(ran) == list(range(30))
+
+
+async def test_no_run_holds_a_slot_while_it_waits_for_another(engines: Engines):
+    """One worker with one slot: parents, children on two queues and continuations all end."""
+    registry = Registry()
+
+    @registry.activity
+    async def act(number: int) -> int:
+        return number
+
+    @registry.workflow
+    async def child(ctx: Context, number: int, generation: int) -> int:
+        got = await ctx.activity(act, number)
+        if generation < 3:
+            ctx.continue_as_new(number, generation + 1)
+        return got
+
+    @registry.workflow
+    async def parent(ctx: Context, number: int) -> int:
+        near, far = ctx.workflow(child, number, 1), ctx.workflow(child, number, 1, queue="far")
+        return await near + await far
+
+    async with engines.open(registry, queues=["default", "far"], max_activities=1) as env:
+        handles = [await env.engine.start(parent, number) for number in range(20)]
+        assert [await env.finish(one.result()) for one in handles] == [2 * number for number in range(20)]

@@ -3,15 +3,18 @@
 import asyncio
 from typing import Any, Final
 
+import pytest
+
 from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
+from resurgam.errors import WorkflowFailed
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.info import activity_info
 from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import raises
-from support.engines import Engines, count_of, of_kind, run, types, types_of
+from support.engines import Engines, count_of, executions, of_kind, run, types, types_of
 
 TWICE: Final = RetryPolicy(max_attempts=2, initial_interval=10, jitter=0)
 THRICE: Final = RetryPolicy(max_attempts=3, initial_interval=10, backoff=2, jitter=0)
@@ -417,3 +420,105 @@ async def test_an_unread_answer_of_a_failed_attempt_is_recorded_and_carried_over
         assert not first.inbox
         assert first.instance.deactivated
     assert ran == ["work"]
+
+
+def crash():
+    empty = []
+    return empty[1]
+
+
+async def test_an_operation_that_failed_is_run_again_by_the_next_attempt(engines: Engines):
+    registry, ran = Registry(), []
+
+    def effect():
+        ran.append(1)
+        crash()
+
+    @registry.workflow(retry=TWICE)
+    async def work(ctx: Context) -> None:
+        await ctx.run(effect)
+
+    async with engines.open(registry) as env:
+        with pytest.raises(WorkflowFailed, match="IndexError"):
+            await run(env, work, id="me")
+        found = await executions(env, "me")
+    assert [(one.instance.attempt, one.instance.status) for one in found] == [(1, Status.FAILED), (2, Status.FAILED)]
+    assert len(ran) == 2
+
+
+async def test_an_activity_that_had_failed_once_is_not_run_again_by_a_retry(engines: Engines):
+    registry = Registry()
+    ran = []
+
+    @registry.activity(retry=RetryPolicy(max_attempts=3, initial_interval=1, jitter=0))
+    async def act() -> int:
+        ran.append(1)
+        if len(ran) == 1:
+            raise LookupError("the first time")
+        return len(ran)
+
+    @registry.workflow(retry=TWICE)
+    async def work(ctx: Context) -> int:
+        got = await ctx.activity(act)
+        if ctx.info.attempt == 1:
+            raise LookupError("once")
+        return got
+
+    async with engines.open(registry) as env:
+        assert await run(env, work) == 2
+    assert len(ran) == 2
+
+
+async def test_a_recorded_call_is_not_taken_for_one_of_another_kind(engines: Engines):
+    """The next attempt asks for a child, or a promise, of the same name and input where an activity was."""
+    registry = Registry()
+
+    @registry.activity(name="same")
+    async def act(_number: int) -> str:
+        return "activity"
+
+    @registry.workflow(name="same")
+    async def child(_ctx: Context, _number: int) -> str:
+        return "child"
+
+    @registry.workflow(retry=RetryPolicy(max_attempts=3, initial_interval=1, jitter=0))
+    async def work(ctx: Context) -> list[str]:
+        match ctx.info.attempt:
+            case 1:
+                await ctx.activity(act, 1)
+                raise LookupError("after the activity")
+            case 2:
+                got = await ctx.workflow(child, 1)
+                assert got == "child"
+                raise LookupError("after the child")
+        return [await ctx.activity(act, 1)]
+
+    async with engines.open(registry) as env:
+        assert await run(env, work) == ["activity"]
+
+
+async def test_attempts_are_counted_through_pauses_and_restarts(engines: Engines):
+
+    registry = Registry()
+    ran = []
+
+    @registry.workflow(retry=RetryPolicy(max_attempts=3, initial_interval=10, backoff=1, jitter=0))
+    async def work(ctx: Context) -> None:
+        ran.append(ctx.info.attempt)
+        await ctx.sleep(1)
+        raise LookupError(f"attempt {ctx.info.attempt}")
+
+    async with engines.open(registry) as env:
+        handle = await env.start(work, id="me")
+        for _ in range(3):
+            await env.advance(5)
+            if (await handle.describe()).status.terminal:
+                break
+            await handle.pause()
+            await env.advance(60)
+            await handle.resume()
+        with pytest.raises(WorkflowFailed, match="attempt 3"):
+            await env.finish(handle.result())
+        assert [one.instance.attempt for one in await executions(env, "me")] == [1, 2, 3]
+        assert handle.execution_id == (await executions(env, "me"))[-1].instance.execution_id
+    assert list(dict.fromkeys(ran)) == [1, 2, 3]

@@ -42,9 +42,11 @@ class Engines:
         self.cache = cache
 
     @asynccontextmanager
-    async def open(self, registry: Registry, **options: Any) -> AsyncIterator[Environment]:
+    async def open(
+        self, registry: Registry, *, clock: ManualClock | None = None, **options: Any
+    ) -> AsyncIterator[Environment]:
         """Open a store and an engine on it."""
-        clock = ManualClock()
+        clock = clock or ManualClock()
         async with self.open_store(clock) as store, self.serve(store, clock, registry, **options) as env:
             yield env
 
@@ -71,6 +73,17 @@ async def run(env: Environment, workflow: Any, *args: Any, **options: Any) -> An
     """Start a workflow and return its result."""
     handle = await env.start(workflow, *args, **options)
     return await env.finish(handle.result())
+
+
+async def executions(env: Environment, entity_id: str) -> Sequence[r.Copy]:
+    """Return all executions of an entity, oldest first, with their histories."""
+    return await env.engine.store.transfer.copies(entity_id)
+
+
+def ids(info: Any) -> dict[str, Any]:
+    """Return the ids, the generation and the attempt of an execution."""
+    names = ("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt")
+    return {name: getattr(info, name) for name in names}
 
 
 def types(history: Iterable[events.Event]) -> list[str]:

@@ -1,11 +1,13 @@
 """Decorated functions: what cannot work is refused where it is defined."""
 
+import asyncio
 import functools
 from datetime import timedelta
 
 import pytest
 
-from resurgam import Registry, errors
+from resurgam import Context, Registry, errors
+from resurgam.errors import SerializationError
 
 
 class Methods:
@@ -102,3 +104,11 @@ def test_a_timeout_of_an_activity_is_a_length_of_time_or_none(timeout):
         return
     with pytest.raises(ValueError, match=r"must be more than 0|a duration must be"):
         Registry().activity(timeout=timeout)(plain)
+
+
+async def test_a_type_that_cannot_be_recorded_is_refused_at_registration():
+    registry = Registry()
+    with pytest.raises(SerializationError, match="parameter '_lock'"):
+
+        @registry.workflow
+        async def work(_ctx: Context, _lock: asyncio.Lock) -> None: ...
