@@ -21,6 +21,7 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import RetryRule
 from resurgam.runtime.definitions.definition import Activity
 from resurgam.runtime.definitions.info import ActivityInfo, enter_activity, read_details
+from resurgam.runtime.log_limit import TracebackLimit
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.registry import Registry
 from resurgam.store.records import ActivityTask
@@ -30,6 +31,7 @@ from resurgam.worker.processes import Process, Processes, place_of, processors
 from resurgam.worker.threads import Ended, ThreadCall
 
 logger = logging.getLogger("resurgam.activity")
+logger.addFilter(TracebackLimit())
 
 Result = events.ActivityCompleted | events.ActivityFailed | events.ActivityRetryScheduled
 

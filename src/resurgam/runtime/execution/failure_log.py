@@ -7,8 +7,10 @@ from resurgam.core import event as events
 from resurgam.core.clock import iso_time
 from resurgam.core.failure import in_user_code, rebuild
 from resurgam.core.typename import type_name
+from resurgam.runtime.log_limit import TracebackLimit
 
 logger = logging.getLogger("resurgam.workflow")
+logger.addFilter(TracebackLimit())
 
 
 def log_failed_run(started: events.Started, committed: Iterable[events.Event], raised: BaseException | None) -> None:
