@@ -66,7 +66,7 @@ def test_only_the_iteration_under_way_gets_the_step(stop):
 
 
 def test_a_checkpoint_leaves_the_iteration_that_follows_it_alone():
-    """Elsewhere everything below the loop was moved away, and with it what the next iteration had begun."""
+    """What the next iteration has begun stays."""
     old = build(inserted=False)
     before, _ = go_on(old, [start_event(old, ())], "2/20/2")
     after, asked = go_on(old, before, "2/21/2")

@@ -230,7 +230,7 @@ async def test_an_execution_that_goes_on_from_there(row):
 
 
 async def test_a_child_that_was_cancelled_raises_so(caplog):
-    """The original ignores a cancelled child, and whoever waits for it waits for ever."""
+    """The parent that waits for it gets the cancellation."""
     log = history("child c | begun 0")
     call = log[1]
     log.append(events.ChildCancelled(seq=len(log) + 1, at=log[-1].at, ref=call.seq, child=str(call.location)))

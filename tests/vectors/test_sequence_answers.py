@@ -1,50 +1,6 @@
-"""Every defect that is known of the engine whose rules these are, as far as it is about replay.
+"""Sequence matching and what answers commands: results, failures, cancellations, time and ids are the same on replay.
 
-Those that are a row of the table are tested as that row (`test_sequence_rows`, `_matcher` and `_engine`); a test here is
-named after its defect; for the rest it is said why this design cannot have it:
-
-=====================================================  ================================================================
-defect                                                 where it is tested, or why it cannot be
-=====================================================  ================================================================
-state writes are not validated on replay               rows 40, 41
-clearing state is written again on each activation     test_clearing_state_is_not_written_again
-operations are cached by name, the last one wins       test_operations_of_one_name_each_keep_their_own_value
-a history that cannot be read is an empty one          row 61
-the latest of two terminal entries wins                test_a_second_answer_is_neither_recorded_nor_replayed
-a cancelled task is never terminal                     rows 20, 50
-unknown event types are read as something else         row 57
-children are answered by name                          every answer carries ``ref``, the number of its command
-cancel() records nothing                               test_a_cancellation_is_recorded_once_for_its_target
-cancellations are matched by position                  test_cancellations_in_another_order_replay
-a second cancel(), one after the answer                test_cancelling_twice_or_too_late_has_no_effect
-the workflow never hears that it is cancelled          test_a_request_to_cancel_replays
-time differs from activation to activation             test_time_is_that_of_the_entry_not_of_the_activation
-random numbers can be exactly 1.0                      `random.Random`, seeded by run and strand
-one counter of ids for tasks, children and the user    row 52, test_ids_of_the_user_and_of_tasks_do_not_shift_each_other
-waiting is an exception that code can swallow          row 55: waiting is a coroutine that is not resumed
-"expected" says now the code, now the history          test_sequence_matcher: the texts
-a violation is raised when polled                      row 54
-a clash of state writes leaves the run running         row 41, which fails
-violations are recorded as ERROR                       DETERMINISM_VIOLATION: every violation in test_sequence_rows
-a cancelled run is recorded as ERROR                   test_a_request_to_cancel_replays
-join takes the first error by position                 test_the_first_failure_in_the_log_is_the_one_that_is_told
-select takes the lowest index that is ready            rows 24, 25
-join_n in the order of polling                         there is none; `asyncio.wait` sees what the log says (laws)
-a timeout prefers the inner future                     rows 22, 23
-a race of nobody waits for ever                        row 60
-results are handed out at creation                     rows 23 to 27, 42, 47, 48; the laws
-counters are not scoped                                rows 26, 27, 65
-no tools for versions                                  test_sequence_versions
-inputs and durations are never compared                input_check in test_sequence_knobs
-orphans are invisible                                  orphans in test_sequence_knobs
-violations can be swallowed                            test_sequence_verdict
-effects of ``run`` are evaluated again                 row 34: the function is given, not its value
-failures of ``run`` are not recorded                   test_a_failure_of_an_operation_is_recorded_and_told_again
-an absolute sleep that is past takes no place          row 53
-two implementations that differ                        one matcher, run by worker, testing.replay and rehearsal alike
-a Suspended entry for each wake                        there is no such event
-wake-ups are lost                                      the store's wake counter, `testing.contract.wakeups`
-=====================================================  ================================================================
+What is a row of the table is tested as that row (`test_sequence_rows`, `test_sequence_matcher`, `test_sequence_engine`).
 """
 
 import asyncio

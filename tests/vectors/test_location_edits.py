@@ -1,37 +1,6 @@
-"""Defects of other engines that have histories with locations, each as a test named after it.
+"""Matching by location while code is edited: marks, versions, loops, strands and waits keep their places.
 
-Those that are rows of the table (`rows`), or recipes (`recipes`) or stories of gates (`test_gates`):
-
-=============================================================  ======================================================
-defect                                                         where
-=============================================================  ======================================================
-a third step before the first takes the place of the second    rows 10, 15
-strands that are put in take places of what follows them       rows 31, 32
-an absent or nested member of a group shares a place           rows 34, 35
-a timed wait is two places, and one is overwritten on resume   rows 46-49, 61
-a check in a branch with a version answers one less            row 45
-versions inside a branch follow another rule for each kind     row 56
-a branch without a version is written, then found to be wrong  row 51
-the entry of a check is left over on replay                    row 42, deployed twice
-a check flips once a step was put in behind it                 row 43, every story
-a removed step that is not there ends the run                  row 38
-a removed call's mark cannot be found again                    rows 37, 57, 59, deployed twice
-a check can never be retired                                   the stories of gates that are retired
-a divergence is found only after the new steps have run        rows 5, 19, 20, 50, 51, 61; every naive recipe
-=============================================================  ======================================================
-
-And those that cannot be here:
-
-=============================================================  ======================================================
-defect                                                         why not
-=============================================================  ======================================================
-children of a loop or branch are written before their parent   one commit writes a tick's commands, or none of them
-a result is written without the state that came with it        state is a command of the workflow, in the same commit
-an entry is overwritten                                        entries are appended by number; places come by `between`
-a crash between a step's event and its effect loses one        an effect is in the outbox of the commit of its event
-the newest finished iteration stays                            a checkpoint forgets all that are done, or it waits
-iterations without an entry of their own are not found         they have none: their steps stand below their number
-=============================================================  ======================================================
+The table of edits (`edit_table`), the recipes (`edit_recipes`) and the stories of gates (`test_gates`) cover the rest.
 """
 
 import asyncio
@@ -66,7 +35,7 @@ def quiet(caplog):
 
 
 async def test_a_removed_call_in_a_branch_with_a_version_is_marked_with_that_version(world):
-    """Elsewhere its mark is always of version 1, whatever the branch is."""
+    """Not with version 1."""
     code = program("a", branch("-k n", v=2), "b")
     await world.deploy(code)
 
@@ -82,7 +51,7 @@ KINDS = {"activity": "k", "sleep": None, "listen": "go", "set": "k", "run": "r",
 @pytest.mark.parametrize("marked", KINDS)
 @pytest.mark.parametrize("asked", KINDS)
 async def test_the_mark_of_a_removed_call_keeps_its_kind(world, marked, asked):
-    """Elsewhere a listener's mark was stored as another kind, so the same code did not find it again."""
+    """So that the same code finds it again."""
     first = await world.deploy(program("a", removed(marked, KINDS[marked])))
     mark = first.log[-1]
     assert isinstance(mark, events.StepRemoved)
@@ -126,7 +95,7 @@ async def test_a_loop_that_forgets_has_a_version_too():
 
 
 async def test_a_step_that_failed_and_was_caught_keeps_its_place(world):
-    """Elsewhere the next call takes the place of the one that failed, and collides with it on replay."""
+    """The next call does not take its place."""
     registry = world.registry()
 
     @registry.activity
@@ -174,7 +143,7 @@ async def test_an_older_worker_does_nothing_to_a_run_of_newer_code(world):
 
 @pytest.mark.parametrize("deployments", [1, 3])
 async def test_what_is_left_over_in_the_last_iteration_is_found_every_time(world, deployments):
-    """Elsewhere it is found once; when the run is revived the loop is taken for done."""
+    """Also when the run is revived."""
     old, new = (program("a", loop(2, body), "b") for body in ("p q", "p"))
     await world.deploy(old)
 
@@ -271,7 +240,7 @@ async def test_two_branches_are_told_apart_by_their_names(world):
 @pytest.mark.parametrize("strands", [("~listen", "~sleep"), ("~sleep", "~listen")])
 @pytest.mark.parametrize("restart", [False, True])
 async def test_every_strand_that_waits_is_woken(world, strands, restart):
-    """Elsewhere of two strands that wait only the first one's wake-up is kept."""
+    """The wake-up of each is kept."""
     code = program(gather(*(strand(f"{what} {then}") for what, then in zip(strands, "ab", strict=True))))
     await world.deploy(code)
     if restart:
@@ -336,7 +305,7 @@ async def test_a_signal_around_the_end_of_a_wait_is_heard_once(tmp_path, sent_af
 
 
 async def test_a_removed_wait_before_another_listener_takes_only_its_own_place(world):
-    """Elsewhere it takes two removals, and the second may take the listener that follows."""
+    """One removal is enough, and the listener that follows keeps its place."""
     await world.deploy(program("a ~wait ~listen b"), signal=True)
     assert world.log[-1].type == "listen_started"
 
@@ -346,7 +315,7 @@ async def test_a_removed_wait_before_another_listener_takes_only_its_own_place(w
 
 
 async def test_signals_are_heard_in_the_order_they_were_sent_whatever_their_size(tmp_path):
-    """Elsewhere a batch came in another order, and bodies of several chunks were spoilt when they were read again."""
+    """In one batch too, and if a body takes several chunks."""
     sent = ["x" * size for size in (1, 1_000_000, 3, 200_000, 2)]
     registry = Registry()
 
