@@ -120,7 +120,7 @@ class Context:
         """
         recorder = self._recorder
         written = recorder.state.get(key)
-        if recorder.pending.loops and recorder.records_reads():
+        if recorder.pending.loops and _is_read_recorded(recorder):
             value, found = events.NULL if written is None else written, written is not None
             read = recorder.issue(events.StateRead, key, step=self._step, value=value, found=found)
             assert isinstance(read, events.StateRead)
@@ -513,6 +513,14 @@ class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
 
     def process(self, msg: object, kwargs: MutableMapping[str, Any]) -> tuple[object, MutableMapping[str, Any]]:
         return f"[{(self.extra or {}).get('entity_id')}] {msg}", kwargs
+
+
+def _is_read_recorded(recorder: Recorder) -> bool:
+    """Whether a read of the durable state is recorded: a loop that forgets runs beside the running strand."""
+    if recorder.state.only_looking:
+        return False
+    place = recorder.scope().location
+    return any(not loop.location.contains(place) for loop in recorder.pending.forgetting_loops())
 
 
 def _check_key(key: object) -> None:

@@ -1,5 +1,7 @@
 """The durable state of an execution: values by key, as `ctx.set` has recorded them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from resurgam.core import event as events
@@ -11,6 +13,17 @@ class DurableState:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self._changed: dict[str, int] = {}
+        # Whether reads leave no record, because a query or a validator makes them.
+        self.only_looking = False
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Let a query or a validator read values without recording that it did."""
+        self.only_looking = True
+        try:
+            yield
+        finally:
+            self.only_looking = False
 
     def get(self, key: str) -> Any | None:
         """Return the recorded value of a key, None if it is not set."""

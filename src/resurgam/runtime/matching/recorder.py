@@ -6,7 +6,6 @@ Rule 2: once there is a `Verdict` (the code diverged, or is evicted) every furth
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from msgspec import Raw
@@ -93,7 +92,6 @@ class Recorder:
         self.ignored: list[events.StepRemoved] = []
         self.notes: list[Note] = []
         self._forbidden_in = ""
-        self._only_looks = False
         # The forbidden methods are set on the class from a table, where mypy does not see them.
         self.loop = WorkflowLoop(started.run_id, self)  # type: ignore[abstract]
         self.root = self.scope_at(ROOT)
@@ -346,13 +344,6 @@ class Recorder:
 
     # Entries for calls that the code has not made yet.
 
-    def may_still_reach(self, ref: int) -> bool:
-        """Whether the code may still make the recorded call *ref*, although its answer is being delivered.
-
-        By location only where the code waits for a step that was recorded later: one that was inserted.
-        """
-        return self.is_delayed(ref) or self.recorded.is_keyed(self.recorded.command(ref).location)
-
     def is_delayed(self, entry: int) -> bool:
         """Whether the code waits for a call that was made after this entry was recorded."""
         return self.matching != "location" or self.pending.has_call_after(entry)
@@ -382,22 +373,6 @@ class Recorder:
             return function()
         finally:
             self._forbidden_in = before
-
-    @contextmanager
-    def looking(self) -> Iterator[None]:
-        """Let a query or a validator read the durable state without recording that it did."""
-        self._only_looks = True
-        try:
-            yield
-        finally:
-            self._only_looks = False
-
-    def records_reads(self) -> bool:
-        """Whether reads of the durable state are recorded: a loop that forgets runs beside the running strand."""
-        if self._only_looks:
-            return False
-        place = self.scope().location
-        return any(not loop.location.contains(place) for loop in self.pending.forgetting_loops())
 
     def reports_unawaited(self, *, settled: bool) -> bool:
         """Return whether a future that was dropped without being awaited is a mistake of the code.

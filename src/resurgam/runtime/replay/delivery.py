@@ -124,7 +124,7 @@ def _keep_early(recorder: Recorder, answer: events.Answer) -> None:
     command = recorded.command(answer.ref)
     if recorded.is_skipped(answer.ref) or recorder.strands.is_cut_off(command.location):
         return
-    if not recorder.may_still_reach(answer.ref):
+    if not (recorder.is_delayed(answer.ref) or recorded.is_keyed(command.location)):
         # A strand that has ended too soon is the better explanation, and has a remedy.
         recorder.check_strands()
         if recorder.verdict.reason is None:
