@@ -1,4 +1,4 @@
-"""A cluster for each test, with nobody left in it afterwards."""
+"""A cluster for each test, whose processes are killed afterwards."""
 
 import pytest
 

@@ -1,6 +1,6 @@
 """A market as a process of its own: workflows that begin, tell and pay each other. ``python marketplace.py URL`` serves.
 
-Every effect is one line in the file ``SHOP_EFFECTS``, as of the shop; from them it can be told what everybody has.
+Every effect is one line in the file ``SHOP_EFFECTS``, as of the shop; from them the balance of each party follows.
 """
 
 import argparse
@@ -108,7 +108,7 @@ def arrived(number: int) -> list[Any]:
 
 @workflow
 async def clerk(ctx: Context, entered: list[int]) -> list[int]:
-    """Enter every toll once, and say so to whoever waits; turn the page now and then."""
+    """Enter every toll once and answer its sender; continue as new now and then."""
     for _ in range(PAGE):
         name, (promise_id, number) = await ctx.listen("toll", "close", type=tuple[str, int])
         if name == "close":

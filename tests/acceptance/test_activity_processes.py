@@ -54,7 +54,7 @@ class Hall:
     def close(self) -> None:
         for process in self.started:
             process.kill()
-        # Before their output is read to its end: whoever is left over would hold it open.
+        # Before their output is read to its end: a process that is left over would hold it open.
         for pid in self.notes().values():
             if runs(pid):
                 os.kill(pid, signal.SIGKILL)
@@ -72,7 +72,7 @@ def hall(tmp_path):
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and not a mere entry that nobody has cleared away."""
+    """Whether a process runs and is no zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:

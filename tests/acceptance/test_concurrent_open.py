@@ -26,7 +26,7 @@ def _open_at_once(file, barrier, failures) -> None:
 
 
 def test_processes_make_one_file_together(tmp_path):
-    """Whoever comes second waits for the first, as for any other writer."""
+    """The second waits for the first, as for any other writer."""
     context = multiprocessing.get_context("spawn")
     rounds, failures = 12, context.Queue()
     barrier = context.Barrier(4)
@@ -58,7 +58,7 @@ def test_a_file_that_another_program_is_just_making(tmp_path):
 
 
 def test_opening_while_others_close(tmp_path):
-    """The last to close tidies up; nobody who is just coming may stumble over that."""
+    """The last to close tidies up, which must not break an open at the same moment."""
     file = tmp_path / "shop.db"
     with ThreadPoolExecutor(2) as threads:
         for done in [threads.submit(_come_and_go, file, number) for number in range(2)]:

@@ -106,7 +106,7 @@ async def test_death_at_the_nth_handing_in(clusters, monkeypatch, when, done):
 
 
 async def test_death_between_scheduling_and_start(clusters, monkeypatch):
-    """The commit that schedules the activity is there, and nobody has begun it: it is begun by the next, once."""
+    """The activity is scheduled and not started: the next worker starts it, once."""
     cluster = clusters()
     monkeypatch.setenv("SHOP_EFFECTS", str(cluster.effects_file))
     process = _start(cluster, "commit:after:1")

@@ -103,7 +103,7 @@ def test_stopping_it_leaves_no_process_behind(tmp_path, number):
 
 
 @pytest.mark.timeout(60)
-def test_a_worker_that_somebody_else_kills_is_replaced(tmp_path):
+def test_a_worker_that_is_killed_from_outside_is_replaced(tmp_path):
     demo = start(tmp_path, "--kills", "0")
     wait_for(lambda: workers(tmp_path))
     [victim] = workers(tmp_path)
@@ -283,7 +283,7 @@ def doomed(*codes: int) -> demo_module.Demo:
     return demo_module.Demo(demo_module.PlainView(), demo_module.Plan.draw(1, 0), Endless(keeper), keeper)
 
 
-async def test_workers_that_somebody_kills_before_they_serve_never_fail_the_demo(capsys):
+async def test_workers_that_are_killed_before_they_serve_never_fail_the_demo(capsys):
     await doomed(*[-signal.SIGKILL] * 30, 1, -signal.SIGTERM, 1).follow()
 
     out = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Disks that are read-only, full or held by somebody else: one line that says what, where and the remedy, nothing lost."""
+"""Disks that are read-only or full, and locked databases: one line says what, where and the remedy; nothing is lost."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ except StoreError as error:
 
 
 def bound(*arguments: str) -> subprocess.Popen:
-    """Start a Python that permissions bind, whoever runs it: root has to give up its right to pass over them."""
+    """Start a Python that permissions bind: root has to give up its right to pass over them."""
     command = [sys.executable, *arguments]
     if os.geteuid() == 0:
         if not shutil.which("setpriv"):
@@ -215,7 +215,7 @@ async def test_a_full_disk_holds_everything_up_and_loses_nothing(crowded):
     assert lease < 60 or len(keys) == len(set(keys)), "done twice, though its lease was held"
 
 
-# Held by somebody else.
+# Locked databases.
 
 
 @pytest.mark.parametrize(
@@ -223,8 +223,8 @@ async def test_a_full_disk_holds_everything_up_and_loses_nothing(crowded):
     [(60.0, "1.5"), (1.0, "0.05")],  # the watchdog would tell of a loop that stands still for as long as 1.5 s
     ids=["long leases", "leases that run out"],
 )
-async def test_a_database_that_somebody_holds_holds_everything_up_and_loses_nothing(cluster, lease, patience):
-    """Somebody forgets to end a transaction: who waits for it says so, and goes on when it is ended."""
+async def test_a_locked_database_delays_everything_and_loses_nothing(cluster, lease, patience):
+    """Another process leaves a transaction open: the worker says so, and goes on when it ends."""
     numbers = range(5)
     worker = cluster.start_worker(lease=lease, SHOP_PATIENCE=patience)
     async with cluster.client() as engine:
@@ -254,7 +254,7 @@ async def test_a_database_that_somebody_holds_holds_everything_up_and_loses_noth
     assert lease < 60 or len(keys) == len(set(keys)), "done twice, though its lease was held"
 
 
-async def test_a_database_that_somebody_holds_cannot_be_opened_and_says_why(cluster, monkeypatch):
+async def test_a_locked_database_cannot_be_opened_and_says_why(cluster, monkeypatch):
     monkeypatch.setattr("resurgam.store.sqlite.connection.BUSY_TIMEOUT", 0.05)
     async with cluster.client():
         pass

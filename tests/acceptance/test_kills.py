@@ -97,7 +97,7 @@ async def test_what_a_stopped_worker_has_in_hand_is_refused_when_it_goes_on(clus
 
 @pytest.mark.parametrize(("workflow", "name"), [(shop.long_activity, "linger"), (shop.long_operation, "stamp")])
 async def test_a_worker_that_was_stopped_is_refused_and_goes_on(cluster, workflow, name):
-    """SIGSTOP beyond the lease: somebody else does the work, and what the first one has to say is not heard."""
+    """SIGSTOP beyond the lease: another worker does the work, and the results of the first are refused."""
     stopped = cluster.start_worker(lease=2)
 
     def done_by(worker):
@@ -142,7 +142,7 @@ def _held_by(cluster, worker) -> bool:
 
 @pytest.mark.parametrize("workflow", [shop.long_activity, shop.long_operation])
 async def test_leases_of_the_dead_end_at_once(cluster, workflow):
-    """The lease is a minute long, but whoever held it is dead; the other worker stands by idle."""
+    """The lease is a minute long, but its holder is dead; the other worker is idle."""
     first = cluster.start_worker(lease=60)
     async with cluster.client() as engine:
         await engine.start(workflow, 60.0, id="held")

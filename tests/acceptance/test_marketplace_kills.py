@@ -1,4 +1,4 @@
-"""Workers are killed at any moment while workflows begin, tell and pay each other, and everybody has what is theirs."""
+"""Workers are killed at any moment while workflows start, signal and pay each other: no effect is lost or doubled."""
 
 import asyncio
 import itertools
@@ -34,7 +34,7 @@ async def _kill_some(cluster: Cluster, rng: random.Random, kills: int) -> None:
 
     for _ in range(kills):
         await asyncio.sleep(rng.uniform(0, 1))
-        worker = rng.choice(await eventually(at_work, 20, "somebody works"))
+        worker = rng.choice(await eventually(at_work, 20, "a worker is at work"))
         cluster.kill(worker)
         cluster.start_worker(lease=LEASE, queue=worker.args[-1])
 

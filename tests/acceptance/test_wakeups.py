@@ -1,4 +1,4 @@
-"""Time goes on while a store looks around: whatever moment a deadline falls into, somebody is woken for it."""
+"""Time passes while a store checks its watches: whenever a deadline falls due, a waiter is woken for it."""
 
 import asyncio
 import sqlite3
@@ -86,7 +86,7 @@ WATCH = r.Work(worker="worker", queues=("default",), instances=True, activities=
 
 
 async def _begin_to_wait(store) -> asyncio.Future[bool]:
-    """Wait for work; should the test fail before it has come, nobody need hear that the store was closed."""
+    """Wait for work; if the test fails before, the error of the closed store is dropped."""
     waiting = asyncio.ensure_future(store.wait(WATCH))
     waiting.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     for _ in range(3):  # the poll, too, has had its first look
@@ -120,7 +120,7 @@ def _fail(monkeypatch, store, statement: str, times: int) -> Failing:
 
 
 async def test_a_disk_that_fails_when_a_deadline_comes_does_not_lose_it(monkeypatch):
-    """Whoever waits is woken a little later."""
+    """The waiter is woken a little later."""
     clock = TickingClock()
     store = SqliteStore(None, clock, name="one", lease=60_000, synchronous="OFF")
     try:
@@ -153,7 +153,7 @@ async def test_a_disk_that_fails_when_a_deadline_comes_does_not_lose_it(monkeypa
 
 @pytest.mark.parametrize("statement", ["BEGIN", "PRAGMA data_version"])
 async def test_a_disk_that_fails_while_another_process_writes_loses_no_news(tmp_path, monkeypatch, statement):
-    """Whoever waits is told at one of the next looks."""
+    """The waiter is woken by one of the next polls."""
     one, two = (SqliteStore(tmp_path / "a.db", SystemClock(), name=name, synchronous="OFF") for name in ("one", "two"))
     try:
         waiting = await _begin_to_wait(one)
@@ -168,7 +168,7 @@ async def test_a_disk_that_fails_while_another_process_writes_loses_no_news(tmp_
 
 
 async def test_what_is_written_is_acknowledged_though_the_disk_fails_at_the_look_afterwards(monkeypatch):
-    """Whoever wrote is told so, and does not do it again; whoever waits hears of it a little later."""
+    """The writer gets its answer and does not repeat the write; the waiter is woken a little later."""
     store = SqliteStore(None, TickingClock(), name="one", lease=60_000, synchronous="OFF")
     try:
         waiting = await _begin_to_wait(store)

@@ -50,7 +50,7 @@ async def test_a_coroutine_that_never_yields_costs_its_neighbours_nothing(tmp_pa
         first = await engine.start("neighbour", id="n-1")
         while not runs:
             await asyncio.sleep(0.01)
-        # From now on somebody stands ready to take whatever the first worker does not keep.
+        # From now on a second worker is ready to take whatever the first does not keep.
         thread.start()
         await asyncio.to_thread(ready.wait)
         began = time.monotonic()

@@ -311,7 +311,7 @@ async def test_a_result_that_comes_after_the_end_is_recorded(engines: Engines) -
 
 
 async def test_the_result_of_a_thread_that_comes_after_the_end_is_recorded(engines: Engines) -> None:
-    """It is not interrupted when its workflow ends; nobody is told of its result, but it stands in the history."""
+    """It is not interrupted when its workflow ends; its result is recorded, though the code never gets it."""
     registry = Registry()
     gate = threading.Event()
 
@@ -368,7 +368,7 @@ async def test_an_activity_that_fails_after_the_end_is_not_tried_again(engines: 
         assert (await handle.describe()).deactivated
 
 
-async def test_an_activity_that_nobody_has_begun_ends_with_its_workflow(engines: Engines) -> None:
+async def test_an_activity_that_has_not_started_ends_with_its_workflow(engines: Engines) -> None:
     """What is unclaimed at the end, or asked for in the very last step, is withdrawn, and never run."""
     registry = Registry()
     runs: list[str] = []

@@ -220,7 +220,7 @@ async def test_a_side_effect_that_fails_is_not_repeated(engines: Engines) -> Non
 
 
 async def test_a_workflow_that_has_ended_takes_no_signal(engines: Engines) -> None:
-    """Signal and cancel after the end, and to nobody, are NotFound."""
+    """Signal and cancel after the end, and to an unknown id, are NotFound."""
     registry = Registry()
 
     @registry.workflow
@@ -317,7 +317,7 @@ async def test_a_workflow_tells_its_queue(engines: Engines) -> None:
             assert await env.finish(handle.result()) == expected
 
 
-async def test_a_queue_that_nobody_serves_is_left_alone(engines: Engines) -> None:
+async def test_a_queue_without_a_worker_is_left_alone(engines: Engines) -> None:
     """An instance on an unserved queue stays open, and its function is never called."""
     registry = Registry()
     called: list[int] = []

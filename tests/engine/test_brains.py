@@ -214,7 +214,7 @@ async def test_a_late_result_of_a_kind_without_a_brain_waits_for_one(engines: En
             await settle(worker)
             await world.add(6)
             await settle(worker)
-        # The first worker gave the activity back when it stopped, and as nobody waits for it, it was cancelled.
+        # The first worker gave the activity back when it stopped, and as no code waits for it, it was cancelled.
         world.may_report.set()
         with complaints("resurgam.worker") as said:
             async with world.worker({"workflow": CodeBrain(world.registry)}) as other:

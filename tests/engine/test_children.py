@@ -232,7 +232,7 @@ async def test_a_signal_to_a_child_that_does_not_exist_fails(engines: Engines) -
         assert "'over' is closed and accepts no more signals" in ended
 
 
-async def test_a_child_is_run_by_whoever_serves_its_queue(engines: Engines) -> None:
+async def test_a_child_is_run_by_a_worker_of_its_queue(engines: Engines) -> None:
     """Two engines on one store, each with one queue and its own code: the child waits for the other one."""
     here, there = Registry(), Registry()
     child = here.workflow.ref("child", returns=str)
@@ -282,7 +282,7 @@ async def test_a_failed_child_is_an_error_that_its_parent_can_handle(engines: En
         assert isinstance(caught[0].__cause__.__cause__, LookupError)
 
 
-async def test_a_child_that_somebody_else_cancels_or_terminates(engines: Engines) -> None:
+async def test_a_child_that_is_cancelled_or_terminated_from_outside(engines: Engines) -> None:
     """`ChildWorkflowCancelled`, or `ChildWorkflowFailed` with `WorkflowTerminated` and its reason."""
     registry = Registry()
 

@@ -1,4 +1,4 @@
-"""Attempts that say how far they have come, and attempts that hear that nobody waits for them any more."""
+"""Heartbeats: attempts report their progress, and learn that their result is no longer wanted."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ class Post:
             return await self._told.get()
 
     def spin(self) -> None:
-        """Execute Python code until somebody interrupts it."""
+        """Execute Python code until it is interrupted."""
         self.tell("begun")
         try:
             while not self.gate.is_set():
@@ -107,7 +107,7 @@ async def test_an_attempt_that_says_nothing_fails(engines: Engines) -> None:
 
 
 async def test_a_thread_that_says_nothing_fails_and_is_interrupted(engines: Engines) -> None:
-    """As does one that takes too long: nobody waits for it, and it hears of that."""
+    """As does one that takes too long."""
     registry = Registry()
     post = Post()
 
@@ -426,7 +426,7 @@ async def test_attempts_that_a_worker_cannot_wait_for_hear_of_it(engines: Engine
 
 
 async def test_what_an_attempt_leaves_behind_is_not_heard(engines: Engines) -> None:
-    """A task that outlives its attempt is told that nobody waits, and does not speak for the next attempt."""
+    """A task that outlives its attempt learns so, and does not report for the next attempt."""
     registry = Registry()
     left: list[asyncio.Task[None]] = []
 

@@ -103,7 +103,7 @@ async def test_what_a_workflow_asks_for_is_known_by_run_and_place(engines: Engin
             entity = entity_of(handle.run_id, scheduled[0].location)
             assert told == [entity, execution_of(entity, 2), entity, handle.entity_id, 2, "default"]
             seen += [entity, entity_id, *promises]
-            assert not any(handle.run_id in promise for promise in promises)  # nobody can guess them
+            assert not any(handle.run_id in promise for promise in promises)  # they cannot be guessed
         assert len(set(seen)) == len(seen)
 
 

@@ -1,4 +1,4 @@
-"""The mailbox. Signals wait for whoever is to hear them, in order, across everything that happens to a run."""
+"""The mailbox: signals wait for their listener, in order, across everything that happens to a run."""
 
 import asyncio
 from collections.abc import Callable
@@ -263,7 +263,7 @@ async def test_signals_are_carried_to_the_next_generation(engines: Engines) -> N
 
 
 async def test_a_workflow_sends_signals(engines: Engines) -> None:
-    """To another, to itself, to one that has ended, and to nobody: the sender hears what became of it."""
+    """To another, to itself, to a closed one, and to an unknown id: the sender gets the outcome."""
     registry = Registry()
 
     @registry.workflow

@@ -1,4 +1,4 @@
-"""Messages, which are heard at most once by whoever listens, and the state, which anybody may read."""
+"""Messages, which each subscriber gets at most once, and the state, which any client may read."""
 
 import asyncio
 from typing import Any
@@ -88,7 +88,7 @@ async def test_a_message_that_cannot_be_recorded_is_not_sent(engines: Engines) -
 
 
 async def test_state_is_read_without_a_worker(engines: Engines) -> None:
-    """While nobody serves it, of an ended run, and under names that it never had."""
+    """While no worker runs, of a closed run, and under unknown names."""
     registry = Registry()
 
     @registry.workflow

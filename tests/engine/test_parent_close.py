@@ -98,7 +98,7 @@ async def test_a_child_that_its_parent_never_saw_begin_is_not_begun(engines: Eng
         assert await env.finish(env.engine.handle("abandon").result()) is None
 
 
-async def test_the_end_of_a_child_after_its_parent_is_recorded_and_harms_nobody(engines: Engines) -> None:
+async def test_the_end_of_a_child_after_its_parent_is_recorded_and_does_no_harm(engines: Engines) -> None:
     """The child was left alone; its end finds a parent that has ended, or another run of its id."""
     async with engines.open(family()) as env:
         first = await _end(env, "complete")
@@ -163,7 +163,7 @@ async def test_a_detached_child_hears_nothing_of_its_parent(engines: Engines) ->
             assert await env.finish(free.result(), limit=60) == verb
 
 
-async def test_a_deferred_child_waits_until_somebody_begins_it(engines: Engines) -> None:
+async def test_a_deferred_child_waits_until_it_is_begun(engines: Engines) -> None:
     """It is scheduled, its code is not run; once begun its result reaches its parent."""
     registry = Registry()
     ran: list[int] = []
@@ -194,7 +194,7 @@ async def test_a_deferred_child_waits_until_somebody_begins_it(engines: Engines)
 
 
 async def test_a_deferred_child_outlives_its_parent_unless_it_is_said(engines: Engines) -> None:
-    """It is left to whoever is to begin it; with a policy it goes with its parent, without having begun."""
+    """It is left to be begun later; with a policy it is closed with its parent, without having started."""
     registry = Registry()
     ran: list[str] = []
 

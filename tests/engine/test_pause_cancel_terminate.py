@@ -115,7 +115,7 @@ async def test_an_operation_that_runs_comes_to_its_end_while_its_workflow_is_pau
 
 
 async def test_a_paused_workflow_is_not_run_by_another_worker_either(engines: Engines) -> None:
-    """Whoever opens the store next leaves it alone, until it is resumed."""
+    """The next worker leaves it alone until it is resumed."""
     registry = Registry()
 
     @registry.workflow
@@ -203,7 +203,7 @@ async def test_a_tree_is_paused_and_resumed_as_one(engines: Engines) -> None:
 
 
 async def test_a_child_of_a_paused_tree_is_born_paused(engines: Engines) -> None:
-    """The parent was at a step that nobody could stop any more; what it began waits with it."""
+    """The parent was at a step that could not be stopped any more; the child it started waits with it."""
     registry = Registry()
     go = asyncio.Event()
 
@@ -330,7 +330,7 @@ async def test_pause_and_resume_where_they_mean_nothing(engines: Engines) -> Non
 
 
 async def test_a_terminated_workflow_is_not_asked(engines: Engines) -> None:
-    """No clean-up, no retry; its result says so, with the reason, and whoever holds it loses it."""
+    """No clean-up, no retry; its result says so, with the reason, and its holder loses the lease."""
     registry = Registry()
     cleaned: list[int] = []
 
@@ -399,7 +399,7 @@ async def test_status_has_the_values_of_the_documentation(engines: Engines) -> N
 
     async with engines.client(registry) as (store, clock, client):
         handle = await client.start(work)
-        assert (await handle.describe()).status is Status.RUNNING  # nobody has claimed it
+        assert (await handle.describe()).status is Status.RUNNING  # no worker has claimed it
         async with (
             engines.serve(store, clock, registry) as one,
             engines.serve(store, clock, registry) as two,

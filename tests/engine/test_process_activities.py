@@ -109,7 +109,7 @@ async def test_a_process_that_takes_too_long_ends(engines: Engines) -> None:
 
 @on_two_stores
 async def test_a_process_whose_lease_is_lost_ends(engines: Engines) -> None:
-    """Somebody else has the activity now; what it does here is of no use any more."""
+    """Another worker has the activity now."""
     async with Pipe.open() as pipe, engines.client(known) as (store, clock, client):
         handle = await client.start(wait, pipe.folder)
         # It renews after a third of this, which is too late.
@@ -182,7 +182,7 @@ async def test_a_process_that_is_asked_to_end_may_find_out_why(engines: Engines)
 
 @on_two_stores
 async def test_the_result_of_a_process_that_comes_after_the_end_is_recorded(engines: Engines) -> None:
-    """It runs on when its workflow ends, and nobody is told of its result."""
+    """It runs on when its workflow ends."""
     async with Pipe.open() as pipe, engines.open(known, patience=SLOW_TO_START) as env:
         handle = await env.engine.start(leave, pipe.folder)
         await pipe.begun()

@@ -1,4 +1,4 @@
-"""Promises, which somebody outside settles once, and the races that they can be in."""
+"""Promises, which are settled once from outside, and the races that they can be in."""
 
 import asyncio
 from typing import Any
@@ -61,7 +61,7 @@ async def test_a_promise_is_settled_by_its_id_or_its_name(engines: Engines) -> N
 
 
 async def test_a_promise_that_is_no_longer_open_is_not_settled(engines: Engines) -> None:
-    """One that was settled or given up is told apart from one that never was; nobody guesses an id."""
+    """One that was settled or cancelled is told apart from one that never existed; an id cannot be guessed."""
     registry = Registry()
 
     @registry.workflow
@@ -130,7 +130,7 @@ async def test_a_promise_can_be_settled_again_until_its_run_is_removed(engines: 
 
 
 async def test_a_second_open_promise_of_a_name_is_refused(engines: Engines) -> None:
-    """Whoever settles it by its name must know which is meant; once it is settled, the name is free."""
+    """A name refers to one open promise; once it is settled, the name is free."""
     registry = Registry()
 
     @registry.workflow
@@ -153,7 +153,7 @@ async def test_a_second_open_promise_of_a_name_is_refused(engines: Engines) -> N
 
 
 async def test_a_workflow_settles_promises(engines: Engines) -> None:
-    """Its own, another's, one that is settled already, and one that nobody made."""
+    """Its own, another's, one that is settled already, and one that does not exist."""
     registry = Registry()
 
     @registry.workflow
@@ -319,7 +319,7 @@ async def test_a_promise_that_timed_out_is_open_again_in_the_next_attempt(engine
 
 
 async def test_a_settlement_that_crosses_the_timeout_is_heard_if_it_was_told_so(engines: Engines) -> None:
-    """Between the claim and the commit of the timeout: whoever is told to be first finds its value in the result."""
+    """Between the claim and the commit of the timeout: the sender that is told to be first finds its value in the result."""
     told: list[bool] = []
     async with engines.client(approval()) as (store, clock, client):
         handle = await client.start("approve")
@@ -333,8 +333,8 @@ async def test_a_settlement_that_crosses_the_timeout_is_heard_if_it_was_told_so(
         assert (told, result) == ([True], "just in time")
 
 
-async def test_a_settlement_while_nobody_serves_is_heard_after_the_timeout(engines: Engines) -> None:
-    """A promise is open until somebody writes down that it is not: what was accepted is not taken back."""
+async def test_a_settlement_while_no_worker_runs_counts_after_the_timeout(engines: Engines) -> None:
+    """A promise is open until its timeout is recorded: an accepted settlement is not taken back."""
     async with engines.client(approval()) as (store, clock, client):
         handle = await client.start("approve")
         async with engines.serve(store, clock, approval()) as env:
@@ -373,7 +373,7 @@ async def _cross_a_request_to_stop(engines: Engines, moment: str) -> None:
 
 
 async def test_a_settlement_after_the_end_of_waiting_is_told_that_it_is_too_late(engines: Engines) -> None:
-    """The other order: once the timeout or the cancellation is written down, nobody is first any more."""
+    """The other order: once the timeout or the cancellation is recorded, no settlement is the first."""
     registry = Registry()
 
     @registry.workflow

@@ -122,7 +122,7 @@ async def test_a_query_needs_a_handler(engines: Engines) -> None:
 
 
 async def test_a_query_needs_no_worker_where_the_code_is(engines: Engines) -> None:
-    """A pure client that knows the workflow replays what is committed, and nobody need serve it."""
+    """A pure client that knows the workflow replays what is committed; no worker is needed."""
     async with engines.client(counter()) as (store, clock, client):
         handle = await client.start("count", 1)
         assert await handle.query("total") == 1
@@ -136,7 +136,7 @@ async def test_a_query_needs_no_worker_where_the_code_is(engines: Engines) -> No
 
 
 async def test_a_query_is_answered_by_a_worker_where_the_code_is_not(engines: Engines) -> None:
-    """Through the store, to whoever serves the queue; what goes wrong there is told here."""
+    """Through the store, by a worker of the queue; an error there is raised here."""
     async with engines.client(Registry()) as (store, clock, client):
         handle = await client.start("count", 1)
         with raises(errors.ResultTimeout, "no worker of queue 'default'"):

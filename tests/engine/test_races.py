@@ -165,7 +165,7 @@ async def test_pause_against_completion(engines: Engines) -> None:
                 await handle.pause()
             async with engines.serve(store, clock, registry) as env:
                 await env.settle()
-                # Nobody had heard the signal yet: a pause is not one more entry, it takes the workflow out of the way.
+                # The code had not received the signal yet: a pause is not one more entry, it takes the workflow out of the way.
                 assert (await handle.describe()).status is Status.PAUSED
                 await handle.resume()
                 assert await env.finish(handle.result(), limit=60) == "done"

@@ -234,8 +234,8 @@ async def test_cancelling_reaches_a_child_between_its_attempts(engines: Engines)
         assert (await env.engine.handle("child").describe()).status is Status.CANCELLED
 
 
-async def test_a_child_that_is_retried_by_hand_tells_nobody_twice(engines: Engines) -> None:
-    """Its parent has heard of its failure and ended; the second end finds nobody and does no harm."""
+async def test_a_child_that_is_retried_by_hand_does_not_answer_its_parent_twice(engines: Engines) -> None:
+    """Its parent has heard of its failure and ended; the second end has no effect."""
     registry = Registry()
     broken: list[int] = [1]
 

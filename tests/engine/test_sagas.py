@@ -104,7 +104,7 @@ async def test_a_saga_that_fails_takes_back_what_it_did(engines: Engines) -> Non
         assert [str(e.location) for e in history if isinstance(e, events.ActivityScheduled)][-1] == "{2, 2, 1}"
 
 
-async def test_a_step_of_which_nobody_knows_is_taken_back_if_that_is_wanted(engines: Engines) -> None:
+async def test_a_step_with_an_unknown_outcome_is_compensated_on_request(engines: Engines) -> None:
     """With undo_on_unknown what failed is taken back too, with None for what it gave."""
     shop = Shop()
     shop.broken = {"book car"}

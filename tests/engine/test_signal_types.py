@@ -1,4 +1,4 @@
-"""Whoever sends a signal of a wrong type is told, and nothing is changed."""
+"""Signals of a wrong type are refused to their sender, and change nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ async def test_what_is_sent_before_the_code_has_said_anything_is_the_listeners_t
         assert await env.finish(handle.result()) == ["signal 'number'", "signal 'number'", 3]
 
 
-async def test_a_type_holds_while_nobody_listens(engines: Engines) -> None:
+async def test_a_type_holds_while_no_listener_waits(engines: Engines) -> None:
     """What was declared for a name last is what is taken, also between two listeners; for several names at once."""
     registry = Registry()
 

@@ -1,4 +1,4 @@
-"""Signals arrive in order, once, and only where somebody listens."""
+"""Signals arrive in order, once, and only at a listener."""
 
 import asyncio
 from typing import Any
@@ -48,7 +48,7 @@ async def test_signals_arrive_in_order_though_the_clock_jumps_back(engines: Engi
 
 
 async def test_a_signal_waits_for_its_listener(engines: Engines) -> None:
-    """What is sent before anybody listens, even before the first step, is kept."""
+    """What is sent before the code listens, even before the first step, is kept."""
     registry = Registry()
 
     @registry.workflow
@@ -186,7 +186,7 @@ async def test_a_listener_that_timed_out_eats_no_signal(engines: Engines) -> Non
 
 
 async def test_a_signal_that_came_in_time_is_heard_though_the_worker_was_late(engines: Engines) -> None:
-    """What was sent before the deadline counts, even if nobody was there to take it until after."""
+    """What was sent before the deadline counts, even if no worker ran until after it."""
     registry = Registry()
 
     @registry.workflow

@@ -204,7 +204,7 @@ async def test_bad_delays_and_timeouts_are_refused(engines: Engines) -> None:
         assert (await handle.describe()).status is Status.COMPLETED
 
 
-def parent_of_nobody(registry):
+def parent_of_unserved(registry):
     """A workflow with a timeout, and a child on a queue that no worker serves."""
 
     @registry.workflow
@@ -220,7 +220,7 @@ def parent_of_nobody(registry):
 async def test_a_workflow_times_out_though_its_child_is_on_a_queue_without_a_worker():
 
     registry = Registry()
-    parent = parent_of_nobody(registry)
+    parent = parent_of_unserved(registry)
     async with Environment(registry=registry) as env:
         handle = await env.start(parent)
         await env.advance(24 * 3600)

@@ -87,7 +87,7 @@ async def test_cancel_ends_a_workflow_that_waits_for_a_timer(engines: Engines) -
 
 
 async def test_a_timer_cancelled_before_its_commit_is_never_waited_for(engines: Engines) -> None:
-    """It is in the history as a pair, and the store is not asked to wake anybody."""
+    """It is in the history as a pair, and the store has no deadline for it."""
     registry = Registry()
 
     @registry.workflow
@@ -248,7 +248,7 @@ async def test_a_workflow_that_catches_its_cancellation_completes(engines: Engin
             assert (await handle.describe()).status is expected
 
 
-async def test_a_cancellation_that_nobody_asked_for_is_a_failure(engines: Engines) -> None:
+async def test_a_cancellation_without_a_request_is_a_failure(engines: Engines) -> None:
     """Cancelled is only what was asked to stop; code that lets its own cancellation through has failed."""
     registry = Registry()
 

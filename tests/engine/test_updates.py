@@ -221,7 +221,7 @@ async def test_an_update_in_the_tick_that_ends_the_workflow_is_answered(engines:
 
 
 async def test_an_update_whose_handler_is_at_work_when_the_workflow_ends_is_told_so(engines: Engines) -> None:
-    """And so is one that nobody ever began with."""
+    """And so is one whose handler never started."""
     registry = Registry()
 
     @registry.workflow

@@ -152,7 +152,7 @@ async def test_the_activities_of_a_dead_worker_are_taken_up(engines: Engines) ->
 
 
 async def test_a_worker_that_lost_its_lease_does_no_harm(engines: Engines) -> None:
-    """While an operation runs somebody else takes the instance over; the first one's commit counts for nothing."""
+    """While an operation runs another worker takes the instance over; the commit of the first is refused."""
     registry = Registry()
     taken: list[int] = []
 
@@ -251,7 +251,7 @@ async def test_of_two_starts_at_once_one_is_refused(engines: Engines) -> None:
 
 
 async def test_a_history_that_cannot_be_read_is_put_aside(engines: Engines) -> None:
-    """An instance that fails whoever takes it is handed out no more after a while; others are served."""
+    """An instance that fails on every worker becomes a dead letter; others are served."""
     registry = Registry()
 
     @registry.workflow
@@ -352,7 +352,7 @@ async def test_input_that_no_longer_fits_parks_that_workflow_only(engines: Engin
             assert await env.finish(handle.result()) == "seven"
 
 
-async def test_a_poisonous_neighbour_stops_nobody(engines: Engines) -> None:
+async def test_a_poisonous_neighbour_stops_no_other_run(engines: Engines) -> None:
     """Workflows that fail in every way are ended or parked, and the one among them completes."""
     registry = Registry()
 

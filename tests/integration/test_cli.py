@@ -428,7 +428,7 @@ def test_an_output_that_is_full_is_one_line(url, monkeypatch, arguments, unbuffe
     assert (full_up.returncode, errors) == (1, f"Error: {line}\n")
 
 
-def test_an_output_that_nobody_reads_is_no_traceback(url):
+def test_an_output_without_a_reader_is_no_traceback(url):
     reading, writing = os.pipe()
     os.close(reading)
     unread = spawn("list", stdout=writing)

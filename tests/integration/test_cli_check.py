@@ -310,7 +310,7 @@ def test_the_remedy_of_a_line_takes_the_highest_version_that_any_cohort_needs(sh
 
 
 def test_a_remedy_that_would_harm_runs_that_fit_now_says_so(shop):
-    """Some runs took the new step before anybody thought of those that had not: their step has no version."""
+    """Some runs took the new step before it got a version."""
     shop.record(OLD, "old")
     shop.record(INSERTED, "new")
 

@@ -190,7 +190,7 @@ def test_a_query_is_answered_by_a_worker(url, monkeypatch):
         assert refused("query", "o-1", "broken") == "query 'broken' of o-1 raised ValueError: no total at all"
 
 
-def test_a_query_that_nobody_answers_is_one_line(url):
+def test_a_query_without_an_answer_is_one_line(url):
     ok("start", "sell", "--id", "o-1")
 
     assert "no worker of queue 'default' answered it" in refused("query", "o-1", "total", "--timeout", "0.05")

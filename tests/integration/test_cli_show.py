@@ -46,7 +46,7 @@ def workerless_engine(url, act):
 
 
 async def _busy(engine, worker):
-    """Begin a workflow with open work of several kinds: one activity runs, one failed, one nobody serves."""
+    """Begin a workflow with open work of several kinds: one activity runs, one failed, one is on a queue without a worker."""
     await engine.start("sell", {"id": 7}, 2, id="o-1", tags={"shop": "b"})
     intents = tuple(request(ref, "q" if ref < 4 else "nobody") for ref in (2, 3, 4))
     activities = [

@@ -1,4 +1,4 @@
-"""The hot path: claims that come back with a commit, their hands and their epochs, and who serves what nobody heard of."""
+"""Eager claims, which come back with a commit or a start: their slots, their epochs, and callers that are cancelled."""
 
 import asyncio
 import contextlib
@@ -98,7 +98,7 @@ class Doubtful(Around):
     """The commit is applied, and then said to have failed."""
 
     async def commit(self, parts):
-        """Commit; once, nobody hears of it."""
+        """Commit; once, the answer is lost."""
         answers = await self._store.commit(parts)
         if self._happens(parts):
             raise StoreError("connection lost")
@@ -163,10 +163,8 @@ def shop():
 # Deadlines.
 
 
-async def test_a_timer_that_is_due_is_not_lost_when_somebody_begins_to_wait_before_its_alarm_has_rung(
-    shop, store, clock
-):
-    """A loop that is late sees a deadline in the past; whoever begins to wait then leaves its alarm to the others."""
+async def test_a_due_timer_is_not_lost_when_a_wait_begins_before_its_alarm_has_rung(shop, store, clock):
+    """A late event loop sees a deadline in the past; a wait that begins then does not take over its alarm."""
     async with serve(store, shop.registry) as engine:
         handle = await engine.start("sleeps")
         await turn()
@@ -236,7 +234,7 @@ async def test_an_activity_that_is_called_off_before_its_first_step_is_not_begun
         assert engine.busy == 0
 
 
-# Claims whose answer nobody hears.
+# Claims whose answer is lost.
 
 
 async def test_a_workflow_whose_start_was_cancelled_while_it_was_written_is_served(shop, sqlite):
@@ -353,7 +351,7 @@ async def test_a_result_that_comes_while_a_tick_is_waited_for_is_delivered(store
     ticks = []
 
     async def run_outside_task(function):
-        """Have it called by the loop; once the first result is delivered, the second comes before anybody wakes."""
+        """Have it called by the loop; once the first result is delivered, the second comes before the loop wakes."""
         done = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(lambda: done.set_result(function()))
         await done

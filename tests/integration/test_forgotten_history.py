@@ -93,7 +93,7 @@ def test_a_printed_history_of_which_nothing_is_forgotten_can_be_replayed(url, tm
     assert (report.result, report.diverged) == (4, None)
 
 
-def test_the_forgotten_of_nobody_is_an_error(url):
+def test_the_forgotten_entries_of_an_unknown_workflow_are_an_error(url):
     done = CliRunner().invoke(main, ["history", "x", "--forgotten", "--store", url], prog_name="resurgam")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "there is no workflow with id 'x'" in done.stderr

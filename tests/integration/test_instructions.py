@@ -57,7 +57,7 @@ def counted_parts(valgrind: str, folder: Path) -> list[Counts]:
     ]
     done = subprocess.run(
         [*command, sys.executable, count_instructions.__file__, str(folder), str(STEPS)],
-        # Python's own allocator is seen by nobody; with that of the C library, every allocation is a call that counts.
+        # callgrind does not see Python's own allocator; with that of the C library, every allocation is a call that counts.
         env=os.environ | {"PYTHONHASHSEED": "0", "PYTHONMALLOC": "malloc"},
         capture_output=True,
         text=True,

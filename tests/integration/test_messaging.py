@@ -15,7 +15,7 @@ tries: list[int] = []
 
 @registry.workflow
 async def basket(ctx: Context, items: list[str]) -> list[str]:
-    """Answers queries and updates until somebody checks out."""
+    """Answer queries and updates until the check-out."""
 
     @ctx.on_query("count")
     def count(least: int = 0) -> int:

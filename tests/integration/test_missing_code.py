@@ -1,4 +1,4 @@
-"""Code that is gone when the engine starts again: what was recorded of it is still told, and nobody else is held up."""
+"""Code that is missing when the engine starts again: its records can still be read, and other runs go on."""
 
 import importlib
 import sys
@@ -131,7 +131,7 @@ async def test_a_run_that_handles_an_exception_that_is_gone_replays_and_goes_on(
     yesterday.remove()
 
     def reserve(item: str) -> None:
-        raise AssertionError("it is recorded; nobody asks again")
+        raise AssertionError("it is recorded and not run again")
 
     after, heard = selling(reserve, by=by)
     async with world(yesterday, after) as env:
@@ -207,7 +207,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("by", BY)
-async def test_a_value_that_can_no_longer_be_read_parks_its_run_and_nobody_else(yesterday, by, caplog):
+async def test_a_value_that_can_no_longer_be_read_parks_its_run_only(yesterday, by, caplog):
     """The diagnosis names the value and the field that is missing; code that can read it takes the run up again."""
     await begin(yesterday, by)
 
@@ -265,7 +265,7 @@ async def test_a_value_that_comes_when_it_can_no_longer_be_read_parks_its_run_to
         assert await env.finish(env.engine.handle("sold").result()) == 3
 
 
-async def test_a_result_that_can_no_longer_be_read_is_an_error_of_whoever_asks(yesterday):
+async def test_a_result_that_can_no_longer_be_read_is_an_error_of_the_caller(yesterday):
     """The run has ended, and stays so: only the asker's type does not fit."""
 
     def packing(order_type):

@@ -1,4 +1,4 @@
-"""User code that raises what nobody expects: it is that code's failure, and nobody else's."""
+"""User code that raises unusual exceptions: it fails, and nothing else does."""
 
 import asyncio
 import sys
@@ -281,7 +281,7 @@ async def test_a_pause_that_a_foreign_exception_carries_is_not_heeded():
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_whatever_a_predicate_raises_is_raised_to_whoever_waits_for_it(error, told):
+async def test_whatever_a_predicate_raises_is_raised_by_until(error, told):
     """ctx.until raises it in the workflow, which may handle it."""
     own = Registry()
 
@@ -300,7 +300,7 @@ async def test_whatever_a_predicate_raises_is_raised_to_whoever_waits_for_it(err
 
 
 async def test_a_predicate_that_asks_a_cancelled_task_ends_the_run():
-    """A CancelledError that nobody asked for is the run's failure, and the turn is not left in hand."""
+    """A CancelledError without a request is the run's failure, and the lease is given back."""
     own = Registry()
 
     @own.workflow

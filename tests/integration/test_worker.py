@@ -364,7 +364,7 @@ async def test_a_deadline_that_comes_while_a_verb_is_at_work_is_not_lost(before)
 
 
 async def test_threads_that_ran_out_of_time_do_not_stand_in_the_way_of_others():
-    """An attempt that nobody can stop is left behind in its thread; a healthy activity gets one of its own."""
+    """An attempt that cannot be stopped is left behind in its thread; a healthy activity gets a thread of its own."""
     registry = Registry()
     free = threading.Event()
     begun = []
@@ -405,8 +405,8 @@ async def test_threads_that_ran_out_of_time_do_not_stand_in_the_way_of_others():
 # The end.
 
 
-async def test_a_closed_engine_says_so_to_whoever_still_waits_or_asks():
-    """Nobody waits for ever on a store that is gone."""
+async def test_a_closed_engine_fails_its_waiters_and_callers():
+    """No caller waits for ever on a closed store."""
     world = Operating()
     clock = ManualClock()
     engine = Engine(registry=world.registry, clock=clock, grace=0)

@@ -67,7 +67,7 @@ async def _offspring(ctx: Context, label: str, path: list[int]) -> list[int]:
 
 
 class Settled(dict[str, int]):
-    """Every promise is settled by somebody, sooner or later."""
+    """Every promise is settled, sooner or later."""
 
     def __contains__(self, name: object) -> bool:
         return True

@@ -1,6 +1,6 @@
 """Makes mutants of a module: each is its source with one small mistake, put in by the syntax tree.
 
-A mutant lives in the functions themselves: their code is exchanged and put back, so that whoever has imported them by
+A mutant lives in the functions themselves: their code is exchanged and put back, so that modules that have imported them by
 name runs the mutant too, and no class is made twice.
 """
 

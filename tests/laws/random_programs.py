@@ -430,7 +430,7 @@ def _looping_nodes(children: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]
     return loops | loops | loops | loops | maps | others
 
 
-# Beside a loop that forgets nobody reads what it sets: see test_forgetting.py.
+# Beside a loop that forgets, no code reads what it sets: see test_forgetting.py.
 _stateless = st.tuples(
     st.sampled_from([leaf for leaf in LEAVES if leaf != "state"] * 8 + list(SAID) * 6 + list(ENDINGS)),
     st.integers(0, 9),

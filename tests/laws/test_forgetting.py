@@ -1,4 +1,4 @@
-"""Loops: what is kept of them, what is forgotten when, and that nobody can tell."""
+"""Loops: what is kept, what is forgotten when, and that the code cannot tell."""
 
 import asyncio
 import json
@@ -280,7 +280,7 @@ async def test_a_signal_that_is_sent_again_after_it_was_forgotten_is_not_heard_a
     assert result(await run(workflow, (), sent)) == [1, 2, 3]
 
 
-async def test_a_signal_that_nobody_has_taken_is_not_forgotten():
+async def test_a_signal_that_was_not_taken_is_not_forgotten():
     async def body(ctx: Context, number: int) -> Step:
         await ctx.sleep(1)
         return Break(number) if number == 3 else Continue(number + 1)

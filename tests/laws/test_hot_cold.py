@@ -48,7 +48,7 @@ class Watched(Simulation):
             # What is under way in the worker's memory; after a crash it would be begun again.
             cold.recorder.pending.handed_out = set(hot.recorder.pending.handed_out)
             cold._left = list(hot._left)
-        # Whoever takes it up anew is given the whole inbox.
+        # The next execution is given the whole inbox.
         known = [Entry(number, life.inbox[number]) for number in sorted(life.held) if hot.delivered_seq]
         outcome = await super()._outcome(life, hot, entries)
         again: Outcome = await run_outside_task(lambda: cold.advance([*known, *entries], life.clock))

@@ -291,7 +291,7 @@ def test_what_a_removed_call_stands_for(held, removed, skips):
     assert verdict == (Replayed(found) if skips else Ignored(found))
 
 
-def test_a_matching_that_nobody_knows_is_a_corrupt_history():
+def test_an_unknown_matching_is_a_corrupt_history():
     assert matcher("location") is MATCHERS["location"]
     with pytest.raises(CorruptHistory, match="matching 'magic'"):
         matcher("magic")

@@ -27,13 +27,13 @@ SPARED = {
     f"Cursor.with_key: if self._by_key is None: {_KEYS} -> if True: {_KEYS}": "as above",
     f"Cursor.take: while self._ahead and {_PASSED} (follower.seq in self._ahead): self._ahead.discard(follower.seq) "
     f"self._index += 1 -> while self._ahead and {_PASSED} (follower.seq in self._ahead): pass self._index += 1": (
-        "what was asked for ahead of its turn stays noted when its turn has come, and nobody looks there again"
+        "what was asked for ahead of its turn stays noted when its turn has come, and is not read again"
     ),
     f"Cursor.take: self._ahead and {_PASSED} (follower.seq in self._ahead) -> {_PASSED} follower.seq in self._ahead": (
         "an empty set holds nothing; asking it first is only quicker"
     ),
 }
-"""Mutants that nobody notices, each with the reason why it is no mistake."""
+"""Mutants that no test notices, each with the reason why it is equivalent."""
 
 
 def tables(module: ModuleType) -> Iterator[tuple[Any, dict[str, Any]]]:

@@ -93,7 +93,7 @@ def length_to_end(log: list[events.Event]) -> int:
 def essence(log: list[events.Event]) -> tuple[list[events.Event], list[tuple[str, int]]]:
     """Return a history up to its end exactly, and what follows the end in any order.
 
-    Of that only activities count: an operation that nobody waits for any more is not run again, and an answer from
+    Of that only activities count: an operation without a waiter is not run again, and an answer from
     outside is recorded only if it comes before the history is complete.
     """
     length = length_to_end(log)

@@ -1,4 +1,4 @@
-"""The budget of counts, `tests/budget.json`, and how it is kept. Whoever makes a step dearer changes it, and says why."""
+"""Check counts against the budget in `tests/budget.json`. A change that makes a step dearer raises it and says why."""
 
 import json
 from pathlib import Path

@@ -141,7 +141,7 @@ async def check_run(workflow, history, result) -> None:
 
 
 def check_effects(history, effects) -> None:
-    """Check that each activity that completed was done, under one key, and nothing was done that nobody asked for."""
+    """Check that each activity that completed was done, under one key, and nothing was done without a command."""
     asked = {key_of(history[0], entry): entry for entry in history if isinstance(entry, events.ActivityScheduled)}
     completed = {entry.ref for entry in history if isinstance(entry, events.ActivityCompleted)}
     mine = [e for e in effects if e.workflow == history[0].entity_id and e.name != "stamp"]

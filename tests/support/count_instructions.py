@@ -1,7 +1,7 @@
 """What `tests/integration/test_instructions.py` runs under callgrind: ``count_instructions.py FOLDER STEPS``.
 
 A chain of activities runs live, and its history is replayed, each at two lengths, so that their difference is what
-further steps cost and nothing else. Between them stands a mark, a call of the C library that nobody else makes, at
+further steps cost and nothing else. Between them stands a mark, a call of the C library that nothing else makes, at
 which callgrind writes down what it has counted.
 """
 

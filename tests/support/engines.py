@@ -109,7 +109,7 @@ async def count_of(env: Environment, **query: Any) -> int:
 
 
 async def slip_in(env: Environment, handle: Handle[Any], name: str, value: object) -> None:
-    """Send a signal as somebody does who cannot know what the workflow takes: nobody looks at its value before."""
+    """Send a signal without the check of its type, as a client does that cannot know the schema."""
     now = env.clock.now()
     written = codec_for(Any).encode(value, name)
     event = events.SignalReceived(at=now, name=name, id=new_id(now), value=written)

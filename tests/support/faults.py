@@ -2,7 +2,7 @@
 
 A `World` has one clock, one set of data and one engine for each of its places. At the write that a `Death` names, before
 it is applied or after it is, the engine falls silent: no call of it to the store comes back, its tasks are cancelled where
-they stand, its leases are left to whoever finds them. Another engine takes its place, and whoever was speaking to the dead
+they stand, its leases are left behind. Another engine takes its place, and a client that was speaking to the dead
 one repeats what they said. What must hold afterwards stands in `judging.py`.
 """
 
@@ -150,7 +150,7 @@ class Clock(ManualClock):
 
 
 class Impersonal:
-    """The same time for a store that outlives whoever uses it."""
+    """The clock of a store that outlives its engines."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.now = clock.now
@@ -167,14 +167,14 @@ class Memory:
         return self._store
 
     def written(self, store: Store) -> None:
-        """Everybody has heard of it already."""
+        """All engines share the store."""
 
     async def bury(self, store: Store) -> None:
         """Nothing is left behind."""
 
 
 class File:
-    """A file that every engine opens for itself: leases of the dead end when somebody finds their lock unheld."""
+    """A file that every engine opens for itself: leases of a dead engine end when another finds its lock unheld."""
 
     def __init__(self, clock: ManualClock, path: Path) -> None:
         self._clock = clock
@@ -193,7 +193,7 @@ class File:
                 other._watcher._look_at_all()
 
     async def bury(self, store: Any) -> None:
-        """Close the file, and leave what a process that is gone leaves: a lock that nobody holds."""
+        """Close the file, and leave what a dead process leaves: an unheld lock."""
         self._open.remove(store)
         lock = store._owner._path
         await store.close()
@@ -294,7 +294,7 @@ class World:
     # Time.
 
     async def settle(self) -> None:
-        """Wait until nobody has anything to do before time passes."""
+        """Wait until no engine has anything to do before time passes."""
         quiet = 0
         while quiet < _QUIET_TURNS:
             await asyncio.sleep(0)
@@ -364,7 +364,7 @@ class World:
             await self.settle()
             while not await self._answered(asked):
                 due = self.clock.next_due()
-                assert due is not None, "nobody answers, and nothing is due"
+                assert due is not None, "no answer, and nothing is due"
                 self.clock.move_to(due)
                 await self.settle()
             if len(self.died) > deaths and asked.cancelled():

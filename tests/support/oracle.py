@@ -116,7 +116,7 @@ def _check(copy: Copy, name: str) -> None:
 
 
 def compare(undisturbed: Verdict, disturbed: Verdict, world: World) -> None:
-    """Check that deaths have changed nothing but how often something was begun that nobody knew to be done."""
+    """Check that deaths have changed nothing but how often an attempt was started whose result was lost."""
     assert disturbed.fates.keys() == undisturbed.fates.keys()
     for name, fate in undisturbed.fates.items():
         for what, expected in fate.items():

@@ -218,7 +218,7 @@ async def wait(ctx: Context, folder: str, timeout: float = 86400) -> str:
 
 
 class Pipe:
-    """Says which process holds the other end, and when it is gone; nobody sleeps for it."""
+    """Tell which process holds the other end, and when it is gone, without polling."""
 
     def __init__(self, folder: str, reader: asyncio.StreamReader) -> None:
         self.folder = folder
@@ -242,7 +242,7 @@ class Pipe:
                 transport.close()
 
     def enough(self) -> None:
-        """Let whoever has the other end, or takes it from now on, return at once."""
+        """Let the process at the other end, and later ones, return at once."""
         self.touch("enough")
 
     def touch(self, name: str) -> None:

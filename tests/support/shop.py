@@ -43,7 +43,7 @@ class Effect:
 def _append(effect: Effect) -> None:
     """Write one line whole: O_APPEND keeps the lines of several processes apart.
 
-    A kill may still cut a line that crosses a page; whoever writes next begins a line of their own.
+    A kill may still cut a line that crosses a page; the next writer begins a new line.
     """
     file = os.open(os.environ["SHOP_EFFECTS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -178,7 +178,7 @@ def stop(entity_id: str) -> int:
 
 @workflow
 async def long_pause(ctx: Context) -> int:
-    """Whoever was stopped in the midst of it has the answer in hand when it goes on."""
+    """A worker that was stopped in the middle of it has the answer in hand when it goes on."""
     return await ctx.run(stop, ctx.info.entity_id)
 
 

@@ -113,7 +113,7 @@ class World:
 
     async def _wake(self, env: Environment) -> None:
         if self.begun:
-            # What nobody listens for: it only lets a worker look at the run.
+            # No code listens for it: it only makes a worker load the run.
             await self._send(env, "look")
             return
         self.begun = True

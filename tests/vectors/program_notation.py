@@ -72,7 +72,7 @@ def branch(*given: "str | Call", v: int | None = None, name: str | None = None) 
 
 
 def strand(*given: "str | Call", v: int | None = None) -> Call:
-    """Return a coroutine that is made a task by whoever gets it; its version comes by ``with ctx.v(n):``."""
+    """Return a coroutine that is made a task by its caller; its version comes by ``with ctx.v(n):``."""
     return Call("strand", None, v, (program(*given),))
 
 

@@ -167,7 +167,7 @@ async def test_a_run_stopped_in_a_loop_in_a_loop_is_not_taken_for_unvisited(worl
 
 @pytest.mark.parametrize("looks", [False, True])
 async def test_steps_that_ran_before_a_divergence_was_found_are_named(world, looks):
-    """Where the code looks at a result that nobody has yet, it can only be run; the report says what was begun."""
+    """Where the code reads a result that does not exist yet, it can only be run; the report says what was started."""
     await world.deploy(program("a b"))
     registry = world.registry()
 
@@ -284,7 +284,7 @@ def waiting_twice():
 
 @pytest.mark.parametrize(("sent_after", "heard"), [(59, "early"), (60, "timed out"), (61, "timed out")])
 async def test_a_signal_around_the_end_of_a_wait_is_heard_once(tmp_path, sent_after, heard):
-    """Nobody serves the run meanwhile; whichever came first counts, and the signal is never lost."""
+    """No worker serves the run meanwhile; the first of the two counts, and the signal is never lost."""
     clock, url = ManualClock(), f"sqlite:////{tmp_path}/w.db?synchronous=off"
     async with Environment(store=url, registry=waiting_twice(), clock=clock) as env:
         await env.start("edited", id=ID)

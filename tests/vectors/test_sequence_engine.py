@@ -1,7 +1,7 @@
 """Rows of the table on a real store: the old code runs, its engine stops, the new code takes the run up.
 
 Both end by waiting for a signal, so that the run is open while the code is changed; the activity *idle* stands on a
-queue that nobody serves.
+queue without a worker.
 """
 
 import asyncio

@@ -191,7 +191,7 @@ async def test_an_orphan_is_found_before_anything_new_is_begun(caplog):
 
 
 async def test_an_orphan_is_found_while_the_code_still_waits():
-    """It will end without it, whatever comes: whoever asks beforehand is told so."""
+    """It will end without it in any case, and a check beforehand says so."""
 
     async def code(ctx: Context) -> None:
         await ctx.activity("A")
@@ -237,7 +237,7 @@ async def test_an_orphan_that_parks_the_run_has_a_remedy(caplog):
 
 
 async def test_an_orphan_is_withdrawn_from_its_queue():
-    """orphans="cancel" on an engine: nobody is given the activity any more."""
+    """orphans="cancel" on an engine: no worker gets the activity any more."""
     clock = ManualClock()
     store = MemoryStore(clock)
 
@@ -365,7 +365,7 @@ async def test_inputs_that_differ_are_warned_of(old, new, kind, field, value, ma
 
 @BOTH
 @changes
-async def test_inputs_are_not_compared_if_nobody_asks(old, new, kind, field, value, matching, caplog):
+async def test_inputs_are_not_compared_unless_requested(old, new, kind, field, value, matching, caplog):
     report = await replay(workflow(new, matching=matching), await recorded(old, matching))
 
     assert (report.diverged, report.finished) == (None, True)
@@ -423,7 +423,7 @@ async def test_the_rule_that_was_recorded_counts_not_the_one_of_today(caplog):
     assert world.status is Status.DIVERGED
 
 
-async def test_a_failed_run_is_told_to_whoever_waits():
+async def test_a_waiting_caller_gets_the_error_of_a_failed_run():
     clock = ManualClock()
     store = MemoryStore(clock)
     for name, wrong in (("A", False), ("B", True)):

@@ -398,7 +398,7 @@ async def test_a_run_that_fails_as_it_calls_something_off_that_it_began_itself(m
 
 
 async def test_what_was_asked_for_in_the_commit_that_fails_the_run_is_never_waited_for(caplog):
-    """It was put on no queue, so nobody would ever answer it, and the history would never be complete."""
+    """It was put on no queue, so it would never be answered, and the history would never be complete."""
 
     async def code(ctx: Context) -> None:
         if await ctx.listen("first"):

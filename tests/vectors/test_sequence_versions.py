@@ -80,7 +80,7 @@ async def test_a_removed_call_takes_the_recorded_one_out_of_the_way():
 
 
 async def test_a_removed_call_that_is_still_at_work_is_not_waited_for():
-    """Its answer is recorded and told to nobody."""
+    """Its answer is recorded, and the code does not get it."""
     written = await whole(without_b, 'task A | done 0 "a" | task B')
 
     assert answer_of(written) == ["a", "P"]

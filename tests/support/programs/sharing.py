@@ -12,7 +12,7 @@ from support.programs.tables import CANCEL, Notes, echo, fail, program
 
 @program()
 async def shield_under_cancel(ctx):
-    """Whoever waits is cancelled, what is shielded goes on."""
+    """The waiter is cancelled, the shielded task goes on."""
     notes = Notes()
     work = asyncio.create_task(notes.take(ctx, "work"))
 
@@ -104,7 +104,7 @@ async def task_outlives_root(ctx):
         finally:
             await notes.take(ctx, "never recorded")
 
-    asyncio.create_task(endless())  # noqa: RUF006 -- nobody waits for it
+    asyncio.create_task(endless())  # noqa: RUF006 -- it is never awaited
     await ctx.activity(echo, "x")
     ctx.activity(echo, "nobody waits")
     await ctx.sleep(2)
@@ -245,7 +245,7 @@ async def queue_joined(ctx):
 
 @program(expect=["a", "a", "b", "b", "c", "c", "d", "d"])
 async def lock_is_fair(ctx):
-    """Whoever asked first holds it first."""
+    """The lock is given in the order of asking."""
     notes, lock = Notes(), asyncio.Lock()
 
     async def hold(x):

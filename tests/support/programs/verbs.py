@@ -53,7 +53,7 @@ async def race_that_fails(ctx):
 
 @program()
 async def race_cancelled(ctx):
-    """Whoever cancels a race cancels all who run in it."""
+    """Cancelling a race cancels all its competitors."""
     notes = Notes()
     race = ctx.race(notes.take(ctx, "a"), ctx.activity(echo, "b"))
     await ctx.sleep(1)
@@ -244,7 +244,7 @@ async def callback_after_root(ctx):
         ctx.activity(echo, "late")
 
     await ctx.activity(echo, "a")
-    asyncio.create_task(strand())  # noqa: RUF006 -- nobody waits for it
+    asyncio.create_task(strand())  # noqa: RUF006 -- it is never awaited
     loop.call_soon(loop.call_soon, loop.call_soon, loop.call_soon, lambda: ctx.activity(echo, "later"))
     return "done"
 
@@ -284,10 +284,10 @@ async def failing_workflow(ctx):
 
 
 @program()
-async def task_that_nobody_looks_at(ctx):
+async def task_that_is_never_awaited(ctx):
     """A task that fails and is forgotten changes nothing."""
     notes = Notes()
-    asyncio.create_task(notes.take(ctx, "a", fail))  # noqa: RUF006 -- nobody waits for it
+    asyncio.create_task(notes.take(ctx, "a", fail))  # noqa: RUF006 -- it is never awaited
     await notes.take(ctx, "b")
     await ctx.sleep(1)
     await notes.take(ctx, "c")

@@ -186,7 +186,7 @@ async def wait_all_completed(ctx):
 
 @program()
 async def wait_first_completed(ctx):
-    """Whoever is done, until all are, in the order of the sets."""
+    """The tasks that are done, until all are, in the order of the sets."""
     notes = Notes()
     pending = {asyncio.create_task(notes.take(ctx, x)) for x in "abcdef"}
     while pending:

@@ -122,7 +122,7 @@ async def a_child_that_is_never_begun(world: World) -> None:
 
 @workflow
 async def borrows(ctx: Context) -> list[str]:
-    """Ask for a child whose id somebody else has."""
+    """Ask for a child whose id is in use."""
     told = []
     for wanted in ("taken", "free"):
         try:

@@ -437,7 +437,7 @@ async def workflow_timeout(world: World) -> None:
 @scenario({"r 1": "workflow_terminated replaced by another start of this id, run <r run 2>", "r 2": "completed 9"})
 async def replacing(world: World) -> None:
     async def replace(engine: Engine) -> None:
-        if len(await world.outside.transfer.copies("r")) == 1:  # whoever repeats it looks first whether it is done
+        if len(await world.outside.transfer.copies("r")) == 1:  # a repeated call checks first whether it is done
             await engine.start(waiter, 2, id="r", if_exists="replace")
 
     await world.start(waiter, 1, id="r")

@@ -97,7 +97,7 @@ async def unserved() -> None:
 
 
 @workflow
-async def waits_for_nobody(ctx: Context) -> list[str]:
+async def waits_for_unserved(ctx: Context) -> list[str]:
     try:
         await ctx.activity(unserved)
     except ActivityFailed as failed:
@@ -107,7 +107,7 @@ async def waits_for_nobody(ctx: Context) -> list[str]:
 
 @scenario({"w 1": 'completed ["activity \'unserved\' was not begun within 300 s","gave up"]'})
 async def start_timeout(world: World) -> None:
-    await world.start(waits_for_nobody, id="w")
+    await world.start(waits_for_unserved, id="w")
 
 
 # Signals, handlers, updates, queries.

@@ -18,7 +18,7 @@ async def statuses(engine):
     return {i.entity_id: str(i.status) for i in (await engine.list()).instances}
 
 
-async def test_a_paused_workflow_is_offered_to_nobody_until_it_is_resumed():
+async def test_a_paused_workflow_is_not_offered_until_it_is_resumed():
     async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         await handle.pause(reason="lunch")
@@ -85,7 +85,7 @@ async def test_a_paused_workflow_is_not_paused_twice():
         assert len((await worker.take("o-1")).inbox) == 2
 
 
-async def test_what_is_put_off_begins_when_somebody_says_so():
+async def test_a_delayed_run_can_be_begun_by_hand():
     async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1", delay=3600)
         await handle.begin()
@@ -94,7 +94,7 @@ async def test_what_is_put_off_begins_when_somebody_says_so():
         assert [entry.event.type for entry in (await worker.take("o-1")).inbox] == ["workflow_begun"]
 
 
-async def test_a_deferred_child_is_begun_and_its_parent_says_that_nobody_has():
+async def test_a_deferred_child_is_begun_and_its_parent_says_that_it_waits():
     async with workerless_engine() as (engine, worker):
         await engine.start("sell", id="o-1")
         await worker.starts_child("o-1", "c-1", deferred=True, queue="slow")

@@ -50,7 +50,7 @@ async def test_a_query_is_answered_here_by_the_code_that_is_known_here():
             await handle.query("odd")
 
 
-async def test_a_query_for_code_that_is_not_known_here_is_answered_by_whoever_serves_the_queue():
+async def test_a_query_for_unknown_code_is_answered_by_a_worker_of_the_queue():
     async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1", queue="slow")
         waiting = asyncio.ensure_future(handle.query("total", 1))
@@ -74,7 +74,7 @@ async def test_what_the_handler_raised_there_is_raised_here():
             await worker.soon(waiting)
 
 
-async def test_a_query_that_nobody_answers_names_the_queue():
+async def test_a_query_without_an_answer_names_the_queue():
     async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1", queue="slow")
         waiting = asyncio.ensure_future(handle.query("total"))
@@ -137,7 +137,7 @@ async def test_a_worker_answers_for_those_who_do_not_have_the_code():
 
 
 async def test_a_worker_answers_for_a_run_that_it_does_not_advance():
-    """It is asked while the run is closed; nobody holds it, and nothing of it changes."""
+    """The run is closed and not held, and nothing of it changes."""
     clock = ManualClock()
     store = MemoryStore(clock)
     async with (

@@ -40,7 +40,7 @@ HERE = __name__
 
 
 class Declined(Exception):
-    """Its __init__ wants arguments that nobody has any more when it is rebuilt."""
+    """Its __init__ needs arguments that are gone when it is rebuilt."""
 
     def __init__(self, code: int, *, reason: str) -> None:
         super().__init__(f"declined with {code}")

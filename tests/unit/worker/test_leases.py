@@ -101,7 +101,7 @@ async def test_a_lease_with_details_is_dropped_as_any_other(world):
     assert world.leases.all() == []
 
 
-async def test_whoever_lost_a_lease_is_told_once(world):
+async def test_the_loss_of_a_lease_is_reported_once(world):
     world.pulse.beat(Raw(b"1"))
     world.store.answer = Refused(reason="another has it")
     await world.renews()

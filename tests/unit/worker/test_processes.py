@@ -275,7 +275,7 @@ def test_what_an_attempt_left_behind_does_not_speak_for_the_next(wire):
     assert taken(mine) == [Answer()]
 
 
-def test_a_process_hears_that_nobody_waits_any_more(wire):
+def test_a_process_learns_that_its_attempt_is_cancelled(wire):
     ours, mine = wire
     line = Line(call(process_activities.whoami).info, ours)
     assert not line.cancelled()

@@ -1,4 +1,4 @@
-"""Calls in threads, and that an interruption hits the call it is meant for, or nobody."""
+"""Calls in threads: an interruption hits the call it is meant for, or none."""
 
 import asyncio
 import random
@@ -157,7 +157,7 @@ async def test_an_interruption_that_crosses_the_end_arrives_before_the_thread_go
     assert len(raised) == 1
 
 
-async def test_an_interruption_at_any_moment_harms_nobody():
+async def test_an_interruption_at_any_moment_hits_no_other_call():
     chance = random.Random(7)
     for _ in range(300):
         length = chance.randrange(3000)

@@ -72,7 +72,7 @@ def test_details_that_cannot_be_written_fail_where_they_are_told(attempt):
     assert attempt.beats == []
 
 
-def test_an_attempt_that_nobody_waits_for_hears_of_it(attempt):
+def test_an_attempt_learns_that_it_is_cancelled(attempt):
     assert inside(attempt, activity.cancelled) is False
     attempt.over = True
     assert inside(attempt, activity.cancelled) is True

@@ -217,7 +217,7 @@ async def test_what_the_garbage_collector_calls_is_not_the_workflows_doing(watch
     assert told
 
 
-async def test_a_profiler_of_somebody_else_is_left_alone(watched):
+async def test_another_profiler_is_left_alone(watched):
     seen = []
     sys.setprofile(lambda *_: seen.append(1))
     try:

@@ -535,7 +535,7 @@ async def test_tasks_that_are_alive_when_the_root_ends_are_closed_silently(caplo
                 seen.append("closed")
                 await ctx.activity(echo, "never")
 
-        asyncio.create_task(endless())  # noqa: RUF006 -- nobody waits for it
+        asyncio.create_task(endless())  # noqa: RUF006 -- it is never awaited
         await ctx.sleep(3)
 
     simulation = await run(workflow)

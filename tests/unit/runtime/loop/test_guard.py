@@ -1,4 +1,4 @@
-"""What goes past the workflow's event loop is refused to its code, by name, and to nobody else."""
+"""Calls that bypass the workflow's event loop are refused to workflow code, by name, and to no other code."""
 
 import asyncio
 import concurrent.futures
@@ -293,7 +293,7 @@ async def test_all_tasks_is_refused_in_workflow_code():
 
 
 async def test_all_tasks_works_outside_while_workflows_are_alive():
-    """Whoever asks for the tasks of the program gets them, and none of a workflow's."""
+    """The tasks of the program are listed without those of a workflow."""
 
     async def waits(ctx):
         await asyncio.gather(ctx.listen("a"), asyncio.create_task(asyncio.sleep(100)))

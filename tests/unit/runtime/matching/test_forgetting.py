@@ -311,7 +311,7 @@ def test_the_state_of_a_checkpoint_that_no_longer_fits_parks_the_run():
 
 
 def test_an_answer_that_is_kept_when_a_run_fails_for_divergence_is_waited_for_no_longer():
-    """The activity was withdrawn as if it were at work; nobody ever said so, and the history was never complete."""
+    """Otherwise the history would never be complete."""
 
     async def main(ctx: Context) -> None:
         await asyncio.gather(ctx.activity(echo, "a"), ctx.activity("b"))

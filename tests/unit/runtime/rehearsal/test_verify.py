@@ -124,7 +124,7 @@ async def test_several_steps_that_are_gone_from_one_place(by_line):
 
 @pytest.mark.parametrize("by_line", [False, True])
 async def test_steps_that_are_gone_from_the_end_of_the_code(by_line):
-    """A removal at the end is tried in the strand that ends, whoever is running then."""
+    """A removal at the end is tried in the strand that ends, whichever strand runs then."""
 
     async def before(ctx: Context) -> None:
         async def part(ctx: Context) -> None:

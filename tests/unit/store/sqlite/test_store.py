@@ -170,7 +170,7 @@ async def test_a_damaged_entry_is_named_and_the_others_go_on(tmp_path, caplog):
     assert "handed out 20 times without a commit; the last error: CorruptHistory" in found.dead_letter
 
 
-async def test_a_database_that_somebody_else_holds_is_an_error_that_passes(tmp_path, monkeypatch):
+async def test_a_locked_database_is_an_error_that_passes(tmp_path, monkeypatch):
     monkeypatch.setattr("resurgam.store.sqlite.writer.BUSY_TIMEOUT", 0.0)
     store = opened(tmp_path / "a.db")
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
@@ -185,7 +185,7 @@ async def test_a_database_that_somebody_else_holds_is_an_error_that_passes(tmp_p
     await store.close()
 
 
-async def test_a_database_that_somebody_else_holds_does_not_hold_the_loop(tmp_path):
+async def test_a_locked_database_does_not_block_the_loop(tmp_path):
     """Were it held, the other's transaction, which this loop ends, would outlast the writer's patience."""
     store = opened(tmp_path / "a.db")
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
@@ -277,7 +277,7 @@ async def test_a_piece_of_work_that_fails_does_not_take_the_others_with_it(tmp_p
     database.close()
 
 
-async def test_a_group_that_is_taken_apart_while_somebody_else_writes_does_not_hold_the_loop(tmp_path):
+async def test_a_group_that_is_split_while_another_process_writes_does_not_block_the_loop(tmp_path):
     """The other begins at the very moment at which the group has failed."""
     database = Database(tmp_path / "a.db")
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)

@@ -86,7 +86,7 @@ async def test_another_store_learns_of_what_becomes_due_soon(stores):
 
 
 async def test_no_other_process_is_woken_for_a_step(stores, monkeypatch):
-    """A step that only its own worker goes on with concerns nobody else."""
+    """A step that only its own worker goes on with wakes no other store."""
     one, _ = stores
     await create(one)
     [claim] = await one.claim("w", ["default"], 1)
