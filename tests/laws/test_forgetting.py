@@ -169,7 +169,7 @@ def kept_of(world: World) -> list[int]:
     kept: set[Location] = set()
     spans: list[Span] = []
     for outcome in world.outcomes:
-        kept |= {gone.place for gone in outcome.forgotten}
+        kept |= {gone.location for gone in outcome.forgotten}
         spans += outcome.dropped
         kept = {place for place in kept if not any(span.start <= place < span.end for span in spans)}
     return sorted({place.coordinates[1][0] for place in kept})

@@ -1,1 +1,1 @@
-"""The pure heart: places, events, matching and folding. No clock, no I/O, no async."""
+"""The pure core: locations, events, matching and folding. No clock, no I/O, no async."""

@@ -257,5 +257,5 @@ def _locate(value: object, where: str, error: Exception) -> SerializationError:
 
 def _explain(message: str, where: str) -> tuple[str, str]:
     """Turn msgspec's "Expected `int`, got `str` - at `$.lines[2]`" (or "at `key` in `$`") into a path and a reason."""
-    reason, _, place = message.partition(" - at `")
-    return where + place.rstrip("`").rpartition("` in `")[2].removeprefix("$"), reason.replace("`", "")
+    reason, _, path = message.partition(" - at `")
+    return where + path.rstrip("`").rpartition("` in `")[2].removeprefix("$"), reason.replace("`", "")

@@ -208,7 +208,7 @@ ANSWERS: Final[tuple[type[events.Answer], ...]] = tuple({answer: None for kind i
 
 
 class Intent(msgspec.Struct, gc=False, frozen=True):
-    """A durable call that has no place yet. *target* is the id that the code gives to a child."""
+    """A durable call that has no location yet. *target* is the id that the code gives to a child."""
 
     kind: CommandEvent
     name: str | None = None

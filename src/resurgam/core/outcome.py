@@ -108,10 +108,10 @@ class OpenPromise(msgspec.Struct, gc=False, frozen=True):
 
 
 class Forgotten(msgspec.Struct, gc=False, frozen=True):
-    """An entry of the log that replay no longer needs; tools find it under its *place*."""
+    """An entry of the log that replay no longer needs; tools find it under its *location*."""
 
     seq: int
-    place: Location
+    location: Location
 
 
 class Span(msgspec.Struct, gc=False, frozen=True):

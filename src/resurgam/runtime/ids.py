@@ -1,4 +1,4 @@
-"""Ids that come out the same on replay: they are made of the place of a call, not of chance."""
+"""Ids that come out the same on replay: they are made of the location of a call, not of chance."""
 
 import base64
 import hmac
@@ -14,7 +14,7 @@ def derived_id(at: int, *parts: object) -> str:
     return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 
-def promise_id(secret: bytes, run_id: str, place: object) -> str:
+def promise_id(secret: bytes, run_id: str, location: object) -> str:
     """Return the id of a promise: whoever does not know the secret of the store cannot guess it."""
-    digest = hmac.digest(secret, f"{run_id}\0{place}".encode(), "sha256")
+    digest = hmac.digest(secret, f"{run_id}\0{location}".encode(), "sha256")
     return base64.b32encode(digest[:20]).decode().lower()

@@ -1,4 +1,4 @@
-"""The JSON of records. The one value in them that JSON has no form for is a place, which is written as text."""
+"""The JSON of records. The one value in them that JSON has no form for is a location, which is written as text."""
 
 from typing import TypeVar
 

@@ -1,12 +1,12 @@
 """Executions as lines of JSON, the form in which they leave one store and enter another.
 
 An execution is a head line, every event of its log as it is on disk, then its inbox in order, then the activities that
-are not answered, then its promises. An entry that is forgotten stands where it stood, with the place that it is kept under::
+are not answered, then its promises. An entry that is forgotten stands where it stood, with the location that it is kept under::
 
     {"type":"instance","format":1,"events":4,"inbox":1,"activities":1,"instance":{"entity_id":"o-1", ...}}
     {"type":"workflow_started","seq":1, ...}
     {"type":"activity_scheduled","seq":2, ...}
-    {"type":"forgotten","place":"{2, 5}","event":{"type":"timer_started","seq":3, ...}}
+    {"type":"forgotten","location":"{2, 5}","event":{"type":"timer_started","seq":3, ...}}
     {"type":"timer_started","seq":4, ...}
     {"type":"inbox","event":{"type":"signal_received", ...}}
     {"type":"activity","pending":{"request":{"ref":2, ...},"visible_at":1700000000000}}
@@ -39,7 +39,7 @@ _LARGEST: Final = 2**63 - 1
 """The largest number that every store can keep."""
 
 _WIDEST: Final = 60
-"""Characters of a wrong place that an error repeats."""
+"""Characters of a wrong location that an error repeats."""
 
 _FIXED: Final = ("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "kind", "name", "parent")
 """What the head of an execution and its first event both say."""
@@ -78,7 +78,7 @@ class Head(
 class Past(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="forgotten", forbid_unknown_fields=True):
     """An entry of the log that is forgotten."""
 
-    place: str
+    location: str
     event: msgspec.Raw
 
 
@@ -126,17 +126,17 @@ def _written(copy: r.Copy) -> Iterator[str]:
     log, inbox, activities = copy.log, copy.inbox, copy.activities
     counts = {"events": len(log), "inbox": len(inbox), "activities": len(activities), "promises": len(copy.promises)}
     yield encode(Head(format=FORMAT, **counts, paused=copy.paused, instance=copy.instance))
-    places = {entry.seq: entry.place for entry in copy.forgotten}
-    yield from (_entry(event, places.get(event.seq)) for event in log)
+    locations = {entry.seq: entry.location for entry in copy.forgotten}
+    yield from (_entry(event, locations.get(event.seq)) for event in log)
     yield from (encode(InInbox(event=msgspec.Raw(event.to_json().encode()))) for event in inbox)
     yield from (_wanted(pending) for pending in activities)
     yield from (encode(Promised(promise=promise)) for promise in copy.promises)
 
 
-def _entry(event: events.Event, place: Location | None) -> str:
-    if place is None:
+def _entry(event: events.Event, location: Location | None) -> str:
+    if location is None:
         return event.to_json()
-    return encode(Past(place=str(place), event=msgspec.Raw(event.to_json().encode())))
+    return encode(Past(location=str(location), event=msgspec.Raw(event.to_json().encode())))
 
 
 def _wanted(pending: r.Pending) -> str:
@@ -238,29 +238,29 @@ class _Reader:
         forgotten: list[Forgotten] = []
         state = InstanceState()
         for n in range(1, head.events + 1):
-            event, place = self._event(f"entry {n} of {head.events} {of}")
+            event, location = self._event(f"entry {n} of {head.events} {of}")
             before = log[-1].seq if log else 0
             if event.seq <= before:
                 self.refuse(f"entry {event.seq} follows entry {before}; {_AGAIN}")
             log.append(event)
-            if place is None:
+            if location is None:
                 self._apply(state, event)
             else:
-                forgotten.append(Forgotten(event.seq, place))
+                forgotten.append(Forgotten(event.seq, location))
         return log, forgotten, state
 
     def _event(self, what: str) -> tuple[events.Event, Location | None]:
-        """Return an entry of the log, and the place that it is kept under if it is forgotten."""
+        """Return an entry of the log, and the location that it is kept under if it is forgotten."""
         line, found = self._take(("event", "forgotten"), what)
         if found.kind == "event":
             return self._decode_event(line), None
         past = self._decode(line, Past)
         try:
-            place = Location.parse(past.place)
-            place.key()  # which an ordinate may be too large for
+            location = Location.parse(past.location)
+            location.key()  # which an ordinate may be too large for
         except ValueError:
-            self.refuse(f"{past.place[:_WIDEST]!r} is no place that an entry can be kept under; {_AGAIN}")
-        return self._decode_event(bytes(past.event)), place
+            self.refuse(f"{past.location[:_WIDEST]!r} is not a location that an entry can be kept under; {_AGAIN}")
+        return self._decode_event(bytes(past.event)), location
 
     def _apply(self, state: InstanceState, event: events.Event) -> None:
         try:

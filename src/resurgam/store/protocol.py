@@ -258,9 +258,9 @@ class Store(Protocol):
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
         """Append events, take what was consumed out of the inbox, put activities on their queues.
 
-        Then forget: entries, old or just appended, are kept under the place that is named, a new one if they had one
+        Then forget: entries, old or just appended, are kept under the location that is named, a new one if they had one
         already, but are not read again; a ``seq`` that is not there is passed over. Last of all what is forgotten under
-        a dropped place goes for good. ``last_seq`` does not change by any of it.
+        a dropped location goes for good. ``last_seq`` does not change by any of it.
 
         Then the rest of the outcome, in the order that `Outcome` names. What children and messages put into the own inbox
         counts like anything else that enters it. A child of an instance that is paused with its tree is born paused, and

@@ -10,32 +10,32 @@ from resurgam.core.errors import StoreError
 from resurgam.store import records as r
 from resurgam.store.records import Watch
 
-Place: TypeAlias = str | tuple[str, str] | None
+WatchKey: TypeAlias = str | tuple[str, str] | None
 """Where a change is noted and waited for: an execution, None for work, or what the functions below return."""
 
 GROWTH: Final = "growth"
-"""The kind of place that a log is."""
+"""The kind of key that a log is."""
 
 FEED: Final = ("feed", "")
-"""The place of the events of all executions."""
+"""The key of the events of all executions."""
 
 _FOLLOWED: Final = (GROWTH, FEED[0])
 
 _Waiter = tuple[Watch, "asyncio.Future[bool]"]
 
 
-def growth_of(execution_id: str) -> Place:
-    """Return the place of a log, apart from its execution: it changes with every step, which few wait for."""
+def growth_of(execution_id: str) -> WatchKey:
+    """Return the key of a log, apart from its execution: it changes with every step, which few wait for."""
     return GROWTH, execution_id
 
 
-def reply_to(query_id: str) -> Place:
-    """Return the place of the reply to a question."""
+def reply_to(query_id: str) -> WatchKey:
+    """Return the key of the reply to a question."""
     return "reply", query_id
 
 
-def topic_of(topic: str) -> Place:
-    """Return the place of what is published on a topic."""
+def topic_of(topic: str) -> WatchKey:
+    """Return the key of what is published on a topic."""
     return "topic", topic
 
 
@@ -45,13 +45,13 @@ class Waiting:
     def __init__(self, clock: Clock, are_there: Callable[[Sequence[Watch]], Iterable[bool]]) -> None:
         self._clock = clock
         self._are_there = are_there
-        self._waiters: defaultdict[Place, list[_Waiter]] = defaultdict(list)
+        self._waiters: defaultdict[WatchKey, list[_Waiter]] = defaultdict(list)
         self._alarm: tuple[int, Callable[[], None]] | None = None
 
     @property
     def follows(self) -> bool:
         """Whether a waiter follows a log, or the feed."""
-        return any(type(place) is tuple and place[0] in _FOLLOWED for place in self._waiters)
+        return any(type(key) is tuple and key[0] in _FOLLOWED for key in self._waiters)
 
     async def wait(self, watch: Watch, until: int | None) -> bool:
         """Return True once what is watched for is there, False when the moment *until* has come before."""
@@ -60,31 +60,31 @@ class Waiting:
         if until is not None and until <= self._clock.now():
             return False
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        place = self._waiters[_place(watch)]
-        place.append((watch, waiter))
+        waiters = self._waiters[_key_of(watch)]
+        waiters.append((watch, waiter))
         call_off = self._clock.call_at(until, lambda: _settle(waiter, there=False)) if until is not None else None
         try:
             return await waiter
         finally:
-            place.remove((watch, waiter))
-            if not place:
-                self._waiters.pop(_place(watch), None)
+            waiters.remove((watch, waiter))
+            if not waiters:
+                self._waiters.pop(_key_of(watch), None)
             if call_off is not None:
                 call_off()
 
-    def look(self, touched: Collection[Place], grown: Collection[str] = (), *, work: bool = True) -> None:
+    def look(self, touched: Collection[WatchKey], grown: Collection[str] = (), *, work: bool = True) -> None:
         """Settle those whose moment it is: where something was *touched*, a log has *grown*, or *work* may be there."""
-        places = [place for place in touched if place in self._waiters]
-        places += [(GROWTH, execution_id) for execution_id in grown if (GROWTH, execution_id) in self._waiters]
+        keys = [key for key in touched if key in self._waiters]
+        keys += [(GROWTH, execution_id) for execution_id in grown if (GROWTH, execution_id) in self._waiters]
         if grown and FEED in self._waiters:
-            places.append(FEED)
-        if places:
-            self._look_at(places)
+            keys.append(FEED)
+        if keys:
+            self._look_at(keys)
         if work:
             self._look_at([None])
 
-    def _look_at(self, places: Iterable[Place]) -> None:
-        waiters = [one for place in places for one in self._waiters.get(place, ()) if not one[1].done()]
+    def _look_at(self, keys: Iterable[WatchKey]) -> None:
+        waiters = [one for key in keys for one in self._waiters.get(key, ()) if not one[1].done()]
         if waiters:
             for (_, waiter), there in zip(waiters, self._are_there([watch for watch, _ in waiters]), strict=True):
                 if there:
@@ -130,7 +130,7 @@ class Waiting:
                     waiter.set_exception(error)
 
 
-def _place(watch: Watch) -> Place:
+def _key_of(watch: Watch) -> WatchKey:
     match watch:
         case r.Work():
             return None

@@ -16,7 +16,7 @@ class Checkpoints:
     def __init__(self, driver: Driver, received: ReceivedIds) -> None:
         self._recorder, self._handlers = driver.recorder, driver.handlers
         self._received = received
-        # Each checkpoint with the entries that it forgets, and the places whose forgotten entries are dropped. Most
+        # Each checkpoint with the entries that it forgets, and the locations whose forgotten entries are dropped. Most
         # advances make none, so callers look here first.
         self.made: list[tuple[int, list[Forgotten], tuple[Span, ...]]] = []
 

@@ -107,7 +107,7 @@ class Inbox:
         return msgspec.structs.replace(event, ref=ref)
 
     def _is_by_another_attempt(self, event: events.Answer, ref: int) -> bool:
-        """Whether an answer is of a child that another attempt started, even at the same place."""
+        """Whether an answer is of a child that another attempt started, even at the same location."""
         call = self._recorder.log.state.open[ref]
         if not isinstance(event, events.ChildAnswer) or not isinstance(call, events.ChildScheduled):
             return False

@@ -19,7 +19,7 @@ class DurableCalls(Protocol):
         ...
 
     def branch(self) -> Scope:
-        """Open a strand at the next place of the running one."""
+        """Open a strand at the next location of the running one."""
         ...
 
     def start_timer(self, seconds: float) -> "asyncio.Future[None]":

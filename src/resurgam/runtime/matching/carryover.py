@@ -13,12 +13,12 @@ from resurgam.core.outcome import Entry
 
 
 class Carryover:
-    """Answer calls by what an earlier attempt got at the same place, or by what arrived before the call."""
+    """Answer calls by what an earlier attempt got at the same location, or by what arrived before the call."""
 
     def __init__(self, carried: Sequence[events.Carried], children: Sequence[events.EarlierChild] = ()) -> None:
         self._kept = {(one.location, one.kind): (order, one) for order, one in enumerate(carried) if not one.times}
         self.undone = {one.location: one.times for one in carried if one.times}
-        # Children that an earlier attempt started, by the place of its call.
+        # Children that an earlier attempt started, by the location of its call.
         self._children = {str(one.location): one for one in children}
         # Answers that arrived before their calls were made, by the addresses in them.
         self._held: dict[str, Entry] = {}
@@ -54,18 +54,18 @@ class Carryover:
         child = self._children.get(str(call.location))
         return child if child is not None and child.run_id == call.run_id else None
 
-    def run_of(self, place: Location, entity_id: str, name: str, digest: str | None) -> str | None:
-        """Return the run of an earlier attempt's child that the same call at the same place adopts.
+    def run_of(self, location: Location, entity_id: str, name: str, digest: str | None) -> str | None:
+        """Return the run of an earlier attempt's child that the same call at the same location adopts.
 
         None if there is none, or it is known to have failed: then the call starts another one.
         """
-        child, held = self._children.get(str(place)), self._held.get(str(place))
+        child, held = self._children.get(str(location)), self._held.get(str(location))
         if child is None or (child.entity_id, child.name, child.digest) != (entity_id, name, digest):
             return None
         return child.run_id if held is None or isinstance(held.event, events.ChildCompleted) else None
 
     def ask(self, command: events.Command) -> None:
-        """Make the answer of a call due, if one is carried over for the same call at its place."""
+        """Make the answer of a call due, if one is carried over for the same call at its location."""
         order, found = self._kept.get((command.location, command.type), (0, None))
         held = self._held.pop(address_of(command), None)
         other = isinstance(command, events.ChildScheduled) and self.adopted(command) is None
@@ -81,7 +81,7 @@ class Carryover:
             self._add(order, command, answer, None)
 
     def has_published(self, command: events.Command) -> bool:
-        """Whether an earlier attempt has published the same message at the same place."""
+        """Whether an earlier attempt has published the same message at the same location."""
         _, found = self._kept.get((command.location, command.type), (0, None))
         return found is not None and (found.name, found.digest) == (command.name, command.digest)
 
@@ -99,6 +99,6 @@ class Carryover:
         _, _, answer, held = heappop(self.due)
         return answer, held
 
-    def times_undone(self, place: Location) -> int:
-        """Return how often the saga step around a place was compensated."""
-        return next((times for step, times in self.undone.items() if step.contains(place)), 0)
+    def times_undone(self, location: Location) -> int:
+        """Return how often the saga step around a location was compensated."""
+        return next((times for step, times in self.undone.items() if step.contains(location)), 0)

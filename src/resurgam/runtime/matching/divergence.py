@@ -184,9 +184,9 @@ def violation(error: HistoryDiverged) -> events.Failure:
     )
 
 
-def _line(place: str) -> str:
+def _line(source: str) -> str:
     """Return ``file:line`` with its code, formatted as in a traceback."""
-    file, _, line = place.rpartition(":")
+    file, _, line = source.rpartition(":")
     if not line.isdecimal():
         return ""
     return f'  File "{file}", line {line}\n    {linecache.getline(file, int(line)).strip()}'.rstrip()
@@ -208,9 +208,9 @@ def _defined_at(workflow: Workflow[..., Any]) -> str:
 
 def raised_at(error: BaseException) -> str:
     """Return file and line of the user's code from which an error was raised."""
-    places = [
+    sources = [
         f"{frame.f_code.co_filename}:{line}"
         for frame, line in traceback.walk_tb(error.__traceback__)
         if not frame.f_code.co_filename.startswith(_OWN_FILES)
     ]
-    return places[-1] if places else ""
+    return sources[-1] if sources else ""

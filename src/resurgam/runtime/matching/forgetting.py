@@ -13,7 +13,7 @@ from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten, Span
 
 HANDLERS: Final = (0,)
-"""The coordinate below which the steps of handlers have their places, each under its number."""
+"""The coordinate below which the steps of handlers have their locations, each under its number."""
 
 
 class Footprint:
@@ -21,7 +21,7 @@ class Footprint:
 
     def __init__(self, log: Iterable[events.Event]) -> None:
         self._loops: dict[int, events.LoopStarted] = {}
-        self._places: dict[int, Location] = {}
+        self._locations: dict[int, Location] = {}
         self._checkpoints: dict[int, events.Checkpoint] = {}
         # The entries of handlers, by their number.
         self._handled: dict[int, int] = {}
@@ -58,18 +58,18 @@ class Footprint:
         if self._handled and entry.location.coordinates[0] == HANDLERS:
             self._handled[entry.seq] = entry.location.coordinates[1][0]
         if any(loop.location.contains(entry.location) for loop in self._loops.values()):
-            self._places[entry.seq] = entry.location
+            self._locations[entry.seq] = entry.location
 
     def _answer(self, entry: events.Answer) -> None:
         if entry.ref in self._handled:
             self._handled[entry.seq] = self._handled[entry.ref]
             if isinstance(entry, events.SignalsConsumed):
                 self._handled.update(dict.fromkeys(entry.signals, self._handled[entry.ref]))
-        place = self._places.get(entry.ref)
-        if place is not None:
-            self._places[entry.seq] = place
+        location = self._locations.get(entry.ref)
+        if location is not None:
+            self._locations[entry.seq] = location
             if isinstance(entry, events.SignalsConsumed):
-                self._places.update(dict.fromkeys(entry.signals, place))
+                self._locations.update(dict.fromkeys(entry.signals, location))
         if isinstance(entry, events.LoopCompleted):
             self._loops.pop(entry.ref, None)
         elif isinstance(entry, events.Checkpoint):
@@ -79,11 +79,11 @@ class Footprint:
         """Return what to forget once this many iterations of a loop are done, and all handlers that are not *busy*."""
         depth = len(loop.location.coordinates)
         done = [
-            Forgotten(seq, place)
-            for seq, place in self._places.items()
-            if len(place.coordinates) > depth
-            and loop.location.contains(place)
-            and place.coordinates[depth][0] <= iteration
+            Forgotten(seq, location)
+            for seq, location in self._locations.items()
+            if len(location.coordinates) > depth
+            and loop.location.contains(location)
+            and location.coordinates[depth][0] <= iteration
         ]
         earlier = self._checkpoints.get(loop.seq)
         if earlier is not None:
@@ -99,16 +99,16 @@ class Footprint:
     def forget(self, forgotten: Iterable[Forgotten]) -> None:
         """Drop entries that are forgotten."""
         for entry in forgotten:
-            self._places.pop(entry.seq, None)
+            self._locations.pop(entry.seq, None)
             self._handled.pop(entry.seq, None)
             self._loops.pop(entry.seq, None)
             self._checkpoints.pop(entry.seq, None)
 
 
 def dropped(loop: events.LoopStarted, iteration: int, handlers: int = 0) -> tuple[Span, ...]:
-    """Return the places of loop iterations and handlers whose forgotten entries are dropped, even for tools."""
+    """Return the locations of loop iterations and handlers whose forgotten entries are dropped, even for tools."""
     spans = ((loop.location, iteration - loop.keep_forgotten), (Location(HANDLERS), handlers - loop.keep_forgotten))
-    return tuple(Span(place.child((1,)), place.child((last + 1,))) for place, last in spans if last >= 1)
+    return tuple(Span(location.child((1,)), location.child((last + 1,))) for location, last in spans if last >= 1)
 
 
 def _seq(entry: Forgotten) -> int:

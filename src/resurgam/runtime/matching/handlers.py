@@ -1,7 +1,7 @@
 """The handlers that running workflow code has registered, for queries, updates and signals.
 
 A query is answered from the workflow's variables and records nothing. A signal or an update that meets its handler is an
-entry of the history, and starts a strand of its own, whose steps have their places below ``{0, k}`` for the k-th of them.
+entry of the history, and starts a strand of its own, whose steps have their locations below ``{0, k}`` for the k-th of them.
 """
 
 import asyncio
@@ -147,8 +147,8 @@ class Handlers:
 
     def _check_place(self, kind: str, name: str) -> None:
         """Refuse to register a handler in the body of a loop that forgets, which replay does not run again."""
-        place = self._recorder.scope().location
-        if self._recorder.pending.is_inside_forgetting_loop(place):
+        location = self._recorder.scope().location
+        if self._recorder.pending.is_inside_forgetting_loop(location):
             raise NotDeterministic(
                 f"the handler of {kind} {name!r} is registered in the body of a loop that forgets, whose iterations are not "
                 "run again; register it before the loop"
@@ -161,8 +161,8 @@ class Handlers:
 
     def at_work(self) -> set[int]:
         """Return the numbers of the handlers that have not ended."""
-        places = (place.coordinates for place in self._recorder.places_at_work() if place.coordinates)
-        at_work = {parts[1][0] for parts in places if parts[0] == HANDLERS}
+        locations = (location.coordinates for location in self._recorder.locations_at_work() if location.coordinates)
+        at_work = {parts[1][0] for parts in locations if parts[0] == HANDLERS}
         return at_work | {update.scope for update in self._recorder.log.state.updates.values()}
 
     def unforgettable(self) -> set[int]:
@@ -172,10 +172,10 @@ class Handlers:
 
     def all_finished(self) -> "asyncio.Future[None]":
         """Return a future that settles when no handler is at work and no signal waits for one."""
-        place = self._recorder.scope().location
-        if place.coordinates and place.coordinates[0] == HANDLERS:
+        location = self._recorder.scope().location
+        if location.coordinates and location.coordinates[0] == HANDLERS:
             raise DefinitionError(
-                f"ctx.handlers_finished() is called by the handler at {place}, which would wait for itself; call it in the "
+                f"ctx.handlers_finished() is called by the handler at {location}, which would wait for itself; call it in the "
                 "workflow's own function"
             )
         return self._recorder.loop.add_condition(self._is_idle)

@@ -166,6 +166,6 @@ class PendingCommands:
         """Return the open loops whose finished iterations are forgotten."""
         return (loop.command for loop in self.loops.values() if loop.forgets)
 
-    def is_inside_forgetting_loop(self, place: Location) -> bool:
-        """Whether a place is in the body of a loop whose finished iterations are forgotten."""
-        return any(loop.location.contains(place) for loop in self.forgetting_loops())
+    def is_inside_forgetting_loop(self, location: Location) -> bool:
+        """Whether a location is in the body of a loop whose finished iterations are forgotten."""
+        return any(loop.location.contains(location) for loop in self.forgetting_loops())

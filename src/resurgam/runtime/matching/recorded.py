@@ -65,12 +65,12 @@ class RecordedCommands:
         return ref > self.last_seq or ref in self._reached
 
     def is_skipped(self, ref: int) -> bool:
-        """Whether the command with this ``seq`` is a removed call, or has its place below one."""
-        place = self._commands[ref].location
-        return ref in self._skipped or any(removed.contains(place) for removed in self._skipped.values())
+        """Whether the command with this ``seq`` is a removed call, or has its location below one."""
+        location = self._commands[ref].location
+        return ref in self._skipped or any(removed.contains(location) for removed in self._skipped.values())
 
-    def code_place(self, scope: Location) -> Location:
-        """Return the same place for every iteration of a recorded loop: an edit of its body is one for all of them."""
+    def code_location(self, scope: Location) -> Location:
+        """Return the same location for every iteration of a recorded loop: an edit of its body is one for all of them."""
         if self._loops is None:
             loops = (entry for entry in self._commands.values() if isinstance(entry, events.LoopStarted))
             self._loops = {entry.location.coordinates for entry in loops}
@@ -78,16 +78,16 @@ class RecordedCommands:
         body = ((1,) if parts[:depth] in self._loops else part for depth, part in enumerate(parts))
         return Location(*body)
 
-    def at_or_below(self, place: Location) -> list[events.Command]:
-        """Return the commands at a place and below it."""
-        return [command for command in self._commands.values() if place.contains(command.location)]
+    def at_or_below(self, location: Location) -> list[events.Command]:
+        """Return the commands at a location and below it."""
+        return [command for command in self._commands.values() if location.contains(command.location)]
 
-    def is_keyed(self, place: Location) -> bool:
+    def is_keyed(self, location: Location) -> bool:
         """Whether a command, or one above it, is found by its key, in whatever order the keys come."""
         if self._keyed is None:
             branches = (entry for entry in self._commands.values() if isinstance(entry, events.BranchStarted))
             self._keyed = {entry.location.coordinates for entry in branches if entry.matching == "keyed"}
-        parts = place.coordinates
+        parts = location.coordinates
         return any(parts[:depth] in self._keyed for depth in range(1, len(parts))) if self._keyed else False
 
     def reached(self) -> list[events.Command]:

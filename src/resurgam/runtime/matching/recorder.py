@@ -1,6 +1,6 @@
 """Match each durable call with the recorded history, or append it.
 
-Rule 1: a call takes its place when it is made, and its command event is in the commit of that same tick.
+Rule 1: a call takes its location when it is made, and its command event is in the commit of that same tick.
 Rule 2: once there is a `Verdict` (the code diverged, or is evicted) every further call raises it.
 """
 
@@ -119,10 +119,10 @@ class Recorder:
         complete: Callable[[Location], dict[str, Any]] | None = None,
         **fields: Any,
     ) -> events.Command:
-        """Take the next place of the running strand for a command, and return its event, recorded or new.
+        """Take the next location of the running strand for a command, and return its event, recorded or new.
 
         *step* is the number given to ``ctx.v``, None without it; *target* the id that the code gives to a child.
-        *complete* returns the fields of a new command that depend on its place.
+        *complete* returns the fields of a new command that depend on its location.
         """
         made = COMMANDS[kind]
         self.check_allowed(made.type)
@@ -306,16 +306,16 @@ class Recorder:
     # Strands.
 
     def branch(self, name: str | None = None, *, step: int | None = None, **fields: Any) -> Scope:
-        """Open a strand at the next place of the running one."""
+        """Open a strand at the next location of the running one."""
         return self.scope_below(self.issue(events.BranchStarted, name, step=step, **fields))
 
     def scope_below(self, command: events.Command) -> Scope:
-        """Return the strand whose steps have their places below a command."""
+        """Return the strand whose steps have their locations below a command."""
         matching = command.matching if isinstance(command, events.BranchStarted) else None
         return self.scope_at(command.location, command.version, matching)
 
     def scope_at(self, location: Location, version: int = 1, matching: str | None = None) -> Scope:
-        """Return a strand whose steps have their places below a location."""
+        """Return a strand whose steps have their locations below a location."""
         cursor = self.recorded.cursor(location)
         seed, rule = self.loop.seed, matching or self.matching
         return Scope(location, cursor, seed=seed, owner=self, version=version, matching=rule)
@@ -330,17 +330,17 @@ class Recorder:
         """Note that a strand was cancelled or has failed."""
         self.strands.add_cut(scope)
 
-    def places_at_work(self) -> Iterator[Location]:
+    def locations_at_work(self) -> Iterator[Location]:
         """Return where something is under way: calls that are not answered, strands that have not ended."""
         yield from (command.location for command in self.pending.commands())
         yield from (task.scope.location for task in self.loop.tasks)
         # Calls that the code no longer makes are answered too: removed calls, items that a map has lost.
         yield from (command.location for command in outstanding(self.log.state))
 
-    def is_quiet_below(self, place: Location) -> bool:
-        """Whether nothing is under way below a place."""
-        depth = len(place.coordinates)
-        return not any(place.contains(at) and len(at.coordinates) > depth for at in self.places_at_work())
+    def is_quiet_below(self, location: Location) -> bool:
+        """Whether nothing is under way below a location."""
+        depth = len(location.coordinates)
+        return not any(location.contains(at) and len(at.coordinates) > depth for at in self.locations_at_work())
 
     # Entries for calls that the code has not made yet.
 
@@ -434,9 +434,9 @@ class Recorder:
         trial = self.mode.trial
         if not trial.edits:
             return step
-        place = self.recorded.code_place(scope.location)
-        numbered = trial.edits.get((place, scope.calls), ())
-        for edit in (*numbered, *trial.edits.get(place if call is None else source(), ())):
+        location = self.recorded.code_location(scope.location)
+        numbered = trial.edits.get((location, scope.calls), ())
+        for edit in (*numbered, *trial.edits.get(location if call is None else source(), ())):
             if isinstance(edit, Insert):
                 step = edit.version if edit in numbered or (edit.verb, edit.name) == call else step
             elif isinstance(edit, Remove):

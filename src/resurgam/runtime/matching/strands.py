@@ -28,9 +28,9 @@ class EndedStrands:
         if scope.cursor.next is not None:
             self._cut.append(scope.location)
 
-    def is_cut_off(self, place: Location) -> bool:
-        """Whether a place belongs to a strand that was cut off before it came there."""
-        return any(cut.contains(place) for cut in self._cut)
+    def is_cut_off(self, location: Location) -> bool:
+        """Whether a location belongs to a strand that was cut off before it came there."""
+        return any(cut.contains(location) for cut in self._cut)
 
     def divergence(self) -> LatentHistory | None:
         """Return the divergence of a strand that has returned before its history ended."""

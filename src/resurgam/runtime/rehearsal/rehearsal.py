@@ -101,9 +101,9 @@ class Rehearsal:
         self._placeholder = Placeholder(self._on_inspect)
         by_call: dict[object, list[Edit]] = {}
         for edit in edits:
-            scope = self._recorder.recorded.code_place(edit.scope)
-            place: object = (edit.source or scope) if by_line else (scope, edit.call)
-            by_call.setdefault(place, []).append(edit)
+            scope = self._recorder.recorded.code_location(edit.scope)
+            key: object = (edit.source or scope) if by_line else (scope, edit.call)
+            by_call.setdefault(key, []).append(edit)
         trial.edits = by_call
 
     @property

@@ -94,17 +94,17 @@ class Row:
         self.log.update((entry.seq, entry) for entry in entries)
 
     def forget(self, marks: Iterable[Forgotten]) -> None:
-        """Keep entries under a place, where only tools look; those that are there already move."""
+        """Keep entries under a location, where only tools look; those that are there already move."""
         for mark in marks:
             _, known = self.forgotten.get(mark.seq, (None, None))
             entry = self.log.pop(mark.seq, known)
             if entry is not None:
-                self.forgotten[mark.seq] = (mark.place, entry)
+                self.forgotten[mark.seq] = (mark.location, entry)
 
     def drop(self, spans: Iterable[Span]) -> None:
-        """Give up what is forgotten under these places."""
+        """Give up what is forgotten under these locations."""
         for span in spans:
-            for seq in [seq for seq, (place, _) in self.forgotten.items() if span.start <= place < span.end]:
+            for seq in [seq for seq, (location, _) in self.forgotten.items() if span.start <= location < span.end]:
                 del self.forgotten[seq]
 
     def entry(self, seq: int) -> events.Event | None:
@@ -122,7 +122,7 @@ class Row:
         return r.Copy(
             instance=self.instance,
             log=tuple(self.kept()),
-            forgotten=tuple(Forgotten(seq, place) for seq, (place, _) in sorted(self.forgotten.items())),
+            forgotten=tuple(Forgotten(seq, location) for seq, (location, _) in sorted(self.forgotten.items())),
             inbox=tuple(entry.event for _, entry in self.inbox.values()),
             activities=tuple(activity.pending() for _, activity in sorted(self.activities.items())),
             promises=tuple(self.promises.values()),

@@ -20,13 +20,13 @@ from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.outcome import Entry
 from resurgam.store.memory.rows import ActivityRow, Row
-from resurgam.store.watches import FEED, Place, growth_of
+from resurgam.store.watches import FEED, WatchKey, growth_of
 
 
 class Table:
     """Rows and indexes, kept in step.
 
-    *touched* collects the places that a verb has changed, for the waiters. *lease* is the length of one in milliseconds.
+    *touched* collects the keys that a verb has changed, for the waiters. *lease* is the length of one in milliseconds.
     """
 
     def __init__(self, clock: Clock, *, lease: int) -> None:
@@ -38,7 +38,7 @@ class Table:
         self.parked: dict[str, None] = {}
         self.queued: dict[tuple[str, int], None] = {}
         self.promises: dict[str, str] = {}
-        self.touched: set[Place] = set()
+        self.touched: set[WatchKey] = set()
         self.last_position = 0
         self._logged: list[tuple[int, str, int]] = []
         self._due: list[tuple[int, str, int]] = []

@@ -24,7 +24,7 @@ def append(t: Transaction, execution_id: str, entries: Sequence[events.Event]) -
 
 def forget(session: Session, execution_id: str, entries: Sequence[Forgotten]) -> None:
     """Keep entries of a log under their locations, where replay does not read them."""
-    marks = [{"execution_id": execution_id, "seq": entry.seq, "location": entry.place.key()} for entry in entries]
+    marks = [{"execution_id": execution_id, "seq": entry.seq, "location": entry.location.key()} for entry in entries]
     session.execute_many("forget_event", marks)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from resurgam.store.sqlite.session import Session
-from resurgam.store.watches import Place
+from resurgam.store.watches import WatchKey
 
 T = TypeVar("T")
 
@@ -17,11 +17,11 @@ _MAX_STEP_BACK: Final = 1_000_000
 class Changes:
     """What a transaction changed that a waiter may be waiting for.
 
-    *touched*: the watched places, as `watches` names them. *grown*: executions whose log has grown. *work*: something
+    *touched*: the watched keys, as `watches` names them. *grown*: executions whose log has grown. *work*: something
     may have become claimable. *moment*: the earliest moment at which something becomes claimable by itself.
     """
 
-    touched: set[Place] = field(default_factory=set)
+    touched: set[WatchKey] = field(default_factory=set)
     grown: list[str] = field(default_factory=list)
     work: bool = False
     moment: int | None = None

@@ -159,7 +159,7 @@ def exported(*forgotten):
     return export.write([r.Copy(instance=instance, log=log, forgotten=forgotten)])
 
 
-def test_a_forgotten_entry_is_a_line_where_it_stood_with_its_place():
+def test_a_forgotten_entry_is_a_line_where_it_stood_with_its_location():
     written = exported(*marks(4, 5))
     assert [json.loads(line)["type"] for line in written] == [
         "instance",
@@ -172,7 +172,7 @@ def test_a_forgotten_entry_is_a_line_where_it_stood_with_its_place():
     assert json.loads(written[0])["events"] == 5
     assert json.loads(written[4]) == {
         "type": "forgotten",
-        "place": "{2, 5}",
+        "location": "{2, 5}",
         "event": json.loads(entry(4).to_json()),
     }
     [copy] = export.read(written)
@@ -201,9 +201,12 @@ def without(line, name):
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda line: line.replace("{2, 5}", "nowhere"), "'nowhere' is no place"),
-        (lambda line: line.replace("{2, 5}", "{2, " + "9" * 1000 + "}"), "is no place that an entry can be kept under"),
-        (lambda line: without(line, "place"), "not a line of an export: Object missing required field `place`"),
+        (lambda line: line.replace("{2, 5}", "nowhere"), "'nowhere' is not a location"),
+        (
+            lambda line: line.replace("{2, 5}", "{2, " + "9" * 1000 + "}"),
+            "is not a location that an entry can be kept under",
+        ),
+        (lambda line: without(line, "location"), "not a line of an export: Object missing required field `location`"),
         (lambda line: without(line, "event"), "not a line of an export: Object missing required field `event`"),
         (lambda line: line.replace('"timer_started"', '"nonsense"'), "not an event of this version"),
         (lambda line: line.replace('"seq":5', '"seq":4'), "entry 4 follows entry 4"),
