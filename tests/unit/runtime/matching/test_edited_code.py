@@ -186,7 +186,7 @@ async def run(function: Any, log: Any = (), messages: Any = ()) -> Simulation:
 
 
 def up_to(simulation: Simulation, kind: type[events.Event]) -> list[events.Event]:
-    return simulation.as_of(next(entry.seq for entry in simulation.ever if isinstance(entry, kind)))
+    return simulation.as_of(next(entry.seq for entry in simulation.full_log if isinstance(entry, kind)))
 
 
 async def finishes(function: Any, log: list[events.Event], messages: Any = ()) -> list[str]:
@@ -195,7 +195,7 @@ async def finishes(function: Any, log: list[events.Event], messages: Any = ()) -
     assert simulation.status is Status.COMPLETED, simulation.show()
     again = await run(function, simulation.log, messages)
     assert again.log == simulation.log
-    return [str(entry.location) for entry in simulation.ever[len(log) :] if entry.location is not None]
+    return [str(entry.location) for entry in simulation.full_log[len(log) :] if entry.location is not None]
 
 
 async def test_a_step_may_be_inserted_into_the_winner_of_a_decided_race():
