@@ -372,14 +372,16 @@ class Story:
         return Withdrawal(ref, answered=self.chance(0.3), entry=entry, never_started=self.chance(0.5))
 
     def request(self, instance):
+        run_id = f"child-run-{self.random.randrange(4)}"
         parent = events.Parent(
             entity_id=instance.entity_id,
             run_id=instance.run_id,
             execution_id=instance.execution_id,
             location=Location((1,)),
             key=self.random.choice("kl"),
+            first_run=run_id,
         )
-        started = self.started(self.random.choice(("child-0", "child-1")), parent=parent)
+        started = self.started(self.random.choice(("child-0", "child-1")), run_id=run_id, parent=parent)
         created = events.ChildStarted(ref=2, execution_id=started.execution_id)
         failure = events.Failure(type="E", message="taken")
         return ChildRequest(started=started, created=created, refused=events.ChildFailed(ref=2, failure=failure))
@@ -392,12 +394,13 @@ class Story:
         }
         told = {name: event for name, event in told.items() if self.chance(0.8)}
         if self.chance(0.3):
-            return Message(event=self.settlement(), promise_id=self.promise(), **told)
+            return Message(event=self.settlement(), promise_id=self.promise(), kept=self.chance(0.2), **told)
         return Message(
             event=self.event(),
             entity_id=self.random.choice((*ENTITIES, "child-0", "child-1", "nobody")),
             run_id=f"r-{self.random.randrange(self.number + 1)}" if self.chance(0.2) else None,
             key=self.random.choice("kl") if self.chance(0.2) else None,
+            kept=self.chance(0.3),
             **told,
         )
 

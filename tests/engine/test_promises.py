@@ -12,7 +12,7 @@ from resurgam.core.retry import RetryPolicy
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
 from resurgam.store import records as r
-from resurgam.store.protocol import PROMISES_KEPT
+from resurgam.store.rules import PROMISES_KEPT
 from resurgam.testing.contract.bench import raises
 from support.engines import TWICE, Engines, Interposed, run, types_of, writes
 

@@ -11,7 +11,7 @@ from resurgam.core.retry import RetryRule
 class Parent(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """The call that started a child. *key* is shared by all executions of the child: retries and continuations.
 
-    A *detached* child is independent: its parent is not notified of its end.
+    So is *first_run*, the run that the call requested: a call that is made again may request another. A *detached* child is independent: its parent is not notified of its end.
     """
 
     entity_id: str
@@ -19,6 +19,7 @@ class Parent(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=
     execution_id: str
     location: Location
     key: str
+    first_run: str = ""
     detached: bool = False
 
 

@@ -53,7 +53,10 @@ class Withdrawal(msgspec.Struct, gc=False, frozen=True):
 class ChildRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A child to be started. The store puts *created* into the parent's inbox if the child exists then, else *refused*.
 
-    An open execution of that id with the same parent key counts as the child: an earlier attempt has started it.
+    The request names the run of the parent, the call and the run of the child (``started.parent``, ``started.run_id``). A
+    target that already ran for it, open or closed, is not started again: *created* is followed by the answer that it has
+    sent to its parent, if it has. An open execution of that id with the same parent key counts as the child too: an
+    earlier attempt has started it.
     """
 
     started: Started
@@ -67,7 +70,8 @@ class Message(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     With *run_id*, only if that execution belongs to the run; with *key*, only if it is the child with that key; with
     *promise_id*, which addresses the target by itself, only if the promise is still open. The store puts one of three
     entries, if given, into the sender's inbox: *delivered*; *missing* if there is no such instance or promise; *ended* if
-    the target is closed or the promise settled.
+    the target is closed or the promise settled. *kept*: this is the answer of a child to its parent, which the store
+    keeps with the sender for a parent that requests the child again.
     """
 
     event: Event
@@ -78,6 +82,7 @@ class Message(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     delivered: Event | None = None
     missing: Event | None = None
     ended: Event | None = None
+    kept: bool = False
 
 
 class Succession(msgspec.Struct, gc=False, frozen=True, kw_only=True):

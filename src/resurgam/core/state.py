@@ -141,6 +141,18 @@ class InstanceState:
         self.last_seq = entry.seq
         self.last_at = max(self.last_at, entry.at)
 
+    @property
+    def earlier_children(self) -> list[events.EarlierChild]:
+        """The open children of earlier attempts whose call this attempt has not come to."""
+        children = self.started.children if isinstance(self.started, events.WorkflowStarted) else ()
+        return [child for child in children if child.open and child.run_id not in self.children]
+
+    @property
+    def awaited_children(self) -> list[events.ChildScheduled | events.EarlierChild]:
+        """The calls of the children whose end this execution waits for: its own open calls, and earlier ones."""
+        calls = [command for command in self.open.values() if isinstance(command, events.ChildScheduled)]
+        return [*self.earlier_children, *calls]
+
     def accepts(self, answer: events.Event) -> bool:
         """Whether the answered command is still open; a second answer is not appended."""
         return answer.ref is None or answer.ref in self.open

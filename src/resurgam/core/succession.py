@@ -7,7 +7,7 @@ operations, run again. Signals and updates are delivered again, in order, whethe
 A continuation starts with nothing but its arguments and the unread inbox.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -58,23 +58,10 @@ def next_attempt(
     return following, tuple(map(_unread, received))
 
 
-def with_child_answers(started: events.WorkflowStarted, ends: Sequence[events.ChildAnswer]) -> events.WorkflowStarted:
-    """Add to the first entry of an attempt how children of earlier attempts have ended meanwhile.
-
-    The result of a completed child is carried over; a failed or cancelled child is started again.
-    """
-    ended = {answer.child: answer for answer in ends}
-    children, kept = [], list(started.carried)
-    for child in started.children:
-        answer = ended.get(str(child.location))
-        if answer is None:
-            children.append(child)
-        elif isinstance(answer, events.ChildCompleted):
-            children.append(msgspec.structs.replace(child, open=False))
-            recorded = Raw(events.encode_event(msgspec.structs.replace(answer, carried=True)))
-            name, digest = child.name, child.digest
-            kept.append(events.Carried(location=child.location, kind=_CHILD, name=name, digest=digest, answer=recorded))
-    return msgspec.structs.replace(started, children=tuple(children), carried=tuple(kept))
+def without_children(started: events.WorkflowStarted, run_ids: Collection[str]) -> events.WorkflowStarted:
+    """Return the first entry of an attempt that does not adopt these runs of its children, but starts them anew."""
+    children = tuple(child for child in started.children if child.run_id not in run_ids)
+    return msgspec.structs.replace(started, children=children)
 
 
 def next_generation(

@@ -11,9 +11,10 @@ are not answered, then its promises. An entry that is forgotten stands where it 
     {"type":"inbox","event":{"type":"signal_received", ...}}
     {"type":"activity","pending":{"request":{"ref":2, ...},"visible_at":1700000000000}}
     {"type":"promise","promise":{"promise_id":"p-1","name":"approval","settled":false,"schema":null}}
+    {"type":"answer","event":{"type":"child_completed", ...}}
 
 The head says how many lines of each kind follow (of promises, if there are any), so that a file that was cut off is found
-out, and whether the execution is paused. No event has one of the five types. Entries that are kept no longer leave gaps in the log; whether what is there can be replayed without them,
+out, and whether the execution is paused. No event has one of the six types. Entries that are kept no longer leave gaps in the log; whether what is there can be replayed without them,
 its `InstanceState` says. Whatever is wrong is a `SerializationError` that names the line.
 """
 
@@ -71,6 +72,7 @@ class Head(
     inbox: int
     activities: int
     promises: int = 0
+    answer: bool = False
     paused: r.Pause | None = None
     instance: r.Instance
 
@@ -102,6 +104,12 @@ class Promised(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
     promise: r.Promise
 
 
+class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="answer", forbid_unknown_fields=True):
+    """The answer that a closed child has sent to its parent."""
+
+    event: msgspec.Raw
+
+
 class _Kind(msgspec.Struct, frozen=True):
     """As much of a line as says how to read the rest."""
 
@@ -114,7 +122,9 @@ class _Kind(msgspec.Struct, frozen=True):
         """Its own type, or ``event`` for all that an event can be."""
         if self.active is False:  # so `resurgam history --forgotten --json` marks an event that is forgotten
             return "forgotten"
-        return self.type if self.type in ("instance", "forgotten", "inbox", "activity", "promise") else "event"
+        return (
+            self.type if self.type in ("instance", "forgotten", "inbox", "activity", "promise", "answer") else "event"
+        )
 
 
 def write(copies: Iterable[r.Copy]) -> list[str]:
@@ -125,12 +135,15 @@ def write(copies: Iterable[r.Copy]) -> list[str]:
 def _written(copy: r.Copy) -> Iterator[str]:
     log, inbox, activities = copy.log, copy.inbox, copy.activities
     counts = {"events": len(log), "inbox": len(inbox), "activities": len(activities), "promises": len(copy.promises)}
-    yield encode(Head(format=FORMAT, **counts, paused=copy.paused, instance=copy.instance))
+    answered = copy.answer is not None
+    yield encode(Head(format=FORMAT, **counts, answer=answered, paused=copy.paused, instance=copy.instance))
     locations = {entry.seq: entry.location for entry in copy.forgotten}
     yield from (_entry(event, locations.get(event.seq)) for event in log)
     yield from (encode(InInbox(event=msgspec.Raw(event.to_json().encode()))) for event in inbox)
     yield from (_wanted(pending) for pending in activities)
     yield from (encode(Promised(promise=promise)) for promise in copy.promises)
+    if copy.answer is not None:
+        yield encode(Answer(event=msgspec.Raw(copy.answer.to_json().encode())))
 
 
 def _entry(event: events.Event, location: Location | None) -> str:
@@ -210,6 +223,7 @@ class _Reader:
                 self.refuse(f"entry {pending.request.ref} has an activity already; {_AGAIN}")
             wanted[pending.request.ref] = pending
         promises = self._promises(head, of)
+        answer = self._answer(head, of)
         return r.Copy(
             instance=msgspec.structs.replace(head.instance, activity_dead_letters=()),
             log=tuple(log),
@@ -217,6 +231,7 @@ class _Reader:
             inbox=tuple(inbox),
             activities=tuple(wanted.values()),
             promises=promises,
+            answer=answer,
             paused=head.paused,
         )
 
@@ -316,6 +331,15 @@ class _Reader:
                 self.refuse(f"promise {promise.promise_id} occurs twice; {_AGAIN}")
             found[promise.promise_id] = promise
         return tuple(found.values())
+
+    def _answer(self, head: Head, of: str) -> events.Event | None:
+        if not head.answer:
+            return None
+        line, _ = self._take(("answer",), f"the answer {of}")
+        event = self._decode_event(bytes(self._decode(line, Answer).event))
+        if not isinstance(event, events.ChildAnswer):
+            self.refuse(f"{event.type} must be the answer of a child; {_AGAIN}")
+        return event
 
     def _take(self, kinds: tuple[str, ...], what: str) -> tuple[str, _Kind]:
         """Return the next line, which must be of one of these kinds."""

@@ -6,21 +6,10 @@ not do it, and then nothing is known to have been done.
 """
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from resurgam.core import event as events
 from resurgam.store import records as r
-
-REDELIVERIES: Final = 20
-"""How often work may be handed out without an answer before it is put aside: a worker that dies of it must not drag
-its successors along for ever."""
-
-PROMISES_KEPT: Final = 1000
-"""Promises of an execution that are kept though they are settled: so many who come too late are told so. Without a limit
-a loop that runs for ever would leave ever more of them."""
-
-MESSAGES_KEPT: Final = 60_000
-"""Milliseconds for which a message is kept."""
 
 
 class Inspector(Protocol):

@@ -302,6 +302,7 @@ class Copy(Record, frozen=True):
     inbox: tuple[events.Event, ...] = ()
     activities: tuple[Pending, ...] = ()
     promises: tuple[Promise, ...] = ()
+    answer: events.Event | None = None
     paused: Pause | None = None
 
     @property

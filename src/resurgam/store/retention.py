@@ -22,7 +22,6 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.state import InstanceState, Status
 from resurgam.store import records as r
@@ -39,15 +38,8 @@ def same_chain(one: r.Instance, other: r.Instance) -> bool:
 
 def awaits(state: InstanceState, child: r.Instance) -> bool:
     """Whether an execution in this state still waits for the end of a child."""
-    parent = child.parent
-    calls: list[events.ChildScheduled | events.EarlierChild] = [
-        command for command in state.open.values() if isinstance(command, events.ChildScheduled)
-    ]
-    earlier = state.started.children if isinstance(state.started, events.WorkflowStarted) else ()
-    calls += [call for call in earlier if call.open and call.run_id not in state.children]
-    return parent is not None and any(
-        (call.location, call.entity_id) == (parent.location, child.entity_id) for call in calls
-    )
+    called = child.parent is not None and (child.parent.location, child.entity_id)
+    return any((call.location, call.entity_id) == called for call in state.awaited_children)
 
 
 def is_looked_up(ended: r.Instance, newest: r.Instance) -> bool:

@@ -56,6 +56,7 @@ def _start_child(
                 execution_id=own.execution_id,
                 location=call.location,
                 key=child_key(own, call),
+                first_run=call.run_id,
                 detached=call.detach,
             ),
             deferred=call.deferred,

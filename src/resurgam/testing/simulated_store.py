@@ -21,6 +21,7 @@ from resurgam.core.outcome import (
     Succession,
 )
 from resurgam.core.state import ENDS, Status
+from resurgam.store.rules import answer_child, child_started, is_addressed, kept_answer, ran_for, settlement
 
 _ENDS = tuple(ENDS)
 
@@ -52,6 +53,7 @@ class StoredExecution:
     held: set[int] = field(default_factory=set)
     unread: set[int] = field(default_factory=set)
     promises: dict[str, StoredPromise] = field(default_factory=dict)
+    answer: events.Event | None = None
     requests: dict[int, ActivityRequest] = field(default_factory=dict)
     withdrawn: set[int] = field(default_factory=set)
     status: Status = Status.RUNNING
@@ -172,7 +174,7 @@ class SimulatedStore:
                 )
                 if not before.settled:
                     promise.settled = True
-                    self.put(execution, msgspec.structs.replace(event, promise_id=promise_id))
+                    self.put(execution, settlement(event, promise_id))
                 return before
         return None
 
@@ -187,6 +189,7 @@ class SimulatedStore:
         execution.unread &= execution.inbox.keys()
         execution.requests.update((request.ref, request) for request in outcome.activities)
         execution.status, execution.wake_at = outcome.status, outcome.wake_at
+        execution.answer = kept_answer(outcome) or execution.answer
         for withdrawal in outcome.withdrawals:
             started = withdrawal.never_started and execution.retries(withdrawal.ref)
             if withdrawal.entry is not None and not started and withdrawal.ref not in execution.withdrawn:
@@ -202,7 +205,8 @@ class SimulatedStore:
         for promise_id in outcome.closed:
             execution.promises.setdefault(promise_id, StoredPromise("")).settled = True
         for request in outcome.children:
-            self.put(execution, self.start_child(request))
+            for answer in self.start_child(request):
+                self.put(execution, answer)
         for message in outcome.messages:
             entry = self.send(message, execution)
             if entry is not None:
@@ -211,18 +215,17 @@ class SimulatedStore:
         if outcome.successor is not None:
             self._succeed(execution, outcome.successor)
 
-    def start_child(self, request: ChildRequest) -> events.Event:
-        """Start a child unless its id is in use; return the entry for its parent."""
+    def start_child(self, request: ChildRequest) -> list[events.Event]:
+        """Start a child, unless it ran for this request before or its id is taken; return the answers for its parent."""
         started = request.started
-        same = next((execution for execution in self.executions.values() if _is_same(execution, started)), None)
-        if same is not None:
-            return msgspec.structs.replace(request.created, execution_id=same.started.execution_id)
-        newest = self.newest(started.entity_id)
-        if newest is None or newest.status.terminal:
-            newest = self.begin(started)
-        elif not _is_child(newest, started.parent.key if started.parent else ""):
-            return request.refused
-        return msgspec.structs.replace(request.created, execution_id=newest.started.execution_id)
+        known = [one for one in self.executions.values() if one.started.entity_id == started.entity_id]
+        ran = [one for one in known if ran_for(one.started, started)]
+        same = ran[0].started if ran else None
+        newest = known[-1].started if known else None
+        answer = answer_child(request, same, newest, closed=bool(known) and known[-1].status.terminal)
+        if answer is None:
+            return [child_started(request, self.begin(started).started)]
+        return [answer, *(one.answer for one in ran[-1:] if one.answer is not None)]
 
     def send(self, message: Message, sender: StoredExecution | None = None) -> events.Event | None:
         """Send a message to another execution; return the entry for the sender."""
@@ -234,8 +237,7 @@ class SimulatedStore:
         target = self.newest(message.entity_id)
         if target is None:
             return message.missing
-        of_run = message.run_id in (None, target.started.run_id)
-        if target.status.terminal or not of_run or (message.key and not _is_child(target, message.key)):
+        if target.status.terminal or not is_addressed(target.started, message):
             return message.ended
         self.deliver(target, message.event)
         return message.delivered
@@ -249,13 +251,3 @@ class SimulatedStore:
             self.put(successor, execution.inbox.pop(number))
         if successor.started.run_id == execution.started.run_id:
             successor.promises, execution.promises = execution.promises, {}
-
-
-def _is_same(execution: StoredExecution, started: events.Started) -> bool:
-    """Whether an execution is the one to be started, which has been started already."""
-    own = execution.started
-    return (own.entity_id, own.run_id, own.attempt) == (started.entity_id, started.run_id, started.attempt)
-
-
-def _is_child(execution: StoredExecution, key: str) -> bool:
-    return execution.started.parent is not None and execution.started.parent.key == key

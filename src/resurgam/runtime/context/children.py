@@ -222,6 +222,7 @@ def _request(recorder: Recorder, call: events.ChildScheduled, written: Raw, matc
             execution_id=own.execution_id,
             location=call.location,
             key=child_key(own, call),
+            first_run=call.run_id,
             detached=call.detach,
         ),
         deferred=call.deferred,

@@ -8,7 +8,7 @@ from resurgam.core import event as events
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Message
 from resurgam.core.state import InstanceState
-from resurgam.runtime.context.children import ChildCall, message_to_child
+from resurgam.runtime.context.children import message_to_child
 
 
 def notify_children(
@@ -19,9 +19,8 @@ def notify_children(
     With *earlier* also to children of earlier attempts which the last attempt has not adopted.
     """
     reason = f"its parent {own.entity_id} has ended"
-    calls: list[ChildCall] = [command for command in state.open.values() if isinstance(command, events.ChildScheduled)]
-    left: list[ChildCall] = [one for one in own.children if one.open and one.run_id not in state.children]
-    for call in (*(left if earlier else ()), *calls):
+    before = () if earlier else state.earlier_children
+    for call in (call for call in state.awaited_children if call not in before):
         asked = isinstance(call, events.ChildScheduled) and call.seq in state.cancel_requested
         if call.on_parent_close == "terminate":
             yield message_to_child(own, call, events.WorkflowTerminated(at=at, reason=reason))
@@ -50,4 +49,4 @@ def notify_parent(own: events.WorkflowStarted, ended: events.Event | None, at: i
             answer = events.ChildCancelled(**about)
         case _:
             return
-    yield Message(event=answer, entity_id=parent.entity_id, run_id=parent.run_id)
+    yield Message(event=answer, entity_id=parent.entity_id, run_id=parent.run_id, kept=True)

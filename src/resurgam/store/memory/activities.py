@@ -6,7 +6,7 @@ from resurgam.store import records as r
 from resurgam.store.memory.leases import Leases
 from resurgam.store.memory.rows import ActivityRow, Row
 from resurgam.store.memory.table import Table
-from resurgam.store.protocol import REDELIVERIES
+from resurgam.store.rules import REDELIVERIES, activity_dead_letter
 
 
 class Activities:
@@ -54,8 +54,7 @@ class Activities:
             return None
         del table.queued[activity.execution_id, activity.request.ref]
         if activity.deliveries >= REDELIVERIES:
-            what = f"activity {activity.request.name!r} (entry {activity.request.ref})"
-            activity.dead_letter = f"{what} was handed out {activity.deliveries} times without an answer"
+            activity.dead_letter = activity_dead_letter(activity.request, activity.deliveries)
             activity.leased_until = None
             return None
         activity.worker = worker

@@ -9,7 +9,7 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.memory.rows import ActivityRow, Row
 from resurgam.store.memory.table import Table
-from resurgam.store.protocol import REDELIVERIES
+from resurgam.store.rules import REDELIVERIES, failure_note, instance_dead_letter
 
 
 class Leases:
@@ -24,8 +24,8 @@ class Leases:
         table.ready.pop(execution_id, None)
         row.ready = False
         if row.deliveries >= REDELIVERIES:
-            dead = f"handed out {row.deliveries} times without a commit{row.last_failure}"
-            row.instance = msgspec.structs.replace(row.instance, dead_letter=dead)
+            reason = instance_dead_letter(row.deliveries, row.last_failure)
+            row.instance = msgspec.structs.replace(row.instance, dead_letter=reason)
             row.leased_until = None
             table.parked.pop(execution_id, None)
             return None
@@ -114,7 +114,7 @@ class Leases:
             self._table.queued[part.lease.execution_id, activity.request.ref] = None
 
     def _release_instance(self, row: Row, part: r.Release) -> None:
-        row.last_failure = f"; the last error: {part.failed}" if part.failed else ""
+        row.last_failure = failure_note(part.failed)
         if part.final:
             row.instance = msgspec.structs.replace(row.instance, dead_letter=part.failed)
             self._table.parked.pop(part.lease.execution_id, None)

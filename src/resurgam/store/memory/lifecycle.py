@@ -9,7 +9,7 @@ from resurgam.store.memory.leases import Leases
 from resurgam.store.memory.promises import Promises
 from resurgam.store.memory.rows import Row
 from resurgam.store.memory.table import Table
-from resurgam.store.rules import is_same
+from resurgam.store.rules import Way, begins, is_same, pause_after, way_past
 
 
 class Lifecycle:
@@ -39,17 +39,14 @@ class Lifecycle:
 
     def make_way(self, newest: Row, part: r.Creation) -> bool:
         """Whether another execution may follow; an open one is terminated for it, or sent the inbox of the new one."""
-        closed = newest.instance.status.terminal
-        if part.follows is not None:
-            return closed and newest.instance.execution_id == part.follows
-        if closed:
-            return not part.attach
-        if part.replace is not None and not part.attach:
+        way = way_past(newest.instance, part)
+        if way is Way.REPLACE:
+            assert part.replace is not None
             self.terminate(newest, part.replace)
-            return True
-        for event in part.inbox:
-            self.apply(newest, event)
-        return False
+        if way is Way.DELIVER:
+            for event in part.inbox:
+                self.apply(newest, event)
+        return way in (Way.BEGIN, Way.REPLACE)
 
     def begin(self, started: events.Started, paused: r.Pause | None = None) -> Row:
         """Add an execution that is ready to be claimed."""
@@ -101,17 +98,16 @@ class Lifecycle:
 
     def hand_on(self, row: Row, event: events.Event) -> None:
         """Put an event into the inbox; two kinds of them begin an instance that is scheduled for later."""
-        early = isinstance(event, events.WorkflowBegun | events.CancelRequested)
-        if early and row.instance.status is Status.SCHEDULED:
+        if begins(event) and row.instance.status is Status.SCHEDULED:
             row.instance = msgspec.structs.replace(row.instance, status=Status.RUNNING, wake_at=None)
         self._table.put(row, event)
 
     def pause(self, row: Row, event: events.WorkflowPaused) -> bool:
         """Pause an instance, or widen its pause to the tree; return whether that changed anything."""
-        so_already = row.paused is r.Pause.TREE or (row.paused is r.Pause.ALONE and not event.tree)
-        if so_already or row.instance.status.terminal:
+        pause = pause_after(row.paused, event)
+        if pause is None or row.instance.status.terminal:
             return False
-        row.paused = r.Pause.TREE if event.tree else r.Pause.ALONE
+        row.paused = pause
         self._table.ready.pop(row.instance.execution_id, None)
         self._table.put(row, event)
         return True

@@ -8,7 +8,7 @@ from resurgam.store.memory.promises import Promises
 from resurgam.store.memory.rows import Row
 from resurgam.store.memory.table import Table
 from resurgam.store.memory.topics import Topics
-from resurgam.store.rules import is_child, is_meant, is_same, there
+from resurgam.store.rules import answer_child, child_pause, child_started, is_addressed, ran_for
 from resurgam.store.watches import topic_of
 
 
@@ -28,29 +28,29 @@ class Outbox:
         for promise_id in outcome.closed:
             self._promises.close(row, promise_id)
         for request in outcome.children:
-            self._table.put(row, self.start_child(request, paused))
-        for message in outcome.messages:
-            entry = self.send_message(row, message)
-            if entry is not None:
+            for entry in self.start_child(request, paused):
                 self._table.put(row, entry)
+        for message in outcome.messages:
+            reply = self.send_message(row, message)
+            if reply is not None:
+                self._table.put(row, reply)
         for publication in outcome.publications:
             self._topics.publish(publication, self._table.clock.now())
             self._table.touched.add(topic_of(publication.topic))
         if outcome.successor is not None:
             self.begin_successor(row, outcome.successor, paused)
 
-    def start_child(self, request: ChildRequest, paused: r.Pause | None) -> events.Event:
-        """Begin a child, unless its id is taken; return the answer for its parent."""
+    def start_child(self, request: ChildRequest, paused: r.Pause | None) -> list[events.Event]:
+        """Start a child, unless it ran for this request before or its id is taken; return the answers for its parent."""
         started = request.started
-        for known in self._table.executions_of(started.entity_id):
-            if is_same(known.instance, started):
-                return there(request.created, known.instance)
-        newest = self._table.newest(started.entity_id)
-        if newest is None or newest.instance.status.terminal:
-            child = self._lifecycle.begin(started, r.Pause.TREE if paused is r.Pause.TREE else None)
-            return there(request.created, child.instance)
-        ours = started.parent is not None and is_child(newest.instance, started.parent.key)
-        return there(request.created, newest.instance) if ours else request.refused
+        known = self._table.executions_of(started.entity_id)
+        ran = [row for row in known if ran_for(row.instance, started)]
+        same = ran[0].instance if ran else None
+        newest = known[-1].instance if known else None
+        answer = answer_child(request, same, newest, closed=newest is not None and newest.status.terminal)
+        if answer is None:
+            return [child_started(request, self._lifecycle.begin(started, child_pause(paused)).instance)]
+        return [answer, *(row.answer for row in ran[-1:] if row.answer is not None)]
 
     def send_message(self, sender: Row, message: Message) -> events.Event | None:
         """Deliver a message to another instance; return the answer for its sender."""
@@ -62,7 +62,7 @@ class Outbox:
         target = self._table.newest(message.entity_id)
         if target is None:
             return message.missing
-        if target.instance.status.terminal or not is_meant(target.instance, message):
+        if target.instance.status.terminal or not is_addressed(target.instance, message):
             return message.ended
         self._lifecycle.apply(target, message.event)
         return message.delivered

@@ -7,8 +7,7 @@ from resurgam.core.outcome import OpenPromise
 from resurgam.store import records as r
 from resurgam.store.memory.rows import Row
 from resurgam.store.memory.table import Table
-from resurgam.store.protocol import PROMISES_KEPT
-from resurgam.store.rules import settlement
+from resurgam.store.rules import PROMISES_KEPT, settlement
 
 
 class Promises:

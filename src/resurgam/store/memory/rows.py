@@ -11,6 +11,7 @@ from resurgam.core.location import Location
 from resurgam.core.outcome import ActivityRequest, Entry, Forgotten, Outcome, Span
 from resurgam.core.state import Status
 from resurgam.store import records as r
+from resurgam.store.rules import kept_answer, status_after
 
 
 @dataclass(slots=True)
@@ -58,6 +59,7 @@ class Row:
     inbox: dict[int, tuple[int, Entry]] = field(default_factory=dict)
     activities: dict[int, ActivityRow] = field(default_factory=dict)
     promises: dict[str, r.Promise] = field(default_factory=dict)
+    answer: events.Event | None = None
     paused: r.Pause | None = None
     ready: bool = True
     wake: int = 0
@@ -126,6 +128,7 @@ class Row:
             inbox=tuple(entry.event for _, entry in self.inbox.values()),
             activities=tuple(activity.pending() for _, activity in sorted(self.activities.items())),
             promises=tuple(self.promises.values()),
+            answer=self.answer,
             paused=self.paused,
         )
 
@@ -145,11 +148,10 @@ class Row:
 
     def settle(self, outcome: Outcome, now: int) -> None:
         """Take over what a commit says of the instance."""
-        # Somebody may have begun meanwhile what this commit still takes for put off.
-        begun = outcome.status is Status.SCHEDULED and self.instance.status is Status.RUNNING
+        self.answer = kept_answer(outcome) or self.answer
         self.instance = msgspec.structs.replace(
             self.instance,
-            status=Status.RUNNING if begun else outcome.status,
+            status=status_after(self.instance.status, outcome),
             closed_at=self.instance.closed_at or (now if outcome.status.terminal else None),
             deactivated=outcome.deactivated,
             last_seq=self.instance.last_seq + len(outcome.events),

@@ -3,7 +3,7 @@
 from msgspec import Raw
 
 from resurgam.core.outcome import Publication
-from resurgam.store.protocol import MESSAGES_KEPT
+from resurgam.store.rules import MESSAGES_KEPT
 
 
 class Topics:

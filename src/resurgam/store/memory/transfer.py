@@ -63,6 +63,7 @@ class MemoryTransfer:
         table.log(row, copy.log)
         row.forget(copy.forgotten)
         row.paused = copy.paused
+        row.answer = copy.answer
         for promise in copy.promises:
             self._promises.keep(row, promise)
         if copy.instance.status is Status.DIVERGED and copy.instance.dead_letter is None:

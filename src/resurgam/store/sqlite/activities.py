@@ -10,7 +10,7 @@ from resurgam.core import event as events
 from resurgam.core.outcome import ActivityRequest, Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.protocol import REDELIVERIES
+from resurgam.store.rules import REDELIVERIES, activity_dead_letter
 from resurgam.store.sqlite import inbox
 from resurgam.store.sqlite.claimable import claimable_activities
 from resurgam.store.sqlite.dead_letters import bury_activity, undecodable
@@ -41,8 +41,7 @@ def _lease(t: Transaction, row: Row) -> r.ActivityTask | None:
         bury_activity(t, execution_id, ref, undecodable(f"activity (entry {ref})", error))
         return None
     if row["deliveries"] >= REDELIVERIES:
-        what = f"activity {request.name!r} (entry {ref})"
-        bury_activity(t, execution_id, ref, f"{what} was handed out {row['deliveries']} times without an answer")
+        bury_activity(t, execution_id, ref, activity_dead_letter(request, row["deliveries"]))
         return None
     t.session.execute("lease_activity", execution_id=execution_id, ref=ref, owner=t.owner, until=t.lease_until)
     t.changes.due(t.lease_until)

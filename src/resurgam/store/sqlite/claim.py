@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from resurgam.store import records as r
-from resurgam.store.protocol import REDELIVERIES
+from resurgam.store.rules import REDELIVERIES, instance_dead_letter
 from resurgam.store.sqlite.claimable import claimable_instances
 from resurgam.store.sqlite.dead_letters import bury_instance, undecodable
 from resurgam.store.sqlite.inbox import Undecodable, entry_of, rows_of_inboxes
@@ -54,6 +54,6 @@ def _bury_if_exhausted(t: Transaction, row: Row) -> bool:
     """Make an instance a dead letter that was handed out too often."""
     if row["deliveries"] < REDELIVERIES:
         return False
-    reason = f"handed out {row['deliveries']} times without a commit{row['last_failure']}"
+    reason = instance_dead_letter(row["deliveries"], row["last_failure"])
     bury_instance(t, row["execution_id"], reason)
     return True

@@ -5,7 +5,7 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.rules import is_same
+from resurgam.store.rules import Way, is_same, way_past
 from resurgam.store.sqlite import history
 from resurgam.store.sqlite.claim import claim_eagerly
 from resurgam.store.sqlite.deliver import apply, terminate
@@ -63,16 +63,13 @@ def find_same(t: Transaction, started: events.Started, row: Row) -> r.Instance |
 
 def _makes_way(t: Transaction, known: r.Instance, part: r.Creation) -> bool:
     """Whether another execution may follow; an open one is terminated for it, or receives its inbox."""
-    closed = known.status.terminal
-    if part.follows is not None:
-        return closed and known.execution_id == part.follows
-    if closed:
-        return not part.attach
-    if part.replace is not None and not part.attach:
+    way = way_past(known, part)
+    if way is Way.REPLACE:
+        assert part.replace is not None
         terminate(t, known.execution_id, part.replace)
-        return True
-    _apply_inbox(t, known.execution_id, part)
-    return False
+    if way is Way.DELIVER:
+        _apply_inbox(t, known.execution_id, part)
+    return way in (Way.BEGIN, Way.REPLACE)
 
 
 def _apply_inbox(t: Transaction, execution_id: str, part: r.Creation) -> None:

@@ -5,6 +5,7 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.store import records as r
+from resurgam.store.rules import begins
 from resurgam.store.sqlite import history, inbox
 from resurgam.store.sqlite.claim import claim_eagerly
 from resurgam.store.sqlite.instances import find, newest
@@ -58,7 +59,7 @@ def apply(t: Transaction, execution_id: str, event: events.Event) -> bool:
 
 def put_and_begin(t: Transaction, execution_id: str, event: events.Event) -> None:
     """Put an event into the inbox; a cancel request and a begin end the wait of a scheduled instance."""
-    if isinstance(event, events.CancelRequested | events.WorkflowBegun):
+    if begins(event):
         t.session.execute("begin_instance", execution_id=execution_id)
     inbox.put(t, execution_id, event)
 

@@ -1,6 +1,7 @@
 """Leases on instances and activities: renewed, released, or ended because their owner is dead."""
 
 from resurgam.store import records as r
+from resurgam.store.rules import failure_note
 from resurgam.store.sqlite import activities
 from resurgam.store.sqlite.dead_letters import bury_instance
 from resurgam.store.sqlite.inbox import entries_since
@@ -32,7 +33,7 @@ def release(t: Transaction, part: r.Release) -> r.Released | r.Refused:
         execution_id=lease.execution_id,
         epoch=lease.epoch,
         undelivered=int(part.failed is None),
-        last_failure=f"; the last error: {part.failed}" if part.failed else "",
+        last_failure=failure_note(part.failed),
         ready_at=t.ready_at(),
     )
     if released and part.final and part.failed is not None:

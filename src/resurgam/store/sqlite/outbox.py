@@ -4,15 +4,22 @@ from collections.abc import Sequence
 from typing import Final
 
 from resurgam.core import event as events
+from resurgam.core.event import decode_event, encode_event
 from resurgam.core.outcome import ChildRequest, Message, Outcome, Publication, Succession
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
-from resurgam.store.protocol import MESSAGES_KEPT
-from resurgam.store.rules import is_child, is_meant, there
+from resurgam.store.rules import (
+    MESSAGES_KEPT,
+    answer_child,
+    child_pause,
+    child_started,
+    is_addressed,
+    kept_answer,
+)
 from resurgam.store.sqlite import inbox
 from resurgam.store.sqlite.activities import text_of
-from resurgam.store.sqlite.create import begin, find_same
+from resurgam.store.sqlite.create import begin
 from resurgam.store.sqlite.deliver import apply, put_and_begin
 from resurgam.store.sqlite.instances import newest
 from resurgam.store.sqlite.promises import close_promises, move_promises, open_promises, settle
@@ -36,11 +43,14 @@ def send_effects(t: Transaction, execution_id: str, outcome: Outcome, before: Ro
         close_promises(t, execution_id, outcome.closed)
     for request in outcome.children:
         assert before is not None
-        inbox.put(t, execution_id, _start_child(t, request, pause_of(before)))
-    for message in outcome.messages:
-        answer = _send(t, execution_id, message)
-        if answer is not None:
+        for answer in _start_child(t, request, pause_of(before)):
             inbox.put(t, execution_id, answer)
+    if (kept := kept_answer(outcome)) is not None:
+        t.session.execute("keep_answer", execution_id=execution_id, body=encode_event(kept).decode())
+    for message in outcome.messages:
+        reply = _send(t, execution_id, message)
+        if reply is not None:
+            inbox.put(t, execution_id, reply)
     if outcome.publications:
         _publish(t, outcome.publications)
     if outcome.successor is not None:
@@ -48,19 +58,21 @@ def send_effects(t: Transaction, execution_id: str, outcome: Outcome, before: Ro
         _succeed(t, before, outcome.successor)
 
 
-def _start_child(t: Transaction, request: ChildRequest, paused: r.Pause | None) -> events.Event:
-    """Begin a child, unless its id is taken; return the answer for its parent."""
+def _start_child(t: Transaction, request: ChildRequest, paused: r.Pause | None) -> Sequence[events.Event]:
+    """Start a child, unless it ran for this request before or its id is taken; return the answers for its parent."""
     started = request.started
     row = newest(t.session, started.entity_id)
     known = None if row is None else instance_of(row)
-    if row is not None and (same := find_same(t, started, row)) is not None:
-        return there(request.created, same)
-    if known is None or known.status.terminal:
-        child = begin(t, started, r.Pause.TREE if paused is r.Pause.TREE else None)
+    child = {"entity_id": started.entity_id, "run_id": started.run_id}
+    ran = [] if row is None else [instance_of(first) for first in t.session.fetch("first_of_child", **child)]
+    same = ran[0] if ran else None
+    answer = answer_child(request, same, known, closed=known is not None and known.status.terminal)
+    if answer is None:
+        begun = begin(t, started, child_pause(paused))
         t.changes.work = True
-        return there(request.created, child)
-    ours = started.parent is not None and is_child(known, started.parent.key)
-    return there(request.created, known) if ours else request.refused
+        return [child_started(request, begun)]
+    ends = t.session.fetch("answer_of_child", **child) if ran else ()
+    return [answer, *(decode_event(end["body"]) for end in ends)]
 
 
 def _send(t: Transaction, sender: str, message: Message) -> events.Event | None:
@@ -73,7 +85,7 @@ def _send(t: Transaction, sender: str, message: Message) -> events.Event | None:
     target = newest(t.session, message.entity_id)
     if target is None:
         return message.missing
-    if Status(target["status"]).terminal or not is_meant(instance_of(target), message):
+    if Status(target["status"]).terminal or not is_addressed(instance_of(target), message):
         return message.ended
     apply(t, target["execution_id"], message.event)
     return message.delivered

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from resurgam.core import event as events
 from resurgam.core.outcome import OpenPromise
 from resurgam.store import records as r
-from resurgam.store.protocol import PROMISES_KEPT
-from resurgam.store.rules import settlement
+from resurgam.store.rules import PROMISES_KEPT, settlement
 from resurgam.store.sqlite import inbox
 from resurgam.store.sqlite.rows import columns_of_promise
 from resurgam.store.sqlite.session import Row

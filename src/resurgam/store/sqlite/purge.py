@@ -16,6 +16,7 @@ _STATEMENTS: Final = (
     "purge_inbox",
     "purge_activities",
     "purge_promises",
+    "purge_answer",
     "forget_tries",
 )
 

@@ -24,9 +24,9 @@ SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id AND at
 
 -- create_instance: Insert an execution; ready to be claimed unless :ready is 0.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
-                       created_at, last_seq, wake_at, tags, ready, paused, parent, parent_id, parent_key)
+                       created_at, last_seq, wake_at, tags, ready, paused, parent, parent_id, first_run)
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :kind, :name, :queue, :status,
-        :created_at, :last_seq, :wake_at, :tags, :ready, :paused, :parent, :parent_id, :parent_key);
+        :created_at, :last_seq, :wake_at, :tags, :ready, :paused, :parent, :parent_id, :first_run);
 
 -- tag_instance: Insert a tag of an instance.
 INSERT INTO instance_tags (name, value, created_at, execution_id) VALUES (:name, :value, :created_at, :execution_id);
@@ -289,6 +289,9 @@ DELETE FROM activities WHERE execution_id = :execution_id;
 -- purge_promises: Delete its promises.
 DELETE FROM promises WHERE execution_id = :execution_id;
 
+-- purge_answer: Delete its answer to its parent.
+DELETE FROM answers WHERE execution_id = :execution_id;
+
 -- purge_queries: Delete the queries of it.
 DELETE FROM queries WHERE execution_id = :execution_id RETURNING query_id;
 
@@ -298,10 +301,10 @@ SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY ref;
 -- adopt_instance: Insert an execution that comes from another store.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
                        created_at, closed_at, deactivated, last_seq, wake_at, tags, parked, dead_letter, ready, wake, paused, parent,
-                       parent_id, parent_key, signal_schemas, failure)
+                       parent_id, first_run, signal_schemas, failure)
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :kind, :name, :queue, :status,
         :created_at, :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead_letter, :ready, :wake, :paused, :parent,
-        :parent_id, :parent_key, :signal_schemas, :failure);
+        :parent_id, :first_run, :signal_schemas, :failure);
 
 -- adopt_activity: Insert an activity that comes with it, without a lease.
 INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead_letter, details,
@@ -576,3 +579,18 @@ FROM instances AS i CROSS JOIN events AS e USING (execution_id)
 WHERE i.entity_id = :entity_id AND +e.position > :after AND +e.position <= :end
   AND (:types IS NULL OR json_extract(e.body, '$.type') IN (SELECT value FROM json_each(:types)))
 ORDER BY e.position LIMIT :limit;
+
+-- keep_answer: The answer of a child to its parent, for a parent that requests the child again.
+INSERT INTO answers (execution_id, body) VALUES (:execution_id, :body)
+ON CONFLICT (execution_id) DO UPDATE SET body = excluded.body;
+
+-- answer_of: The answer that an execution has sent to its parent.
+SELECT body FROM answers WHERE execution_id = :execution_id;
+
+-- first_of_child: The first execution of an entity that ran for the request of a child.
+SELECT * FROM instances WHERE entity_id = :entity_id AND first_run = :run_id ORDER BY position LIMIT 1;
+
+-- answer_of_child: The answer of the last execution that ran for the request of a child.
+SELECT body FROM answers WHERE execution_id = (
+    SELECT execution_id FROM instances WHERE entity_id = :entity_id AND first_run = :run_id ORDER BY position DESC LIMIT 1
+);

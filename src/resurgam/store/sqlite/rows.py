@@ -10,6 +10,7 @@ from resurgam.core.outcome import OpenPromise
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.encoding import decode, encode
+from resurgam.store.rules import first_run
 from resurgam.store.sqlite.session import Row
 
 _tags = msgspec.json.Decoder(dict[str, str])
@@ -66,7 +67,7 @@ def columns_of(instance: r.Instance, paused: r.Pause | None) -> dict[str, object
         "paused": None if paused is None else paused.value,
         "parent": None if parent is None else encode(parent),
         "parent_id": None if parent is None else parent.entity_id,
-        "parent_key": None if parent is None else parent.key,
+        "first_run": first_run(instance),
     }
 
 

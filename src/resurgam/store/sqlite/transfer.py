@@ -43,6 +43,7 @@ def _copy(session: Session, row: Row) -> r.Copy:
     inbox = session.fetch("inbox_since", execution_id=execution_id, wake=-1)
     activities = session.fetch("activities_of", execution_id=execution_id)
     promises = session.fetch("promises_of", execution_id=execution_id)
+    answers = session.fetch("answer_of", execution_id=execution_id)
     return r.Copy(
         instance=instance_of(row, beneath=True),
         log=tuple(history.decode_log(log, execution_id)),
@@ -50,6 +51,7 @@ def _copy(session: Session, row: Row) -> r.Copy:
         inbox=tuple(decode_event(entry["body"]) for entry in inbox),
         activities=tuple(pending_of(activity) for activity in activities),
         promises=tuple(promise_of(promise) for promise in promises),
+        answer=decode_event(answers[0]["body"]) if answers else None,
         paused=pause_of(row),
     )
 
@@ -110,6 +112,8 @@ def _insert(t: Transaction, copy: r.Copy, ready_at: int) -> None:
     adopt_activities(session, execution_id, copy.activities)
     promises = [columns_of_promise(execution_id, promise) | {"settled": promise.settled} for promise in copy.promises]
     session.execute_many("adopt_promise", promises)
+    if copy.answer is not None:
+        session.execute("keep_answer", execution_id=execution_id, body=encode_event(copy.answer).decode())
 
 
 def _note(t: Transaction, part: r.Adoption) -> None:

@@ -4,7 +4,7 @@ from resurgam.core import event as events
 from resurgam.core.outcome import Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.protocol import REDELIVERIES
+from resurgam.store.rules import REDELIVERIES
 from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, ids, retried, values
 
 

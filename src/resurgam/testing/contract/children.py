@@ -2,12 +2,17 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from resurgam.core import event as events
 from resurgam.core.location import Location
-from resurgam.core.outcome import ChildRequest, Succession
+from resurgam.core.outcome import ChildRequest, Message, Succession
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, ids, values
+
+ANSWER = Message(event=events.ChildCompleted(ref=0, child="{1, 2}", by="execution"), entity_id="nobody", kept=True)
+"""What a child sends to its parent when it ends; here its parent is gone."""
 
 
 class ChildCases(OpensStores):
@@ -95,6 +100,78 @@ class ChildCases(OpensStores):
             assert values(done.inbox) == ["child_started"]
             assert (await b.get("child")).status is Status.COMPLETED
 
+    async def test_a_child_that_ran_for_the_request_answers_with_its_end(self) -> None:
+        """Another attempt of the parent requests the same run of the child: it is not started twice."""
+        async with self.bench() as b:
+            parent = await b.create(queue="parent")
+            request = request_of(b, parent, "child")
+            claim = await b.claim_one(queues=["parent"])
+            done = await b.committed(claim, children=(request,), release=False)
+            await b.end(await b.claim_one(), messages=(ANSWER,))
+            done = await b.committed(claim, children=(request,), wake=done.wake, release=False)
+            assert [entry.event for entry in done.inbox] == [request.created, ANSWER.event]
+            assert len(await b.store.transfer.copies("child")) == 1
+
+    async def test_the_last_execution_of_a_child_answers(self) -> None:
+        """Its retries ran for the same call; before the last of them is closed there is no answer."""
+        async with self.bench() as b:
+            parent = await b.create(queue="parent")
+            request = request_of(b, parent, "child")
+            claim = await b.claim_one(queues=["parent"])
+            done = await b.committed(claim, children=(request,), release=False)
+            retry = b.started("child", run_id=request.started.run_id, attempt=2, parent=request.started.parent)
+            await b.committed(await b.claim_one(), status=Status.FAILED, successor=Succession(started=retry))
+            done = await b.committed(claim, children=(request,), wake=done.wake, release=False)
+            assert [entry.event for entry in done.inbox] == [request.created]
+            await b.end(await b.claim_one(), messages=(ANSWER,))
+            done = await b.committed(claim, children=(request,), wake=done.wake, release=False)
+            assert [entry.event for entry in done.inbox] == [request.created, ANSWER.event]
+
+    async def test_a_child_whose_first_execution_is_purged_answers_all_the_same(self) -> None:
+        """Its last generation says which run it began with."""
+        async with self.bench() as b:
+            parent = await b.create(queue="parent")
+            request = request_of(b, parent, "child")
+            claim = await b.claim_one(queues=["parent"])
+            done = await b.committed(claim, children=(request,), release=False)
+            following = b.started("child", generation=2, parent=request.started.parent)
+            await b.committed(
+                await b.claim_one(), status=Status.CONTINUED, deactivated=True, successor=Succession(started=following)
+            )
+            await b.end(await b.claim_one(), messages=(ANSWER,))
+            await b.store.purge([request.started.execution_id])
+            done = await b.committed(claim, children=(request,), wake=done.wake, release=False)
+            assert values(done.inbox) == ["child_started", "child_completed"]
+            assert (await b.get("child")).execution_id == following.execution_id
+
+    async def test_another_run_of_a_child_does_not_answer(self) -> None:
+        """The parent gives up a child that failed, and requests it anew: the old answer is not its."""
+        async with self.bench() as b:
+            parent = await b.create(queue="parent")
+            first, second = (request_of(b, parent, "child") for _ in range(2))
+            claim = await b.claim_one(queues=["parent"])
+            done = await b.committed(claim, children=(first,), release=False)
+            await b.end(await b.claim_one(), messages=(ANSWER,))
+            done = await b.committed(claim, children=(second,), wake=done.wake, release=False)
+            assert [entry.event for entry in done.inbox] == [second.created]
+            assert (await b.get("child")).execution_id == second.started.execution_id
+
+    async def test_the_answer_of_a_child_goes_with_its_purge(self) -> None:
+        """And with its copies: where they are adopted, it answers too."""
+        async with self.bench() as b, self.bench() as other:
+            parent = await b.create(queue="parent")
+            request = request_of(b, parent, "child")
+            claim = await b.claim_one(queues=["parent"])
+            done = await b.committed(claim, children=(request,), release=False)
+            await b.end(await b.claim_one(), messages=(ANSWER,))
+            [copy] = await b.store.transfer.copies("child")
+            assert copy.answer == ANSWER.event
+            await other.store.transfer.adopt([r.Adoption(copies=(copy,))])
+            assert await other.store.transfer.copies("child") == [copy]
+            await b.store.purge([request.started.execution_id])
+            done = await b.committed(claim, children=(request,), wake=done.wake, release=False)
+            assert [entry.event for entry in done.inbox] == [request.created]
+
     async def test_a_refused_commit_begins_no_child(self) -> None:
         """Whoever lost the lease has asked in vain."""
         async with self.bench() as b:
@@ -181,7 +258,8 @@ def parent_of(instance: r.Instance, key: str = "key") -> events.Parent:
 
 def request_of(b: Bench, parent: r.Instance, entity_id: str, *, ref: int = 2, **fields: Any) -> ChildRequest:
     """Return a child to be begun by an instance."""
-    started = b.started(entity_id, parent=parent_of(parent), **fields)
+    started = b.started(entity_id, **fields)
+    started = replace(started, parent=replace(parent_of(parent), first_run=started.run_id))
     return ChildRequest(
         started=started,
         created=events.ChildStarted(ref=ref, execution_id=started.execution_id),

@@ -9,7 +9,7 @@ from resurgam.core.location import Location
 from resurgam.core.outcome import OpenPromise
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.protocol import REDELIVERIES
+from resurgam.store.rules import REDELIVERIES
 from resurgam.testing.contract.bench import (
     HOUR,
     LEASE,

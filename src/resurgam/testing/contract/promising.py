@@ -8,7 +8,7 @@ from resurgam.core import event as events
 from resurgam.core.outcome import Message, OpenPromise, Succession
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.protocol import PROMISES_KEPT
+from resurgam.store.rules import PROMISES_KEPT
 from resurgam.testing.contract.bench import HOUR, QUEUE, Bench, OpensStores, ids, values
 
 OFFER = r.EagerOffer(worker="first", queues=(QUEUE,))

@@ -8,7 +8,7 @@ from resurgam.core import event as events
 from resurgam.core.outcome import Message, OpenPromise, Publication
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.protocol import MESSAGES_KEPT
+from resurgam.store.rules import MESSAGES_KEPT
 from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, signal, values
 from resurgam.testing.contract.children import parent_of, request_of
 from resurgam.testing.contract.promising import resolved

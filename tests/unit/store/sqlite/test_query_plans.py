@@ -54,8 +54,8 @@ def test_an_entity_has_one_open_execution_by_a_unique_index():
     with closing(sqlite3.connect(":memory:")) as connection:
         for step in migrations():
             connection.executescript(step)
-        columns = "entity_id, execution_id, run_id, tree_id, generation, attempt, kind, name, queue, status, created_at, last_seq, closed_at"
-        insert = f"INSERT INTO instances ({columns}) VALUES (?, ?, '', '', 1, 1, '', '', '', '', 0, 1, ?)"
+        columns = "entity_id, execution_id, run_id, first_run, tree_id, generation, attempt, kind, name, queue, status, created_at, last_seq, closed_at"
+        insert = f"INSERT INTO instances ({columns}) VALUES (?, ?, '', '', '', 1, 1, '', '', '', '', 0, 1, ?)"
         connection.execute(insert, ("e", "closed", 5))
         connection.execute(insert, ("e", "open", None))
         with pytest.raises(sqlite3.IntegrityError, match=r"instances\.entity_id"):

@@ -35,7 +35,7 @@ CREATE TABLE instances (
     paused         TEXT,                        -- 'alone' or with its 'tree', whatever its status
     parent         TEXT,                        -- the call that began it, as one JSON object
     parent_id      TEXT,                        -- the parent's entity, and the key that retries and continuations share
-    parent_key     TEXT,
+    first_run      TEXT NOT NULL,               -- of its entity, for a child of its call: retries and continuations share it
     signal_schemas TEXT,                        -- what its code accepts, by the names of signals; NULL: anything
     failure        TEXT                         -- the type name of the failure that closed it
 ) STRICT;
@@ -43,6 +43,7 @@ CREATE TABLE instances (
 CREATE UNIQUE INDEX instances_open ON instances (entity_id) WHERE closed_at IS NULL;  -- at most one open execution
 CREATE INDEX instances_entity ON instances (entity_id, position);
 CREATE INDEX instances_run ON instances (entity_id, run_id, position);
+CREATE INDEX instances_first_run ON instances (entity_id, first_run, position);
 CREATE INDEX instances_listed ON instances (created_at DESC, execution_id DESC);
 CREATE INDEX instances_children ON instances (parent_id, created_at DESC, execution_id DESC)
     WHERE parent_id IS NOT NULL;
@@ -123,6 +124,11 @@ CREATE TABLE promises (
 ) STRICT;
 
 CREATE INDEX promises_instance ON promises (execution_id, name);
+
+CREATE TABLE answers (                          -- of closed children to their parents
+    execution_id TEXT PRIMARY KEY,
+    body         TEXT NOT NULL                  -- the event, as JSON
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE queries (                          -- for workers that have the code, and their results
     position     INTEGER PRIMARY KEY AUTOINCREMENT,
