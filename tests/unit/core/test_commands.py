@@ -28,7 +28,7 @@ def test_an_intent_is_counted_under_the_type_of_its_kind(kind: CommandKind):
     assert Intent(kind.event).type == kind.type
 
 
-def test_command_types():
+def test_commands_are_counted_under_fixed_types():
     """Written out, because command ids such as ``Task(0)`` are part of histories."""
     assert {kind.event.__name__: kind.type for kind in COMMANDS.values()} == {
         "ActivityScheduled": "Task",

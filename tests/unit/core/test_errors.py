@@ -1,4 +1,4 @@
-"""What each error says, and the data it carries."""
+"""The text of each error, and the data it carries."""
 
 import pytest
 
@@ -84,7 +84,7 @@ DIVERGED = {"code_value": "ship", "history_value": "charge", "event_seq": 7}
         ),
     ],
 )
-def test_text(error, text):
+def test_errors_have_the_expected_text(error, text):
     assert str(error) == text
 
 
@@ -94,7 +94,7 @@ def test_a_cause_is_what_the_error_was_raised_from():
     assert errors.ActivityFailed("charge", 1).cause is None
 
 
-def test_fields():
+def test_errors_keep_their_data_in_fields():
     error = errors.HistoryDiverged(Location((2,)), "Task(1)", "name", **DIVERGED, source="s")
     assert (error.location, error.command, error.field) == (Location((2,)), "Task(1)", "name")
     assert (error.code_value, error.history_value, error.event_seq, error.source) == ("ship", "charge", 7, "s")
@@ -110,7 +110,7 @@ def test_fields():
         (errors.DefinitionError, TypeError),
     ],
 )
-def test_some_errors_are_also_what_python_calls_them(kind, also):
+def test_some_errors_derive_from_builtin_exceptions(kind, also):
     assert issubclass(kind, also)
     assert issubclass(kind, errors.ResurgamError)
 
@@ -120,12 +120,12 @@ def test_control_flow_is_not_caught_by_except_exception(kind):
     assert not issubclass(kind, Exception)
 
 
-def test_a_caused_error_without_a_summary_is_a_mistake_of_ours():
+def test_a_caused_error_without_a_summary_is_a_bug():
     with pytest.raises(NotImplementedError):
         str(errors._Caused())
 
 
-def test_an_outcome_is_empty_unless_told_otherwise():
+def test_an_outcome_is_empty_by_default():
     assert Outcome() == Outcome(
         events=(), consumed=(), activities=(), withdrawals=(), status=Status.RUNNING, deactivated=False, wake_at=None
     )
@@ -142,6 +142,6 @@ def test_a_continuation_carries_its_arguments_and_cannot_be_caught_by_mistake():
     assert not isinstance(error, Exception)
 
 
-def test_what_did_not_come_in_time_is_a_timeout_as_python_has_it():
+def test_timeouts_derive_from_timeout_error():
     assert isinstance(errors.WorkflowTimeout("order", "o-1", 1), TimeoutError)
     assert isinstance(errors.PromiseTimeout("pay"), TimeoutError)

@@ -1,4 +1,4 @@
-"""The closed union of events: each goes through JSON and comes back, under a tag that never changes."""
+"""The closed union of events: each round-trips through JSON, under a tag that never changes."""
 
 import json
 import re
@@ -80,7 +80,7 @@ TAGS = [
     "saga_compensation_started",
     "saga_closed",
 ]
-"""Written out, because histories hold them: a tag that is here may never be renamed or dropped."""
+"""Written out, because histories hold them: a listed tag may never be renamed or removed."""
 
 CLASSES = typing.get_args(AnyEvent)
 FAILURE = Failure(
@@ -127,7 +127,7 @@ def full(kind):
 
 
 def least(kind):
-    """Return an instance of *kind* with no field given but those it must have."""
+    """Return an instance of *kind* with its required fields only."""
     required = [field for field in msgspec.structs.fields(kind) if field.required]
     return kind(**{field.name: sample_of(field.type) for field in required})
 
@@ -158,7 +158,7 @@ def test_fields_that_an_event_does_not_need_are_not_written(kind):
     assert set(json.loads(least(kind).to_json())) == {"type", *required}
 
 
-def test_tags_are_those_of_the_list_and_each_stands_once():
+def test_event_tags_are_unique_and_fixed():
     assert [least(kind).type for kind in CLASSES] == TAGS
     assert len(set(TAGS)) == len(TAGS)
 
@@ -203,12 +203,12 @@ def test_the_json_of_a_command_is_readable_by_any_tool():
     }
 
 
-def test_a_failure_stands_readable_in_the_json():
+def test_a_failure_is_readable_in_the_json():
     text = events.WorkflowFailed(seq=3, at=5, failure=Failure(type="builtins.KeyError", message="'k'")).to_json()
     assert text == '{"type":"workflow_failed","seq":3,"at":5,"failure":{"type":"builtins.KeyError","message":"\'k\'"}}'
 
 
-def test_fields_of_a_later_version_are_passed_over():
+def test_unknown_fields_are_ignored():
     event = decode_event('{"type":"timer_fired","seq":3,"ref":2,"invented_later":true}')
     assert event == events.TimerFired(seq=3, ref=2)
 
@@ -238,7 +238,7 @@ def test_fields_of_a_later_version_are_passed_over():
         ("", "truncated"),
     ],
 )
-def test_what_is_no_event_is_refused_with_the_reason(data, reason):
+def test_invalid_events_are_refused_with_the_reason(data, reason):
     with pytest.raises(ValueError) as caught:
         decode_event(data)
     shown = data if isinstance(data, str) else data.decode(errors="replace")
@@ -247,18 +247,18 @@ def test_what_is_no_event_is_refused_with_the_reason(data, reason):
     assert str(caught.value).endswith(shown)
 
 
-def test_a_long_text_that_is_no_event_is_cut_in_the_message():
+def test_the_message_about_an_invalid_event_is_truncated():
     with pytest.raises(ValueError) as caught:
         decode_event("x" * 10_000)
     assert str(caught.value).endswith(": " + "x" * 200)
 
 
-def test_an_event_that_holds_a_foreign_object_is_not_written():
+def test_an_event_with_an_unsupported_field_is_not_encoded():
     with pytest.raises(TypeError) as caught:
         encode_event(events.TimerFired(ref=object()))
     assert str(caught.value) == "event fields must be JSON values or locations, got object"
 
 
-def test_events_cannot_be_changed():
+def test_events_are_immutable():
     with pytest.raises(AttributeError):
         events.TimerFired(ref=1).ref = 2

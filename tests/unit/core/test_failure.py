@@ -1,4 +1,4 @@
-"""Exceptions to what is recorded of them, and back."""
+"""Recording exceptions as failures, and rebuilding them."""
 
 import json
 import os
@@ -40,7 +40,7 @@ HERE = __name__
 
 
 class Declined(Exception):
-    """Its __init__ needs arguments that are gone when it is rebuilt."""
+    """Its __init__ needs arguments that are not known when it is rebuilt."""
 
     def __init__(self, code: int, *, reason: str) -> None:
         super().__init__(f"declined with {code}")
@@ -90,7 +90,7 @@ def through_json(failure: Failure) -> Failure:
 
 
 def again(error: BaseException) -> BaseException:
-    """Return the error as it is after a trip through a history."""
+    """Return the error after a round trip through a history."""
     return rebuild(through_json(capture(error)))
 
 
@@ -102,7 +102,7 @@ def failing(function, *args):
     raise AssertionError("it did not fail")
 
 
-def test_what_is_recorded_of_a_plain_error():
+def test_a_plain_error_is_captured_with_type_message_and_args():
     failure = capture(ValueError("bad", 5))
     assert failure == Failure(
         type="builtins.ValueError",
@@ -155,7 +155,7 @@ def test_bases_are_recorded_up_to_exception():
     ],
     ids=repr,
 )
-def test_an_error_comes_back_as_it_was(error):
+def test_errors_round_trip(error):
     back = again(error)
     assert type(back) is type(error)
     assert str(back) == str(error)
@@ -208,7 +208,7 @@ def test_an_error_whose_argument_has_no_json_form_keeps_its_type():
     assert str(back) == str(error) == "/x"
 
 
-def test_an_error_whose_argument_comes_back_as_something_else_is_remote():
+def test_an_error_whose_arguments_do_not_round_trip_becomes_remote():
     """Its text would differ: ``Line(1)`` would read ``{'x': 1}``."""
 
     class Line(msgspec.Struct):
@@ -260,7 +260,7 @@ def test_a_runaway_traceback_is_cut_to_its_end():
 
 
 class Verbose(Exception):
-    """An error with much to say of itself."""
+    """An error with long text and many fields."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
@@ -290,7 +290,7 @@ def test_all_parts_of_a_failure_together_are_bounded(limit):
     assert isinstance(rebuild(group), ExceptionGroup)
 
 
-def test_every_part_that_is_cut_is_said_to_be_cut():
+def test_every_cut_is_noted():
     failure = capture(everything_large(depth=1))
     assert failure.cause is not None
     assert "exceptions of the group were cut)" in failure.cause.notes[-1]
@@ -312,7 +312,7 @@ def test_an_error_whose_text_was_cut_keeps_its_type_and_its_fields():
     assert type(back.__cause__) is ValueError
 
 
-def test_a_message_of_many_megabytes_costs_no_copy_of_it():
+def test_a_huge_message_is_not_copied():
     error = ValueError("y" * 50_000_000)
     tracemalloc.start()
     try:
@@ -349,7 +349,7 @@ def test_a_context_that_was_suppressed_is_not_recorded():
     assert capture(failing(fail)).cause is None
 
 
-def test_a_cause_that_is_false_is_a_cause():
+def test_a_falsy_cause_is_kept():
     error = ValueError("outer")
     error.__cause__ = Falsy("inner")
     assert capture(error).cause.message == "inner"
@@ -369,14 +369,14 @@ def test_a_chain_is_recorded_to_a_depth_of_twenty():
     assert messages == [str(index) for index in range(99, 78, -1)]
 
 
-def test_a_chain_that_bites_its_tail_is_bounded():
+def test_a_cyclic_cause_chain_is_bounded():
     one, two = ValueError("one"), ValueError("two")
     one.__cause__, two.__cause__ = two, one
     back = again(one)
     assert str(back.__cause__) == "two"
 
 
-def test_a_group_whose_members_point_back_at_it_is_bounded():
+def test_a_cyclic_exception_group_is_bounded():
     members = [ValueError(str(index)) for index in range(3)]
     group = ExceptionGroup("all", members)
     for member in members:
@@ -384,7 +384,7 @@ def test_a_group_whose_members_point_back_at_it_is_bounded():
     assert len(encode_event(events.WorkflowFailed(failure=capture(group)))) < 1_000_000
 
 
-def test_a_field_that_cannot_be_written_is_dropped_with_a_note():
+def test_a_field_without_a_json_form_is_dropped_with_a_note():
     error = Declined(51, reason="funds")
     error.lock = threading.Lock()
     back = again(error)
@@ -393,13 +393,13 @@ def test_a_field_that_cannot_be_written_is_dropped_with_a_note():
     assert back.__notes__ == ["(field 'lock' of type lock could not be recorded)"]
 
 
-def test_a_field_that_is_not_a_number_is_dropped_with_a_note():
+def test_a_nan_field_is_dropped_with_a_note():
     error = Declined(51, reason="funds")
     error.rate = float("nan")
     assert capture(error).notes == ("(field 'rate' of type float could not be recorded)",)
 
 
-def test_a_local_class_comes_back_as_a_remote_error():
+def test_a_local_class_is_rebuilt_as_a_remote_error():
     class Local(Exception):
         pass
 
@@ -409,14 +409,14 @@ def test_a_local_class_comes_back_as_a_remote_error():
     failure = capture(error)
     back = again(error)
     assert type(back) is RemoteError
-    assert back.type_name == f"{HERE}.test_a_local_class_comes_back_as_a_remote_error.<locals>.Local"
+    assert back.type_name == f"{HERE}.test_a_local_class_is_rebuilt_as_a_remote_error.<locals>.Local"
     assert back.message == str(back) == "here only"
     assert back.traceback == failure.traceback
     assert back.__notes__ == ["note", failure.traceback]
     assert type(back.__cause__) is KeyError
 
 
-def test_a_remote_error_stays_one_when_it_travels_on():
+def test_a_remote_error_stays_remote_when_recorded_again():
     failure = Failure(type="shop.Gone", message="gone", traceback="Traceback X", notes=("n",))
     once = rebuild(failure)
     twice = again(once)
@@ -439,12 +439,12 @@ def test_a_remote_error_stays_one_when_it_travels_on():
         f"{HERE}.Holder.Missing",
     ],
 )
-def test_a_name_that_is_no_known_exception_gives_a_remote_error(name):
+def test_an_unknown_type_is_rebuilt_as_a_remote_error(name):
     back = rebuild(Failure(type=name, message="m"))
     assert (type(back), back.type_name, str(back)) == (RemoteError, name, "m")
 
 
-def test_nothing_is_imported_by_rebuild(tmp_path, monkeypatch):
+def test_rebuild_imports_no_module(tmp_path, monkeypatch):
     (tmp_path / "resurgam_not_imported.py").write_text("class Gone(Exception): pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
@@ -453,7 +453,7 @@ def test_nothing_is_imported_by_rebuild(tmp_path, monkeypatch):
     assert set(sys.modules) == before
 
 
-def test_a_module_that_imports_lazily_is_not_asked(monkeypatch):
+def test_rebuild_does_not_trigger_lazy_imports(monkeypatch):
     lazy, asked = types.ModuleType("resurgam_lazy"), []
 
     def module_getattr(name):
@@ -475,7 +475,7 @@ def test_a_broken_str_does_not_lose_the_failure():
     assert (back.type_name, str(back)) == (f"{HERE}.Mute", failure.message)
 
 
-def test_a_text_that_utf_8_cannot_hold_can_be_recorded_all_the_same():
+def test_text_with_lone_surrogates_is_recorded():
     error = ValueError("name \udcff")
     error.add_note("note \udcff")
     back = again(error)
@@ -497,7 +497,7 @@ def test_a_group_keeps_its_members_its_notes_and_its_cause():
 
 
 class Careful(ExceptionGroup):
-    """A group with an initialiser that takes something else."""
+    """A group whose initialiser has other parameters."""
 
     made: ClassVar[list[str] | None] = []
 
@@ -537,7 +537,7 @@ def test_a_group_nested_too_deeply_ends_in_a_remote_error():
     assert back.type_name == "builtins.ExceptionGroup"
 
 
-def test_an_error_of_ours_keeps_its_text_with_its_cause():
+def test_a_resurgam_error_keeps_its_text_and_its_cause():
     error = ActivityFailed("charge", 3)
     error.__cause__ = Declined(5, reason="r")
     back = again(error)

@@ -1,4 +1,4 @@
-"""Values that would not come back as they were are refused where they are written, with the path and the remedy."""
+"""Values that do not round-trip are refused when they are encoded, with the path and the remedy."""
 
 import enum
 import uuid
@@ -125,7 +125,7 @@ CLASSES = "; annotate Author, or a union of the classes it may be"
         (str, Path("x"), "", "comes back as 'x'"),
     ],
 )
-def test_a_value_that_would_not_come_back_is_refused(hint, value, path, reason):
+def test_a_value_that_does_not_round_trip_is_refused(hint, value, path, reason):
     with pytest.raises(SerializationError) as caught:
         Codec(hint).check(value, "order")
     assert caught.value.path == f"order{path}"
@@ -154,11 +154,11 @@ def test_a_value_that_would_not_come_back_is_refused(hint, value, path, reason):
         (Private, Private(), Private()),
     ],
 )
-def test_what_is_given_in_the_json_form_of_the_hint_is_taken_as_it(hint, value, back):
+def test_a_value_in_the_json_form_of_its_hint_is_accepted(hint, value, back):
     codec: Codec[Any] = Codec(hint)
     found = codec.decode(codec.check(value))
     assert (type(found), found) == (type(back), back)
 
 
-def test_a_decimal_that_is_no_number_comes_back():
+def test_a_decimal_nan_round_trips():
     assert str(Codec(Decimal).decode(Codec(Decimal).check(Decimal("NaN")))) == "NaN"

@@ -1,20 +1,20 @@
-"""The ids that are derived from where something is asked for."""
+"""Ids derived from the location of a durable call."""
 
 from resurgam.core.identity import entity_of, execution_of
 from resurgam.core.location import Location
 
 
-def test_an_entity_is_named_by_its_run_and_its_place():
+def test_an_entity_id_consists_of_run_and_location():
     assert entity_of("01RUN", Location.parse("{2, 1.1, 3}")) == "01RUN/2/1.1/3"
 
 
-def test_the_same_place_of_another_run_is_another_entity():
+def test_the_same_location_of_another_run_is_another_entity():
     place = Location.parse("{1}")
 
     assert entity_of("a", place) != entity_of("b", place)
 
 
-def test_what_is_done_anew_after_it_was_taken_back_is_another_entity():
+def test_a_step_repeated_after_its_compensation_is_another_entity():
     assert entity_of("01RUN", Location.parse("{2, 1}"), undone=2) == "01RUN/2/1~2"
 
 

@@ -1,4 +1,4 @@
-"""The order of places, their text, their keys, and the place between two of them, as tables."""
+"""Locations: their order, their text, their keys, and the location between two neighbours, as tables."""
 
 import itertools
 
@@ -71,14 +71,14 @@ def test_text_and_key_round_trip(text):
         ("{2,11,4.1}", Location((2,), (11,), (4, 1))),
     ],
 )
-def test_parse_does_not_mind_spaces(text, expected):
+def test_parse_ignores_spaces(text, expected):
     assert Location.parse(text) == expected
 
 
 @pytest.mark.parametrize(
     "text", ["", "1", "{1", "1}", "{1,}", "{,1}", "{1..2}", "{1.}", "{.1}", "{-1}", "{a}", "{1 2}", "{{1}}", "{1};{2}"]
 )
-def test_parse_refuses_what_is_no_location(text):
+def test_parse_refuses_invalid_text(text):
     with pytest.raises(ValueError) as caught:
         Location.parse(text)
     assert str(caught.value) == f"a location must be text such as {{2, 1.1}}, got {text!r}"
@@ -99,13 +99,13 @@ def test_a_coordinate_does_not_end_in_zero(text):
         ((1, 0), "a coordinate must not end in 0, got (1, 0)"),
     ],
 )
-def test_a_location_is_made_of_coordinates_only(wrong, message):
+def test_invalid_coordinates_are_refused(wrong, message):
     with pytest.raises(ValueError) as caught:
         Location((1,), wrong)
     assert str(caught.value) == message
 
 
-def test_the_bare_zero_stands_for_the_left_bound():
+def test_a_bare_zero_is_the_left_bound():
     assert BEFORE_FIRST == (0,)
     assert str(Location(BEFORE_FIRST)) == "{0}"
 
@@ -113,7 +113,7 @@ def test_the_bare_zero_stands_for_the_left_bound():
 @pytest.mark.parametrize(
     ("left", "right", "expected"),
     [
-        # between two appended steps, and further to the right of what was inserted there
+        # between two appended steps, and further to the right of an inserted one
         ("1", "2", "1.1"),
         ("1.1", "2", "1.2"),
         ("1.2", "2", "1.3"),
@@ -148,7 +148,7 @@ def test_the_bare_zero_stands_for_the_left_bound():
         ("0", "2.1", "0.1"),
     ],
 )
-def test_between(left, right, expected):
+def test_between_returns_a_coordinate_between_its_neighbours(left, right, expected):
     assert between(coordinate(left), coordinate(right)) == coordinate(expected)
 
 
@@ -159,7 +159,7 @@ def test_between_refuses_neighbours_in_the_wrong_order(left, right):
 
 
 def by_length(left: Coordinate, right: Coordinate) -> Coordinate:
-    """The rule that looks at lengths only, as it must not be."""
+    """The naive rule that compares lengths only."""
     if len(left) < len(right):
         return (*left, 0, 1)
     if len(left) > len(right):
@@ -175,14 +175,14 @@ def by_length(left: Coordinate, right: Coordinate) -> Coordinate:
         ((2, 3), (2, 3, 0, 1), (2, 3, 0, 0, 1)),
     ],
 )
-def test_defect_insert_before_a_zero_prefix_does_not_collide(left, right, expected):
-    """A step put before {0.0.1} does not get {0.0.1} again, which would overwrite the one that is there."""
+def test_inserting_before_a_zero_prefix_does_not_collide(left, right, expected):
+    """A step inserted before {0.0.1} does not get {0.0.1} again, which would overwrite the existing one."""
     assert by_length(left, right) == right, "the rule by length gives the place that is taken"
     assert between(left, right) == expected
     assert left < between(left, right) < right
 
 
-def test_defect_a_second_insertion_at_the_same_side_does_not_overshoot():
+def test_a_second_insertion_on_the_same_side_does_not_overshoot():
     """Where the right neighbour has two zeros, the rule by length lands behind it."""
     assert by_length((1,), (1, 0, 0, 1)) > (1, 0, 0, 1)
     assert between((1,), (1, 0, 0, 1)) == (1, 0, 0, 0, 1)
@@ -200,11 +200,11 @@ def test_defect_a_second_insertion_at_the_same_side_does_not_overshoot():
         ((0, 0, 1), (1,)),
     ],
 )
-def test_after_appends_a_single_ordinate_and_fills_no_hole(last, expected):
+def test_after_appends_a_single_ordinate_and_fills_no_gap(last, expected):
     assert after(last) == expected
 
 
-def test_scope_last_and_child():
+def test_scope_last_and_child_are_consistent():
     location = Location.parse("{2, 11, 4.1}")
     assert location.scope == Location.parse("{2, 11}")
     assert location.last == (4, 1)
@@ -212,7 +212,7 @@ def test_scope_last_and_child():
     assert Location((1,)).scope == ROOT
 
 
-def test_the_root_is_in_no_scope():
+def test_the_root_has_no_enclosing_scope():
     assert str(ROOT) == "{}"
     assert ROOT.key() == b""
     with pytest.raises(ValueError, match="the root of a workflow has no enclosing scope"):
@@ -234,7 +234,7 @@ def test_the_root_is_in_no_scope():
         ("{2, 1}", "{2, 1.1}", False),
     ],
 )
-def test_contains(outer, inner, expected):
+def test_a_location_contains_itself_and_its_descendants(outer, inner, expected):
     assert Location.parse(outer).contains(Location.parse(inner)) is expected
 
 
@@ -253,32 +253,32 @@ def test_the_bytes_of_a_key_are_fixed_because_stores_hold_them(text, key):
 
 
 @pytest.mark.parametrize("key", [b"\x00", b"\x01\x05", b"\x01", b"\x03\x05\x00", b"\x01\x01\x00\x01\x02"])
-def test_from_key_refuses_bytes_that_are_no_key(key):
-    """A key that was cut off must not be read as another place."""
+def test_from_key_refuses_invalid_bytes(key):
+    """A truncated key must not be read as another location."""
     with pytest.raises(ValueError):
         Location.from_key(key)
 
 
-def test_equality_and_hash_go_by_coordinates():
+def test_equality_and_hash_are_by_coordinates():
     assert Location((1,), (2, 1)) == Location.parse("{1, 2.1}")
     assert hash(Location((1,), (2, 1))) == hash(Location.parse("{1, 2.1}"))
     assert len({Location((1,)), Location.parse("{1}"), Location((1, 1))}) == 2
 
 
-def test_a_location_is_neither_its_text_nor_its_tuple():
+def test_a_location_does_not_equal_its_text_or_tuple():
     assert Location((1,)) != "{1}"
     assert Location((1,)) != ((1,),)
     with pytest.raises(TypeError):
         _ = Location((1,)) < "{2}"
 
 
-def test_a_location_takes_no_further_attributes():
+def test_a_location_has_no_dict():
     with pytest.raises(AttributeError):
         Location((1,)).name = "x"
 
 
 @pytest.mark.parametrize("text", ["", "{", "{a}", "{1.}"])
-def test_a_wrong_text_of_a_location_is_refused(text):
-    """The error shows how one is written."""
+def test_invalid_location_text_is_refused(text):
+    """The error shows an example of a location."""
     with pytest.raises(ValueError, match=r"a location must be text such as \{2, 1\.1\}, got "):
         Location.parse(text)

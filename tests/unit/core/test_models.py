@@ -98,14 +98,14 @@ def taken(hint: Any, written: Raw) -> bool:
 
 
 def elsewhere(hint: Any) -> Raw:
-    """Return the stored schema as a process sees it that has not imported the models."""
+    """Return the stored schema as seen by a process that has not imported the models."""
     return Raw(bytes(schema_of(hint)).replace(__name__.encode(), b"not_imported_here"))
 
 
 @settings(max_examples=150, deadline=None)
 @given(value=VALUES)
 @pytest.mark.parametrize("hint", MODELS, ids=str)
-def test_with_its_class_a_model_takes_what_its_codec_takes(hint, value):
+def test_with_its_class_a_model_accepts_what_its_codec_accepts(hint, value):
     written = ANY.encode(value)
     assert (mismatch(schema_of(hint), written) is None) == taken(hint, written)
 
@@ -113,7 +113,7 @@ def test_with_its_class_a_model_takes_what_its_codec_takes(hint, value):
 @settings(max_examples=150, deadline=None)
 @given(value=VALUES)
 @pytest.mark.parametrize("hint", MODELS, ids=str)
-def test_without_its_class_nothing_is_refused_that_the_model_takes(hint, value):
+def test_without_its_class_the_schema_refuses_nothing_the_model_accepts(hint, value):
     written = ANY.encode(value)
     assert mismatch(elsewhere(hint), written) is None or not taken(hint, written)
 
@@ -130,7 +130,7 @@ def test_without_its_class_nothing_is_refused_that_the_model_takes(hint, value):
         (Order, {"lines": [], "note": []}, ".note"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_its_path(hint, value, path):
+def test_a_mismatch_is_reported_with_its_path(hint, value, path):
     written = ANY.encode(value)
     for schema in (schema_of(hint), elsewhere(hint)):
         found = mismatch(schema, written)
@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused_with_its_path(hint, value, path):
         assert found[0].startswith(path)  # pydantic names the branch of a union too
 
 
-def test_another_version_of_the_class_is_not_asked():
+def test_another_version_of_the_class_is_not_used():
     schema = msgspec.json.decode(schema_of(Answer))
     assert mismatch(Raw(msgspec.json.encode(schema)), ANY.encode({"response": "later"})) is not None
     older = Raw(msgspec.json.encode({**schema, "digest": "another", "loose": {"type": "object"}}))

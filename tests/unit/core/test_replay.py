@@ -1,4 +1,4 @@
-"""Matching as data: a history, the code's intents, and what comes of each."""
+"""Matching as data: a history, the code's intents, and the match of each."""
 
 import pytest
 from hypothesis import given
@@ -22,7 +22,7 @@ EXTRAS = {
 
 
 def recorded(places: str, *intents: Intent) -> list[events.Command]:
-    """Return the commands that stand at these places, given like ``{1} {2, 1}``."""
+    """Return commands at these locations, given like ``{1} {2, 1}``."""
     texts = [text + "}" for text in places.split("}") if text.strip()]
     return [
         intent.kind(
@@ -33,7 +33,7 @@ def recorded(places: str, *intents: Intent) -> list[events.Command]:
 
 
 def run(log: list[events.Command], intents: list[Intent], scope: Location = ROOT) -> list[str]:
-    """Let the code of one scope ask for its intents; return what comes of each, up to a divergence."""
+    """Match the intents of one scope in order; return each match, up to a divergence."""
     cursor, said = Cursor(History(log).commands(scope)), []
     for intent in intents:
         verdict = by_location(cursor, intent)
@@ -56,15 +56,15 @@ def run(log: list[events.Command], intents: list[Intent], scope: Location = ROOT
         (recorded("{1} {2}", A, B), [A, B, C], ["replay {1}", "replay {2}", "write {3}"]),
         (recorded("{1} {2}", A, B), [A, B], ["replay {1}", "replay {2}"]),
         (recorded("{1} {2}", A, B), [A], ["replay {1}"]),
-        # a step put between others without a version
+        # a step inserted between others without a version
         (
             recorded("{1} {2} {3} {4}", A, B, C, D),
             [A, X, B, C, D],
             ["replay {1}", "diverged at {2}: name x, history b"],
         ),
-        # a step put before all others
+        # a step inserted before all others
         (recorded("{1} {2}", A, B), [X, A, B], ["diverged at {1}: name x, history a"]),
-        # a step taken away, and two in another order
+        # a step removed, and two in another order
         (recorded("{1} {2} {3}", A, B, C), [A, C], ["replay {1}", "diverged at {2}: name c, history b"]),
         (recorded("{1} {2}", A, B), [B, A], ["diverged at {1}: name b, history a"]),
         # holes and sparse histories
@@ -72,7 +72,7 @@ def run(log: list[events.Command], intents: list[Intent], scope: Location = ROOT
         (recorded("{2.1} {4}", P, Q), [P, Q, R], ["replay {2.1}", "replay {4}", "write {5}"]),
         (recorded("{1} {1.1}", A, B), [A, B, C], ["replay {1}", "replay {1.1}", "write {2}"]),
         (recorded("{0.1}", A), [A, B, C], ["replay {0.1}", "write {1}", "write {2}"]),
-        # the order of places counts, not that of entries
+        # the order of locations counts, not that of entries
         (recorded("{2} {1.1} {1}", C, B, A), [A, B, C], ["replay {1}", "replay {1.1}", "replay {2}"]),
         # another kind
         (
@@ -85,7 +85,7 @@ def run(log: list[events.Command], intents: list[Intent], scope: Location = ROOT
             [A],
             ["diverged at {1}: type activity_scheduled, history timer_started"],
         ),
-        # the kind is told before the name
+        # the kind is compared before the name
         (
             recorded("{1}", Intent(events.StateSet, "v")),
             [Intent(events.StateCleared, "w")],
@@ -105,7 +105,7 @@ def run(log: list[events.Command], intents: list[Intent], scope: Location = ROOT
         ),
     ],
 )
-def test_replay_of_one_scope(log, intents, expected):
+def test_intents_of_one_scope_match_as_listed(log, intents, expected):
     assert run(log, intents) == expected
 
 
@@ -136,7 +136,7 @@ def test_each_scope_is_replayed_by_itself():
     assert run(log, [X], Location((4,))) == ["write {4, 1}"]
 
 
-def test_a_history_holds_commands_only_and_no_scope_it_was_merely_asked_for():
+def test_a_history_holds_commands_only_and_no_scope_merely_looked_up():
     log = [*recorded("{2} {1} {1, 1}", B, A, P), events.ActivityCompleted(seq=5, ref=2)]
     history = History(log)
     assert [str(command.location) for command in history.commands(ROOT)] == ["{1}", "{2}"]
@@ -152,8 +152,8 @@ def test_a_history_is_a_snapshot():
     assert len(history.commands(ROOT)) == 1
 
 
-def test_match_changes_nothing():
-    """Asking is free: only `take` moves on."""
+def test_matching_has_no_side_effects():
+    """Only `take` moves the cursor."""
     commands = tuple(recorded("{1} {2}", A, B))
     cursor = Cursor(commands)
     for intent in (A, X, SLEEP, A):
@@ -169,7 +169,7 @@ def test_match_changes_nothing():
     assert (cursor.next, cursor.rest, cursor.appended) == (None, [], (4,))
 
 
-def test_a_verdict_holds_what_it_is_about():
+def test_a_match_holds_its_event_and_difference():
     (command,) = recorded("{1}", A)
     assert by_location(Cursor([command]), A) == Replayed(command)
     assert by_location(Cursor([command]), B) == Diverged(command, "name", "b", "a")

@@ -1,4 +1,4 @@
-"""When to try again, as tables."""
+"""Retry policies and the delay before the next attempt, as tables."""
 
 import math
 from datetime import timedelta
@@ -30,14 +30,14 @@ class Declined(ValueError):
         (timedelta(seconds=-1), -1000),
     ],
 )
-def test_milliseconds(duration, expected):
+def test_durations_convert_to_milliseconds(duration, expected):
     assert milliseconds(duration) == expected
 
 
 @pytest.mark.parametrize(
     "wrong", [True, False, "5", None, math.nan, math.inf, -math.inf, 1e12, 10**400, Decimal(5), [1]]
 )
-def test_milliseconds_refuses_what_is_no_length_of_time(wrong):
+def test_milliseconds_refuses_invalid_durations(wrong):
     with pytest.raises(ValueError) as caught:
         milliseconds(wrong)
     assert str(caught.value) == f"a duration must be seconds or a timedelta, got {wrong!r}"
@@ -47,7 +47,7 @@ def test_milliseconds_refuses_what_is_no_length_of_time(wrong):
     ("attempt", "expected"),
     [(1, 1000), (2, 2000), (3, 4000), (4, 8000), (5, 16_000), (6, 32_000), (7, 64_000), (8, 100_000), (9, 100_000)],
 )
-def test_pauses_double_up_to_the_cap(attempt, expected):
+def test_delays_double_up_to_the_cap(attempt, expected):
     assert RetryPolicy(max_attempts=None, jitter=0).rule().delay_after(attempt, 0.9) == expected
 
 
@@ -63,7 +63,7 @@ def test_pauses_double_up_to_the_cap(attempt, expected):
         (RetryPolicy(jitter=0, max_interval=0), [0, 0, 0, 0, None]),
     ],
 )
-def test_pauses_of_a_policy(policy, pauses):
+def test_delays_follow_the_policy(policy, pauses):
     assert [policy.rule().delay_after(attempt, 0.5) for attempt in range(1, len(pauses) + 1)] == pauses
 
 
@@ -83,7 +83,7 @@ def test_jitter_spreads_both_ways(jitter, chance, expected):
     st.floats(0, 1e6),
     st.floats(0, 1e6),
 )
-def test_a_pause_is_never_negative_and_within_the_jitter_of_the_cap(attempt, chance, jitter, backoff, first, cap):
+def test_a_delay_is_never_negative_and_within_the_jitter_of_the_cap(attempt, chance, jitter, backoff, first, cap):
     policy = RetryPolicy(max_attempts=None, jitter=jitter, backoff=backoff, initial_interval=first, max_interval=cap)
     assert 0 <= policy.rule().delay_after(attempt, chance) <= cap * 1000 * (1 + jitter) + 1
 
@@ -97,7 +97,7 @@ def test_a_steep_backoff_does_not_overflow():
     assert RetryPolicy(max_attempts=None, jitter=0, backoff=1e6).rule().delay_after(100, 0.5) == 100_000
 
 
-def test_a_gentle_backoff_reaches_the_cap_too():
+def test_a_small_backoff_reaches_the_cap_too():
     """1.01 ** 499 is 143, so the cap of 100 seconds has been reached."""
     assert RetryPolicy(max_attempts=None, jitter=0, backoff=1.01).rule().delay_after(500, 0.5) == 100_000
 
@@ -122,26 +122,26 @@ def test_without_a_limit_there_is_always_another_attempt():
         ({"jitter": math.nan}, "jitter must be between 0 and 1, got nan"),
     ],
 )
-def test_a_bad_policy_is_refused_when_it_is_made(wrong, message):
+def test_a_bad_policy_is_refused_on_construction(wrong, message):
     with pytest.raises(ValueError) as caught:
         RetryPolicy(**wrong)
     assert str(caught.value) == message
 
 
-def test_one_name_that_was_not_put_into_a_list_is_refused():
+def test_a_bare_name_instead_of_a_list_is_refused():
     """A string is a sequence too: of letters, none of which names an error."""
     with pytest.raises((TypeError, ValueError)):
         RetryPolicy(non_retryable="ValueError")
 
 
-def test_a_policy_takes_keywords_only_and_cannot_be_changed():
+def test_a_policy_is_keyword_only_and_immutable():
     with pytest.raises(TypeError):
         RetryPolicy(3)
     with pytest.raises(AttributeError):
         RetryPolicy().max_attempts = 3
 
 
-def test_types_travel_as_names():
+def test_types_are_stored_as_names():
     policy = RetryPolicy(non_retryable=(ValueError, "KeyError", Declined))
     assert policy.non_retryable_names() == ("builtins.ValueError", "KeyError", f"{__name__}.Declined")
 
@@ -162,7 +162,7 @@ def test_types_travel_as_names():
         ((ValueError,), [], False),
     ],
 )
-def test_excludes(listed, names, expected):
+def test_listed_types_and_names_are_not_retried(listed, names, expected):
     assert RetryPolicy(non_retryable=listed).rule().excludes(names) is expected
 
 
@@ -199,17 +199,17 @@ def test_a_wrong_option_of_a_policy_is_refused(options, kind, text):
 
 
 @pytest.mark.parametrize("pause", [None, "a", float("nan"), 1e300])
-def test_retry_after_takes_a_length_of_time(pause):
-    """RetryAfter refuses what is none when it is made."""
+def test_retry_after_takes_a_duration(pause):
+    """RetryAfter refuses an invalid duration on construction."""
     with pytest.raises(ValueError, match="a duration must be"):
         RetryAfter(pause)
 
 
-def test_a_negative_retry_after_means_at_once():
+def test_a_negative_retry_after_retries_immediately():
 
     assert RetryAfter(-1).pause_ms == 0
 
 
-def test_the_number_of_attempts_is_no_boolean():
+def test_the_number_of_attempts_must_not_be_a_boolean():
     with pytest.raises(ValueError, match="max_attempts must be None or at least 1, got True"):
         RetryPolicy(max_attempts=True)

@@ -1,4 +1,4 @@
-"""A schema refuses nothing that the codec of its hint would take; of plain types it refuses all that the codec does."""
+"""A schema refuses no value that the codec accepts; for plain types it refuses all that the codec refuses."""
 
 import enum
 import pathlib
@@ -204,7 +204,7 @@ TEXTS = st.one_of(
 DATETIMES = st.datetimes(
     timezones=st.sampled_from([UTC, ZoneInfo("Europe/Berlin")]),
     min_value=datetime(2000, 1, 1),  # noqa: DTZ001 -- given one
-    allow_imaginary=False,  # one that the clocks skip is refused
+    allow_imaginary=False,  # a time that the clocks skip is refused
 )
 LEAVES = st.one_of(
     st.none(),
@@ -290,7 +290,7 @@ def against(hint: Any, written: Raw) -> tuple[str, str] | None:
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("hint", [*PLAIN, *OTHERS], ids=str)
-def test_what_does_not_fit_the_schema_the_codec_refuses(hint, data) -> None:
+def test_values_refused_by_the_schema_are_refused_by_the_codec(hint, data) -> None:
     value = data.draw(FITTING.get(hint, TREES) | TREES | WITH_DATETIMES)
     written = ANY.encode(value)
     found, error = against(hint, written), refused(hint, written)
@@ -301,7 +301,7 @@ def test_what_does_not_fit_the_schema_the_codec_refuses(hint, data) -> None:
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("hint", PLAIN, ids=str)
-def test_of_plain_types_the_schema_refuses_what_the_codec_does(hint, data) -> None:
+def test_for_plain_types_schema_and_codec_refuse_the_same_values(hint, data) -> None:
     value = data.draw(FITTING.get(hint, TREES) | TREES | WITH_DATETIMES)
     written = ANY.encode(value)
     found, error = against(hint, written), refused(hint, written)
@@ -321,7 +321,7 @@ def test_a_schema_that_is_not_understood_refuses_nothing(schema, value) -> None:
     assert mismatch(Raw(msgspec.json.encode(schema)), ANY.encode(value)) is None
 
 
-def test_a_value_too_deep_to_look_into_is_not_refused() -> None:
+def test_a_value_nested_too_deeply_is_not_refused() -> None:
     schema = schema_of(Box[int])
     assert schema is not None
     deep = b'{"inside":1,"next":' * 900 + b"null" + b"}" * 900
@@ -330,17 +330,17 @@ def test_a_value_too_deep_to_look_into_is_not_refused() -> None:
 
 
 @pytest.mark.parametrize("hint", [Any, object, pathlib.Path, Lenient, Rights, Raw])
-def test_nothing_is_said_of_what_only_code_can_judge(hint) -> None:
+def test_types_that_only_code_can_judge_have_no_schema(hint) -> None:
     assert schema_of(hint) is None
 
 
-def test_a_type_that_is_too_large_to_tell_has_no_schema() -> None:
+def test_a_type_whose_schema_is_too_large_has_none() -> None:
     many = msgspec.defstruct("Many", [(f"field_{number}", int) for number in range(2000)])
 
     assert schema_of(many) is None
 
 
-def test_a_hint_that_cannot_be_remembered_has_a_schema() -> None:
+def test_an_unhashable_hint_has_a_schema() -> None:
     assert schema_of(Annotated[int, ["anything"]]) == Raw(b'{"type":"integer"}')
 
 
@@ -369,7 +369,7 @@ def test_a_hint_that_cannot_be_remembered_has_a_schema() -> None:
         (str, datetime(2026, 1, 1, tzinfo=UTC), "", "Expected str, got datetime"),
     ],
 )
-def test_it_says_where_and_what_was_expected(hint, value, path, reason) -> None:
+def test_a_mismatch_names_its_path_and_the_expected_type(hint, value, path, reason) -> None:
     written = ANY.encode(value)
 
     assert refused(hint, written) is not None

@@ -1,4 +1,4 @@
-"""Folding a history to the state of an instance: which event may follow in which status, and what it does."""
+"""Folding a history into the state of an instance: which event may occur in which status, and its effect."""
 
 import typing
 
@@ -101,7 +101,7 @@ ON_THE_WAY = {
     *(events.ActivityRetryScheduled, events.LoopCheckpointed, events.ChildStarted),
     *(events.ChildCancelRequested, events.SagaCompensationStarted),
 }
-# What must be in the log before these, though it is no command.
+# Events that must precede these, though they are no commands.
 BEFORE = COMMAND_OF | {events.SignalHandled: events.SignalReceived, events.UpdateCompleted: events.UpdateAccepted}
 
 OUTSIDE = {"signal_received", "cancel_requested"}
@@ -142,7 +142,7 @@ INTO = {
 
 
 def state_in(status, *, open_kind=None) -> InstanceState:
-    """Return a state in *status* whose entry 2, if asked for, is an open command."""
+    """Return a state in *status* whose entry 2, if requested, is an open command."""
     log = [] if status is None else [START]
     if status == "scheduled":
         return InstanceState([msgspec.structs.replace(START, deferred=True)])
@@ -161,7 +161,7 @@ def test_the_samples_cover_the_union():
     assert set(MAKE) == set(TAG.values())
 
 
-def test_the_table_says_what_is_legal():
+def test_the_table_lists_all_legal_transitions():
     table = {(status, TAG[kind]): after for status, row in TRANSITIONS.items() for kind, after in row.items()}
     assert table == LEGAL
 
@@ -195,14 +195,14 @@ def test_nothing_follows_a_deactivation(end, tag):
 
 
 @pytest.mark.parametrize("seq", [0, 1, 2, 4, 100, -1])
-def test_a_gap_or_a_double_is_a_corrupt_history(seq):
+def test_a_missing_or_duplicate_entry_is_a_corrupt_history(seq):
     state = started("signal_received")
     with pytest.raises(CorruptHistory) as caught:
         state.apply(MAKE["signal_received"](seq, None))
     assert str(caught.value) == f"entry {seq} follows entry 2: an entry is missing or duplicated"
 
 
-def test_the_empty_state():
+def test_an_empty_history_has_an_empty_state():
     state = InstanceState()
     assert (state.status, state.started, state.last_seq, state.last_at) == (None, None, 0, 0)
     assert (state.open, state.variables, state.mailbox) == ({}, {}, {})
@@ -215,7 +215,7 @@ def test_the_first_entry_is_kept():
     assert (state.last_seq, state.last_at) == (1, 10)
 
 
-def test_time_never_goes_back():
+def test_time_never_decreases():
     state = InstanceState([START, events.CancelRequested(seq=2, at=5)])
     assert state.last_at == 10
 
@@ -250,7 +250,7 @@ def test_a_command_without_an_answer_is_never_open(tag):
     assert started(tag).open == {}
 
 
-def test_what_is_no_answer_is_always_accepted():
+def test_events_that_are_no_answers_are_always_accepted():
     assert started().accepts(MAKE["signal_received"](2, None)) is True
 
 
@@ -305,10 +305,10 @@ def test_a_divergence_is_kept():
     ("status", "terminal"),
     [("running", False), ("diverged", False), ("completed", True), ("failed", True), ("cancelled", True)],
 )
-def test_terminal(status, terminal):
+def test_statuses_after_an_end_are_terminal(status, terminal):
     assert Status(status).terminal is terminal
 
 
 def test_every_status_has_a_row():
-    """But for paused, which is the store's to say: whatever a history amounts to, it may be halted."""
+    """Except paused, which the store keeps beside the history: a run can be paused in any status."""
     assert set(TRANSITIONS) == {None, *Status} - {Status.PAUSED}

@@ -34,7 +34,7 @@ def imported(monkeypatch):
     return put
 
 
-def test_names_of_types():
+def test_types_are_named_by_module_and_qualified_name():
     assert type_name(KeyError) == "builtins.KeyError"
     assert find_type("builtins.KeyError") is KeyError
     assert find_type("builtins.Missing") is None
@@ -58,7 +58,7 @@ def test_a_type_of_a_script_is_named_as_others_import_it(imported, name, file, s
 
 
 @pytest.mark.parametrize("recorded", ["shop.Sold", "app.shop.Sold", "__main__.Sold"])
-def test_a_script_finds_its_own_class_though_others_know_it_by_name(imported, recorded):
+def test_a_script_finds_its_own_class_under_its_importable_name(imported, recorded):
     main = imported(module("__main__", "/srv/app/shop.py"))
     assert find_type(recorded) is main.Sold
 
@@ -71,6 +71,6 @@ def test_an_error_raised_in_a_script_is_rebuilt_where_its_module_is_imported(imp
     assert type(rebuild(failure)) is shop.Sold
 
 
-def test_another_script_of_which_only_the_folder_is_the_same_is_not_meant(imported):
+def test_a_script_in_the_same_folder_is_not_confused_with_another(imported):
     imported(module("__main__", "/srv/app/other.py"))
     assert find_type("app.shop.Sold") is None

@@ -1,4 +1,4 @@
-"""Unions of classes: written with the name of the class, and read by it."""
+"""Unions of classes: values are encoded with the name of their class, and decoded by it."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -111,7 +111,7 @@ def test_a_union_of_classes_round_trips(hint, value, text):
     assert (type(back), back) == (type(value), value)
 
 
-def test_a_field_that_init_does_not_take_is_kept():
+def test_a_field_that_init_does_not_accept_is_kept():
     payment = Payment(Cash(1))
     payment.count = 7
     assert codec_for(Payment).decode(codec_for(Payment).check(payment)).count == 7
@@ -129,12 +129,12 @@ def test_a_field_that_init_does_not_take_is_kept():
         (list[Payment], '[{"by":{"$type":"Coin"}}]', r"\$type must be one of"),
     ],
 )
-def test_what_names_no_class_of_the_union_is_refused(hint, data, reason):
+def test_an_unknown_class_name_is_refused(hint, data, reason):
     with pytest.raises(SerializationError, match=reason):
         Codec(hint).decode(data.encode())
 
 
-def test_without_a_name_it_is_the_only_class_that_it_fits():
+def test_an_unnamed_value_is_the_only_class_that_it_fits():
     written = codec_for(Any).encode(Card("42"))
     assert codec_for(Cash | Card).decode(written) == Card("42")
 
@@ -160,7 +160,7 @@ def test_two_classes_of_one_name_are_refused():
         (Node, {"children": [{"value": 1}, {"children": [{}]}]}, False),
     ],
 )
-def test_a_signal_is_held_against_the_union(hint, value, fits):
+def test_a_signal_is_checked_against_the_union(hint, value, fits):
     written = codec_for(Any).encode(value)
     assert (mismatch(schema_of(hint), written) is None) == fits
     if fits:
@@ -168,6 +168,6 @@ def test_a_signal_is_held_against_the_union(hint, value, fits):
 
 
 @pytest.mark.parametrize("hint", [Cash | Card | dict[str, int], Cash | Card | dict])
-def test_a_mapping_beside_classes_is_refused_since_json_could_not_tell_them_apart(hint):
+def test_a_union_of_classes_and_a_mapping_is_refused(hint):
     with pytest.raises(SerializationError, match="wrap the mapping in a class"):
         Codec(hint)

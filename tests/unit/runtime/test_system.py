@@ -1,4 +1,4 @@
-"""The system clock: calls at a moment of the wall clock, made by a loop that has a clock of its own."""
+"""The system clock: calls at a wall-clock time, made by a loop with its own monotonic clock."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ HOUR = 3_600_000
 
 
 class Machine:
-    """A loop's timers and a wall clock that a test moves, together or apart."""
+    """The timers of a loop and a wall clock, which a test moves together or separately."""
 
     def __init__(self) -> None:
         self.wall = 1_000_000
@@ -23,7 +23,7 @@ class Machine:
         return type("Handle", (), {"cancel": lambda _: self.timers.remove(entry)})()
 
     def run(self, seconds: float) -> None:
-        """Let both clocks go on, and make the calls that come due."""
+        """Advance both clocks, and make the calls that become due."""
         end = self.time + seconds
         while self.timers and min(self.timers)[0] <= end:
             entry = min(self.timers, key=lambda timer: timer[0])
@@ -44,7 +44,7 @@ def machine(monkeypatch):
     return made
 
 
-def test_a_call_that_a_step_of_the_clock_makes_overdue_comes_within_seconds(machine):
+def test_a_call_made_overdue_by_a_clock_step_happens_within_seconds(machine):
     calls = []
     SystemClock().call_at(machine.wall + HOUR, lambda: calls.append(machine.time))
     machine.run(10)
@@ -55,14 +55,14 @@ def test_a_call_that_a_step_of_the_clock_makes_overdue_comes_within_seconds(mach
 
 
 @pytest.mark.parametrize("seconds", [0.5, 3, 3.5, 100])
-def test_a_call_comes_at_its_moment_and_once(machine, seconds):
+def test_a_scheduled_call_happens_once_at_its_time(machine, seconds):
     calls = []
     SystemClock().call_at(machine.wall + round(seconds * 1000), lambda: calls.append(machine.time))
     machine.run(1000)
     assert calls == pytest.approx([seconds])
 
 
-def test_a_clock_that_is_set_back_does_not_put_a_call_off(machine):
+def test_setting_the_clock_back_does_not_delay_a_call(machine):
     calls = []
     SystemClock().call_at(machine.wall + 60_000, lambda: calls.append(machine.time))
     machine.run(10)
@@ -71,7 +71,7 @@ def test_a_clock_that_is_set_back_does_not_put_a_call_off(machine):
     assert calls == pytest.approx([60])
 
 
-def test_a_call_can_be_called_off_after_several_strides(machine):
+def test_a_call_can_be_cancelled_after_several_strides(machine):
     call_off = SystemClock().call_at(machine.wall + 60_000, lambda: pytest.fail("it was called off"))
     machine.run(20)
     call_off()

@@ -45,7 +45,7 @@ async def test_a_handler_without_its_name_is_refused(kind):
 
 
 async def test_until_refuses_an_async_predicate():
-    """Its coroutine would be true at once."""
+    """Its coroutine would be truthy at once."""
     registry = Registry()
 
     @registry.workflow
@@ -61,7 +61,7 @@ async def test_until_refuses_an_async_predicate():
             await env.finish((await env.start(waits)).result(timeout=60))
 
 
-async def test_undo_on_unknown_needs_an_undo_that_takes_none():
+async def test_undo_on_unknown_requires_an_undo_that_accepts_none():
     """It is called with None if the outcome of the step is unknown; the undo is checked before the step runs."""
     registry = Registry()
     booked: list[str] = []

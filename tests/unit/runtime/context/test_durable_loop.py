@@ -1,4 +1,4 @@
-"""The state of a durable loop is a value like any other: what would not come back is refused where it is given."""
+"""The state of a durable loop: a value that does not round-trip is refused where it is given."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""On which queue a workflow runs: the one that the call names, else its definition, else its parent's, else "default"."""
+"""The queue of a workflow: given by the call, else by its definition, else by its parent, else "default"."""
 
 import pytest
 

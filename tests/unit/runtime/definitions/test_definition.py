@@ -1,4 +1,4 @@
-"""Decorated functions: what cannot work is refused where it is defined."""
+"""Decorated functions: invalid ones are refused at their definition."""
 
 import asyncio
 import functools
@@ -89,7 +89,7 @@ DEFINITIONS = [
 
 @pytest.mark.parametrize(("define", "text"), DEFINITIONS, ids=range(len(DEFINITIONS)))
 def test_a_definition_that_cannot_work_is_refused(define, text):
-    """DefinitionError says where the function is defined and what it should be."""
+    """DefinitionError names the source of the function and the requirement."""
     with pytest.raises(errors.DefinitionError) as found:
         define(Registry())
 
@@ -97,8 +97,8 @@ def test_a_definition_that_cannot_work_is_refused(define, text):
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "a", None, timedelta(0)])
-def test_a_timeout_of_an_activity_is_a_length_of_time_or_none(timeout):
-    """Zero would end every attempt before it began."""
+def test_the_timeout_of_an_activity_must_be_a_duration(timeout):
+    """Zero would end every attempt before its start."""
     if timeout is None:
         assert Registry().activity(timeout=None)(plain).settings.timeout is None
         return

@@ -1,4 +1,4 @@
-"""What an attempt may know of itself and tell its worker, without a worker."""
+"""The identity of a running attempt and its heartbeat, without a worker."""
 
 import asyncio
 import contextvars
@@ -40,18 +40,18 @@ def inside(attempt, function, *args) -> Any:
 
 
 @pytest.mark.parametrize("verb", ["info", "heartbeat", "cancelled"])
-def test_outside_of_an_activity_there_is_nothing_to_say(verb):
+def test_activity_functions_require_a_running_activity(verb):
     with pytest.raises(RuntimeError, match=rf"activity\.{verb}\(\) must be called inside an activity"):
         getattr(activity, verb)()
 
 
-def test_an_attempt_knows_who_it_is(attempt):
+def test_an_attempt_knows_its_identity(attempt):
     info = inside(attempt, activity.info)
     assert info is INFO
     assert (info.idempotency_key, info.details) == ("e", [1])
 
 
-def test_details_are_written_when_they_are_told(attempt):
+def test_details_are_encoded_at_the_heartbeat(attempt):
     rows = [1, 2]
     inside(attempt, activity.heartbeat, rows)
     rows.append(3)
@@ -63,7 +63,7 @@ def test_details_are_written_when_they_are_told(attempt):
     assert read_details(None) is None
 
 
-def test_details_that_cannot_be_written_fail_where_they_are_told(attempt):
+def test_details_without_a_json_form_fail_the_heartbeat(attempt):
     with pytest.raises(errors.SerializationError, match=r"heartbeat of activity 'pay'\['rows'\]"):
         inside(attempt, activity.heartbeat, {"rows": object()})
     attempt.over = True
@@ -72,7 +72,7 @@ def test_details_that_cannot_be_written_fail_where_they_are_told(attempt):
     assert attempt.beats == []
 
 
-def test_an_attempt_learns_that_it_is_cancelled(attempt):
+def test_a_cancelled_attempt_gets_cancelled_error_at_its_heartbeat(attempt):
     assert inside(attempt, activity.cancelled) is False
     attempt.over = True
     assert inside(attempt, activity.cancelled) is True
@@ -82,7 +82,7 @@ def test_an_attempt_learns_that_it_is_cancelled(attempt):
     assert attempt.beats == []
 
 
-def test_details_that_are_larger_than_max_payload_are_refused_where_they_are_told(attempt):
+def test_details_larger_than_max_payload_fail_the_heartbeat(attempt):
     with pytest.raises(
         errors.PayloadTooLarge, match=r"heartbeat of activity 'pay': 102 bytes exceed the limit of 100;"
     ):

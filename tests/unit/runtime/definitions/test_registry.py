@@ -1,4 +1,4 @@
-"""Names to definitions: what is refused at registration, and that a definition is still a function."""
+"""The registry: look-up by name, checks at registration, and definitions that stay callable."""
 
 import inspect
 from collections.abc import Callable
@@ -93,7 +93,7 @@ def test_options_returns_a_copy(registry):
 
 @pytest.mark.parametrize("option", ["timeout", "start_timeout", "heartbeat_timeout"])
 @pytest.mark.parametrize("length", [0, -1, 0.0001, timedelta(0)])
-def test_a_timeout_is_more_than_nothing(registry, option, length):
+def test_a_timeout_must_be_positive(registry, option, length):
     with pytest.raises(ValueError, match=f"^{option} must be more than 0, got "):
         registry.activity(**{option: length})
     with pytest.raises(ValueError, match=f"^{option} must be more than 0, got "):
@@ -102,7 +102,7 @@ def test_a_timeout_is_more_than_nothing(registry, option, length):
 
 @pytest.mark.parametrize("option", ["timeout", "start_timeout", "heartbeat_timeout"])
 @pytest.mark.parametrize("length", ["5", True, float("nan")])
-def test_a_timeout_is_a_length_of_time(registry, option, length):
+def test_a_timeout_must_be_a_duration(registry, option, length):
     with pytest.raises(ValueError, match="a duration must be"):
         registry.activity(**{option: length})
 
@@ -116,7 +116,7 @@ def test_timeouts_are_known_in_milliseconds(registry):
     assert (plain.start_limit, plain.heartbeat) == (None, None)
 
 
-def test_an_option_that_there_is_not_is_refused(registry):
+def test_an_unknown_option_is_refused(registry):
     with pytest.raises(TypeError, match="heartbeat"):
         registry.activity(heartbeat=5)
 
@@ -137,7 +137,7 @@ def test_a_reference_knows_name_and_result(registry):
         workflow(None)
 
 
-def test_activity_info_outside_of_an_activity(registry):
+def test_activity_info_requires_a_running_activity(registry):
     with pytest.raises(RuntimeError, match="must be called inside an activity"):
         registry.activity.info()
 
@@ -146,7 +146,7 @@ def test_activity_info_outside_of_an_activity(registry):
     ("register", "known"),
     [([], "none"), ([("b", good), ("a", good)], "a, b")],
 )
-def test_a_name_that_is_not_registered_is_told_with_those_that_are(registry, register, known):
+def test_an_unregistered_name_is_reported_with_the_registered_ones(registry, register, known):
     for name, function in register:
         registry.workflow(name=name)(function)
     with pytest.raises(NotFound) as caught:
@@ -157,7 +157,7 @@ def test_a_name_that_is_not_registered_is_told_with_those_that_are(registry, reg
     )
 
 
-def test_two_functions_of_one_name_are_refused_with_both_places(registry):
+def test_two_functions_of_one_name_are_refused_with_both_sources(registry):
     registry.activity(charge)
     with pytest.raises(DefinitionError) as caught:
         registry.activity(name="charge")(resize)
@@ -175,7 +175,7 @@ def test_a_workflow_and_an_activity_may_share_a_name(registry):
     assert registry.activities.find("pay").function is charge
 
 
-def test_the_same_function_of_a_module_that_was_loaded_anew_replaces_the_old(registry):
+def test_a_function_of_a_reloaded_module_replaces_the_old_one(registry):
     def load():
         async def pay(amount: int) -> int:
             return amount
@@ -187,7 +187,7 @@ def test_the_same_function_of_a_module_that_was_loaded_anew_replaces_the_old(reg
     assert registry.activities.find("pay") is second
 
 
-def test_registries_do_not_know_of_each_other(registry):
+def test_registries_are_independent(registry):
     registry.activity(charge)
     Registry().activity(name="charge")(resize)
     assert registry.activities.find("charge").function is charge
@@ -243,7 +243,7 @@ class Shop:
         (Shop.of_class, "a workflow cannot be a method; define it as a function"),
     ],
 )
-def test_a_workflow_of_the_wrong_form_is_refused_with_its_place(registry, function, reason):
+def test_an_invalid_workflow_function_is_refused_with_its_source(registry, function, reason):
     with pytest.raises(DefinitionError) as caught:
         registry.workflow(function)
     assert str(caught.value) == f"{place_of(function)}: {reason}"
@@ -257,7 +257,7 @@ def test_an_activity_cannot_be_a_method(registry):
 
 
 @pytest.mark.parametrize("wrong", [len, Shop, Shop().method, 5])
-def test_what_is_no_function_is_refused(registry, wrong):
+def test_an_activity_must_be_a_function(registry, wrong):
     with pytest.raises(DefinitionError) as caught:
         registry.activity(wrong)
     assert str(caught.value) == f"an activity must be a function defined with def or async def, got {wrong!r}"
@@ -279,7 +279,7 @@ async def by_position_only(ctx: Context, /, times: int) -> None: ...
 
 
 @pytest.mark.parametrize("function", [good, by_name, by_full_name, by_short_name, not_annotated, by_position_only])
-def test_ways_to_write_the_context(registry, function):
+def test_the_context_may_be_annotated_in_several_ways(registry, function):
     assert registry.workflow(function).function is function
 
 
@@ -289,7 +289,7 @@ async def takes_callback(ctx: Context, callback: Callable[[], int]) -> None: ...
 async def returns_callback(order: int) -> Callable[[], int]: ...
 
 
-def test_an_annotation_that_cannot_be_written_is_refused_with_its_place(registry):
+def test_an_annotation_without_a_codec_is_refused_with_its_source(registry):
     with pytest.raises(SerializationError) as caught:
         registry.workflow(takes_callback)
     assert caught.value.path == "workflow 'takes_callback', parameter 'callback' (collections.abc.Callable[[], int])"

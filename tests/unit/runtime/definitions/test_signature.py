@@ -1,4 +1,4 @@
-"""The arguments of a call: bound, checked, written and read by the annotations of a function."""
+"""The arguments of a call: bound, checked, encoded and decoded by the annotations of a function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ def test_arguments_round_trip(function, args, kwargs, text, expected):
 
 
 @pytest.mark.parametrize("kwargs", [{"b": 5}, {"c": 5}, {"a": 1, "c": 5}])
-def test_defaults_that_are_passed_over_stay_defaults(kwargs):
+def test_omitted_arguments_keep_their_defaults(kwargs):
     signature = signature_of(gaps)
     args, named = signature.decode(signature.encode((), kwargs))
     assert {**dict(zip("abc", args, strict=False)), **named} == kwargs
@@ -209,7 +209,7 @@ def test_arguments_of_another_version_with_other_types_are_refused_with_the_path
     assert str(caught.value) == "activity 'charge', argument 'order'.lines[0].sku: Expected str, got int"
 
 
-def test_a_parameter_that_cannot_be_written_is_named():
+def test_a_parameter_without_a_codec_is_named():
     def bad(callback: Callable[[], int]) -> None: ...
 
     with pytest.raises(SerializationError) as caught:
@@ -219,7 +219,7 @@ def test_a_parameter_that_cannot_be_written_is_named():
     )
 
 
-def test_a_result_that_cannot_be_written_is_named():
+def test_a_result_without_a_codec_is_named():
     def bad() -> Callable[[], int]: ...
 
     with pytest.raises(SerializationError, match=r"activity 'bad', the result \(collections"):
@@ -271,11 +271,11 @@ def returns_unknown() -> "DefinedNowhere": ...  # noqa: F821
         (object(), b"5", 5),
     ],
 )
-def test_result_codec(function: Any, data, expected):
+def test_the_result_codec_follows_the_annotation(function: Any, data, expected):
     assert result_codec(function).decode(data) == expected
 
 
-async def test_a_function_may_say_that_it_never_returns():
+async def test_a_function_may_be_annotated_never_to_return():
     async def ends() -> NoReturn:
         raise ValueError
 

@@ -1,4 +1,4 @@
-"""Options of one run, by ``workflow.options(...)``: they are recorded with it and win over the definition."""
+"""Options of one run, by ``workflow.options(...)``: they are recorded and override the definition."""
 
 import pytest
 
@@ -75,7 +75,7 @@ async def test_the_timeout_of_a_run_counts_over_its_attempts(env):
     assert await env.finish(longer.result()) == "default"
 
 
-async def test_the_options_of_a_run_last_through_continuations_and_retries_by_hand(env):
+async def test_the_options_of_a_run_survive_continuations_and_manual_retries(env):
     handle = await env.start(again.options(retry=TWICE, timeout=600), 1)
     assert await env.finish(handle.result()) == 2
     failed = await env.start(flaky.options(timeout=30), 2)
@@ -89,7 +89,7 @@ async def test_the_options_of_a_run_last_through_continuations_and_retries_by_ha
         assert (started.attempt, started.timeout) == (2, length)
 
 
-async def test_a_child_is_begun_with_the_options_of_its_call(env):
+async def test_a_child_starts_with_the_options_of_its_call(env):
     handle = await env.start(parent)
     assert await env.finish(handle.result()) == [2, 2, "WorkflowTimeout"]
     calls = [entry for entry in await handle.history() if isinstance(entry, ChildScheduled)]
@@ -101,7 +101,7 @@ async def test_options_hold_wherever_a_run_is_killed():
     await crash_everywhere(parent, registry=registry)
 
 
-async def test_a_copy_leaves_the_definition_alone_and_adds_to_what_it_copies(env):
+async def test_options_return_a_copy_and_accumulate(env):
     copy = sleeper.options(queue="slow").options(timeout=5).options(retry=TWICE)
     assert (copy.queue, copy.overrides.timeout, copy.overrides.retry) == ("slow", 5000, TWICE.rule())
     assert (sleeper.queue, sleeper.overrides.timeout) == (None, None)
@@ -121,7 +121,7 @@ async def test_a_copy_leaves_the_definition_alone_and_adds_to_what_it_copies(env
         ({"timeout": 0}, ValueError, "timeout must be more than 0, got 0"),
     ],
 )
-def test_options_that_are_none_are_refused_with_the_place_where_they_go(options, error, text):
+def test_invalid_options_are_refused_with_a_remedy(options, error, text):
     with pytest.raises(error, match=text):
         flaky.options(**options)
 

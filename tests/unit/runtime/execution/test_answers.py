@@ -1,4 +1,4 @@
-"""When answers reach the code: at the same tick live and replayed, also after an end or between attempts."""
+"""Answers reach the code in the same tick live and on replay, also after an end or between attempts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ async def test_code_that_no_longer_cancels_a_child_before_its_start_gets_the_rec
 
 
 async def test_an_answer_from_outside_is_recorded_after_the_end():
-    """It comes with an address, and is matched with its command by that."""
+    """It carries an address, by which its command is found."""
 
     @code
     async def workflow(ctx: Context) -> None:
@@ -153,14 +153,14 @@ async def test_a_stale_entry_does_not_let_a_later_one_overtake_a_deadline():
 
 
 class LastAttemptLast:
-    """Lets whatever else there is come before what a second attempt may do."""
+    """Delivers everything else before the entries of a second attempt."""
 
     def choice(self, seq: Sequence[Any], /) -> Any:
         return next((one for one in seq if one.of != "execution-1" and one.kind == "activity"), seq[0])
 
 
 async def test_a_child_that_ends_between_two_attempts_of_its_parent_is_not_run_again():
-    """Also if the next attempt calls for it in the very tick that gets its answer."""
+    """Also if the next attempt calls the child in the tick that delivers its answer."""
 
     @registry.copy().workflow(retry=RetryPolicy(max_attempts=2, initial_interval=0))
     async def parent(ctx: Context) -> int:

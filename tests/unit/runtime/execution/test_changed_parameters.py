@@ -1,4 +1,4 @@
-"""A deployment changes the parameters of a workflow whose runs are queued, scheduled for later, or begun."""
+"""A deployment changes the parameters of a workflow whose runs are queued, scheduled for later, or running."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ CHANGED = pytest.mark.parametrize(
 
 @CHANGED
 @pytest.mark.parametrize("started", [QUEUED, SCHEDULED], ids=["queued", "scheduled"])
-async def test_a_run_that_has_not_begun_is_parked_and_goes_on_with_the_old_code(changed, said, started):
+async def test_an_unstarted_run_is_parked_and_continues_with_the_old_code(changed, said, started):
     parked = Simulation(define(changed), log=[started])
     history = await parked.run()
 
@@ -59,7 +59,7 @@ async def test_a_run_that_has_not_begun_is_parked_and_goes_on_with_the_old_code(
 
 @CHANGED
 @pytest.mark.parametrize("started", [QUEUED, SCHEDULED], ids=["queued", "scheduled"])
-def test_check_finds_a_run_that_has_not_begun_unfit(changed, said, started):
+def test_verify_finds_that_an_unstarted_run_does_not_fit(changed, said, started):
     assert verify(define(one), [started]).fits
 
     found = verify(define(changed), [started]).diverged
@@ -68,7 +68,7 @@ def test_check_finds_a_run_that_has_not_begun_unfit(changed, said, started):
     assert found.source.startswith(__file__)
 
 
-async def test_it_fails_where_the_workflow_says_so():
+async def test_with_on_divergence_fail_the_run_fails():
     failing = Simulation(define(two, on_divergence="fail"), log=[QUEUED])
     history = await failing.run()
 

@@ -1,4 +1,4 @@
-"""Parking a run: what is in memory is written, and nothing new is dispatched."""
+"""Parking a run: answers in memory are written, and nothing new is dispatched."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ def quiet(caplog):
 
 
 def timer_in_strand_one(seq):
-    """Return a timer that another build has started where this one ends."""
+    """Return a timer that another build has started at the location where this one ends."""
     return events.TimerStarted(
         seq=seq, at=START, location=Location.parse("{1, 2}"), command="Timer(0)@{1}", deadline=10**15
     )
@@ -78,7 +78,7 @@ async def test_an_activity_cancelled_in_an_earlier_tick_is_not_dispatched():
 
     async def parks(ctx: Context) -> None:
         async def first() -> None:
-            bool(await ctx.listen("q"))  # looked at, so no rehearsal can tell that this is where it diverges
+            bool(await ctx.listen("q"))  # inspected, so that a rehearsal cannot predict the divergence
 
         async def second() -> None:
             await ctx.listen("p")

@@ -1,4 +1,4 @@
-"""With ``RESURGAM_DEV=1`` what is forbidden is refused when it happens, with its place; without it nothing is watched."""
+"""With ``RESURGAM_DEV=1`` forbidden calls are refused with their source; without it nothing is watched."""
 
 import asyncio
 import gc
@@ -83,7 +83,7 @@ FINE = (
 
 @pytest.fixture
 def watched(monkeypatch):
-    """Switch on what the variable does in a new process."""
+    """Enable development mode, as the environment variable does in a new process."""
     ticks = dev_mode.enable()
     monkeypatch.setattr(event_loop, "ticks", ticks)
     monkeypatch.setattr(guard, "ticks", ticks)
@@ -93,7 +93,7 @@ def watched(monkeypatch):
 
 
 async def outcome_of(call) -> str:
-    """Call something in a workflow, and return how that went."""
+    """Call a function in a workflow, and return the outcome."""
     told = []
 
     async def flow(ctx):
@@ -110,7 +110,7 @@ async def outcome_of(call) -> str:
 
 
 def made_of(code: str, path: Path) -> Callable[[], object]:
-    """Return a function of this code; it stands in a file, where comments can be read."""
+    """Return a function with this code, written to a file so that its comments can be read."""
     path.write_text(f"{PRELUDE}    {code}\n")
     names: dict[str, Callable[[], object]] = {}
     exec(compile(path.read_text(), str(path), "exec"), names)
@@ -118,7 +118,7 @@ def made_of(code: str, path: Path) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("code", REFUSED)
-async def test_it_is_refused_in_workflow_code_with_its_place(watched, tmp_path, code):
+async def test_a_forbidden_call_is_refused_with_its_source(watched, tmp_path, code):
     text = await outcome_of(made_of(code, tmp_path / "shop.py"))
 
     assert text.startswith(f"{tmp_path}/shop.py:{PRELUDE.count(chr(10)) + 1}: {REFUSED[code]}")
@@ -126,7 +126,7 @@ async def test_it_is_refused_in_workflow_code_with_its_place(watched, tmp_path, 
 
 
 @pytest.mark.parametrize("code", FINE)
-async def test_it_is_fine_in_workflow_code(watched, tmp_path, code):
+async def test_deterministic_calls_are_allowed(watched, tmp_path, code):
     assert await outcome_of(made_of(code, tmp_path / "shop.py")) == "fine"
 
 
@@ -137,12 +137,12 @@ async def test_a_comment_allows_nothing_else(watched, tmp_path):
 
 
 @pytest.mark.parametrize("code", ["time.time()", "os.getenv('X')", "pathlib.Path(os.devnull).read_text()", "id(3)"])
-async def test_nothing_is_watched_without_the_variable(tmp_path, code):
+async def test_nothing_is_watched_without_the_environment_variable(tmp_path, code):
     assert await outcome_of(made_of(code, tmp_path / "shop.py")) == "fine"
     assert sys.getprofile() is None
 
 
-async def test_what_a_context_offers_is_fine(watched, caplog):
+async def test_all_verbs_of_a_context_are_allowed(watched, caplog):
     def flow_code(ctx):
         ctx.random.randint(1, 3)
         ctx.random.random()
@@ -162,7 +162,7 @@ async def test_what_a_context_offers_is_fine(watched, caplog):
     assert "said once" in caplog.text
 
 
-async def test_it_is_watched_again_after_a_refusal_that_was_caught(watched):
+async def test_calls_are_still_watched_after_a_refusal_was_caught(watched):
     told = []
 
     async def flow(ctx):
@@ -177,7 +177,7 @@ async def test_it_is_watched_again_after_a_refusal_that_was_caught(watched):
     assert told[:3] == ["refused"] * 3
 
 
-async def test_the_workflow_fails_and_activities_and_operations_are_free(watched):
+async def test_activities_and_operations_are_not_watched(watched):
     registry = Registry()
 
     @registry.activity
@@ -203,7 +203,7 @@ async def test_the_workflow_fails_and_activities_and_operations_are_free(watched
     assert sys.getprofile() is None
 
 
-async def test_what_the_garbage_collector_calls_is_not_the_workflows_doing(watched):
+async def test_finalizers_run_by_the_garbage_collector_are_allowed(watched):
     told = []
 
     def note(*_: object) -> None:
@@ -217,7 +217,7 @@ async def test_what_the_garbage_collector_calls_is_not_the_workflows_doing(watch
     assert told
 
 
-async def test_another_profiler_is_left_alone(watched):
+async def test_another_profiler_is_not_replaced(watched):
     seen = []
     sys.setprofile(lambda *_: seen.append(1))
     try:
@@ -229,11 +229,11 @@ async def test_another_profiler_is_left_alone(watched):
 
 
 NEWER = {"uuid.uuid6", "uuid.uuid7"}
-"""What only later Pythons have."""
+"""Names that only later versions of Python have."""
 
 
-def test_every_name_of_the_table_is_one_that_python_has(watched):
-    """So that a misspelt one is noticed."""
+def test_every_name_of_the_table_exists_in_python(watched):
+    """A misspelt name would never be refused."""
     assert {name for name, found in dev_mode._functions() if found is None} <= NEWER
 
 
@@ -250,7 +250,7 @@ def calls(back):
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """Return a module of a package that is installed, not written by the user."""
+    """Return a module of an installed package."""
     folder = tmp_path / "site-packages" / "clockwork"
     folder.mkdir(parents=True)
     (folder / "__init__.py").touch()
@@ -277,7 +277,7 @@ async def test_a_library_that_is_refused_can_be_allowed_by_its_package(watched, 
 
 
 @pytest.mark.parametrize("text", ["httpx pydantic", "a,-b", "a..b"])
-def test_what_names_no_package_is_an_error(text):
+def test_an_invalid_package_list_is_an_error(text):
     with pytest.raises(ValueError, match="RESURGAM_DEV_ALLOW must be names of packages, separated by commas, got"):
         dev_mode.read_packages(text)
 
@@ -331,13 +331,13 @@ def run(tmp_path, **environment: str) -> list[str]:
     return done.stdout.replace(str(path), "program.py").splitlines()
 
 
-def test_the_variable_allows_packages(tmp_path):
+def test_the_environment_variable_allows_packages(tmp_path):
     *_, failure = run(tmp_path, RESURGAM_DEV="1", RESURGAM_DEV_ALLOW="other")
     assert "RS101 clock" in failure
     assert run(tmp_path, RESURGAM_DEV="1", RESURGAM_DEV_ALLOW="__main__")[-1] == "last"
 
 
-def test_the_variable_switches_it_on(tmp_path):
+def test_the_environment_variable_enables_development_mode(tmp_path):
     sets, unheard, result, failure = run(tmp_path, RESURGAM_DEV="1")
 
     assert sets.startswith("resurgam.dev program.py:17:16: RS201 sets: the order of tags in workflow forgets: ")
@@ -347,5 +347,5 @@ def test_the_variable_switches_it_on(tmp_path):
 
 
 @pytest.mark.parametrize("value", ["0", ""])
-def test_without_the_variable_nothing_is_said(tmp_path, value):
+def test_without_the_environment_variable_nothing_is_logged(tmp_path, value):
     assert run(tmp_path, RESURGAM_DEV=value) == ["last"]

@@ -1,4 +1,4 @@
-"""The deterministic loop: one test for each trap of asyncio that it deals with, and for each promise it makes."""
+"""The deterministic event loop: one test for each trap of asyncio that it handles, and for each guarantee."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ _begun = []
 
 @pytest.fixture(autouse=True)
 def put_away():
-    """Put away what a test that failed has left."""
+    """Close the executions that a failed test has left open."""
     yield
     while _begun:
         _begun.pop().close()
@@ -46,7 +46,7 @@ def begin(function):
 
 
 def advance(function):
-    """Begin a workflow and return the execution and what its first advance gave."""
+    """Start a workflow and return the execution and the outcome of its first advance."""
     execution = begin(function)
     return execution, execution.advance([], START)
 
@@ -59,14 +59,14 @@ async def run(function, **options):
 
 
 async def result(function):
-    """Run a workflow to its end and return what it returned."""
+    """Run a workflow to its end and return its result."""
     simulation = await run(function)
     (end,) = [entry for entry in simulation.log if isinstance(entry, events.WorkflowCompleted)]
     return simulation.workflow.result.decode(end.result, "result")
 
 
 def places(log):
-    """Return where the commands of a history stand, by name or kind."""
+    """Return the locations of a history's commands, by name or kind."""
     return [(entry.name or entry.type, str(entry.location)) for entry in log if isinstance(entry, events.Command)]
 
 
@@ -105,7 +105,7 @@ def hashes_of_one_execution():
     return hashes, found
 
 
-def test_futures_hash_alike_in_every_execution():
+def test_futures_have_the_same_hashes_in_every_execution():
     first, kept = hashes_of_one_execution()  # kept alive, so that no address is used twice
     second, _ = hashes_of_one_execution()
     assert first == second
@@ -117,7 +117,7 @@ def test_no_future_hashes_by_its_address():
     assert not [name for name, future in found.items() if hashes[name] == object.__hash__(future)]
 
 
-def test_sets_of_futures_iterate_alike_in_every_execution():
+def test_sets_of_futures_iterate_in_the_same_order_in_every_execution():
     orders, keep = [], []
     for _ in range(5):
         found = hashes_of_one_execution()[1]
@@ -127,7 +127,7 @@ def test_sets_of_futures_iterate_alike_in_every_execution():
     assert orders == [orders[0]] * 5
 
 
-async def test_on_other_loops_a_gathering_hashes_by_identity():
+async def test_on_other_loops_a_gathering_future_hashes_by_identity():
     gathered = asyncio.gather(asyncio.sleep(0), asyncio.sleep(0))
     assert hash(gathered) == object.__hash__(gathered)
     done, _ = await asyncio.wait({gathered})
@@ -152,7 +152,7 @@ async def test_as_completed_over_bare_coroutines_is_refused_with_a_remedy():
     assert await result(workflow) == [None]
 
 
-async def test_what_is_waited_for_stays_in_the_strand_of_the_caller():
+async def test_wait_for_stays_in_the_scope_of_its_caller():
     async def workflow(ctx):
         async def step(x):
             await ctx.activity(echo, x)
@@ -165,7 +165,7 @@ async def test_what_is_waited_for_stays_in_the_strand_of_the_caller():
     assert places(log) == [("timer_started", "{1}"), ("echo", "{2}"), ("echo", "{3}"), ("echo", "{4}")]
 
 
-async def test_a_strand_goes_on_after_what_it_waited_for_on_replay_too():
+async def test_a_scope_continues_after_wait_for_on_replay_too():
     async def workflow(ctx):
         async def step():
             await ctx.activity(echo, 1)
@@ -179,7 +179,7 @@ async def test_a_strand_goes_on_after_what_it_waited_for_on_replay_too():
 
 
 @pytest.mark.parametrize(("limit", "first"), [(5, 2), (None, 1)])  # without a limit 3.11 too awaits without a task
-async def test_tasks_made_below_a_limit_of_time_are_strands_of_their_own(limit, first):
+async def test_tasks_created_under_a_timeout_have_scopes_of_their_own(limit, first):
     async def workflow(ctx):
         async def step(x):
             await ctx.activity(echo, x)
@@ -198,7 +198,7 @@ async def test_tasks_made_below_a_limit_of_time_are_strands_of_their_own(limit, 
     assert found == [f"{{{first + number}, 1}}" for number in range(5)]
 
 
-async def test_waiting_with_a_limit_does_not_move_the_hashes_of_what_comes_after():
+async def test_wait_for_does_not_shift_later_hashes():
     """Python 3.11 makes futures for it and later versions do not; the order of sets must not depend on that."""
 
     def workflow_that(waits):
@@ -217,10 +217,10 @@ async def test_waiting_with_a_limit_does_not_move_the_hashes_of_what_comes_after
     assert await result(workflow_that(waits=True)) == await result(workflow_that(waits=False))
 
 
-# Asynchronous generators, and what a tick leaves behind.
+# Asynchronous generators, and the state that a tick restores.
 
 
-async def test_a_generator_left_half_way_is_not_finalised_by_the_garbage_collector():
+async def test_an_abandoned_generator_is_not_finalised_by_the_garbage_collector():
     events_of_generator = []
 
     async def workflow(ctx):
@@ -242,7 +242,7 @@ async def test_a_generator_left_half_way_is_not_finalised_by_the_garbage_collect
     assert events_of_generator == ["end of the workflow", "clean-up"]
 
 
-async def test_generators_that_are_done_are_not_kept():
+async def test_finished_generators_are_not_kept():
     async def workflow(ctx):
         async def generate():
             yield 1
@@ -257,7 +257,7 @@ async def test_generators_that_are_done_are_not_kept():
     execution.close()
 
 
-async def test_a_tick_leaves_the_thread_as_it_found_it():
+async def test_a_tick_restores_the_state_of_its_thread():
     seen = []
 
     async def workflow(ctx):
@@ -302,7 +302,7 @@ async def test_the_current_task_is_the_workflows_inside_and_the_callers_outside(
     simulation = Simulation(Workflow("workflow", workflow, "default"), registry=registry)
     await simulation.run()
     assert asyncio.current_task() is outer
-    assert seen == [simulation._execution.root] * 2
+    assert seen == [simulation._live_root.root] * 2
 
 
 async def test_ticks_are_run_outside_of_any_task_where_the_running_task_is_state_of_the_thread():
@@ -310,7 +310,7 @@ async def test_ticks_are_run_outside_of_any_task_where_the_running_task_is_state
     assert (running is None) == (sys.version_info >= (3, 14))
 
 
-# What is forbidden.
+# Forbidden calls.
 
 
 def own_loop_call(name):
@@ -333,7 +333,7 @@ CALLS = [*((name, own_loop_call(name)) for name in _FORBIDDEN), *THROUGH_ASYNCIO
 
 
 @pytest.mark.parametrize(("name", "call"), CALLS, ids=[name for name, _ in CALLS])
-async def test_a_forbidden_call_says_what_it_was_and_what_to_do(name, call):
+async def test_a_forbidden_call_is_named_with_a_remedy(name, call):
     async def workflow(ctx):
         try:
             await call()
@@ -345,14 +345,14 @@ async def test_a_forbidden_call_says_what_it_was_and_what_to_do(name, call):
     assert any(remedy in said for remedy in ("ctx.activity(", "signal", "engine"))
 
 
-def test_what_must_be_forbidden_is():
+def test_the_required_loop_methods_are_forbidden():
     wanted = {"run_in_executor", "call_soon_threadsafe", "add_reader", "getaddrinfo", "create_connection", "sock_recv"}
     assert wanted | {"subprocess_exec", "add_signal_handler", "run_until_complete"} <= _FORBIDDEN.keys()
 
 
 @pytest.mark.parametrize("name", [name for name in dir(asyncio.AbstractEventLoop) if not name.startswith("_")])
-async def test_no_method_of_a_loop_is_left_without_an_answer(name):
-    """Whatever a loop can be asked either works here or is refused with a remedy; asyncio's own gives neither."""
+async def test_every_loop_method_is_implemented_or_forbidden(name):
+    """Every method of a loop works or is refused with a remedy; none is left to asyncio's abstract base."""
     assert getattr(WorkflowLoop, name) is not getattr(asyncio.AbstractEventLoop, name)
 
 
@@ -382,7 +382,7 @@ async def test_a_coroutine_from_another_thread_is_refused():
 
 
 @pytest.mark.parametrize("make", [lambda: asyncio.gather(asyncio.sleep(0)), lambda: 1], ids=["gathering", "number"])
-async def test_what_is_not_a_coroutine_is_refused_as_asyncio_does(make):
+async def test_create_task_refuses_what_asyncio_refuses(make):
     async def workflow(ctx):
         try:
             asyncio.create_task(make())  # noqa: RUF006 -- it never begins
@@ -392,7 +392,7 @@ async def test_what_is_not_a_coroutine_is_refused_as_asyncio_does(make):
     assert await result(workflow) is True
 
 
-# Strangers.
+# Calls from outside the workflow.
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ async def test_what_is_not_a_coroutine_is_refused_as_asyncio_does(make):
     ],
     ids=["activity", "sleep", "set", "random", "uuid4"],
 )
-async def test_a_context_is_of_no_use_outside_of_its_workflow(use):
+async def test_a_context_cannot_be_used_outside_its_workflow(use):
     contexts = []
 
     async def workflow(ctx):
@@ -439,7 +439,7 @@ async def test_the_predicate_of_until_makes_no_durable_calls(use):
     assert places((await run(workflow)).log) == [("echo", "{1}")]
 
 
-# Being put away.
+# Eviction.
 
 
 async def test_eviction_is_invisible():
@@ -476,7 +476,7 @@ VERBS = {
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python's own word on such code
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_loop_around_everything_does_not_hold_an_eviction(verb):
+def test_a_retry_loop_around_everything_does_not_prevent_eviction(verb):
     held = []
 
     async def workflow(ctx):
@@ -520,7 +520,7 @@ async def test_cleaning_up_generators_and_tasks_at_an_eviction_records_nothing()
     simulation.close()
     assert sorted(seen) == ["generator", "task", "task"]
     assert simulation.log == log
-    assert simulation._execution.last_seq == len(log)
+    assert simulation._live_root.last_seq == len(log)
 
 
 async def test_tasks_that_are_alive_when_the_root_ends_are_closed_silently(caplog):
@@ -544,13 +544,13 @@ async def test_tasks_that_are_alive_when_the_root_ends_are_closed_silently(caplo
     assert seen == ["closed"]
     assert caplog.records == []
     assert not [entry for entry in simulation.log if isinstance(entry, events.ActivityScheduled)]
-    assert not simulation._execution.recorder.loop.tasks
+    assert not simulation._live_root.recorder.loop.tasks
 
 
-# Calling off, and going on for ever.
+# Cancellation, and code that never yields.
 
 
-def test_what_is_called_off_in_the_same_tick_is_recorded_but_never_dispatched():
+def test_a_call_cancelled_in_its_own_tick_is_recorded_but_never_dispatched():
     async def workflow(ctx):
         future = ctx.activity(echo, 1)
         assert future.cancel()
@@ -575,7 +575,7 @@ def test_what_is_called_off_in_the_same_tick_is_recorded_but_never_dispatched():
 
 
 @pytest.mark.parametrize("sleep", ["ctx.sleep", "listen"])
-def test_a_workflow_that_never_rests_does_not_hold_its_worker(sleep):
+def test_a_workflow_that_never_yields_does_not_block_its_worker(sleep):
     async def workflow(ctx):
         while True:
             if sleep == "ctx.sleep":

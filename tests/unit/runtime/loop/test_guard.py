@@ -1,4 +1,4 @@
-"""Calls that bypass the workflow's event loop are refused to workflow code, by name, and to no other code."""
+"""Calls that bypass the workflow's event loop are refused in workflow code, and only there."""
 
 import asyncio
 import concurrent.futures
@@ -79,7 +79,7 @@ def workflow_of(function):
 
 
 async def result_of(function):
-    """Run a workflow in a simulated world, and return what its history says that it returned."""
+    """Run a workflow in a simulation, and return its recorded result."""
     workflow = workflow_of(function)
     history = await Simulation(workflow).run()
     return (await replay(workflow, history)).result
@@ -89,8 +89,8 @@ async def result_of(function):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_what_cannot_be_replayed_is_refused_in_workflow_code(name):
-    """The error names the call and says what to do instead."""
+async def test_calls_that_cannot_be_replayed_are_refused_in_workflow_code(name):
+    """The error names the call and the remedy."""
     call, called = REFUSED[name]
     told = []
 
@@ -107,7 +107,7 @@ async def test_what_cannot_be_replayed_is_refused_in_workflow_code(name):
     assert remedy == REMEDY
 
 
-async def test_it_is_refused_after_a_wait_and_in_a_strand_too():
+async def test_forbidden_calls_are_refused_after_a_wait_and_in_a_task_too():
     """Every tick is guarded, not only the first."""
     told = []
 
@@ -125,8 +125,8 @@ async def test_it_is_refused_after_a_wait_and_in_a_strand_too():
     assert told == [f"socket.__new__ in workflow code: {REMEDY}"] * 2
 
 
-async def test_a_workflow_that_does_it_fails_and_its_worker_goes_on():
-    """The mistake is the run's failure; activities in threads still run."""
+async def test_a_workflow_with_a_forbidden_call_fails_and_its_worker_continues():
+    """The run fails; activities in threads still run."""
     registry = Registry()
 
     @registry.activity
@@ -154,14 +154,14 @@ async def test_a_workflow_that_does_it_fails_and_its_worker_goes_on():
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-def test_it_is_allowed_outside_of_workflows(name):
-    """The hook is silent where no tick is running."""
+def test_forbidden_calls_are_allowed_outside_workflows(name):
+    """The hook does nothing while no tick is running."""
     ALLOWED[name]()
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-async def test_it_is_allowed_in_activities_and_operations(name):
-    """That is where it belongs: async and threaded activities, plain and async operations."""
+async def test_forbidden_calls_are_allowed_in_activities_and_operations(name):
+    """Async and threaded activities, plain and async operations."""
     registry = Registry()
     call = ALLOWED[name]
 
@@ -199,7 +199,7 @@ async def test_it_is_allowed_in_activities_and_operations(name):
 
 
 @pytest.mark.parametrize("name", ALLOWED)
-async def test_it_is_allowed_in_a_logging_handler_behind_ctx_logger(name):
+async def test_forbidden_calls_are_allowed_in_a_logging_handler(name):
     """A handler may send its records anywhere; the code after it is guarded again."""
     handled = []
 
@@ -228,8 +228,8 @@ async def test_it_is_allowed_in_a_logging_handler_behind_ctx_logger(name):
     assert handled == ["[simulated] hello world"] * 3
 
 
-async def test_it_is_allowed_again_after_a_tick_and_in_other_threads_during_one():
-    """The guard belongs to the thread that runs the workflow, for as long as it does."""
+async def test_the_guard_applies_to_the_ticking_thread_during_a_tick_only():
+    """The guard is active in the thread that runs the workflow, during its ticks."""
     begin, done = threading.Event(), threading.Event()
     failed = []
 
@@ -255,7 +255,7 @@ async def test_it_is_allowed_again_after_a_tick_and_in_other_threads_during_one(
     assert failed == []
 
 
-def test_the_guard_is_put_back_as_it_was():
+def test_the_guard_is_restored():
     """Guards nest, and end with an exception too."""
     with guarded():
         with guarded(on=False):
@@ -273,7 +273,7 @@ def test_the_guard_is_put_back_as_it_was():
 
 
 async def test_all_tasks_is_refused_in_workflow_code():
-    """Its set is filled in the order of addresses, which no replay could repeat."""
+    """Its set is ordered by addresses, which differ on replay."""
     told = []
 
     async def looks(ctx):
@@ -293,7 +293,7 @@ async def test_all_tasks_is_refused_in_workflow_code():
 
 
 async def test_all_tasks_works_outside_while_workflows_are_alive():
-    """The tasks of the program are listed without those of a workflow."""
+    """The program gets its own tasks, and none of a workflow's."""
 
     async def waits(ctx):
         await asyncio.gather(ctx.listen("a"), asyncio.create_task(asyncio.sleep(100)))
@@ -311,7 +311,7 @@ async def test_all_tasks_works_outside_while_workflows_are_alive():
 
 
 async def test_all_tasks_works_in_operations():
-    """An operation is run by the worker, outside of ticks."""
+    """The worker runs operations outside ticks."""
 
     async def looks(ctx):
         return await ctx.run(lambda: len(asyncio.all_tasks()) > 0, name="look")
@@ -319,8 +319,8 @@ async def test_all_tasks_works_in_operations():
     assert await result_of(looks) is True
 
 
-async def test_an_event_shared_by_two_workflows_is_refused_to_the_one_that_touches_it():
-    """Setting it would wake code of another run, with nothing in that run's history to say why."""
+async def test_setting_an_event_of_another_workflow_is_refused():
+    """Setting it would wake code of another run without an entry in that run's history."""
     shared = []
     told = []
 
@@ -355,7 +355,7 @@ async def test_an_event_shared_by_two_workflows_is_refused_to_the_one_that_touch
 
 
 async def test_tasks_have_the_same_names_on_replay():
-    """They are named by their place: asyncio's own names count the tasks of the process."""
+    """They are named by their location: asyncio's own names count the tasks of the process."""
 
     async def names(ctx):
         async def name():

@@ -1,4 +1,4 @@
-"""Ctrl-C ends the program wherever it comes; KeyboardInterrupt that code raises by itself is that code's failure."""
+"""Ctrl-C ends the program wherever it arrives; a KeyboardInterrupt raised by code is that code's failure."""
 
 import contextlib
 import functools
@@ -47,7 +47,7 @@ def handle(reason, *_):
 
 @pytest.fixture(params=[signal.default_int_handler, functools.partial(handle, "by hand")], ids=["python's", "own"])
 def handler(request):
-    """Set a handler of Ctrl-C, where a test runner has one of its own."""
+    """Set a handler of Ctrl-C, because a test runner may have its own."""
     before = signal.signal(signal.SIGINT, request.param)
     yield
     signal.signal(signal.SIGINT, before)
@@ -66,16 +66,16 @@ def is_passed_on(function):
 
 
 @pytest.mark.parametrize("function", [is_interrupted, is_interrupted_and_cleans_up])
-def test_an_interrupt_of_the_user_is_passed_on(handler, function):
+def test_a_users_ctrl_c_is_raised_again(handler, function):
     assert is_passed_on(function)
 
 
 @pytest.mark.parametrize("function", [raises_it, raises_it_again])
-def test_an_interrupt_that_code_raises_is_not_passed_on(handler, function):
+def test_an_interrupt_raised_by_code_is_not_raised_again(handler, function):
     assert not is_passed_on(function)
 
 
-def test_outside_the_main_thread_no_interrupt_is_the_users():
+def test_outside_the_main_thread_no_interrupt_is_a_users_ctrl_c():
     told = []
     thread = threading.Thread(target=lambda: told.append(is_passed_on(raises_it)))
     thread.start()
@@ -83,7 +83,7 @@ def test_outside_the_main_thread_no_interrupt_is_the_users():
     assert told == [False]
 
 
-def test_other_errors_are_not_passed_on():
+def test_other_errors_are_not_raised_again():
     reraise_ctrl_c(SystemExit(1))
 
 

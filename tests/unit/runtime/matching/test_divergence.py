@@ -1,4 +1,4 @@
-"""Code that no longer fits a recorded history: what is found, how it is told, and that it cannot be swallowed."""
+"""Code that does not fit a recorded history: the divergence found, its report, and that it cannot be swallowed."""
 
 import asyncio
 from typing import Any
@@ -65,7 +65,7 @@ async def test_the_same_code_fits():
     assert report == Report(new=(), diverged=None, result=1, finished=True)
 
 
-async def test_another_name_at_a_place_is_a_divergence_that_names_everything():
+async def test_another_name_at_a_location_is_a_divergence_with_all_its_fields():
     async def new(ctx: Context) -> int:
         await ctx.activity(a)
         await ctx.activity(a)
@@ -82,7 +82,7 @@ async def test_another_name_at_a_place_is_a_divergence_that_names_everything():
     assert "the code has name 'a', entry 4 of the history has 'b'" in str(found)
 
 
-async def test_another_kind_at_a_place_is_a_divergence():
+async def test_another_kind_at_a_location_is_a_divergence():
     async def new(ctx: Context) -> int:
         await ctx.activity(a)
         await ctx.sleep(1)
@@ -94,7 +94,7 @@ async def test_another_kind_at_a_place_is_a_divergence():
     assert (found.field, found.code_value, found.history_value) == ("type", "timer_started", "activity_scheduled")
 
 
-async def test_code_that_ends_before_its_history_is_latent_history():
+async def test_code_that_ends_before_its_history_diverges():
     async def new(ctx: Context) -> int:
         return await ctx.activity(a)
 
@@ -107,7 +107,7 @@ async def test_code_that_ends_before_its_history_is_latent_history():
     )
 
 
-async def test_latent_history_is_found_in_a_branch_too():
+async def test_a_branch_that_ends_before_its_history_diverges():
     async def before(ctx: Context) -> None:
         async def part(ctx: Context) -> None:
             await ctx.activity(a)
@@ -140,7 +140,7 @@ async def test_steps_appended_at_the_end_are_new_and_fit():
     assert [(str(c.location), c.type, c.name) for c in report.new] == [("{3}", "activity_scheduled", "a")]
 
 
-async def test_an_answer_to_what_the_code_did_not_ask_for_is_a_divergence():
+async def test_an_answer_to_a_call_that_was_not_made_is_a_divergence():
     async def before(ctx: Context) -> None:
         await asyncio.gather(ctx.activity(a), ctx.activity(b))
 
@@ -180,7 +180,7 @@ async def test_a_recorded_value_that_no_longer_decodes_is_a_divergence():
     assert (found.field, found.code_value) == ("type", "a type that does not fit (Expected array, got int)")
 
 
-async def test_an_exception_while_the_history_goes_on_is_a_divergence_not_a_failure():
+async def test_an_exception_before_the_end_of_the_history_is_a_divergence_not_a_failure():
     """A typo in a deployment must not fail every open run."""
 
     async def typo(ctx: Context) -> int:
@@ -204,7 +204,7 @@ async def test_an_exception_in_the_tick_of_a_new_entry_is_a_failure():
     assert (await against(failing, log)).diverged is None
 
 
-async def test_code_that_goes_on_where_the_history_ended_is_a_divergence():
+async def test_code_that_continues_after_a_recorded_end_is_a_divergence():
     async def longer(ctx: Context) -> int:
         await old(ctx)
         await ctx.activity(a)
@@ -252,8 +252,8 @@ async def test_a_divergence_cannot_be_swallowed(code):
     assert report.result is None
 
 
-async def test_a_diverged_run_is_parked_and_taken_up_by_a_worker_whose_code_fits():
-    """Nothing is written but the diagnosis, the wrong code does nothing, and the right code goes on."""
+async def test_a_diverged_run_is_parked_and_continued_by_a_worker_whose_code_fits():
+    """Only the diagnosis is written, the wrong code does nothing, and the right code continues."""
     done: list[str] = []
     fits = registry.copy()
 
@@ -333,7 +333,7 @@ def _again(command: events.Command, seq: int) -> events.Command:
     return msgspec.structs.replace(command, seq=seq)
 
 
-async def test_a_run_that_was_terminated_before_it_began_fits_its_code():
+async def test_a_run_terminated_before_its_start_fits_its_code():
     async def sleeper(ctx: Context) -> None:
         @ctx.on_query("stage")
         def stage() -> str:

@@ -190,7 +190,7 @@ def up_to(simulation: Simulation, kind: type[events.Event]) -> list[events.Event
 
 
 async def finishes(function: Any, log: list[events.Event], messages: Any = ()) -> list[str]:
-    """Run new code over an older history; return the places of what it wrote."""
+    """Run new code over an older history; return the locations of the commands it wrote."""
     simulation = await run(function, log, messages)
     assert simulation.status is Status.COMPLETED, simulation.show()
     again = await run(function, simulation.log, messages)
@@ -299,7 +299,7 @@ async def test_a_step_deleted_at_the_end_of_an_iteration_is_reported_there_with_
 
 
 def handling(kind: str, *, inserted: bool, handled: bool = True) -> Any:
-    """Code that handles something; *inserted*, only after another step."""
+    """Code that registers a handler; with *inserted*, only after another step."""
 
     async def workflow(ctx: Context) -> list[int]:
         heard: list[int] = []
@@ -331,7 +331,7 @@ async def test_a_step_may_be_inserted_before_a_handler_that_has_been_called(kind
     """The handler is registered later than it was called; the run is not parked for it."""
     whole = await run(handling(kind, inserted=False), messages=[SENT[kind]])
     log = up_to(whole, events.TimerFired)
-    # Not cut between the handler's step and what follows: both belong to it.
+    # Not cut between the handler's step and its successor: both belong to the handler.
     assert any(entry.location is not None and str(entry.location) == "{0, 1, 1}" for entry in log)
 
     written = await finishes(handling(kind, inserted=True), log, [SENT[kind]])
@@ -348,8 +348,8 @@ async def test_a_removed_handler_is_found_behind_an_inserted_step(kind):
     assert not any(entry.name == "x" for entry in after.log), "found before anything is done"
 
 
-async def test_a_step_may_be_inserted_before_a_handler_that_a_cancelled_strand_never_reaches():
-    """Whether the handler was removed cannot be known then, so the run goes on."""
+async def test_a_step_may_be_inserted_before_a_handler_that_a_cancelled_task_never_reaches():
+    """Whether the handler was removed is unknown then, so the run continues."""
 
     def code(*, inserted: bool) -> Any:
         async def workflow(ctx: Context) -> None:
@@ -371,8 +371,8 @@ async def test_a_step_may_be_inserted_before_a_handler_that_a_cancelled_strand_n
     assert await finishes(code(inserted=True), log, [SENT["signal"]]) == ["{2, 1, 0.1}", "{3}"]
 
 
-async def test_an_answer_to_a_call_that_a_cancelled_strand_never_reaches_is_dropped():
-    """A step was inserted before the call, and then the strand lost its race."""
+async def test_an_answer_to_a_call_that_a_cancelled_task_never_reaches_is_dropped():
+    """A step was inserted before the call, and then the branch lost its race."""
 
     def code(*, inserted: bool) -> Any:
         async def workflow(ctx: Context) -> None:

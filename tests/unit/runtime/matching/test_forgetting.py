@@ -1,4 +1,4 @@
-"""Loops that forget, under code that changes and beside other strands: what was found by reading, each as a test."""
+"""Forgetting loops under changed code and beside other branches."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ def quiet(caplog):
 
 
 class World:
-    """A run without a store: what an advance says is forgotten is taken out of the log."""
+    """A run without a store: forgotten entries of an outcome are removed from the log."""
 
     def __init__(self, code: Workflow[..., Any]) -> None:
         self.log: list[events.Event] = [start_event(code, ())]
@@ -40,7 +40,7 @@ class World:
         self.advance()
 
     def advance(self, *inbox: events.Event) -> Outcome:
-        """Tell the run of these entries and keep what came of it."""
+        """Deliver these entries to the run and keep the outcome."""
         self._clock += 1
         outcome = self.execution.advance([Entry(None, entry) for entry in inbox], self._clock)
         gone = {forgotten.seq for forgotten in outcome.forgotten}
@@ -49,7 +49,7 @@ class World:
         return outcome
 
     def load(self, code: Workflow[..., Any] | None = None) -> Outcome:
-        """Lose the coroutine and read the log again, perhaps with other code."""
+        """Drop the coroutine and load the log again, perhaps with other code."""
         self.execution.close()
         self.execution = Execution(code or self.execution.workflow, list(self.log))
         return self.advance()
@@ -60,12 +60,12 @@ class World:
         return self.advance(events.SignalReceived(name=name, id=str(self._signals), at=self._clock, value=Raw(b"1")))
 
     def at_work(self) -> list[events.Event]:
-        """Return the activities that are not answered."""
+        """Return the unanswered activities."""
         answered = {entry.ref for entry in self.log}
         return [e for e in self.log if isinstance(e, events.ActivityScheduled) and e.seq not in answered]
 
     def answer(self, ref: int | None = None) -> Outcome:
-        """Answer an activity, the oldest that is at work."""
+        """Answer the oldest running activity."""
         ref = self.at_work()[0].seq if ref is None else ref
         return self.advance(events.ActivityCompleted(ref=ref, at=self._clock, result=Raw(b"1")))
 
@@ -100,8 +100,8 @@ def mapping(*items: str) -> Workflow[..., Any]:
     return Registry().workflow(main)
 
 
-def test_an_activity_at_work_below_a_removed_branch_is_not_forgotten():
-    """Forgetting it made its answer a KeyError in a live run, and one that no command was known to in a loaded one."""
+def test_a_running_activity_below_a_removed_branch_is_not_forgotten():
+    """Its answer must find its command, in a live run and in a loaded one."""
     world = World(branching(removed=False))
     [slow] = world.at_work()
     world.load(branching(removed=True))
@@ -114,7 +114,7 @@ def test_an_activity_at_work_below_a_removed_branch_is_not_forgotten():
     assert [entry.type for entry in world.log][:3] == ["workflow_started", "loop_started", "loop_checkpointed"]
 
 
-def test_an_activity_at_work_of_an_item_that_a_map_has_lost_is_not_forgotten():
+def test_a_running_activity_of_an_item_removed_from_a_map_is_not_forgotten():
     world = World(mapping("a", "b"))
     kept, lost = world.at_work()
     world.answer(kept.seq)
@@ -142,7 +142,7 @@ def sleeping(*, removed: bool) -> Workflow[..., Any]:
     return Registry().workflow(main)
 
 
-def test_a_loop_goes_on_forgetting_though_a_removed_timer_never_fires():
+def test_a_removed_timer_that_never_fires_does_not_prevent_forgetting():
     world = World(sleeping(removed=False))
     world.load(sleeping(removed=True))
     for _ in range(10):
@@ -171,8 +171,8 @@ def moded(*, inserted: bool, ends: bool = False) -> Workflow[..., Any]:
 
 
 @pytest.mark.parametrize("signals", [2, 3])
-def test_what_is_set_before_a_loop_by_an_edit_outlives_its_checkpoint(signals):
-    """The state of the checkpoint was put in its place, and what the edit had set was gone, in the next one for good."""
+def test_state_set_before_a_loop_by_an_edit_survives_its_checkpoint(signals):
+    """Restoring the state of the checkpoint keeps a value that the edit has set before the loop."""
     old, new = moded(inserted=False, ends=True), moded(inserted=True, ends=True)
     world = World(old)
     for _ in range(signals):
@@ -183,7 +183,7 @@ def test_what_is_set_before_a_loop_by_an_edit_outlives_its_checkpoint(signals):
         step()
         recorder = world.execution.recorder
         states.append({key: bytes(value) for key, value in recorder.state.values.items()})
-    # As the log has it, entry by entry: that was written after the checkpoint, though it stands before the loop.
+    # In the order of the log: the value was written after the checkpoint, though its location is before the loop.
     assert [state.get("mode") for state in states] == [b'"a"'] * 3
     assert states[-1]["count"] == b"3"
 
@@ -203,8 +203,8 @@ def polling(*, inserted: bool) -> Workflow[..., Any]:
     return Registry().workflow(main)
 
 
-def test_a_strand_that_goes_on_for_ever_does_not_make_each_tick_a_long_rehearsal(monkeypatch):
-    """Each answer to it was followed by a rehearsal of 10,000 steps, more than a second; the step under way starved."""
+def test_an_endless_branch_does_not_make_every_tick_rehearse_long(monkeypatch):
+    """A rehearsal gives recorded open steps their turn, instead of following the endless branch for 10,000 steps."""
     rehearsed: list[int] = []
     run = Rehearsal.run
 
@@ -246,8 +246,8 @@ def leaving(*, behind: str) -> Workflow[..., Any]:
 
 
 @pytest.mark.parametrize("behind", ["task", "race"])
-def test_a_body_that_calls_something_off_last_is_forgotten(behind):
-    """What was called off ends a moment later; asked before that, no iteration was ever quiet."""
+def test_an_iteration_that_ends_with_a_cancellation_is_forgotten(behind):
+    """A cancelled call ends a moment later; the loop waits for that before it decides on a checkpoint."""
     world = World(leaving(behind=behind))
     for _ in range(11):
         world.send("go")
@@ -258,7 +258,7 @@ def test_a_body_that_calls_something_off_last_is_forgotten(behind):
     assert set(world.execution.recorder.log.state.open) == hot
 
 
-def test_what_a_body_leaves_to_a_callback_is_not_forgotten_while_it_is_at_work():
+def test_a_call_left_to_a_callback_is_not_forgotten_while_it_is_open():
     world = World(leaving(behind="callback"))
     for _ in range(3):
         world.send("go")
@@ -268,8 +268,8 @@ def test_what_a_body_leaves_to_a_callback_is_not_forgotten_while_it_is_at_work()
         assert [entry.type for entry in world.answer().events] == ["activity_completed"]
 
 
-def test_two_strands_may_be_inside_the_same_version_at_once():
-    """The tokens of both were kept on one stack, and the strand that left first took the other's."""
+def test_two_tasks_may_be_inside_the_same_version_block_at_once():
+    """The task that leaves first restores its own version, not that of the other."""
 
     async def main(ctx: Context) -> None:
         second = ctx.v(2)
@@ -303,15 +303,15 @@ def typed(kind: type) -> Workflow[..., Any]:
 
 
 def test_the_state_of_a_checkpoint_that_no_longer_fits_parks_the_run():
-    """Where the history held nothing behind the checkpoint, it failed every open run of a deployment for good."""
+    """Even if the history ends with the checkpoint, the run is parked and does not fail."""
     world = World(typed(int))
     world.answer()
     assert world.load(typed(bytes)).status is Status.DIVERGED
     assert world.load(typed(int)).status is Status.RUNNING
 
 
-def test_an_answer_that_is_kept_when_a_run_fails_for_divergence_is_waited_for_no_longer():
-    """Otherwise the history would never be complete."""
+def test_a_run_that_fails_by_divergence_does_not_wait_for_an_answered_activity():
+    """The activity was already answered, so no withdrawal is awaited and the history becomes complete."""
 
     async def main(ctx: Context) -> None:
         await asyncio.gather(ctx.activity(echo, "a"), ctx.activity("b"))

@@ -1,4 +1,4 @@
-"""A command that recorded code cancelled, and that the code of today awaits instead."""
+"""Commands that the recorded code cancelled, but that changed code awaits."""
 
 import asyncio
 from collections.abc import Callable
@@ -76,7 +76,7 @@ async def test_awaiting_a_command_that_the_history_cancelled_raises_cancelled_er
 
 
 async def test_the_cancellation_is_delivered_even_while_the_code_waits_for_something_else():
-    """The order of the log decides: the future is settled where it was, not when nothing else is awaited."""
+    """The order of the log decides: the future is settled at the recorded entry, not when nothing else is awaited."""
 
     async def cancels(ctx: Context) -> str:
         ctx.sleep(100).cancel()
@@ -127,7 +127,7 @@ async def test_a_task_in_asyncio_sleep_is_cancelled_with_its_recorded_timer():
     assert history[-2].result == Raw(b'"cancelled"')
 
 
-async def test_the_cancellation_of_a_call_that_an_inserted_step_puts_off_is_kept_for_it():
+async def test_the_cancellation_of_a_call_delayed_by_an_inserted_step_is_kept():
     async def cancels(ctx: Context) -> str:
         ctx.sleep(100).cancel()
         await ctx.listen("go")

@@ -1,4 +1,4 @@
-"""What a workflow takes for signals goes out with a commit when it has changed, and only then."""
+"""The schemas of accepted signals are part of a commit only when they have changed."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ def steps():
     return steps
 
 
-def test_it_is_told_when_it_changes_and_only_then(begin, steps) -> None:
+def test_schemas_are_reported_only_when_they_change(begin, steps) -> None:
     execution = begin(steps)
     said = [execution.advance([], 1).signal_schemas]
     for entry in (signal("x", b"1"), signal("a", b"1"), signal("b", b"1"), signal("a", b'"s"'), signal("b", b"[]")):
@@ -69,7 +69,7 @@ def test_it_is_told_when_it_changes_and_only_then(begin, steps) -> None:
     assert ended.signal_schemas is None
 
 
-def test_a_run_that_is_loaded_again_says_nothing_new(begin, steps) -> None:
+def test_a_reloaded_run_reports_no_schemas(begin, steps) -> None:
     first = begin(steps)
     log = [first.started]
     for entries in ([], [signal("a", b"1")], [signal("b", b"1")]):
@@ -83,7 +83,7 @@ def test_a_run_that_is_loaded_again_says_nothing_new(begin, steps) -> None:
     assert begin(steps, {**known, "forgotten": INT}, tuple(log)).advance([], 1).signal_schemas is None
 
 
-def test_a_workflow_that_says_nothing_of_types_says_nothing(begin) -> None:
+def test_a_workflow_without_types_reports_no_schemas(begin) -> None:
     registry = Registry()
 
     @registry.workflow
@@ -97,7 +97,7 @@ def test_a_workflow_that_says_nothing_of_types_says_nothing(begin) -> None:
     assert execution.advance([signal("a", b"1")], 1).signal_schemas is None
 
 
-def test_handlers_say_what_their_first_parameter_takes(begin) -> None:
+def test_handlers_report_the_schema_of_their_first_parameter(begin) -> None:
     registry = Registry()
 
     @registry.workflow

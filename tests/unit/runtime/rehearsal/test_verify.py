@@ -1,4 +1,4 @@
-"""Whether code fits a history, and the edits with which it would, asked without a worker."""
+"""Verification of code against a history without a worker, and the remedies for divergences."""
 
 import asyncio
 from typing import Any
@@ -41,7 +41,7 @@ async def old(ctx: Context) -> None:
     await ctx.listen("go")
 
 
-async def test_code_that_fits_and_code_that_goes_further():
+async def test_verify_accepts_code_that_fits_or_continues():
     log = await recorded(old)
 
     assert verify(workflow(old), log).fits
@@ -49,7 +49,7 @@ async def test_code_that_fits_and_code_that_goes_further():
     assert (further.fits, [entry.name for entry in further.new]) == (True, ["b"])
 
 
-async def test_a_divergence_has_its_remedy_unless_none_is_asked_for():
+async def test_a_divergence_has_a_remedy_unless_disabled():
     async def new(ctx: Context) -> None:
         await ctx.activity("a")
         await ctx.activity("d")
@@ -67,7 +67,7 @@ async def test_a_divergence_has_its_remedy_unless_none_is_asked_for():
     assert [entry.name for entry in without.orphans] == ["b", "c", "go"]
 
 
-async def test_code_that_comes_back_to_its_history_or_does_not_is_told_from_code_that_looks():
+async def test_a_rehearsal_distinguishes_return_divergence_and_inspection():
     async def comes_back(ctx: Context) -> None:
         await ctx.v(2).activity("d")
         await old(ctx)
@@ -93,7 +93,7 @@ async def test_code_that_comes_back_to_its_history_or_does_not_is_told_from_code
     assert (await replay(workflow(does_not), log)).diverged is not None
 
 
-async def test_removals_without_effect_and_errors_at_the_end_are_told():
+async def test_removals_without_effect_and_errors_at_the_end_are_reported():
     async def new(ctx: Context) -> None:
         await ctx.removed.activity("d")
         await ctx.activity("a")
@@ -107,7 +107,7 @@ async def test_removals_without_effect_and_errors_at_the_end_are_told():
 
 
 @pytest.mark.parametrize("by_line", [False, True])
-async def test_several_steps_that_are_gone_from_one_place(by_line):
+async def test_several_steps_removed_in_a_row_have_a_remedy(by_line):
     async def new(ctx: Context) -> None:
         await ctx.activity("a")
         await ctx.listen("go")
@@ -123,8 +123,8 @@ async def test_several_steps_that_are_gone_from_one_place(by_line):
 
 
 @pytest.mark.parametrize("by_line", [False, True])
-async def test_steps_that_are_gone_from_the_end_of_the_code(by_line):
-    """A removal at the end is tried in the strand that ends, whichever strand runs then."""
+async def test_steps_removed_at_the_end_have_a_remedy(by_line):
+    """A removal at the end is tried in the scope that ends, whichever scope is running then."""
 
     async def before(ctx: Context) -> None:
         async def part(ctx: Context) -> None:
@@ -152,7 +152,7 @@ async def test_steps_that_are_gone_from_the_end_of_the_code(by_line):
     assert not is_remedy(rehearse(code, log, remedy[:1], by_line=by_line))
 
 
-async def test_a_line_that_is_run_often_is_one_edit():
+async def test_a_line_that_runs_repeatedly_is_one_edit():
     async def before(ctx: Context) -> None:
         for _ in range(4):
             await ctx.activity("a")
@@ -172,7 +172,7 @@ async def test_a_line_that_is_run_often_is_one_edit():
     assert len(find_remedy(code, log, found)) == 4
 
 
-async def test_edits_by_the_line_are_found_in_strands_too():
+async def test_edits_by_line_are_found_in_branches_too():
     async def before(ctx: Context) -> None:
         async def part(number: int) -> None:
             await ctx.activity("a")
@@ -198,7 +198,7 @@ async def test_edits_by_the_line_are_found_in_strands_too():
     assert (edit.verb, edit.name, edit.version) == ("activity", "b", 2)
 
 
-def test_of_several_edits_of_a_line_the_highest_version_is_left():
+def test_merged_edits_keep_the_highest_version_of_a_line():
     def insert(version: int, source: str = "f:1", name: str = "a") -> Insert:
         return Insert(scope=ROOT, call=version, version=version, verb="activity", name=name, source=source)
 
