@@ -5,6 +5,8 @@ and differs between runs, even under a reused workflow id. It is safe in a heade
 to one attempt.
 """
 
+from hashlib import blake2b
+
 from resurgam.core.location import Location
 
 
@@ -20,3 +22,11 @@ def entity_of(run_id: str, location: Location, undone: int = 0) -> str:
 def execution_of(entity_id: str, attempt: int, of: int = 1) -> str:
     """Return the execution id of one attempt, counted from 1. *of* is the attempt of the workflow that makes it."""
     return f"{entity_id}#{attempt}" if of == 1 else f"{entity_id}#{of}.{attempt}"
+
+
+def route_of(entity_id: str) -> str:
+    """Return four hex digits by which a store with partitions finds an entity: ``int(route, 16) % partitions``.
+
+    Ids that clients hold, such as those of promises, begin with the route of their entity.
+    """
+    return blake2b(entity_id.encode(), digest_size=2).hexdigest()

@@ -4,6 +4,8 @@ import base64
 import hmac
 from hashlib import blake2b
 
+from resurgam.core.identity import route_of
+
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
@@ -14,7 +16,7 @@ def derived_id(at: int, *parts: object) -> str:
     return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 
-def promise_id(secret: bytes, run_id: str, location: object) -> str:
-    """Return the id of a promise: whoever does not know the secret of the store cannot guess it."""
+def promise_id(secret: bytes, entity_id: str, run_id: str, location: object) -> str:
+    """Return the id of a promise: the route of its entity, and what cannot be guessed without the store's secret."""
     digest = hmac.digest(secret, f"{run_id}\0{location}".encode(), "sha256")
-    return base64.b32encode(digest[:20]).decode().lower()
+    return route_of(entity_id) + base64.b32encode(digest[:20]).decode().lower()

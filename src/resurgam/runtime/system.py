@@ -65,7 +65,7 @@ def new_id(now: int) -> str:
 
 
 def python() -> str:
-    """Return the Python that a history is begun with: between two of them asyncio may order things differently."""
+    """Return the Python minor that a history starts with: asyncio may order things differently on another one."""
     return ".".join(platform.python_version_tuple()[:2])
 
 

@@ -1,6 +1,6 @@
 """Ids derived from the location of a durable call."""
 
-from resurgam.core.identity import entity_of, execution_of
+from resurgam.core.identity import entity_of, execution_of, route_of
 from resurgam.core.location import Location
 
 
@@ -20,3 +20,14 @@ def test_a_step_repeated_after_its_compensation_is_another_entity():
 
 def test_an_execution_is_one_attempt_at_an_entity():
     assert [execution_of("01RUN/2", attempt) for attempt in (1, 2)] == ["01RUN/2#1", "01RUN/2#2"]
+
+
+def test_a_route_is_four_hex_digits_that_never_change():
+    """Written out, because ids that clients hold begin with it."""
+    assert [route_of(entity) for entity in ("order-1", "order-2", "")] == ["bc83", "9d9e", "b1fe"]
+
+
+def test_routes_spread_entities_over_partitions():
+    partitions = [int(route_of(f"order-{number}"), 16) % 4 for number in range(400)]
+
+    assert all(80 <= partitions.count(partition) <= 120 for partition in range(4))

@@ -63,10 +63,10 @@ def promise(
     if not isinstance(name, str) or not name:
         raise ValueError(f"ctx.promise: the name of a promise must be a non-empty string, got {name!r}")
     _check_promise(recorder, name)
-    secret, run_id = recorder.settings.secret, recorder.started.run_id
+    secret, started = recorder.settings.secret, recorder.started
 
     def complete(location: Location) -> dict[str, Any]:
-        return {"promise_id": promise_id(secret, run_id, location)}
+        return {"promise_id": promise_id(secret, started.entity_id, started.run_id, location)}
 
     future = recorder.call(
         events.PromiseCreated,

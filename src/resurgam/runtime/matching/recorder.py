@@ -140,20 +140,23 @@ class Recorder:
         if isinstance(match, Replayed):
             self.recorded.reach(match.event)
             if self.options.input_check != "off":
-                given = fields.get("input", fields.get("value"))
-                self._compare(match.event, intent, digest, given, scope, command_id)
+                self._compare(match.event, intent, digest, fields, scope, command_id)
             return match.event
-        if complete is not None:
-            fields |= complete(scope.location.child(match.coordinate))
         if isinstance(match, Inserted):
             fields["gate"] = gate
         elif scope.by_type and scope.cursor.step is not None:
             self._check_late(scope, intent, command_id)
-        return self._append(
-            scope, match, kind, command=command_id, name=name, version=intent.version, key=key, digest=digest, **fields
-        )
+        fields |= {"command": command_id, "name": name, "version": intent.version, "key": key, "digest": digest}
+        return self._append(scope, match, kind, complete, **fields)
 
-    def _append(self, scope: Scope, match: New | Inserted, kind: type[events.Command], **fields: Any) -> events.Command:
+    def _append(
+        self,
+        scope: Scope,
+        match: New | Inserted,
+        kind: type[events.Command],
+        complete: Callable[[Location], dict[str, Any]] | None = None,
+        **fields: Any,
+    ) -> events.Command:
         location = scope.location.child(match.coordinate)
         ended = self.log.state.ended
         if isinstance(ended, events.WorkflowTerminated) and ended.seq == self.started.seq + 1:
@@ -161,6 +164,9 @@ class Recorder:
             raise self.verdict.decide(Evicted("the workflow was terminated before it began"))
         if ended is not None:
             raise self.verdict.decide(gone_on(location, ended, kind, fields["command"], fields["name"]))
+
+        if complete is not None:
+            fields |= complete(location)
 
         def make(seq: int, at: int) -> events.Command:
             return kind(seq=seq, at=at, location=location, **fields)
@@ -390,12 +396,19 @@ class Recorder:
     # Checks of a call against its workflow's options.
 
     def _compare(
-        self, found: events.Command, intent: Intent, digest: str | None, given: object, scope: Scope, command_id: str
+        self,
+        found: events.Command,
+        intent: Intent,
+        digest: str | None,
+        fields: dict[str, Any],
+        scope: Scope,
+        command_id: str,
     ) -> None:
         """Compare the fingerprint of a replayed command, as ``input_check`` says."""
         difference = differs(found, intent, digest)
         if difference is None:
             return
+        given = fields.get("input", fields.get("value"))
         error = diverged(in_values(difference, given), scope, command_id)
         if self.options.input_check == "strict":
             raise self.verdict.decide(error)
