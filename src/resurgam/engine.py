@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, TypeVarTuple, Unpack, overload
 
 from resurgam.client.access import Access, check_text
 from resurgam.client.client import Client, IfExists, SignalOptions, StartOptions, UpdateOptions
@@ -143,7 +143,7 @@ class Engine:
             reopen=self._second_opening(self._store),
         )
         self._worker.start()
-        self._client_store = cast("Store", EagerStore(self._store, self._worker))
+        self._client_store = EagerStore(self._store, self._worker)
 
     def _second_opening(self, store: Store) -> Callable[[], Store] | None:
         """Return how the watchdog opens the store for its own thread; None where that cannot be done."""

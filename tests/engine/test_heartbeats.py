@@ -103,7 +103,7 @@ async def test_an_attempt_that_says_nothing_fails(engines: Engines) -> None:
         assert await env.finish(handle.result()) == "second time"
         [retry] = [e for e in await handle.history() if isinstance(e, events.ActivityRetryScheduled)]
         assert retry.failure.type == "builtins.TimeoutError"
-        assert retry.failure.message == "activity 'hangs' has said nothing for 5 s, its heartbeat timeout"
+        assert retry.failure.message == "activity 'hangs' sent no heartbeat for 5 s, its heartbeat timeout"
 
 
 async def test_a_thread_that_says_nothing_fails_and_is_interrupted(engines: Engines) -> None:
@@ -125,7 +125,7 @@ async def test_a_thread_that_says_nothing_fails_and_is_interrupted(engines: Engi
         return "never"
 
     async with engines.open(registry) as env:
-        for limit, said in (("timeout", "ran longer than its timeout"), ("heartbeat", "has said nothing")):
+        for limit, said in (("timeout", "ran longer than its timeout"), ("heartbeat", "sent no heartbeat")):
             handle = await env.start(wait, limit)
             assert await post.heard() == "begun"
             await env.advance(4.999)

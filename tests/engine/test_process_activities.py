@@ -164,7 +164,7 @@ async def test_a_process_that_says_nothing_ends(engines: Engines) -> None:
         await env.advance(4.999)
         assert (await handle.describe()).status is Status.RUNNING
         await env.advance(0.001)
-        said = "activity 'beats' has said nothing for 5 s, its heartbeat timeout"
+        said = "activity 'beats' sent no heartbeat for 5 s, its heartbeat timeout"
         assert await env.finish(handle.result()) == said
         await pipe.gone()
 

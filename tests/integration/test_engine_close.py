@@ -176,7 +176,7 @@ async def test_a_result_that_comes_when_the_engine_is_closed_is_dropped(url, cap
     await turns()
 
     assert left() == (set(), set())
-    assert caplog.messages == ["hang does not stop when it is cancelled, and is left behind"]
+    assert caplog.messages == ["hang does not stop when it is cancelled, and is abandoned"]
 
 
 async def test_a_fork_of_the_process_is_told_to_open_its_own_engine(tmp_path):

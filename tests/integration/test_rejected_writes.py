@@ -54,17 +54,17 @@ async def world():
         yield world
 
 
-async def test_a_workflow_whose_commit_is_too_large_is_put_aside_until_it_is_retried(world, caplog):
+async def test_a_workflow_whose_commit_is_too_large_is_a_dead_letter_until_it_is_retried(world, caplog):
     env = world.env
     handle, beside = await asyncio.gather(env.start(world.again, LIMIT // 2), env.start(world.one, 7))
     await env.advance(60)
 
     described = await handle.describe()
     assert described.status == "running"
-    assert "the store cannot take its commit" in described.error
+    assert "the store cannot write its commit" in described.error
     assert "string or blob too big" in described.error
     assert "keep large values elsewhere" in described.error
-    assert [record.levelname for record in caplog.records if "put aside" in record.message] == ["ERROR"]
+    assert [record.levelname for record in caplog.records if "is a dead letter" in record.message] == ["ERROR"]
     assert await beside.result() == 7
 
     world.limit(1_000_000_000)
@@ -77,7 +77,7 @@ async def test_a_workflow_whose_commit_is_too_large_is_put_aside_until_it_is_ret
 async def test_a_result_that_is_too_large_fails_its_activity(world, monkeypatch, hands):
     """Whether the worker that runs it has the workflow in hand, and commits it, or has not."""
     if not hands:
-        monkeypatch.setattr("resurgam.worker.held._goes_on", lambda *_: False)
+        monkeypatch.setattr("resurgam.worker.commit._may_start_work", lambda *_: False)
     handle = await world.env.start(world.one, LIMIT)
 
     with pytest.raises(errors.WorkflowFailed) as failed:
@@ -88,18 +88,18 @@ async def test_a_result_that_is_too_large_fails_its_activity(world, monkeypatch,
     assert world.calls == 1
 
 
-async def test_an_activity_of_which_not_even_a_failure_can_be_written_is_put_aside(world, monkeypatch):
+async def test_an_activity_of_which_not_even_a_failure_can_be_written_is_a_dead_letter(world, monkeypatch):
     store = world.env.engine.store
 
     async def rejects(parts):
         raise errors.WriteRejected("too big")
 
     monkeypatch.setattr(store, "complete_activities", rejects)
-    monkeypatch.setattr("resurgam.worker.held._goes_on", lambda *_: False)
+    monkeypatch.setattr("resurgam.worker.commit._may_start_work", lambda *_: False)
     handle = await world.env.start(world.one, 1)
     await world.env.advance(60)
 
-    assert "cannot take any answer of the activity" in (await handle.describe()).error
+    assert "cannot write any answer of the activity" in (await handle.describe()).error
     assert world.calls == 1
     monkeypatch.undo()
     assert await handle.retry() == 1

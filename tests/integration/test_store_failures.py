@@ -47,6 +47,9 @@ class FlakyStore:
         self._plans.clear()
 
     def __getattr__(self, verb):
+        if not callable(getattr(self.inner, verb)):
+            return getattr(self.inner, verb)
+
         async def call(*args, **kwargs):
             self.calls[verb] += 1
             plan = self._planned(verb, args)

@@ -455,7 +455,7 @@ async def test_clean_up_that_raises_a_base_exception_does_not_escape_from_the_en
 
 async def test_an_operation_that_swallows_cancellation_does_not_hold_the_engine(monkeypatch):
     """It is waited for a little, then left behind, and the engine closes."""
-    monkeypatch.setattr("resurgam.worker.tasks._STUBBORN", 0.01)
+    monkeypatch.setattr("resurgam.worker.tasks._CANCEL_TIMEOUT", 0.01)
     own = Registry()
     free = asyncio.Event()
     swallowed = []

@@ -119,7 +119,7 @@ class Life:
                 task.cancel()
             await asyncio.sleep(0)
         assert worker is not None
-        await worker._instances.forget_all()
+        await worker._instances.evict_all()
         worker._watchdog.stop()
         await self._data.bury(self._store)
 

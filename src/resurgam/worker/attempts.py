@@ -146,7 +146,7 @@ class ActivityRunner:
         finally:
             limits.close()
         if not running.done():
-            heartbeat.over = True
+            heartbeat.abandoned = True
             stop()
             raise TimeoutError(limits.passed.result())
         if running.cancelled():

@@ -1,17 +1,18 @@
-"""The store as the client of an engine sees it: what it begins or wakes, the engine's own worker takes at once.
+"""The store as an engine's client sees it: what the client starts or wakes, the engine's own worker serves at once.
 
-The start of a workflow, or a signal to one, and the claim of it are then one commit instead of two, and nobody has to
-be woken to look for work.
+The start of a workflow, or a signal to one, and its claim are then one commit instead of two, and the worker need not be
+woken to look for work.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
+from resurgam.core import event as events
 from resurgam.store import records as r
-from resurgam.store.protocol import Store
+from resurgam.store.protocol import Feed, Inspector, Queries, Store, Transfer, Values, Workers
 from resurgam.worker.worker import Worker
 
 P = TypeVar("P", r.Creation, r.Delivery)
@@ -19,39 +20,114 @@ A = TypeVar("A")
 
 
 class EagerStore:
-    """Adds the worker's name to what it could take, and hands it the claims that come back."""
+    """Offers the worker for what `create` and `deliver` make ready, and serves the claims that come back.
+
+    Every other verb is passed on as it is.
+    """
 
     def __init__(self, store: Store, worker: Worker) -> None:
         self._store = store
         self._worker = worker
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
-        """Begin executions."""
-        return await self._offering(self._store.create, parts)
+        """Start executions."""
+        return await self._offer(self._store.create, parts)
 
     async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
         """Put events into inboxes."""
-        return await self._offering(self._store.deliver, parts)
+        return await self._offer(self._store.deliver, parts)
 
-    async def _offering(self, verb: Callable[[Sequence[P]], Awaitable[Sequence[A]]], parts: Sequence[P]) -> Sequence[A]:
+    async def _offer(self, verb: Callable[[Sequence[P]], Awaitable[Sequence[A]]], parts: Sequence[P]) -> Sequence[A]:
         offer = self._worker.reserve(len(parts))
         if offer is None:
             return await verb(parts)
-        # In a task of the worker's own: a caller that is cancelled must not leave a claim that nobody serves.
-        return await asyncio.shield(self._worker.sheltered(self._answer(verb, parts, offer)))
+        # In a task of the worker's own: a caller that is cancelled must not leave a claim unserved.
+        return await asyncio.shield(self._worker.run_to_end(self._call(verb, parts, offer)))
 
-    async def _answer(
+    async def _call(
         self, verb: Callable[[Sequence[P]], Awaitable[Sequence[A]]], parts: Sequence[P], offer: r.EagerOffer
     ) -> Sequence[A]:
         try:
             answers = await verb([msgspec.structs.replace(part, offer=offer) for part in parts])
             for answer in answers:
                 if isinstance(answer, r.Created | r.Delivered) and answer.claim is not None:
-                    self._worker.begin(answer.claim)
+                    self._worker.serve(answer.claim)
         finally:
             self._worker.unreserve(len(parts))
         return answers
 
-    def __getattr__(self, verb: str) -> Any:
-        """Every other verb is the store's own."""
-        return getattr(self._store, verb)
+    # Passed on.
+
+    @property
+    def inspector(self) -> Inspector:
+        """The store's own."""
+        return self._store.inspector
+
+    @property
+    def queries(self) -> Queries:
+        """The store's own."""
+        return self._store.queries
+
+    @property
+    def transfer(self) -> Transfer:
+        """The store's own."""
+        return self._store.transfer
+
+    @property
+    def feed(self) -> Feed:
+        """The store's own."""
+        return self._store.feed
+
+    @property
+    def workers(self) -> Workers:
+        """The store's own."""
+        return self._store.workers
+
+    @property
+    def values(self) -> Values:
+        """The store's own."""
+        return self._store.values
+
+    async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
+        """Claim instances."""
+        return await self._store.claim(worker, queues, limit)
+
+    async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
+        """Commit outcomes."""
+        return await self._store.commit(parts)
+
+    async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
+        """Renew leases."""
+        return await self._store.extend(leases)
+
+    async def release(self, parts: Sequence[r.Release]) -> Sequence[r.Released | r.Refused]:
+        """Release leases."""
+        return await self._store.release(parts)
+
+    async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:
+        """Claim activities."""
+        return await self._store.claim_activities(worker, queues, limit)
+
+    async def complete_activities(self, parts: Sequence[r.ActivityResult]) -> Sequence[r.Accepted | r.Refused]:
+        """Complete activities."""
+        return await self._store.complete_activities(parts)
+
+    async def read(self, execution_id: str, after: int = 0) -> Sequence[events.Event]:
+        """Return the log of an execution."""
+        return await self._store.read(execution_id, after)
+
+    async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
+        """Wait for a change."""
+        return await self._store.wait(watch, until)
+
+    async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
+        """Offer dead letters again."""
+        return await self._store.revive(execution_ids)
+
+    async def purge(self, execution_ids: Sequence[str]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
+        """Remove ended executions."""
+        return await self._store.purge(execution_ids)
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self._store.close()

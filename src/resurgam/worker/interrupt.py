@@ -1,28 +1,28 @@
-"""Raises an exception in another thread, which is all that can be done to one that does not look up by itself.
+"""Raise an exception in another thread: the only way to stop one that does not check for cancellation.
 
-It comes when that thread next executes Python code: not while it sleeps, or waits for a lock or a socket.
+It is raised when that thread next executes Python code: not while it sleeps, or waits for a lock or a socket.
 """
 
 import ctypes
 from typing import Final
 
-_MOMENTS: Final = 1000
-"""Steps within which Python surely raises what another thread has asked it to raise."""
+_STEPS: Final = 1000
+"""Steps within which Python surely raises a pending asynchronous exception."""
 
 
 def raise_in(thread: int, error: type[BaseException]) -> None:
-    """Let *error* be raised in another thread at its next instruction."""
+    """Raise *error* in another thread at its next instruction."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 
-def take_what_is_to_come(error: type[BaseException]) -> None:
-    """Let an interruption that has not arrived yet arrive here, where it does no harm.
+def absorb_pending(error: type[BaseException]) -> None:
+    """Let a pending interruption be raised here, where it does no harm.
 
-    It could be taken back instead, but then Python 3.11 goes on looking for it at every step for as long as the process
-    lives, and a profile function that is set later sends it into a loop that never ends.
+    It could be revoked instead, but then Python 3.11 keeps checking for it at every step for as long as the process lives,
+    and a profile function that is set later sends it into an endless loop.
     """
     try:
-        for _ in range(_MOMENTS):
+        for _ in range(_STEPS):
             pass
     except error:
         pass

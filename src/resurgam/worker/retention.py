@@ -9,14 +9,14 @@ from resurgam.core.clock import Clock
 from resurgam.store.protocol import Store
 from resurgam.store.records import EndedQuery
 from resurgam.store.retention import Purge
-from resurgam.worker.tasks import complain, pause
+from resurgam.worker.tasks import log_failure, sleep
 
 logger = logging.getLogger("resurgam.worker")
 
 BATCH: Final = 25
 """Executions removed in one transaction: a few milliseconds for which other work waits."""
 
-PAUSE: Final = 0.05
+DELAY: Final = 0.05
 """Seconds between two batches, so that most of the time is left to the work."""
 
 _SHARE: Final = 10
@@ -39,9 +39,9 @@ class Retention:
         while True:
             try:
                 await self._pass()
-            except Exception as error:  # noqa: BLE001 -- whatever it is, a worker that stops purging unseen would be worse
-                complain(f"removing ended runs failed; trying again in {timedelta(seconds=every)}", error)
-            await pause(self.clock, every)
+            except Exception as error:  # noqa: BLE001 -- a worker that stops purging without a word would be worse
+                log_failure(f"removing ended runs failed; trying again in {timedelta(seconds=every)}", error)
+            await sleep(self.clock, every)
 
     async def _pass(self) -> None:
         removed = kept = 0
@@ -49,7 +49,7 @@ class Retention:
         try:
             async for batch in Purge(self.store, query).batches():
                 removed, kept = removed + batch.removed, kept + batch.kept
-                await pause(self.clock, PAUSE)
+                await sleep(self.clock, DELAY)
         finally:
             if removed:
                 age = timedelta(milliseconds=self.age)

@@ -1,4 +1,4 @@
-"""The asyncio tasks of a worker: none is forgotten, and none dies unheard."""
+"""The asyncio tasks of a worker: each is kept until it ends, and a failure is logged."""
 
 import asyncio
 import logging
@@ -10,37 +10,37 @@ from resurgam.core.errors import StoreError
 
 logger = logging.getLogger("resurgam.worker")
 
-PAUSE_AFTER_ERROR: Final = 1.0
-"""Seconds to wait before a store that failed is asked again."""
+RETRY_DELAY: Final = 1.0
+"""Seconds to wait before a store that failed is called again."""
 
 
-async def pause(clock: Clock, seconds: float) -> None:
-    """Wait by the engine's own clock."""
-    over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    call_off = clock.call_at(clock.now() + round(seconds * 1000), lambda: settle(over))
+async def sleep(clock: Clock, seconds: float) -> None:
+    """Sleep by the engine's own clock."""
+    due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    cancel = clock.call_at(clock.now() + round(seconds * 1000), lambda: settle(due))
     try:
-        await over
+        await due
     finally:
-        call_off()
+        cancel()
 
 
-def complain(said: str, error: BaseException) -> None:
-    """Say what failed: a store's error in one line, for it tells what, where and the remedy; others with the traceback."""
-    logger.error("%s: %s", said, error, exc_info=None if isinstance(error, StoreError) else error)
+def log_failure(message: str, error: BaseException) -> None:
+    """Log an error: a `StoreError` in one line, since it names its cause and remedy; any other with its traceback."""
+    logger.error("%s: %s", message, error, exc_info=None if isinstance(error, StoreError) else error)
 
 
 def settle(waiter: asyncio.Future[None]) -> None:
-    """Settle a future that only says that something has happened."""
+    """Settle a future without a value, unless it is done."""
     if not waiter.done():
         waiter.set_result(None)
 
 
-_STUBBORN: Final = 1.0
-"""Seconds that cancelled tasks are waited for; user code that swallows cancellation must not hold the engine."""
+_CANCEL_TIMEOUT: Final = 1.0
+"""Seconds to wait for cancelled tasks; user code that swallows cancellation must not block the engine."""
 
 
 class Grace:
-    """The time that running work has to finish once the worker stops. It runs from `begin`; `skip` ends it early."""
+    """The time in which running work may finish once the worker stops, from `begin` on; `skip` ends it early."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -48,7 +48,7 @@ class Grace:
         self._skipped = asyncio.Event()
 
     def begin(self) -> None:
-        """Let the time run, unless it does already."""
+        """Start the time, unless it runs already."""
         if self._until is None:
             self._until = asyncio.get_running_loop().time() + self._seconds
 
@@ -71,10 +71,10 @@ class Grace:
 
 
 async def complete(begin: Callable[[], Coroutine[Any, Any, None]], hurry: Callable[[], object]) -> None:
-    """Run what *begin* returns to its end, in a task of its own, even if the caller is cancelled any number of times.
+    """Run the coroutine of *begin* to its end in a task of its own, however often the caller is cancelled.
 
-    Each cancellation calls *hurry*, and the caller is cancelled afterwards. If the task itself is cancelled, as by a
-    program that cancels every task of its loop, *begin* is called again.
+    Each cancellation calls *hurry*, and is raised afterwards. If the task itself is cancelled, as by a program that
+    cancels every task of its loop, *begin* is called again.
     """
     cancelled: asyncio.CancelledError | None = None
     task = asyncio.get_running_loop().create_task(begin())
@@ -121,12 +121,12 @@ class Tasks:
         for task in list(self._running):
             task.cancel()
         if self._running:
-            await asyncio.wait(self._running, timeout=_STUBBORN)
+            await asyncio.wait(self._running, timeout=_CANCEL_TIMEOUT)
         for task in self._running:
-            logger.warning("%s does not stop when it is cancelled, and is left behind", task.get_name())
+            logger.warning("%s does not stop when it is cancelled, and is abandoned", task.get_name())
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         self._on_end(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            complain(f"a part of the worker ({task.get_name()}) failed", error)
+            log_failure(f"a task of the worker ({task.get_name()}) failed", error)

@@ -1,8 +1,7 @@
-"""Runs plain functions in threads of their own.
+"""Run plain functions in threads of their own.
 
-Not in a pool: an attempt that nobody waits for any more is interrupted, but one that waits in C code, or swallows the
-interruption, goes on in its thread, which nobody can stop. In a pool such threads would stand in the way of healthy
-work, and at exit Python would wait for them.
+Not in a pool: an abandoned attempt is interrupted, but one that waits in C code, or swallows the interruption, goes on in
+its thread and cannot be stopped. In a pool such threads would block other work, and Python would wait for them at exit.
 """
 
 import asyncio
@@ -10,22 +9,22 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from resurgam.worker.interrupt import raise_in, take_what_is_to_come
+from resurgam.worker.interrupt import absorb_pending, raise_in
 
 Ended: TypeAlias = tuple[Any, BaseException | None]
-"""What a call gave, or what it raised. Not a future's own exception: CancelledError and StopIteration would not do."""
+"""The value that a call returned, and the exception that it raised: a future cannot hold every exception."""
 
-_UNHEARD: Ended = None, None
+_NOT_CALLED: Ended = None, None
 
 
 class ThreadCall:
-    """A call in a thread. *ended* is the future of how it ended; a loop that is gone by then hears nothing."""
+    """A call in a thread. *ended* is the future of its result; it is not settled if the loop is closed by then."""
 
     def __init__(self, function: Callable[[], object], name: str) -> None:
         self._function = function
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Ended] = self._loop.create_future()
-        # Guards the two below: an interruption must hit the function, or nobody.
+        # Guards the two below: an interruption must hit the function, or nothing.
         self._lock = threading.Lock()
         self._inside = False
         self._stopped = False
@@ -33,7 +32,7 @@ class ThreadCall:
         self._thread.start()
 
     def stop(self) -> None:
-        """Hear no longer how it ends, and raise `asyncio.CancelledError` in it, once."""
+        """Drop the result, and raise `asyncio.CancelledError` in the function, once."""
         self.ended.cancel()
         with self._lock:
             if self._stopped:
@@ -46,13 +45,13 @@ class ThreadCall:
     # Called by the thread.
 
     def _run(self) -> None:
-        ended = _UNHEARD
+        ended = _NOT_CALLED
         try:
             if self._enter():
                 ended = _called(self._function)
             self._leave()
         except asyncio.CancelledError:
-            # It came when the function had ended, or in the middle of leaving; it comes but once.
+            # Raised after the function ended, or while leaving; it is raised only once.
             self._leave()
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._settle, ended)
@@ -67,7 +66,7 @@ class ThreadCall:
             self._inside = False
             stopped = self._stopped
         if stopped:
-            take_what_is_to_come(asyncio.CancelledError)
+            absorb_pending(asyncio.CancelledError)
 
     def _settle(self, ended: Ended) -> None:
         if not self.ended.done():
@@ -77,5 +76,5 @@ class ThreadCall:
 def _called(function: Callable[[], object]) -> Ended:
     try:
         return function(), None
-    except BaseException as error:  # noqa: BLE001 -- whatever it raises is handed over
+    except BaseException as error:  # noqa: BLE001 -- any exception is passed on
         return None, error

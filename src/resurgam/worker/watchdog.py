@@ -1,8 +1,8 @@
-"""Watches the thread that runs workflow code: one coroutine that does not yield must not take its neighbours with it.
+"""Watch the thread that runs workflow code, so that a coroutine that does not yield blocks no other instance for long.
 
-A tick is plain Python, and while it runs the loop stands still: nothing else is advanced, and nobody renews the leases
-of what this worker holds. So a thread looks on. It renews them itself, reports where a tick is stuck, and past a limit
-interrupts it, which counts as a failed delivery of that instance alone.
+While a tick runs, the event loop cannot advance other instances or renew leases. A thread does so in its place: it renews
+the leases, reports where the tick is stuck, and past a limit interrupts it, which counts as a failed delivery of that
+instance alone.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from typing import Final, Protocol, TypeVar, TypeVarTuple
 from resurgam.core.event import Started
 from resurgam.store.protocol import Store
 from resurgam.store.records import Lease
-from resurgam.worker.interrupt import raise_in, take_what_is_to_come
+from resurgam.worker.interrupt import absorb_pending, raise_in
 from resurgam.worker.leases import Leases
-from resurgam.worker.tasks import complain
+from resurgam.worker.tasks import log_failure
 
 logger = logging.getLogger("resurgam.worker")
 
@@ -29,19 +29,19 @@ Ts = TypeVarTuple("Ts")
 REPORT_AFTER: Final = 1.0
 """Seconds after which a tick that has not yielded is reported with its stack."""
 
-_LOOK: Final = 0.25
-"""Seconds between two looks."""
+_INTERVAL: Final = 0.25
+"""Seconds between two checks."""
 
 _FRAMES: Final = 8
-"""Innermost frames that a report shows."""
+"""The number of innermost frames in a report."""
 
 
 class TickInterrupted(BaseException):
-    """Raised into workflow code that has run too long. Not an `Exception`, so that few handlers swallow it."""
+    """Raised in workflow code that has run too long. Not an `Exception`, so that few handlers swallow it."""
 
 
 class TickTooLong(Exception):
-    """Workflow code had to be interrupted."""
+    """Workflow code was interrupted."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(
@@ -52,7 +52,7 @@ class TickTooLong(Exception):
 
 
 class Watched(Protocol):
-    """Whose code runs, and how far it has come: a tick that goes on to another entry has yielded."""
+    """The instance whose code runs, and how far it has come: a tick that delivers another entry has yielded."""
 
     @property
     def started(self) -> Started:
@@ -79,35 +79,35 @@ class Watchdog:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
-        # Guards the two below: an interruption must hit the tick it is meant for, or nobody.
+        # Guards the two below: an interruption must hit the tick it is meant for, or none.
         self._lock = threading.Lock()
         self._running: Watched | None = None
         self._interrupted = False
-        # What the looks remember.
+        # State of the checks.
         self._pinged: float | None = None
         self._renewed = 0.0
         self._seen: tuple[Watched | None, int] = (None, 0)
         self._since = 0.0
-        self._told = False
+        self._reported = False
 
     # Called by the thread that is watched.
 
     def start(self) -> None:
-        """Begin to watch the running loop and its thread."""
+        """Start watching the running loop and its thread."""
         self._loop = asyncio.get_running_loop()
         self._watched = threading.get_ident()
         self._thread = threading.Thread(target=self._watch, name="resurgam-watchdog", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._stopped.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def run(self, execution: Watched, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        """Run workflow code under watch; `TickTooLong` if it had to be interrupted."""
+        """Run workflow code under watch; `TickTooLong` if it was interrupted."""
         self._running = execution
         try:
             try:
@@ -115,7 +115,7 @@ class Watchdog:
             finally:
                 self._leave()
         except TickInterrupted:
-            # It may have come in the middle of leaving.
+            # It may have been raised while leaving.
             self._leave(quietly=True)
             raise TickTooLong(self._limit) from None
 
@@ -124,8 +124,8 @@ class Watchdog:
             self._running = None
             interrupted, self._interrupted = self._interrupted, False
         if interrupted:
-            # Not yet arrived, or swallowed by the code it was meant for: the tick counts as interrupted all the same.
-            take_what_is_to_come(TickInterrupted)
+            # Not raised yet, or swallowed by the code: the tick still counts as interrupted.
+            absorb_pending(TickInterrupted)
             if not quietly:
                 raise TickInterrupted
 
@@ -136,31 +136,31 @@ class Watchdog:
 
     def _watch(self) -> None:
         try:
-            while not self._stopped.wait(_LOOK):
-                self.look(time.monotonic())
+            while not self._stopped.wait(_INTERVAL):
+                self.check(time.monotonic())
         except Exception:
-            logger.exception("the watchdog of this worker has failed; leases are only renewed while the loop runs")
+            logger.exception("the watchdog of this worker failed; leases are renewed only while the event loop runs")
         finally:
             self._close_store()
 
-    def look(self, now: float) -> None:
-        """See how long the tick that runs has been running, and whether the loop still turns."""
+    def check(self, now: float) -> None:
+        """Check how long the current tick has been running, and whether the loop is blocked."""
         running = self._running
         seen = (running, 0 if running is None else running.delivered_seq)
         still = self._pinged is not None
         if seen != self._seen or not still:
-            self._seen, self._since, self._told = seen, now, False
+            self._seen, self._since, self._reported = seen, now, False
         if not still:
             self._pinged = now
             assert self._loop is not None
             self._loop.call_soon_threadsafe(self._pong)
             return
-        if now - self._since >= REPORT_AFTER and not self._told:
-            self._told = True
+        if now - self._since >= REPORT_AFTER and not self._reported:
+            self._reported = True
             self._report(now)
         if running is not None and now - self._since >= self._limit:
             self._interrupt(running)
-            self._since = now - self._limit + REPORT_AFTER  # again in a moment, should the code have swallowed it
+            self._since = now - self._limit + REPORT_AFTER  # again soon, if the code swallows it
         if self._pinged is not None and now - max(self._pinged, self._renewed) >= self._renew_after:
             self._renewed = now
             self._renew()
@@ -170,10 +170,10 @@ class Watchdog:
         stack = "".join(traceback.format_stack(frame)[-_FRAMES:]) if frame is not None else ""
         running, waited = self._running, now - self._since
         if running is None:
-            logger.warning("the event loop has stood still for %.1f s; something blocks it:\n%s", waited, stack)
+            logger.warning("the event loop has been blocked for %.1f s:\n%s", waited, stack)
             return
         logger.warning(
-            "workflow %r (%s) has not yielded for %.1f s, and holds up its neighbours; it is interrupted after %g s:\n%s",
+            "workflow %r (%s) has not yielded for %.1f s and blocks other workflows; it is interrupted after %g s:\n%s",
             running.started.name,
             running.started.entity_id,
             waited,
@@ -184,7 +184,7 @@ class Watchdog:
     def _interrupt(self, running: Watched) -> None:
         with self._lock:
             if self._running is not running:
-                return  # it has yielded after all
+                return  # it has yielded meanwhile
             self._interrupted = True
             raise_in(self._watched, TickInterrupted)
 
@@ -197,8 +197,8 @@ class Watchdog:
             if self._store is None or self._runner is None:
                 self._store, self._runner = self._reopen(), asyncio.Runner()
             self._runner.run(_extend(self._store, held))
-        except Exception as error:  # noqa: BLE001 -- whatever it is: the next look tries again
-            complain("the store failed at renewing leases while the loop stands still", error)
+        except Exception as error:  # noqa: BLE001 -- the next check tries again
+            log_failure("the store failed to renew leases while the event loop was blocked", error)
 
     def _close_store(self) -> None:
         if self._runner is not None:

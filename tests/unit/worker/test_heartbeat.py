@@ -9,7 +9,7 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.testing import ManualClock
 from resurgam.worker.heartbeat import AttemptTimeouts, Heartbeat
 
-SILENT = "activity 'work' has said nothing for 5 s, its heartbeat timeout"
+SILENT = "activity 'work' sent no heartbeat for 5 s, its heartbeat timeout"
 SLOW = "activity 'work' ran longer than its timeout of 12 s"
 
 

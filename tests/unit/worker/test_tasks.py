@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from resurgam.errors import StoreError
-from resurgam.worker.tasks import Tasks, complain
+from resurgam.worker.tasks import Tasks, log_failure
 
 
 @pytest.mark.parametrize(("error", "traceback"), [(StoreError("a.db: full: make room"), False), (KeyError("x"), True)])
@@ -13,9 +13,9 @@ async def test_an_error_of_the_store_is_one_line_and_any_other_has_its_traceback
     async def fail() -> None:
         raise error
 
-    complain("claiming failed", error)
+    log_failure("claiming failed", error)
     await asyncio.wait([Tasks().spawn(fail(), "news")])
 
-    said = [f"claiming failed: {error}", f"a part of the worker (news) failed: {error}"]
+    said = [f"claiming failed: {error}", f"a task of the worker (news) failed: {error}"]
     assert caplog.messages == said
     assert [bool(record.exc_info) for record in caplog.records] == [traceback] * 2

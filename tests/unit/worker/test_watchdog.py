@@ -67,7 +67,7 @@ def looks(dog, *moments) -> None:
 
     def look() -> None:
         for moment in moments:
-            dog.look(moment)
+            dog.check(moment)
 
     thread = threading.Thread(target=look)
     # An interruption may come out of `start` or `join`, while the look that has sent it still renews leases.
@@ -108,7 +108,7 @@ def test_a_loop_that_turns_is_not_reported(dog, caplog) -> None:
 
 def test_a_loop_that_something_else_blocks_is_reported_too(dog, caplog) -> None:
     looks(dog, 0, 1)
-    assert "the event loop has stood still for 1.0 s" in caplog.records[0].message
+    assert "the event loop has been blocked for 1.0 s" in caplog.records[0].message
 
 
 def test_past_the_limit_a_tick_is_interrupted(dog) -> None:
