@@ -186,7 +186,7 @@ async def test_a_counter_of_a_kind_without_a_brain_is_parked_for_other_workers(e
                 await settle(other)
         found = await world.instance()
         assert found.status is Status.DIVERGED
-        assert "no brain is known here for instances of kind 'counter', only for workflow" in (found.parked or "")
+        assert "kind must be one of workflow, got 'counter'; start a worker" in (found.parked or "")
         assert len(said) == 1
         assert types(await world.log()) == ["workflow_started"]
         async with world.worker() as worker:

@@ -1,6 +1,6 @@
-"""What a worker asks of an instance, whatever kind of brain advances it.
+"""The interface between a worker and the brain that advances an instance.
 
-The worker finds the `Brain` by the instance's kind and knows nothing else of it: a workflow's coroutine and a fold over
+The worker finds the `Brain` by the instance's kind and knows nothing else about it: a workflow's coroutine and a fold over
 events are served alike. Both protocols are synchronous and do no I/O, except that `Brain.answer` and
 `LiveInstance.advance` may run user code. The worker watches these calls, and interrupts one that does not return.
 """
@@ -50,7 +50,7 @@ class LiveInstance(Protocol):
         ...
 
     def advance(self, inbox: Sequence[Entry], clock: int, worker: str = "") -> Outcome:
-        """Deliver *inbox* and what is due at *clock*; return what to commit."""
+        """Deliver *inbox* and the timers due at *clock*; return the outcome to commit."""
         ...
 
     def holds(self, entry: Entry) -> bool:
@@ -74,7 +74,7 @@ class LiveInstance(Protocol):
         ...
 
     def close(self) -> None:
-        """Free what it holds. Nothing that happens meanwhile is recorded."""
+        """Free its resources. Calls made meanwhile are not recorded."""
         ...
 
 
@@ -90,28 +90,28 @@ class Brain(Protocol):
         paused: bool = False,
         running: Collection[int] = (),
     ) -> LiveInstance:
-        """Build an instance from its log; `NotFound` if what *name* names is not known here.
+        """Build an instance from its log; raise `NotFound` if the definition *name* is not known here.
 
-        *signal_schemas* is what the store has recorded of the signals it accepts. After a refused commit the worker
-        builds the instance again, *paused* as it was, while the operations *running* go on.
+        *signal_schemas* are the stored schemas of the signals it accepts. After a refused commit the worker builds the
+        instance again, with the same *paused*, while its *running* operations continue.
         """
         ...
 
     def record_late(self, log: Sequence[Event], inbox: Sequence[Entry], clock: int) -> Outcome:
-        """Return the commit that records what arrived for an instance after its end; no user code runs."""
+        """Return the commit that records entries which arrived after an instance's end; no user code runs."""
         ...
 
     def answer(self, log: Sequence[Event], query: str, input: Raw) -> Raw:
-        """Return the result of a query from the log alone; raise what its handler raises."""
+        """Return the result of a query from the log alone; exceptions of its handler propagate."""
         ...
 
 
 def find_brain(brains: Mapping[str, Brain], kind: str) -> Brain:
-    """Return the brain of a kind; `NotFound` if there is none here."""
+    """Return the brain of a kind; raise `NotFound` if there is none."""
     try:
         return brains[kind]
     except KeyError:
         raise NotFound(
-            f"no brain is known here for instances of kind {kind!r}, only for {', '.join(sorted(brains))}; "
-            "start a worker that has one on the same queue"
+            f"kind must be one of {', '.join(sorted(brains))}, got {kind!r}; start a worker that has its brain on the same "
+            "queue"
         ) from None

@@ -18,5 +18,5 @@ class Clock(Protocol):
 
 
 def iso_time(at: int) -> str:
-    """Return a moment as it stands in log lines."""
+    """Format a time for log lines."""
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")

@@ -19,9 +19,9 @@ def entity_of(run_id: str, location: Location, undone: int = 0) -> str:
     return f"{entity_id}~{undone}" if undone else entity_id
 
 
-def execution_of(entity_id: str, attempt: int, of: int = 1) -> str:
-    """Return the execution id of one attempt, counted from 1. *of* is the attempt of the workflow that makes it."""
-    return f"{entity_id}#{attempt}" if of == 1 else f"{entity_id}#{of}.{attempt}"
+def execution_of(entity_id: str, attempt: int, workflow_attempt: int = 1) -> str:
+    """Return the execution id of one attempt, counted from 1, in an attempt of its workflow."""
+    return f"{entity_id}#{attempt}" if workflow_attempt == 1 else f"{entity_id}#{workflow_attempt}.{attempt}"
 
 
 def route_of(entity_id: str) -> str:

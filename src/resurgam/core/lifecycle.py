@@ -40,7 +40,7 @@ class Carried(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
 
 
 class EarlierChild(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
-    """A child started by an earlier attempt of this run, which had not received a failure of it.
+    """A child that an earlier attempt of this run started and whose failure it had not received.
 
     *by* is the execution that made the call, at the time *at*; *execution_id* is the child's first execution, if known.
     If the child is still *open*, this attempt adopts it: it waits for the child, or closes it.

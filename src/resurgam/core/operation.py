@@ -1,4 +1,4 @@
-"""A side effect that an instance asked for (``ctx.run``), run by the worker that holds the instance."""
+"""A side effect of an instance (``ctx.run``), run by the worker that holds the instance."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Operation:
     max_payload: int = MAX_PAYLOAD
 
     def completed(self, value: object, at: int) -> events.Event:
-        """Return the answer for a value that the function returned; one that cannot be written is a failure."""
+        """Return the answer for a result of the function; a result that cannot be encoded is a failure."""
         try:
             what = f"result of operation {self.name!r}"
             written = check_size(self.max_payload, self.result.check(value, what), what)
@@ -30,5 +30,5 @@ class Operation:
         return events.OperationCompleted(ref=self.ref, at=at, result=written)
 
     def failed(self, error: BaseException, at: int) -> events.Event:
-        """Return the answer for an exception that the function raised."""
+        """Return the answer for an exception of the function."""
         return events.OperationFailed(ref=self.ref, at=at, failure=capture(in_user_code(error), limit=self.max_payload))

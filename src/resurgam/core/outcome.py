@@ -20,8 +20,8 @@ class Entry(msgspec.Struct, gc=False, frozen=True):
 class ActivityRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """An activity to be queued. *ref* is the command that scheduled it.
 
-    If *executor* or *retry* is None, the definition on the worker that runs the activity decides. *of* is the attempt of
-    the workflow that scheduled it.
+    If *executor* or *retry* is None, the definition on the worker that runs the activity decides. *workflow_attempt* is
+    the number of the attempt of the workflow.
     """
 
     ref: int
@@ -33,7 +33,7 @@ class ActivityRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     timeout: int | None = None
     heartbeat: int | None = None
     executor: Literal["thread", "process"] | None = None
-    of: int = 1
+    workflow_attempt: int = 1
 
 
 class Withdrawal(msgspec.Struct, gc=False, frozen=True):

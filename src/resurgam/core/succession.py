@@ -59,7 +59,7 @@ def next_attempt(
 
 
 def without_children(started: events.WorkflowStarted, run_ids: Collection[str]) -> events.WorkflowStarted:
-    """Return the first entry of an attempt that does not adopt these runs of its children, but starts them anew."""
+    """Return the first entry of an attempt without these runs of its children, so that it starts them again."""
     children = tuple(child for child in started.children if child.run_id not in run_ids)
     return msgspec.structs.replace(started, children=children)
 

@@ -1,4 +1,4 @@
-"""Ids that come out the same on replay: they are made of the location of a call, not of chance."""
+"""Ids that are the same on replay: derived from the location of a call instead of random numbers."""
 
 import base64
 import hmac
@@ -10,13 +10,13 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def derived_id(at: int, *parts: object) -> str:
-    """Return an id in the form of a ULID that belongs to these parts alone."""
+    """Derive an id in the form of a ULID from these parts."""
     digest = blake2b("\0".join(map(str, parts)).encode(), digest_size=10).digest()
     number = (at << 80) | int.from_bytes(digest, "big")
     return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 
 def promise_id(secret: bytes, entity_id: str, run_id: str, location: object) -> str:
-    """Return the id of a promise: the route of its entity, and what cannot be guessed without the store's secret."""
+    """Return the id of a promise: the route of its entity, and a part that is unguessable without the store's secret."""
     digest = hmac.digest(secret, f"{run_id}\0{location}".encode(), "sha256")
     return route_of(entity_id) + base64.b32encode(digest[:20]).decode().lower()

@@ -1,4 +1,4 @@
-"""The one place that reads the wall clock, draws randomness and makes ids."""
+"""The only module that reads the wall clock, draws random numbers and generates ids."""
 
 import asyncio
 import os
@@ -13,15 +13,15 @@ _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 
 
 _STRIDE: Final = 3.0
-"""Seconds after which a longer wait looks at the wall clock again."""
+"""Seconds after which a longer wait reads the wall clock again."""
 
 
 class SystemClock:
-    """The machine's clock; calls come through the running event loop."""
+    """The machine's clock; callbacks run on the running event loop."""
 
     def now(self) -> int:
         """Return the milliseconds since 1970."""
-        return time.time_ns() // 1_000_000  # noqa: TID251 -- this is the one place
+        return time.time_ns() // 1_000_000  # noqa: TID251 -- this module is the source of time
 
     def call_at(self, when: int, callback: Callable[[], None]) -> Callable[[], None]:
         """Call *callback* at *when*, on the running event loop."""
@@ -32,10 +32,10 @@ class SystemClock:
 
 
 class _LongWait:
-    """A wait in strides: after each the wall clock is read again, which may have been set forward meanwhile.
+    """A wait in strides: after each, the wall clock is read again, which may have been set forward meanwhile.
 
-    The loop's own clock stands still while a machine is suspended, and does not follow a step of the wall clock. If that
-    is set back, the wait ends when the loop's clock says so.
+    The loop's monotonic clock stops while a machine is suspended, and does not follow a step of the wall clock. If the wall
+    clock is set back, the wait ends by the loop's clock.
     """
 
     def __init__(self, clock: SystemClock, when: int, callback: Callable[[], None], delay: float) -> None:
@@ -44,22 +44,22 @@ class _LongWait:
         self._callback = callback
         self._loop = asyncio.get_running_loop()
         self._end = self._loop.time() + delay
-        self._handle = self._loop.call_later(_STRIDE, self._look)
+        self._handle = self._loop.call_later(_STRIDE, self._check)
 
     def cancel(self) -> None:
-        """Call nothing."""
+        """Cancel the callback."""
         self._handle.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         left = min(self._end - self._loop.time(), (self._when - self._clock.now()) / 1000)
         if left <= 0:
             self._callback()
         else:
-            self._handle = self._loop.call_later(min(left, _STRIDE), self._look)
+            self._handle = self._loop.call_later(min(left, _STRIDE), self._check)
 
 
 def new_id(now: int) -> str:
-    """Return a ULID: 48 bits of time and 80 of chance, sorting by time."""
+    """Return a ULID: 48 bits of time and 80 random bits, sorting by time."""
     number = (now << 80) | int.from_bytes(os.urandom(10), "big")
     return "".join([_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)])
 
@@ -70,5 +70,5 @@ def python() -> str:
 
 
 def chance() -> float:
-    """Return a number in [0, 1), to spread retries."""
+    """Return a random number in [0, 1), to spread retries."""
     return random.random()  # noqa: TID251 -- as above

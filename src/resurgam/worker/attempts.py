@@ -188,7 +188,7 @@ def _identity(task: ActivityTask) -> ActivityInfo:
     return ActivityInfo(
         name=request.name,
         entity_id=request.entity_id,
-        execution_id=execution_of(request.entity_id, task.attempt, request.of),
+        execution_id=execution_of(request.entity_id, task.attempt, request.workflow_attempt),
         workflow_id=task.workflow_id,
         attempt=task.attempt,
         queue=request.queue,

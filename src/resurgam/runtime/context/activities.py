@@ -90,7 +90,7 @@ def _request(
         timeout=None if settings.timeout is None else milliseconds(settings.timeout),
         heartbeat=wanted.heartbeat,
         executor=settings.executor,
-        of=recorder.started.attempt,
+        workflow_attempt=recorder.started.attempt,
     )
 
 

@@ -103,7 +103,7 @@ class Child(Durable[T]):
             return False
         if not self._cancel_requested:
             self._cancel_requested = True
-            # After its own timeout a workflow does not wait: it cancels its children and goes on.
+            # After its own timeout a workflow does not wait for the children that it cancels.
             if cancel_child(self._recorder, self.call) or self._recorder.timed_out is not None:
                 self.started.cancel()
                 return super().cancel(msg)
@@ -188,7 +188,7 @@ def start_child(
         timeout=definition.overrides.timeout,
     )
     if not isinstance(future, Child):
-        return future  # type: ignore[return-value]  # nothing is asked for any more
+        return future  # type: ignore[return-value]  # the execution has a verdict and makes no more calls
     if recorder.is_wanted(future.command) and not recorder.mode.rehearsing:
         request = _request(recorder, future.call, written, definition.matching)
         recorder.outbox.add(future.command.seq, "children", request)

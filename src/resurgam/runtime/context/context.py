@@ -516,11 +516,11 @@ class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
 
 
 def _is_read_recorded(recorder: Recorder) -> bool:
-    """Whether a read of the durable state is recorded: a loop that forgets runs beside the running strand."""
+    """Whether a read of the durable state must be recorded: a forgetting loop runs beside the running scope."""
     if recorder.state.only_looking:
         return False
-    place = recorder.scope().location
-    return any(not loop.location.contains(place) for loop in recorder.pending.forgetting_loops())
+    location = recorder.scope().location
+    return any(not loop.location.contains(location) for loop in recorder.pending.forgetting_loops())
 
 
 def _check_key(key: object) -> None:

@@ -87,7 +87,7 @@ class DurableLoop:
                 return await self._end(answer)
             if not isinstance(answer, Continue):
                 raise TypeError(
-                    f"the body of a loop returned {answer!r}; return Continue(state) to go on, or Break(value) to end it"
+                    f"the body of a loop returned {answer!r}; return Continue(state) to continue, or Break(value) to end it"
                 )
             self._progress.state = self._recorder.write(self._state_codec, answer.state, "the state of a loop")
             self._state_entry = None

@@ -1,1 +1,1 @@
-"""Decorators, the registry, signatures and what a definition records of itself."""
+"""Definitions of workflows and activities, their signatures, and the identity of running code."""

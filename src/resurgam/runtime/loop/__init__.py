@@ -1,1 +1,1 @@
-"""The deterministic event loop that workflow code runs on, and what it may not do there."""
+"""The deterministic event loop of workflow code, and the calls that it refuses."""

@@ -15,11 +15,11 @@ class DurableCalls(Protocol):
     verdict: Verdict
 
     def scope(self) -> Scope:
-        """Return the running strand."""
+        """Return the running scope."""
         ...
 
     def branch(self) -> Scope:
-        """Open a strand at the next location of the running one."""
+        """Open a scope at the next location of the running one."""
         ...
 
     def start_timer(self, seconds: float) -> "asyncio.Future[None]":
@@ -27,11 +27,11 @@ class DurableCalls(Protocol):
         ...
 
     def close_scope(self, scope: Scope) -> None:
-        """Note that a strand has returned."""
+        """Note that the code of a scope has returned."""
         ...
 
     def cut_scope(self, scope: Scope) -> None:
-        """Note that a strand was cancelled or has failed."""
+        """Note that the code of a scope was cancelled or has failed."""
         ...
 
     def cancel(self, command: events.Command) -> None:

@@ -1,7 +1,7 @@
-"""Refuse functions that share changeable values with the code around them.
+"""Refuse functions that share mutable values with the code around them.
 
-The body of a loop that forgets is not run again once its iterations are forgotten, and neither is a handler beside such a
-loop. What they changed outside of the durable state would be missing after a replay.
+The body of a forgetting loop does not run again once its iterations are forgotten, and neither does a handler beside such
+a loop. Their changes outside the durable state would be missing after a replay.
 """
 
 import dis
@@ -19,29 +19,29 @@ _VALUES: Final = (str, bytes, int, float, complex, bool, type(None), type, Modul
 
 
 def check_body(body: object) -> None:
-    """Refuse a body that shares what can change with code outside it: once forgotten, it is not run again."""
+    """Refuse a body that shares mutable values with code outside it: once forgotten, it does not run again."""
     if not callable(body):
-        raise DefinitionError(f"{body!r} is not the body of a loop; give an async function of (ctx, state)")
+        raise DefinitionError(f"the body of a loop must be an async function of (ctx, state), got {body!r}")
     shared = _shared(body, set())
     if shared:
         raise NotDeterministic(
             f"the body of this loop {shared}; finished iterations are forgotten and never run again, so pass it in the "
-            "loop's state or keep it with ctx.set and ctx.get, or give forget_every=None"
+            "loop's state or store it with ctx.set and ctx.get, or give forget_every=None"
         )
 
 
 def check_handler(handler: object, what: str) -> None:
-    """Refuse a handler beside a loop that forgets, if it changes anything but the durable state."""
+    """Refuse a handler beside a forgetting loop if it shares mutable values with code outside it."""
     shared = _shared(handler, set())
     if shared:
         raise NotDeterministic(
-            f"the handler of {what} {shared}; beside a loop that forgets, what a handler did is forgotten too and never "
-            "done again, so keep it with ctx.set and ctx.get, or give the loop forget_every=None"
+            f"the handler of {what} {shared}; beside a forgetting loop, handlers are forgotten too and never run again, so "
+            "store it with ctx.set and ctx.get, or give the loop forget_every=None"
         )
 
 
 def _shared(value: object, seen: set[int]) -> str:
-    """Say what is shared and can change, in words that follow "the body"; nothing if all is well."""
+    """Describe the first shared mutable value, as a predicate of "the body"; empty if there is none."""
     if id(value) in seen:
         return ""
     seen.add(id(value))
@@ -66,7 +66,7 @@ def _held(function: FunctionType) -> list[tuple[str, object]]:
 
 def _is_set(cell: Any) -> bool:
     try:
-        cell.cell_contents  # noqa: B018 -- asking is the only way to know
+        cell.cell_contents  # noqa: B018 -- an empty cell raises
     except ValueError:
         return False
     return True
@@ -95,7 +95,7 @@ def _is_constant(value: object) -> bool:
 
 
 def _rebound(code: CodeType) -> str:
-    """Return the first variable from outside that code, or a function inside it, gives another value."""
+    """Return the first outer variable that the code, or a function inside it, rebinds."""
     own = set(code.co_cellvars)
     for step in dis.get_instructions(code):
         if step.opname in _REBINDING and step.argval not in own:

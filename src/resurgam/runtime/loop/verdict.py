@@ -1,4 +1,4 @@
-"""The reason why the code of an execution may not go on."""
+"""The reason why the code of an execution must stop."""
 
 from typing import Final
 
@@ -9,8 +9,8 @@ PATIENCE: Final = 1000
 class Verdict:
     """Stop the code of one execution: once there is a *reason*, every further durable call raises it.
 
-    So no ``except BaseException`` of the user can swallow a divergence. Code that goes on after *patience* refusals is
-    *exhausted*: it gets futures that never settle, so that it gives the thread back.
+    So no ``except BaseException`` of the user can swallow a divergence. Code that continues after *patience* refusals is
+    *exhausted*: it gets futures that never settle, so that it yields the thread.
     """
 
     __slots__ = ("_patience", "_refusals", "exhausted", "reason")
