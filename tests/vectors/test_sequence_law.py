@@ -46,7 +46,7 @@ def turned(point: Point, matching: str) -> Point:
         if life.started.entity_id == "simulated":
             life.started = msgspec.structs.replace(life.started, matching=matching)
             life.log[0] = life.full_log[0] = life.started
-    return dataclasses.replace(point, world=world)
+    return dataclasses.replace(point, store=world)
 
 
 async def check(tree: random_programs.Node, seed: int) -> None:

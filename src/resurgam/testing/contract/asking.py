@@ -12,7 +12,7 @@ QUESTIONS = r.Work(worker="first", queues=(QUEUE,), instances=False, activities=
 
 
 class AskingCases(OpensStores):
-    """`ask`, `claim_questions`, `answer`, `reply` and `secret`."""
+    """`ask`, `claim`, `answer`, `reply` and `secret`."""
 
     async def test_a_question_is_answered(self) -> None:
         """It goes to a worker of its queue, and the reply to whoever asked."""
