@@ -122,14 +122,14 @@ async def test_a_drain_whose_caller_is_cancelled_skips_the_grace_and_goes_on(tmp
 async def test_an_engine_that_is_cancelled_while_it_opens_lets_go_of_everything(tmp_path, monkeypatch):
     close = SqliteStore.close
 
-    async def never(self):
+    async def never(values):
         await asyncio.Event().wait()
 
     async def slowly(self):
         await turns()
         await close(self)
 
-    monkeypatch.setattr(SqliteStore, "secret", never)
+    monkeypatch.setattr("resurgam.engine.secret_of", never)
     monkeypatch.setattr(SqliteStore, "close", slowly)
     engine = Engine(f"sqlite:///{tmp_path / 'x.db'}", registry=Registry())
     opening = asyncio.create_task(engine.__aenter__())

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -46,21 +47,19 @@ class FlakyStore:
         """Fail no more."""
         self._plans.clear()
 
-    def __getattr__(self, verb):
-        if not callable(getattr(self.inner, verb)):
-            return getattr(self.inner, verb)
+    def __getattr__(self, name):
+        member = getattr(self.inner, name)
+        return partial(self.call, name, member) if callable(member) else FlakyPart(self, name, member)
 
-        async def call(*args, **kwargs):
-            self.calls[verb] += 1
-            plan = self._planned(verb, args)
-            if plan is not None and not plan.after:
-                raise plan.error
-            answer = await getattr(self.inner, verb)(*args, **kwargs)
-            if plan is not None:
-                raise plan.error
-            return answer
-
-        return call
+    async def call(self, name, verb, *args, **kwargs):
+        self.calls[name] += 1
+        plan = self._planned(name, args)
+        if plan is not None and not plan.after:
+            raise plan.error
+        answer = await verb(*args, **kwargs)
+        if plan is not None:
+            raise plan.error
+        return answer
 
     def _planned(self, verb, args):
         plan = next((p for p in self._plans if p.verb == verb and p.times and p.when(*args)), None)
@@ -71,6 +70,16 @@ class FlakyStore:
             return None
         plan.times -= 1
         return plan
+
+
+class FlakyPart:
+    """A part of the store beside its verbs, such as its queries."""
+
+    def __init__(self, store, name, part):
+        self._store, self._name, self._part = store, name, part
+
+    def __getattr__(self, verb):
+        return partial(self._store.call, f"{self._name}.{verb}", getattr(self._part, verb))
 
 
 def by_a_worker(watch, *_):
