@@ -42,7 +42,7 @@ class Committer:
             outcome=outcome,
             worker=self.worker,
             release=release,
-            claim_slots=self.slots.reserve(len(outcome.activities)) if _may_start_work(held, outcome) else 0,
+            claim_slots=self.slots.reserve_share(outcome.activities) if _may_start_work(held, outcome) else 0,
             queues=self._queues,
         )
         if release:

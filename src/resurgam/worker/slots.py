@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -12,12 +12,15 @@ from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError, WriteRejected
 from resurgam.core.failure import capture
+from resurgam.core.outcome import ActivityRequest
 from resurgam.core.typename import type_name
 from resurgam.store.protocol import Store
 from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Commit, Lease, Refused, Release
 from resurgam.worker.attempts import ActivityRunner
+from resurgam.worker.fair_share import ClaimWindow, fair_share
 from resurgam.worker.heartbeat import Heartbeat
 from resurgam.worker.leases import Leases
+from resurgam.worker.presence import Presence
 from resurgam.worker.tasks import RETRY_DELAY, Grace, Tasks, log_failure, sleep
 
 logger = logging.getLogger("resurgam.worker")
@@ -28,12 +31,23 @@ OnEnd: TypeAlias = Callable[[ActivityResult | None], None]
 class Slots:
     """Runs attempts, at most *limit* at once."""
 
-    def __init__(self, store: Store, clock: Clock, runner: ActivityRunner, *, leases: Leases, limit: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        runner: ActivityRunner,
+        *,
+        leases: Leases,
+        presence: Presence,
+        limit: int,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._runner = runner
         self._leases = leases
         self._limit = limit
+        self._presence = presence
+        self._window = ClaimWindow(clock)
         self._tasks = Tasks(on_end=self._ended)
         # The heartbeat and the callback of each attempt that runs. The callback is kept here because an attempt that is
         # cancelled before its first step cannot call it.
@@ -50,6 +64,26 @@ class Slots:
     def free(self) -> int:
         """The number of attempts that may be started."""
         return 0 if self.closed else max(0, self._limit - self._reserved - len(self._running))
+
+    @property
+    def in_use(self) -> int:
+        """The number of attempts that run."""
+        return len(self._running)
+
+    @property
+    def claimable(self) -> int:
+        """The number of activities that may be claimed from the queues now: fewer than *free* if others serve them too."""
+        return self.free if self._presence.alone else min(self.free, self._window.size)
+
+    @property
+    def refill_at(self) -> int | None:
+        """When more may be claimed though no attempt ends; None if time alone does not change it."""
+        return self._window.refill_at if self.free and not self.claimable else None
+
+    def reserve_share(self, requests: Sequence[ActivityRequest]) -> int:
+        """Reserve slots for the activities of a commit, at most this worker's share of them; return how many."""
+        presence = self._presence
+        return self.reserve(len(requests) if presence.alone else fair_share(requests, presence.workers_of))
 
     def reserve(self, wanted: int) -> int:
         """Reserve up to *wanted* free slots for attempts that are being claimed; return how many."""
@@ -77,6 +111,8 @@ class Slots:
     def _keep(self, task: ActivityTask, attempt: "asyncio.Task[None]", heartbeat: Heartbeat, on_end: OnEnd) -> None:
         """Keep the lease before the attempt starts: a tick that does not yield may run first."""
         self._running[attempt] = heartbeat, on_end
+        if not self._presence.alone:
+            self._window.take()
         lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
         self._leases.keep(lease, partial(_cancel, attempt, heartbeat), heartbeat)
 
@@ -84,6 +120,8 @@ class Slots:
         """Free the slot, then call the attempt's callback, which may want a slot."""
         found = self._running.pop(attempt, None) if attempt is not None else None
         if found is not None:
+            if not self._presence.alone:
+                self._window.give_back()
             found[1](result)
 
     def _ended(self, attempt: "asyncio.Task[Any]") -> None:

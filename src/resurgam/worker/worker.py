@@ -14,10 +14,12 @@ from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
 from resurgam.store.records import Claim, EagerOffer, Release, Work
 from resurgam.worker.attempts import ActivityRunner
+from resurgam.worker.build import build_of
 from resurgam.worker.commit import Committer
 from resurgam.worker.held import HeldInstance
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
+from resurgam.worker.presence import Presence
 from resurgam.worker.queries import QueryRunner
 from resurgam.worker.retention import Retention
 from resurgam.worker.slots import Slots
@@ -85,7 +87,13 @@ class Worker:
         self._serving = Tasks(on_end=self._note_end)
         self._leases = Leases(store, clock, self._tasks, length=options.lease)
         runner = ActivityRunner(registry, clock, chance=system.chance, max_payload=max_payload)
-        self._slots = Slots(store, clock, runner, leases=self._leases, limit=options.max_activities)
+        self._presence = Presence(
+            store.workers, name=options.name, build=build_of(registry), queues=options.queues, lease=options.lease
+        )
+        self._announcing: asyncio.Task[None] | None = None
+        self._slots = Slots(
+            store, clock, runner, leases=self._leases, presence=self._presence, limit=options.max_activities
+        )
         self._slots.on_free = self._note_end
         self._watchdog = Watchdog(self._leases, lease=options.lease / 1000, limit=options.tick_limit, reopen=reopen)
         self._instances = InstanceRunner(
@@ -122,8 +130,10 @@ class Worker:
 
     def start(self) -> None:
         """Start serving."""
+        loop = asyncio.get_running_loop()
+        self._announcing = loop.create_task(self._presence.run(self._count_slots), name="presence")
         self._watchdog.start()
-        self._main = asyncio.get_running_loop().create_task(self._claim_loop(), name=f"worker {self._options.name}")
+        self._main = loop.create_task(self._claim_loop(), name=f"worker {self._options.name}")
         if self._options.retain is not None:
             self._tasks.spawn(Retention(self._store, self._clock, self._options.retain).run(), "retention")
 
@@ -150,6 +160,9 @@ class Worker:
         self._stopping = True
         self._slots.closed = True
         self._freed.set()
+        if self._announcing is not None:
+            self._announcing.cancel()
+            await asyncio.wait({self._announcing})
         if self._main is not None:
             await asyncio.wait({self._main})
         if self._offers:
@@ -162,6 +175,7 @@ class Worker:
             await self._slots.finish(self._grace)
             await self._tasks.finish()
             await self._store.release([Release(lease=lease) for lease in self._leases.all()])
+            await self._presence.end()
         except StoreError as error:
             log_failure("the store failed; the leases of this worker will expire", error)
         finally:
@@ -225,7 +239,7 @@ class Worker:
         if free := self._free_instances():
             for claim in await self._store.claim(options.name, options.queues, free):
                 self.serve(claim)
-        if free := self._slots.reserve(self._slots.free):
+        if free := self._slots.reserve(self._slots.claimable):
             try:
                 tasks = await self._store.claim_activities(options.name, options.queues, free)
             finally:
@@ -244,6 +258,9 @@ class Worker:
         for task in await self._store.queries.claim(options.name, options.queues, _QUERIES):
             self.progress += 1
             self._queries.spawn(self._query_runner.run(task), f"query {task.name}")
+
+    def _count_slots(self) -> tuple[int, int]:
+        return self._options.max_activities, self._slots.in_use
 
     def _free_instances(self) -> int:
         return max(0, self._options.max_instances - len(self._serving) - self._reserved + self._instances.waiting)
@@ -264,9 +281,11 @@ class Worker:
             worker=options.name,
             queues=options.queues,
             instances=self._free_instances() > 0,
-            activities=self._slots.free > 0,
+            activities=self._slots.claimable > 0,
         )
         self._was_full = not (watch.instances and watch.activities)
+        refill_at = self._slots.refill_at
+        cancel_refill = None if refill_at is None else self._clock.call_at(refill_at, self._freed.set)
         work = asyncio.ensure_future(self._store.wait(watch))
         freed = asyncio.ensure_future(self._freed.wait())
         self._resting = True
@@ -274,6 +293,8 @@ class Worker:
             await asyncio.wait({work, freed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._resting = False
+            if cancel_refill is not None:
+                cancel_refill()
             for waiter in (work, freed):
                 waiter.cancel()
         if work.done():

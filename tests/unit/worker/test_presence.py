@@ -1,0 +1,80 @@
+"""A worker is listed in its store while it serves, with its build, its queues and its slots."""
+
+import asyncio
+import os
+
+from resurgam import Context, Engine, Registry
+from resurgam.worker.build import build_of
+
+
+def registry_of(constant: int, gate: asyncio.Event | None = None) -> Registry:
+    registry = Registry()
+
+    @registry.activity
+    async def work() -> int:
+        if gate is not None:
+            await gate.wait()
+        return constant
+
+    @registry.workflow
+    async def flow(ctx: Context) -> int:
+        return await ctx.activity(work)
+
+    return registry
+
+
+async def listed(engine, count: int):
+    """Return the live workers once there are as many."""
+    while len(live := await engine.store.workers.list()) != count:
+        await asyncio.sleep(0)
+    return live
+
+
+async def test_a_worker_is_listed_while_its_engine_is_open(tmp_path):
+    url = f"sqlite:///{tmp_path}/a.db?synchronous=off"
+    async with Engine(url, worker=False) as client:
+        async with Engine(url, registry=registry_of(1), name="shop", queues=["default", "gpu"], max_activities=7):
+            [live] = await listed(client, 1)
+            assert live.worker_id.startswith("shop-")
+            assert (live.pid, live.queues, live.slots, live.slots_in_use) == (os.getpid(), ("default", "gpu"), 7, 0)
+            assert live.build == build_of(registry_of(1))
+        assert await client.store.workers.list() == []
+
+
+async def test_a_renewal_tells_how_many_slots_are_in_use():
+    gate = asyncio.Event()
+    async with Engine(registry=registry_of(1, gate), lease=0.003, grace=0) as engine:
+        handle = await engine.start("flow")
+        while not any(live.slots_in_use for live in await engine.store.workers.list()):
+            await asyncio.sleep(0)
+        gate.set()
+        assert await handle.result() == 1
+
+
+def test_a_build_is_the_same_for_the_same_code_and_differs_for_other_code():
+    assert build_of(registry_of(1)) == build_of(registry_of(2))  # a closure's values are no code
+    changed = registry_of(1)
+
+    @changed.activity
+    async def more() -> None: ...
+
+    assert build_of(changed) != build_of(registry_of(1))
+
+
+def test_a_build_changes_with_a_constant_of_the_code():
+    def registry(version: int) -> Registry:
+        registry = Registry()
+        if version == 1:
+
+            @registry.activity
+            async def work() -> int:
+                return 1
+        else:
+
+            @registry.activity
+            async def work() -> int:
+                return 2
+
+        return registry
+
+    assert build_of(registry(1)) != build_of(registry(2))
