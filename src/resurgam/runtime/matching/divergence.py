@@ -66,7 +66,7 @@ def shown(written: Raw) -> str:
 
 
 def latent(left: events.Command, scope: Scope) -> LatentHistory:
-    """Return the error for a strand whose code has ended, while its history goes on."""
+    """Return the error for a scope whose code has ended, while its history goes on."""
     error = LatentHistory(
         left.location, left.command, "end", code_value="ended", history_value=left.name or left.type, event_seq=left.seq
     )

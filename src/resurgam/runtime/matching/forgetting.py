@@ -2,7 +2,7 @@
 
 A checkpoint forgets the commands of finished iterations with everything below them, their answers, the signals consumed
 there, and the loop's own earlier checkpoint; and with them the entries of handlers that have returned. Entries of other
-strands, and unread signals, stay.
+scopes, and unread signals, stay.
 """
 
 from collections.abc import Container, Iterable

@@ -1,7 +1,7 @@
 """The handlers that running workflow code has registered, for queries, updates and signals.
 
 A query is answered from the workflow's variables and records nothing. A signal or an update that meets its handler is an
-entry of the history, and starts a strand of its own, whose steps have their locations below ``{0, k}`` for the k-th of them.
+entry of the history, and starts a task with a scope of its own; the steps of the k-th are located below ``{0, k}``.
 """
 
 import asyncio
@@ -222,7 +222,7 @@ class Handlers:
         return None
 
     def begin_update(self, entry: events.UpdateAccepted) -> None:
-        """Start the handler of an update in a strand of its own."""
+        """Start the handler of an update in a task of its own."""
         handler = self.updates.get(entry.name)
         if handler is None:
             self._delay("update", entry.name, entry)
@@ -251,7 +251,7 @@ class Handlers:
             self.finished.append(Finished(entry, written))
 
     def begin_signal(self, entry: events.SignalHandled, signal: events.SignalReceived) -> None:
-        """Start the handler of a signal in a strand of its own."""
+        """Start the handler of a signal in a task of its own."""
         handler = self.signals.get(signal.name)
         if handler is None:
             self._early_signals[entry.seq] = signal
@@ -301,8 +301,8 @@ class Handlers:
     def _strand(self, number: int, coroutine: Any) -> None:
         scope = self._recorder.scope_at(Location(HANDLERS, (number,)))
         self._running.add(number)
-        strand = self._recorder.loop.start_task(coroutine, scope, str(scope.location))
-        strand.add_done_callback(lambda _: self._running.discard(number))
+        task = self._recorder.loop.start_task(coroutine, scope, str(scope.location))
+        task.add_done_callback(lambda _: self._running.discard(number))
 
     def _quietly(self, what: str, function: Callable[[], Any]) -> Any:
         """Call a function that may read the durable state, but make no durable calls."""

@@ -37,13 +37,13 @@ from resurgam.runtime.loop.verdict import PATIENCE, Verdict
 from resurgam.runtime.matching.carryover import Carryover
 from resurgam.runtime.matching.divergence import diverged, gone_on, in_values, source
 from resurgam.runtime.matching.durable_state import DurableState
+from resurgam.runtime.matching.ended_scopes import EndedScopes
 from resurgam.runtime.matching.log import Log, outstanding
 from resurgam.runtime.matching.mailbox import Mailbox
 from resurgam.runtime.matching.mode import LIVE, Mode, Rehearsing
 from resurgam.runtime.matching.outbox import Outbox
 from resurgam.runtime.matching.pending import PendingCommands
 from resurgam.runtime.matching.recorded import EarlyAnswers, RecordedCommands
-from resurgam.runtime.matching.strands import EndedStrands
 
 logger = logging.getLogger("resurgam.runtime")
 
@@ -59,7 +59,7 @@ class Recorder:
 
     The parts that it works on are attributes, each with an interface of its own: the *log* and the *outbox* of the next
     commit, the *recorded* commands, the *pending* calls, answers that came *early* or by *carryover*, the *mailbox* of
-    signals, the durable *state*, the *strands* that have ended, the *mode* and the *verdict*.
+    signals, the durable *state*, the *ended_scopes*, the *mode* and the *verdict*.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Recorder:
         self.carryover = Carryover(started.carried, started.children)
         self.mailbox = Mailbox()
         self.state = DurableState()
-        self.strands = EndedStrands()
+        self.ended_scopes = EndedScopes()
         # The workflow's time, and the entry that was delivered last.
         self.now = self.entry = 0
         # The workflow's own timeout in milliseconds, once that has asked the code to stop.
@@ -99,7 +99,7 @@ class Recorder:
     # Calls.
 
     def scope(self) -> Scope:
-        """Return the running strand, which must belong to this execution."""
+        """Return the running scope, which must belong to this execution."""
         scope = current.get(None)
         if scope is None or scope.owner is not self:
             if self.verdict.reason is not None:
@@ -119,7 +119,7 @@ class Recorder:
         complete: Callable[[Location], dict[str, Any]] | None = None,
         **fields: Any,
     ) -> events.Command:
-        """Take the next location of the running strand for a command, and return its event, recorded or new.
+        """Take the next location of the running scope for a command, and return its event, recorded or new.
 
         *step* is the number given to ``ctx.v``, None without it; *target* the id that the code gives to a child.
         *complete* returns the fields of a new command that depend on its location.
@@ -288,7 +288,7 @@ class Recorder:
         return self._checked(scope, version, name)
 
     def _checked(self, scope: Scope, version: int, name: str | None) -> int:
-        """Return the answer of a version check in a strand."""
+        """Return the answer of a version check in a scope."""
         type_name = COMMANDS[events.VersionChecked].type
         numbered = scope.command_id(type_name) if scope.by_type else None
         match = version_check(scope.cursor, name, by_type=scope.by_type, command=numbered)
@@ -312,32 +312,32 @@ class Recorder:
     # Strands.
 
     def branch(self, name: str | None = None, *, step: int | None = None, **fields: Any) -> Scope:
-        """Open a strand at the next location of the running one."""
+        """Open a scope at the next location of the running one."""
         return self.scope_below(self.issue(events.BranchStarted, name, step=step, **fields))
 
     def scope_below(self, command: events.Command) -> Scope:
-        """Return the strand whose steps have their locations below a command."""
+        """Return the scope whose steps have their locations below a command."""
         matching = command.matching if isinstance(command, events.BranchStarted) else None
         return self.scope_at(command.location, command.version, matching)
 
     def scope_at(self, location: Location, version: int = 1, matching: str | None = None) -> Scope:
-        """Return a strand whose steps have their locations below a location."""
+        """Return a scope whose steps have their locations below a location."""
         cursor = self.recorded.cursor(location)
         seed, rule = self.loop.seed, matching or self.matching
         return Scope(location, cursor, seed=seed, owner=self, version=version, matching=rule)
 
     def close_scope(self, scope: Scope) -> None:
-        """Note that a strand has returned; its history may not go on where its code does not."""
+        """Note that the code of a scope has returned; its history must not continue."""
         if self.mode.rehearsing:
             self._apply_edits(scope, None, None)
-        self.strands.add_returned(scope)
+        self.ended_scopes.add_returned(scope)
 
     def cut_scope(self, scope: Scope) -> None:
-        """Note that a strand was cancelled or has failed."""
-        self.strands.add_cut(scope)
+        """Note that the code of a scope was cancelled or has failed."""
+        self.ended_scopes.add_cut(scope)
 
     def locations_at_work(self) -> Iterator[Location]:
-        """Return where something is under way: calls that are not answered, strands that have not ended."""
+        """Return the locations of open calls and of scopes that have not ended."""
         yield from (command.location for command in self.pending.commands())
         yield from (task.scope.location for task in self.loop.tasks)
         # Calls that the code no longer makes are answered too: removed calls, items that a map has lost.
@@ -354,10 +354,10 @@ class Recorder:
         """Whether the code waits for a call that was made after this entry was recorded."""
         return self.matching != "location" or self.pending.has_call_after(entry)
 
-    def check_strands(self) -> None:
-        """Diverge if the history of a strand goes on that has returned, now that every entry is delivered."""
-        if self.strands.returned and self.verdict.reason is None:
-            latent = self.strands.divergence()
+    def check_ended_scopes(self) -> None:
+        """Diverge if the history of a returned scope continues, once every entry is delivered."""
+        if self.ended_scopes.returned and self.verdict.reason is None:
+            latent = self.ended_scopes.divergence()
             if latent is not None:
                 self.verdict.decide(latent)
 
@@ -416,7 +416,7 @@ class Recorder:
             logger.warning("input_check: %s", error)
 
     def _check_late(self, scope: Scope, intent: Intent, command_id: str) -> None:
-        """Check a new command whose strand has unmatched history left, as ``late_new`` says."""
+        """Check a new command whose scope has unmatched history left, as ``late_new`` says."""
         if self.options.late_new == "allow":
             return
         left = scope.cursor.step
@@ -431,7 +431,7 @@ class Recorder:
     def _counted(
         self, scope: Scope, step: int | None, call: tuple[str | None, str | None] = (None, None)
     ) -> int | None:
-        """Count one more call of a strand; return the number that it gives to ``ctx.v``."""
+        """Count one more call of a scope; return the number that it gives to ``ctx.v``."""
         if self.mode.rehearsing:
             step = self._apply_edits(scope, step, call)
         scope.calls += 1
@@ -440,7 +440,7 @@ class Recorder:
     def _apply_edits(self, scope: Scope, step: int | None, call: tuple[str | None, str | None] | None) -> int | None:
         """Apply the edits that are tried out to the next call; return the number that it gives to ``ctx.v``.
 
-        *call* is its verb and name, None at the end of the strand. A line may make several calls, so an edit that is found
+        *call* is its verb and name, None at the end of the scope. A line may make several calls, so an edit that is found
         by the line applies to the call that it names.
         """
         assert isinstance(self.mode, Rehearsing)

@@ -122,11 +122,11 @@ def _keep_early(recorder: Recorder, answer: events.Answer) -> None:
     """Keep an answer whose call the code has not made, unless that was removed; diverge if it cannot come later."""
     recorded, early = recorder.recorded, recorder.early
     command = recorded.command(answer.ref)
-    if recorded.is_skipped(answer.ref) or recorder.strands.is_cut_off(command.location):
+    if recorded.is_skipped(answer.ref) or recorder.ended_scopes.is_cut_off(command.location):
         return
     if not (recorder.is_delayed(answer.ref) or recorded.is_keyed(command.location)):
-        # A strand that has ended too soon is the better explanation, and has a remedy.
-        recorder.check_strands()
+        # A scope that has ended too soon is the better explanation, and has a remedy.
+        recorder.check_ended_scopes()
         if recorder.verdict.reason is None:
             recorder.verdict.decide(unasked(command, answer))
     elif isinstance(answer, events.LoopCheckpointed):

@@ -1,4 +1,4 @@
-"""The parts of a recorder: its verdict, its mode, the calls that are pending, and the strands that have ended."""
+"""The parts of a recorder: its verdict, its mode, its pending calls, and its ended scopes."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.loop.scope import Scope
 from resurgam.runtime.loop.verdict import Verdict
+from resurgam.runtime.matching.ended_scopes import EndedScopes
 from resurgam.runtime.matching.mode import LIVE, REPLAYING, Rehearsing
 from resurgam.runtime.matching.pending import LoopProgress, PendingCommands, Race
 from resurgam.runtime.matching.recorder import Recorder
-from resurgam.runtime.matching.strands import EndedStrands
 from resurgam.runtime.registry import Registry
 from resurgam.testing.simulation import start_event
 
@@ -163,30 +163,30 @@ def test_only_places_in_the_body_of_a_loop_that_forgets_are_inside_one():
 COMMANDS = [timer(2, 1), timer(3, 2)]
 
 
-def strand(matching: str = "location", place: Location = ROOT) -> Scope:
-    return Scope(place, Cursor(COMMANDS), seed="", owner=None, matching=matching)
+def scope_of(matching: str = "location", location: Location = ROOT) -> Scope:
+    return Scope(location, Cursor(COMMANDS), seed="", owner=None, matching=matching)
 
 
-def test_a_strand_that_returned_before_its_history_ended_diverges_unless_it_is_matched_after_all():
-    strands, scope = EndedStrands(), strand()
-    assert strands.divergence() is None
-    strands.add_returned(scope)
-    latent = strands.divergence()
+def test_a_scope_that_returned_before_its_history_ended_diverges_unless_it_is_matched_later():
+    ended, scope = EndedScopes(), scope_of()
+    assert ended.divergence() is None
+    ended.add_returned(scope)
+    latent = ended.divergence()
     assert latent is not None
     assert latent.event_seq == 2
     for command in COMMANDS:
         scope.cursor.take(Replayed(command))
-    assert strands.divergence() is None
+    assert ended.divergence() is None
 
 
-def test_by_sequence_a_strand_may_return_early():
-    strands = EndedStrands()
-    strands.add_returned(strand("sequence"))
-    assert strands.divergence() is None
+def test_by_sequence_a_scope_may_return_early():
+    ended = EndedScopes()
+    ended.add_returned(scope_of("sequence"))
+    assert ended.divergence() is None
 
 
-def test_places_of_a_strand_that_was_cut_off_have_no_receiver():
-    strands = EndedStrands()
-    strands.add_cut(strand(place=Location((3,))))
-    assert strands.is_cut_off(Location((3,), (1,)))
-    assert not strands.is_cut_off(Location((4,), (1,)))
+def test_locations_of_a_scope_that_was_cut_off_have_no_receiver():
+    ended = EndedScopes()
+    ended.add_cut(scope_of(location=Location((3,))))
+    assert ended.is_cut_off(Location((3,), (1,)))
+    assert not ended.is_cut_off(Location((4,), (1,)))

@@ -1,4 +1,4 @@
-"""The strands of an execution that have ended, and what their history still holds."""
+"""Ended scopes of an execution whose recorded commands are not all matched."""
 
 from resurgam.core.errors import LatentHistory
 from resurgam.core.location import Location
@@ -6,8 +6,8 @@ from resurgam.runtime.loop.scope import Scope
 from resurgam.runtime.matching.divergence import latent
 
 
-class EndedStrands:
-    """Strands that have ended while recorded commands of theirs are unmatched."""
+class EndedScopes:
+    """Scopes whose code has ended while recorded commands of theirs are unmatched."""
 
     __slots__ = ("_cut", "returned")
 
@@ -16,24 +16,24 @@ class EndedStrands:
         self._cut: list[Location] = []
 
     def add_returned(self, scope: Scope) -> None:
-        """Note that a strand has returned.
+        """Note that the code of a scope has returned.
 
-        This is no divergence yet: a callback that the strand left behind may still ask for what is recorded.
+        This is no divergence yet: a callback that the code left behind may still make the recorded calls.
         """
         if scope.matching == "location" and scope.cursor.step is not None:
             self.returned.append(scope)
 
     def add_cut(self, scope: Scope) -> None:
-        """Note that a strand was cancelled or has failed; recorded answers beyond that point have no receiver."""
+        """Note that the code of a scope was cancelled or has failed; recorded answers beyond that point have no receiver."""
         if scope.cursor.next is not None:
             self._cut.append(scope.location)
 
     def is_cut_off(self, location: Location) -> bool:
-        """Whether a location belongs to a strand that was cut off before it came there."""
+        """Whether a location belongs to a scope that was cut off before it reached that location."""
         return any(cut.contains(location) for cut in self._cut)
 
     def divergence(self) -> LatentHistory | None:
-        """Return the divergence of a strand that has returned before its history ended."""
+        """Return the divergence of a scope whose code returned before its history ended."""
         for scope in self.returned:
             left = scope.cursor.step
             if left is not None:
