@@ -13,10 +13,15 @@ ORDERS = 12
 each_program = pytest.mark.parametrize("name", PROGRAMS)
 
 
+def text_of(log):
+    """Return a history as text."""
+    return "".join(entry.to_json() for entry in log)
+
+
 async def histories(name):
     """Return the different histories that a program has under so many orders of completion."""
     logs = [await simulate(name, random.Random(seed)).run() for seed in range(ORDERS)]
-    return {"".join(entry.to_json() for entry in log): log for log in logs}.values()
+    return {text_of(log): log for log in logs}.values()
 
 
 def test_there_are_enough_programs():
@@ -48,11 +53,19 @@ async def test_the_same_choices_give_the_same_history(name):
 
 @each_program
 async def test_every_prefix_can_be_gone_on_from(name):
+    """Each prefix once, though several histories begin with it; each history that comes of one is replayed once."""
+    begun, replayed = set(), set()
     for log in await histories(name):
         for length in range(1, len(log) + 1):
+            prefix = text_of(log[:length])
+            if prefix in begun:
+                continue
+            begun.add(prefix)
             for chooser in (First(), random.Random(length)):
                 resumed = simulate(name, chooser, log[:length])
                 await resumed.run()
                 assert resumed.status is not Status.DIVERGED, f"{length=}\n{resumed.show()}"
                 assert resumed.log[:length] == log[:length]
-                assert await misfit(name, resumed.log) == "", f"{length=}\n{resumed.show()}"
+                if text_of(resumed.log) not in replayed:
+                    replayed.add(text_of(resumed.log))
+                    assert await misfit(name, resumed.log) == "", f"{length=}\n{resumed.show()}"
