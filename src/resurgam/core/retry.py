@@ -55,9 +55,11 @@ class RetryPolicy:
             raise ValueError(
                 f"max_attempts must be None or at least 1, got {self.max_attempts}; it counts all attempts"
             )
-        for name, least in (("initial_interval", 0), ("max_interval", 0), ("backoff", 1)):
-            if not getattr(self, name) >= least:  # "not >=" refuses NaN too
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        # "not >=" refuses NaN too.
+        if not (self.initial_interval >= 0 and self.max_interval >= 0 and self.backoff >= 1):
+            limits = {"initial_interval": 0, "max_interval": 0, "backoff": 1}
+            name = next(name for name, least in limits.items() if not getattr(self, name) >= least)
+            raise ValueError(f"{name} must be at least {limits[name]}, got {getattr(self, name)}")
         listed = self.non_retryable if isinstance(self.non_retryable, list | tuple | set | frozenset) else [None]
         if not all(isinstance(one, str | type) for one in listed):
             raise TypeError(f"non_retryable must be a list of types or names, got {self.non_retryable!r}")

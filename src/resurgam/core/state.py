@@ -51,28 +51,28 @@ _LATE: Final[tuple[type[events.Event], ...]] = (
     *(answer for kind in COMMANDS.values() if kind.late for answer in kind.answers),
     *(events.ActivityRetryScheduled, events.ChildStarted, events.ChildCancelRequested),
 )
-_OUTSIDE = (events.SignalReceived, events.CancelRequested)
-_HALTS = (events.WorkflowPaused, events.WorkflowResumed)
+_EXTERNAL = (events.SignalReceived, events.CancelRequested)
+_PAUSES = (events.WorkflowPaused, events.WorkflowResumed)
 
 
 def _stay(status: Status, *kinds: type[events.Event]) -> dict[type[events.Event], Status]:
     return dict.fromkeys(kinds, status)
 
 
-_UNDER_WAY = (
+_PROGRESS = (
     *(events.ActivityRetryScheduled, events.LoopCheckpointed, events.ChildStarted, events.ChildCancelRequested),
     *(events.SagaCompensationStarted, events.WorkflowBegun),
     *(events.SignalHandled, events.UpdateAccepted, events.UpdateCompleted, events.UpdateRejected),
 )
-_WORKING = _stay(Status.RUNNING, *COMMANDS, *ANSWERS, *_UNDER_WAY, *_OUTSIDE, *_HALTS)
+_WHILE_RUNNING = _stay(Status.RUNNING, *COMMANDS, *ANSWERS, *_PROGRESS, *_EXTERNAL, *_PAUSES)
 
 TRANSITIONS: Final[Mapping[Status | None, Mapping[type[events.Event], Status]]] = {
     None: {events.WorkflowStarted: Status.RUNNING},
-    Status.SCHEDULED: _stay(Status.SCHEDULED, *_OUTSIDE, *_HALTS) | ENDS | {events.WorkflowBegun: Status.RUNNING},
-    Status.RUNNING: _WORKING | ENDS | {events.WorkflowDiverged: Status.DIVERGED},
+    Status.SCHEDULED: _stay(Status.SCHEDULED, *_EXTERNAL, *_PAUSES) | ENDS | {events.WorkflowBegun: Status.RUNNING},
+    Status.RUNNING: _WHILE_RUNNING | ENDS | {events.WorkflowDiverged: Status.DIVERGED},
     # A parked run that fits again continues as a running one: any entry but another divergence implies it.
-    Status.DIVERGED: _WORKING | ENDS | {events.WorkflowDiverged: Status.DIVERGED},
-    **{status: _stay(status, *_LATE, *_OUTSIDE, events.WorkflowDeactivated) for status in _TERMINAL},
+    Status.DIVERGED: _WHILE_RUNNING | ENDS | {events.WorkflowDiverged: Status.DIVERGED},
+    **{status: _stay(status, *_LATE, *_EXTERNAL, events.WorkflowDeactivated) for status in _TERMINAL},
 }
 """Status before, event, status after. A pair that is not listed makes the history corrupt."""
 
