@@ -87,7 +87,7 @@ async def _check_histories(engine, caravans: int) -> None:
     assert Counter(one.name for one in found) == expected
     assert all(one.deactivated for one in found)
     for one in found:
-        history = list(await engine.store.inspector.history(one.execution_id))
+        history = list(await engine.store.inspector.history(one))
         check_log(history)
         report = await replay(marketplace.registry.workflows.find(one.name), history)
         assert (report.diverged, report.new) == (None, ())

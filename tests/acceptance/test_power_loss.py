@@ -78,7 +78,7 @@ async def _log(file: Path) -> list:
         instance = await store.inspector.get(shop.SMALL)
         if instance is None:
             return []
-        log = list(await store.inspector.history(instance.execution_id))
+        log = list(await store.inspector.history(instance))
         assert instance.last_seq == len(log)
         return log
     finally:

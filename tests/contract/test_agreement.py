@@ -67,6 +67,7 @@ class Story:
         self.sides = (Side(memory), Side(sqlite))
         self.clock = clock
         self.number = 0
+        self.entities = {}
         self.tasks = []
 
     async def step(self):
@@ -177,7 +178,13 @@ class Story:
         elif self.tasks:
             task = self.random.choice(self.tasks)
             details = Raw(b"%d" % self.next()) if self.chance(0.5) else None
-            part = r.Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref, details=details)
+            part = r.Lease(
+                entity_id=task.entity_id,
+                execution_id=task.execution_id,
+                epoch=task.epoch,
+                ref=task.request.ref,
+                details=details,
+            )
             heartbeat_at = self.clock.now() if self.chance(0.5) else None
             await self.both("extend", [msgspec.structs.replace(part, heartbeat_at=heartbeat_at)])
 
@@ -200,16 +207,20 @@ class Story:
                 )
             )
             details = Raw(b"%d" % self.next()) if self.chance(0.3) else None
-            part = r.ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=event, details=details)
+            part = r.ActivityResult(
+                entity_id=task.entity_id, execution_id=task.execution_id, epoch=task.epoch, event=event, details=details
+            )
             await self.both("complete_activities", [part])
 
     async def wait(self):
         self.clock.move_to(self.clock.now() + self.random.choice((1, 100, 100, LEASE)))
 
     async def ask(self):
+        about = self.some_ref()
         question = r.QueryTask(
             query_id=f"q-{self.random.randrange(5)}",
-            execution_id=self.some_execution(),
+            entity_id=about.entity_id,
+            execution_id=about.execution_id,
             queue=self.random.choice(QUEUES),
             name="q",
             input=Raw(b"1"),
@@ -226,10 +237,10 @@ class Story:
 
     async def purge(self):
         if self.chance(0.3):
-            await self.both("purge", [self.some_execution()])
+            await self.both("purge", [self.some_ref()])
 
     async def revive(self):
-        await self.both("revive", [self.some_execution()])
+        await self.both("revive", [self.some_ref()])
 
     # What they are compared by.
 
@@ -256,9 +267,9 @@ class Story:
         ):
             found = [await side.store.inspector.ended(ended) for side in self.sides]
             assert found[0] == found[1], what
-        for execution_id in (self.some_execution() for _ in range(3)):
-            work = [shown(await side.store.inspector.open_work(execution_id)) for side in self.sides]
-            assert work[0] == work[1], (what, execution_id)
+        for execution in (self.some_ref() for _ in range(3)):
+            work = [shown(await side.store.inspector.open_work(execution)) for side in self.sides]
+            assert work[0] == work[1], (what, execution)
         stats = [await side.store.inspector.stats() for side in self.sides]
         for name in ("instances", "dead_instances", "dead_activities"):
             assert getattr(stats[0], name) == getattr(stats[1], name), what
@@ -285,11 +296,16 @@ class Story:
     def offer(self):
         return r.EagerOffer(worker="first", queues=("x",)) if self.chance(0.3) else None
 
+    def some_ref(self):
+        execution_id = self.some_execution()
+        return r.ExecutionRef(entity_id=self.entities.get(execution_id, "nobody"), execution_id=execution_id)
+
     def some_execution(self):
         return f"e-{self.random.randrange(self.number + 1)}"
 
     def started(self, entity, **fields):
         number = self.next()
+        self.entities[f"e-{number}"] = entity
         later = self.random.choice(({}, {}, {"begins_at": self.clock.now() + 100}, {"deferred": True}))
         run = self.random.choice((number, number, self.random.randrange(number + 1)))
         tree = self.random.choice(("tree", f"r-{run}"))
@@ -425,7 +441,12 @@ def scheduled(ref):
 
 
 def lease(hold):
-    return r.Lease(execution_id=hold.claim.instance.execution_id, epoch=hold.claim.epoch, wake=hold.wake)
+    return r.Lease(
+        entity_id=hold.claim.instance.entity_id,
+        execution_id=hold.claim.instance.execution_id,
+        epoch=hold.claim.epoch,
+        wake=hold.wake,
+    )
 
 
 def normal(answer):

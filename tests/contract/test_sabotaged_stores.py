@@ -44,8 +44,8 @@ def breaks(*cases):
 
 @breaks("test_a_worker_that_lost_its_lease_is_refused", "test_the_same_claim_commits_only_once")
 class NoEpochForInstances(Leases):
-    def held(self, execution_id, epoch):
-        row = self._table.rows.get(execution_id)
+    def held(self, execution, epoch):
+        row = self._table.find(execution)
         return r.Refused(reason="there is no such instance") if row is None else row
 
 
@@ -182,9 +182,9 @@ class CreatesAnew(Lifecycle):
 
 @breaks("test_purging_an_old_execution_leaves_the_current_one_alone")
 class PurgesThePointer(Lifecycle):
-    def purge(self, execution_id):
-        row = self._table.rows.get(execution_id)
-        answer = super().purge(execution_id)
+    def purge(self, execution):
+        row = self._table.find(execution)
+        answer = super().purge(execution)
         if isinstance(answer, r.Purged):
             self._table.executions.pop(row.instance.entity_id, None)
         return answer
@@ -257,15 +257,15 @@ class NoAlarm(Waiting):
 @breaks("test_commits_are_answered_one_by_one")
 class AllOrNothing(MemoryStore):
     async def commit(self, parts):
-        if any(isinstance(self._leases.held(part.execution_id, part.epoch), r.Refused) for part in parts):
+        if any(isinstance(self._leases.held(part, part.epoch), r.Refused) for part in parts):
             return [r.Refused(reason="one of them is stale") for _ in parts]
         return await super().commit(parts)
 
 
 @breaks("test_a_commit_appends_its_events_in_order")
 class LosesNumbers(MemoryStore):
-    async def read(self, execution_id, after=0):
-        log = await super().read(execution_id, after)
+    async def read(self, execution, after=0):
+        log = await super().read(execution, after)
         return [events.decode_event(entry.to_json().replace("9007199254740993", "9007199254740992")) for entry in log]
 
 
@@ -324,8 +324,8 @@ class CopiesWithoutTheHeld(MemoryTransfer):
 
 @breaks("test_what_is_forgotten_is_not_read_again")
 class ReadsTheForgotten(MemoryStore):
-    async def read(self, execution_id, after=0):
-        return [entry for entry in await self.inspector.history(execution_id, forgotten=True) if entry.seq > after]
+    async def read(self, execution, after=0):
+        return [entry for entry in await self.inspector.history(execution, forgotten=True) if entry.seq > after]
 
 
 @breaks("test_tools_see_all_that_is_kept_in_order")
@@ -638,12 +638,12 @@ class SettlesPromisesOfEndedExecutions(Promises):
 
 @breaks("test_a_promise_of_an_ended_execution_counts_as_settled_until_the_purge")
 class KeepsPromisesAfterThePurge(Lifecycle):
-    def purge(self, execution_id):
-        row = self._table.rows.get(execution_id)
-        promises = dict.fromkeys(row.promises, execution_id) if row else {}
-        answer = super().purge(execution_id)
+    def purge(self, execution):
+        row = self._table.find(execution)
+        promises = dict.fromkeys(row.promises, execution.execution_id) if row else {}
+        answer = super().purge(execution)
         if row is not None and isinstance(answer, r.Purged):
-            self._table.rows[execution_id] = row
+            self._table.rows[execution.execution_id] = row
             self._table.promises.update(promises)
         return answer
 
@@ -952,9 +952,9 @@ class ForgetsHeartbeats(Activities):
 
 @breaks("test_what_waits_in_the_inbox_is_shown_in_order")
 class LooksAndTakes(MemoryInspector):
-    async def open_work(self, execution_id):
-        work = await super().open_work(execution_id)
-        self._table.rows[execution_id].inbox.clear()
+    async def open_work(self, execution):
+        work = await super().open_work(execution)
+        self._table.rows[execution.execution_id].inbox.clear()
         return work
 
 

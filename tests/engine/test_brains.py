@@ -69,7 +69,7 @@ class Counting:
 
     async def log(self, entity_id: str = "c") -> list[events.Event]:
         """Return the log of a counter."""
-        return list(await self.store.read(f"{entity_id}-execution"))
+        return list(await self.store.read(r.ExecutionRef(entity_id=entity_id, execution_id=f"{entity_id}-execution")))
 
     async def instance(self, entity_id: str = "c") -> r.Instance:
         """Return a counter as the store shows it."""
@@ -234,6 +234,7 @@ async def test_a_query_is_answered_by_the_brain_of_its_kind(engines: Engines) ->
         await settle(worker)
         task = r.QueryTask(
             query_id="q",
+            entity_id="c",
             execution_id="c-execution",
             queue="default",
             name="total",

@@ -82,10 +82,10 @@ async def test_a_continuation_can_be_removed_without_the_others(engines: Engines
         handle = await env.start(steps, 1, id="steps")
         await env.advance(130)
         for old in (await env.engine.list(status="continued")).instances:
-            await env.engine.store.purge([old.execution_id])
+            await env.engine.store.purge([old])
         assert await env.finish(env.engine.handle("steps").result()) == 3
         assert await handle.result() == 3
-        await env.engine.store.purge([(await env.engine.handle("steps").describe()).execution_id])
+        await env.engine.store.purge([await env.engine.store.inspector.get("steps")])
         with raises(errors.NotFound, "was removed from the store"):
             await handle.result()
 

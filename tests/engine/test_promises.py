@@ -8,6 +8,7 @@ import pytest
 from resurgam import Break, Continue
 from resurgam.core import errors
 from resurgam.core import event as events
+from resurgam.core.identity import route_of
 from resurgam.core.retry import RetryPolicy
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
@@ -456,3 +457,18 @@ async def test_the_number_of_promises_kept_is_bounded(engines: Engines) -> None:
             await env.settle()
         [copy] = await env.engine.store.transfer.copies(handle.entity_id)
         assert len(copy.promises) <= PROMISES_KEPT + 2
+
+
+async def test_the_id_of_a_promise_begins_with_the_route_of_its_workflow(engines: Engines) -> None:
+    """A store with partitions settles it without knowing the workflow."""
+    registry = Registry()
+
+    @registry.workflow
+    async def waits(ctx: Context) -> str:
+        made = ctx.promise("word", type=str)
+        ctx.set("id", made.promise_id)
+        return str(await made)
+
+    async with engines.open(registry) as env:
+        handle = await env.start(waits, id="order-1")
+        assert str(await handle.state("id")).startswith(route_of("order-1"))

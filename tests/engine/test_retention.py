@@ -126,8 +126,8 @@ async def test_runs_are_listed_in_pages_and_removed_by_status(engines: Engines):
         await env.settle()
         done = await env.engine.list(status="completed", limit=6)
         rest = await env.engine.list(status="completed", limit=6, cursor=done.cursor)
-        ids = [one.execution_id for one in (*done.instances, *rest.instances)]
-        assert len(set(ids)) == 10
-        assert await env.engine.store.purge(ids) == [Purged()] * 10
+        listed = [*done.instances, *rest.instances]
+        assert len({one.execution_id for one in listed}) == 10
+        assert await env.engine.store.purge(listed) == [Purged()] * 10
         assert (await env.engine.list(status="completed")).instances == ()
         assert len((await env.engine.list()).instances) == 10

@@ -61,7 +61,7 @@ async def _busy(engine, worker):
     first, second = await worker.tasks(queues=["q"])
     held = lease_of(first)
     await worker.store.extend(
-        [r.Lease(execution_id=held.execution_id, epoch=held.epoch, ref=held.ref, details=Raw(b'{"page":3}'), heartbeat_at=7000)]
+        [r.Lease(entity_id=held.entity_id, execution_id=held.execution_id, epoch=held.epoch, ref=held.ref, details=Raw(b'{"page":3}'), heartbeat_at=7000)]
     )  # fmt: skip
     await worker.answer(second, retried(second, 4102444800000))
 

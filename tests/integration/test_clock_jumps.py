@@ -115,7 +115,7 @@ class Shop:
         effect = Effect(info.workflow_id, info.name, info.idempotency_key, info.attempt, 0)
         self.effects.append(effect)
         instance = await self.store.inspector.get(info.workflow_id)
-        log = await self.store.read(instance.execution_id)
+        log = await self.store.read(instance)
         done = [log[entry.ref - 1] for entry in log if isinstance(entry, events.ActivityCompleted)]
         if effect.key in {key_of(log[0], command) for command in done}:
             self.repeated.append(effect)

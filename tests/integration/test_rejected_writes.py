@@ -115,7 +115,9 @@ async def test_a_start_that_is_too_large_is_rejected_and_said_to_its_caller(worl
 async def test_details_of_a_heartbeat_that_are_too_large_cost_no_lease(world):
     """Leases are renewed together; the details of one are left out, and all hold."""
     engine = world.env.engine
-    result = r.ActivityResult(execution_id="x", epoch=1, event=events.ActivityCompleted(ref=2, attempt=1))
+    result = r.ActivityResult(
+        entity_id="x", execution_id="x", epoch=1, event=events.ActivityCompleted(ref=2, attempt=1)
+    )
     renewed = []
 
     async def extend(leases):

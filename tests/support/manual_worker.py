@@ -54,7 +54,7 @@ class ManualWorker(Bench):
     async def retries(self, entity_id: str, next_id: str) -> None:
         """Have an execution fail and be tried again at once."""
         claim = await self.take(entity_id)
-        log = [*await self.store.read(claim.instance.execution_id), *(entry.event for entry in claim.inbox)]
+        log = [*await self.store.read(claim.instance), *(entry.event for entry in claim.inbox)]
         started, inbox = next_attempt(log, execution_id=next_id, at=self.clock.now(), python="3.11")
         heard = [_numbered(e.event, claim.instance.last_seq + n) for n, e in enumerate(claim.inbox, start=1)]
         ended = events.WorkflowRetried(
@@ -72,7 +72,7 @@ class ManualWorker(Bench):
     async def continues(self, entity_id: str, run_id: str) -> None:
         """Have an execution continue as new; what it has not read moves along."""
         claim = await self.take(entity_id)
-        log = await self.store.read(claim.instance.execution_id)
+        log = await self.store.read(claim.instance)
         assert isinstance(log[0], events.WorkflowStarted)
         started = next_generation(
             log[0], run_id=run_id, execution_id=f"{run_id}-x", at=self.clock.now(), python="3.11", input=Raw(b"[]")

@@ -444,7 +444,7 @@ async def test_row_61_a_history_that_cannot_be_read_is_not_an_empty_one():
         for _ in range(20):
             await asyncio.sleep(0)
         assert store.refused > 0
-        assert list(await MemoryStore.read(store, first.execution_id)) == before
+        assert list(await MemoryStore.read(store, first)) == before
         store.broken = False
         assert await env.finish(handle.result()) == ["A1"]
         assert (await handle.history())[: len(before)] == before

@@ -85,6 +85,6 @@ class OpenRuns:
 
     async def _log(self, run: Run) -> Log:
         try:
-            return await self._inspector.history(run.execution_id)
+            return await self._inspector.history(run)
         except CorruptHistory as error:
             return error

@@ -10,7 +10,7 @@ from resurgam.core import event as events
 from resurgam.core.errors import NotFound
 from resurgam.core.state import ENDS, Status
 from resurgam.store.protocol import Store
-from resurgam.store.records import Closed, Instance
+from resurgam.store.records import Addressed, Closed, ExecutionRef, Instance
 from resurgam.store.retention import same_chain
 
 _TAIL: Final = 8
@@ -20,7 +20,7 @@ _TAIL: Final = 8
 async def closing_event(store: Store, instance: Instance) -> events.Event | None:
     """Return the entry that closed an execution; search the end of its history first, because it may be long."""
     for last in (_TAIL, None):
-        for entry in await store.inspector.history(instance.execution_id, last):
+        for entry in await store.inspector.history(instance, last):
             if type(entry) in ENDS:
                 return entry
     return None
@@ -45,25 +45,26 @@ async def newest(store: Store, instance: Instance) -> Instance:
     return found
 
 
-async def next_execution(store: Store, execution_id: str, closing: events.Event) -> str | None:
+async def next_execution(store: Store, execution: Addressed, closing: events.Event) -> str | None:
     """Return the id of the execution that follows one closed by *closing*, None if there is none.
 
     The failed execution does not record a retry by hand, so search backwards from the newest attempt.
     """
     if isinstance(closing, events.WorkflowContinued | events.WorkflowRetried):
         return closing.execution_id
-    started = await _started(store, execution_id)
+    started = await _started(store, execution)
     if not isinstance(closing, events.WorkflowFailed) or started is None:
         return None
     found = await store.inspector.get(started.entity_id, started.run_id)
-    later = None if found is None else await _started(store, found.execution_id)
-    while later is not None and later.previous != execution_id:
-        later = await _started(store, later.previous) if later.previous else None
+    later = None if found is None else await _started(store, found)
+    while later is not None and later.previous != execution.execution_id:
+        before = ExecutionRef(entity_id=execution.entity_id, execution_id=later.previous or "")
+        later = await _started(store, before)
     return None if later is None else later.execution_id
 
 
-async def _started(store: Store, execution_id: str) -> events.WorkflowStarted | None:
-    first = next(iter(await store.inspector.history(execution_id)), None)
+async def _started(store: Store, execution: Addressed) -> events.WorkflowStarted | None:
+    first = next(iter(await store.inspector.history(execution)), None)
     return first if isinstance(first, events.WorkflowStarted) else None
 
 
@@ -76,7 +77,7 @@ async def wait_for_execution(
     store: Store, instance: Instance, until: int | None
 ) -> tuple[Instance, events.Event | None] | None:
     """Wait until one execution is closed; return it and the entry that closed it, None if *until* passes first."""
-    if not await store.wait(Closed(execution_id=instance.execution_id), until):
+    if not await store.wait(Closed(entity_id=instance.entity_id, execution_id=instance.execution_id), until):
         return None
     closing = await closing_event(store, instance)
     if closing is None:
@@ -103,7 +104,7 @@ async def wait_for_chain(
 
     Return None if *until* passes first. A pinned run that was continued as new has no result: `NotFound`.
     """
-    while await store.wait(Closed(execution_id=instance.execution_id), until):
+    while await store.wait(Closed(entity_id=instance.entity_id, execution_id=instance.execution_id), until):
         closing = await closing_event(store, instance)
         if isinstance(closing, events.WorkflowCompleted):
             return instance, closing

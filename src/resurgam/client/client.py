@@ -144,7 +144,7 @@ class Client:
         while position is None:
             [answer] = await self._store.create([Creation(started=started, inbox=(sent.event,))])
             sent = replace(sent, workflow=answer.instance.name)
-            found = Position(answer.instance.execution_id, answer.instance.last_seq)
+            found = Position(answer.instance.entity_id, answer.instance.execution_id, answer.instance.last_seq)
             try:
                 return await sent.result(found, until)
             except HandlerNotStarted:

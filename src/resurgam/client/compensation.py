@@ -68,7 +68,7 @@ async def compensated_by_hand(store: Store, instance: Instance, log: Sequence[ev
 
 async def compensate(access: Access, instance: Instance, location: Location) -> Instance:
     """Start the compensation of a step as a workflow of its own, and return its execution."""
-    log = await access.store.inspector.history(instance.execution_id, forgotten=True)
+    log = await access.store.inspector.history(instance, forgotten=True)
     step = _find(instance, steps_of(log), location)
     earlier = await _check(access.store, instance, step)
     started = _started(access, instance, step, log[0])

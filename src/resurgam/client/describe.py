@@ -14,7 +14,7 @@ from resurgam.core.failure import rebuild
 from resurgam.core.location import Location
 from resurgam.core.state import InstanceState, Status
 from resurgam.store.protocol import Store
-from resurgam.store.records import Instance
+from resurgam.store.records import ExecutionRef, Instance
 
 _AS_STORED: Final = (
     *("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "name", "queue", "status"),
@@ -79,7 +79,7 @@ async def describe(store: Store, instance: Instance, now: int) -> Description:
 
     If an entry of its history cannot be decoded, describe the entries before it; the *error* names that entry.
     """
-    log, corrupt = await _readable_log(store, instance.execution_id)
+    log, corrupt = await _readable_log(store, instance)
     survey = await Survey.of(store, instance, log, now)
     state, started = survey.state, survey.state.started
     pending = await survey.pending() if corrupt is None else ()
@@ -107,10 +107,10 @@ async def describe(store: Store, instance: Instance, now: int) -> Description:
     )
 
 
-async def _readable_log(store: Store, execution_id: str) -> tuple[Sequence[events.Event], CorruptHistory | None]:
+async def _readable_log(store: Store, execution: Instance) -> tuple[Sequence[events.Event], CorruptHistory | None]:
     """Return the log of an execution or, with the error, its entries before the first that cannot be decoded."""
     try:
-        return await store.inspector.history(execution_id), None
+        return await store.inspector.history(execution), None
     except CorruptHistory as error:
         return error.readable, error
 
@@ -128,7 +128,7 @@ async def _uncompensated(store: Store, instance: Instance, log: Sequence[events.
 async def _previous_error(store: Store, instance: Instance, started: events.Started | None) -> BaseException | None:
     if started is None or started.previous is None or instance.attempt == 1:
         return None
-    return await failure_of(store, started.previous)
+    return await failure_of(store, ExecutionRef(entity_id=instance.entity_id, execution_id=started.previous))
 
 
 def _result(state: InstanceState) -> Any:

@@ -247,7 +247,7 @@ class Handle(Generic[R]):
         if instance.status is Status.FAILED:
             self._known = await retry_failed(self._access, instance)
             return 1
-        [answer] = await self._store.revive([instance.execution_id])
+        [answer] = await self._store.revive([instance])
         count = 0 if isinstance(answer, Missing) else answer.count
         if not count:
             raise StoreError(
@@ -281,7 +281,7 @@ class Handle(Generic[R]):
 
     async def history(self, *, forgotten: bool = False) -> list[events.Event]:
         """Return the recorded entries; with *forgotten* also those that were forgotten and are still kept."""
-        return list(await self._store.inspector.history((await self._instance()).execution_id, forgotten=forgotten))
+        return list(await self._store.inspector.history(await self._instance(), forgotten=forgotten))
 
     async def compensate(self, location: Location | str) -> "Handle[None]":
         """Compensate the saga step at this location by hand, and return the handle of the workflow that does it.

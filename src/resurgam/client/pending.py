@@ -16,7 +16,7 @@ from resurgam.core.failure import rebuild
 from resurgam.core.location import Location
 from resurgam.core.state import InstanceState, Status
 from resurgam.store.protocol import Store
-from resurgam.store.records import Instance, OpenActivity, OpenWork
+from resurgam.store.records import Addressed, ExecutionRef, Instance, OpenActivity, OpenWork
 
 _LAST: Final = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 _LATEST: Final = 20
@@ -63,10 +63,10 @@ def moment(milliseconds_since: int) -> datetime:
     return datetime.fromtimestamp(min(milliseconds_since / 1000, _LAST), UTC)
 
 
-async def failure_of(store: Store, execution_id: str) -> BaseException | None:
+async def failure_of(store: Store, execution: Addressed) -> BaseException | None:
     """Return the failure of an execution, None if it has not failed; `CorruptHistory` if it cannot be read."""
     try:
-        latest = await store.inspector.history(execution_id, _LATEST)
+        latest = await store.inspector.history(execution, _LATEST)
     except CorruptHistory as error:
         return error
     for entry in reversed(latest):
@@ -88,7 +88,7 @@ class Survey:
     @classmethod
     async def of(cls, store: Store, instance: Instance, log: Sequence[events.Event], now: int) -> "Survey":
         """Read the open work of an execution whose log was read just before."""
-        work = await store.inspector.open_work(instance.execution_id) or OpenWork()
+        work = await store.inspector.open_work(instance) or OpenWork()
         retried = (entry for entry in (*log, *work.inbox) if isinstance(entry, events.ActivityRetryScheduled))
         return cls(store, InstanceState(log), work, {entry.ref: entry for entry in retried}, now)
 
@@ -174,9 +174,11 @@ class Survey:
         """Return the failure of the attempt before this one of a child."""
         if child.attempt == 1:
             return None
-        first = next(iter(await self.store.inspector.history(child.execution_id)), None)
+        first = next(iter(await self.store.inspector.history(child)), None)
         previous = first.previous if isinstance(first, events.WorkflowStarted) else None
-        return None if previous is None else await failure_of(self.store, previous)
+        if previous is None:
+            return None
+        return await failure_of(self.store, ExecutionRef(entity_id=child.entity_id, execution_id=previous))
 
     def _updates(self) -> Iterable[PendingWork]:
         accepted = self.state.updates.values()

@@ -53,7 +53,7 @@ async def _check(access: Access, held: HeldPromise, value: Raw) -> None:
     if instance.name in access.registry.workflows:
         # The code may have changed since it created the promise, and accept another type now.
         workflow = access.registry.workflows.find(instance.name)
-        log = await access.store.inspector.history(instance.execution_id)
+        log = await access.store.inspector.history(instance)
         if await run_outside_task(lambda: query.accepts_value(workflow, log, promise.promise_id, value)):
             return
     path, reason = wrong

@@ -9,6 +9,7 @@ from resurgam.core.codec import Codec
 from resurgam.core.errors import NotFound, ResultTimeout, StoreError
 from resurgam.core.event import Failure
 from resurgam.core.failure import rebuild
+from resurgam.core.identity import route_of
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.loop.outside_task import run_outside_task
@@ -44,14 +45,15 @@ async def query(
 async def _replay(access: Access, instance: Instance, name: str, encoded: Raw) -> tuple[Raw, Codec[Any]]:
     """Replay the committed history on a throwaway coroutine; no worker need hold the instance, and it does not change."""
     workflow = access.registry.workflows.find(instance.name)
-    log = await access.store.inspector.history(instance.execution_id)
+    log = await access.store.inspector.history(instance)
     settings = Settings(secret=await secret_of(access.store.values), max_payload=access.max_payload)
     return await run_outside_task(lambda: replayed.answer_query(workflow, log, name, encoded, settings))
 
 
 async def _ask_worker(access: Access, instance: Instance, name: str, encoded: Raw, until: int) -> Raw:
     task = QueryTask(
-        query_id=new_id(access.clock.now()),
+        query_id=f"{route_of(instance.entity_id)}{new_id(access.clock.now())}",
+        entity_id=instance.entity_id,
         execution_id=instance.execution_id,
         queue=instance.queue,
         name=name,

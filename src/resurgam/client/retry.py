@@ -20,7 +20,7 @@ from resurgam.store.records import Creation, Exists, Instance
 async def retry_failed(access: Access, failed: Instance) -> Instance:
     """Start the next attempt of a failed run, and return its execution."""
     now = access.clock.now()
-    log = await access.store.inspector.history(failed.execution_id)
+    log = await access.store.inspector.history(failed)
     started, inbox = next_attempt(
         log,
         execution_id=new_id(now),

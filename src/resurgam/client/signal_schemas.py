@@ -34,7 +34,7 @@ async def _fits_newer_code(access: Access, instance: Instance, signal: events.Si
     if instance.name not in access.registry.workflows:
         return False
     workflow = access.registry.workflows.find(instance.name)
-    log = await access.store.inspector.history(instance.execution_id)
+    log = await access.store.inspector.history(instance)
     accepts = await run_outside_task(lambda: query.signal_schemas(workflow, log, instance.signal_schemas))
     schema = accepts.get(signal.name)
     return schema is None or mismatch(schema, signal.value) is None

@@ -139,7 +139,7 @@ class _TreeReader:
         first = executions[0]
         run, steps = Run(run_id=first.run_id, generation=first.generation), _RunSteps(first.run_id)
         for execution in executions:
-            log = await self.store.inspector.history(execution.execution_id, None if inside else 1, forgotten=True)
+            log = await self.store.inspector.history(execution, None if inside else 1, forgotten=True)
             started = log[0] if log else None
             run.executions.append(
                 Execution(
@@ -157,7 +157,7 @@ class _TreeReader:
 
     async def _open_activities(self, execution: Instance) -> dict[int, OpenActivity]:
         """Return the open activities by the ``seq`` of their commands."""
-        work = None if execution.deactivated else await self.store.inspector.open_work(execution.execution_id)
+        work = None if execution.deactivated else await self.store.inspector.open_work(execution)
         return {} if work is None else {activity.request.ref: activity for activity in work.activities}
 
     async def _child(self, run_id: str, command: events.ChildScheduled) -> Child:

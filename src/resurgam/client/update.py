@@ -63,6 +63,7 @@ class Position:
     *handled*: a handler has started on the update. *grown*: the log has more entries than were read.
     """
 
+    entity_id: str
     execution_id: str
     seen: int
     handled: bool = False
@@ -112,7 +113,7 @@ class Update:
                 position.seen, position.handled, position.grown = accepted.seq, True, False
                 return
             if outcome is not None:
-                await self._result_of(outcome, position.execution_id)
+                await self._result_of(outcome, position)
                 return
             await self._advance(position, entries, until)
 
@@ -122,7 +123,7 @@ class Update:
             entries = await self._unread_entries(position)
             outcome = self._outcome(entries)
             if outcome is not None:
-                return await self._result_of(outcome, position.execution_id)
+                return await self._result_of(outcome, position)
             position.handled = position.handled or self._accepted(entries) is not None
             await self._advance(position, entries, until)
 
@@ -130,11 +131,12 @@ class Update:
         """Search the newest executions of the chain for an update of this id."""
         execution_id: str | None = instance.execution_id
         for _ in range(LOOKED_UP):
-            log = await self.access.store.inspector.history(execution_id, forgotten=True) if execution_id else []
+            position = Position(self.entity_id, execution_id or "", 0)
+            log = await self.access.store.inspector.history(position, forgotten=True) if execution_id else []
             self._check_name(log)
             found = execution_id == instance.execution_id and self._accepted(log) is not None
-            if execution_id and (found or self._outcome(log) is not None):
-                return Position(execution_id, 0)
+            if found or self._outcome(log) is not None:
+                return position
             first = log[0] if log else None
             execution_id = first.previous if isinstance(first, events.WorkflowStarted) else None
         return None
@@ -145,7 +147,7 @@ class Update:
         [answer] = await self.access.store.deliver([to])
         if isinstance(answer, Missing):
             raise NotFound(f"workflow {self.entity_id!r} is no longer in the store")
-        return None if isinstance(answer, Ended) else Position(instance.execution_id, instance.last_seq)
+        return None if isinstance(answer, Ended) else Position(self.entity_id, instance.execution_id, instance.last_seq)
 
     async def _successor(self, closed: Instance) -> Instance:
         """Return the newest execution of the chain; the update is in none of them yet."""
@@ -156,15 +158,13 @@ class Update:
 
     async def _unread_entries(self, position: Position) -> Sequence[events.Event]:
         """Return every entry after the position, including entries that a loop has forgotten since."""
-        execution_id, seen = position.execution_id, position.seen
-        entries = await self.access.store.read(execution_id, seen)
+        seen = position.seen
+        entries = await self.access.store.read(position, seen)
         whole = entries[-1].seq - seen == len(entries) if entries else not position.grown
         if whole:
             return entries
         kept = [
-            entry
-            for entry in await self.access.store.inspector.history(execution_id, forgotten=True)
-            if entry.seq > seen
+            entry for entry in await self.access.store.inspector.history(position, forgotten=True) if entry.seq > seen
         ]
         if not kept:
             raise NotFound(f"the outcome of update {self.name!r} (id {self.id!r}) is no longer in the store")
@@ -179,7 +179,7 @@ class Update:
             # Its log has one entry at least, unless the execution was purged.
             position.seen, position.handled, position.grown = 0, False, True
             return
-        watch = LogGrown(execution_id=position.execution_id, last_seq=position.seen)
+        watch = LogGrown(entity_id=position.entity_id, execution_id=position.execution_id, last_seq=position.seen)
         position.grown = await self.access.store.wait(watch, until)
         if not position.grown:
             raise ResultTimeout(
@@ -200,7 +200,7 @@ class Update:
         # The next attempt receives all updates again; a continuation only those whose handlers had not started.
         successor = None
         if not (position.handled and isinstance(closing, events.WorkflowContinued)):
-            successor = await chain.next_execution(self.access.store, position.execution_id, closing)
+            successor = await chain.next_execution(self.access.store, position, closing)
         if successor is None:
             raise (NotFound if position.handled else HandlerNotStarted)(
                 f"update {self.name!r} has no result: workflow {self.entity_id!r} closed ({closing.type}) before "
@@ -221,15 +221,15 @@ class Update:
     def _outcome(self, log: Sequence[events.Event]) -> Outcome | None:
         return next((entry for entry in log if isinstance(entry, Outcome) and entry.id == self.id), None)
 
-    async def _result_of(self, outcome: Outcome, execution_id: str) -> Any:
+    async def _result_of(self, outcome: Outcome, position: Position) -> Any:
         """Return the decoded result of an outcome, or raise `UpdateRejected`."""
         if isinstance(outcome, events.UpdateRejected):
             raise UpdateRejected(outcome.name or self.name) from rebuild(outcome.failure)
         if self.codec is not None:
             return self.codec.decode(outcome.result, f"result of update {self.name!r}")
-        return await self._decode_by_annotation(outcome.result, execution_id)
+        return await self._decode_by_annotation(outcome.result, position)
 
-    async def _decode_by_annotation(self, encoded: Raw, execution_id: str) -> Any:
+    async def _decode_by_annotation(self, encoded: Raw, position: Position) -> Any:
         what = f"result of update {self.name!r}"
         if self.workflow not in self.access.registry.workflows:
             return ANY.decode(encoded, what)
@@ -240,7 +240,7 @@ class Update:
                 return known.decode(encoded, what)
             except SerializationError:
                 pass  # another run may have registered another handler under this name
-        log = await self.access.store.inspector.history(execution_id)
+        log = await self.access.store.inspector.history(position)
         annotated = await run_outside_task(lambda: query.update_result(definition, log, self.name))
         return (annotated or ANY).decode(encoded, what)
 

@@ -30,7 +30,7 @@ class Inspector(Protocol):
         ...
 
     async def history(
-        self, execution_id: str, last: int | None = None, *, forgotten: bool = False
+        self, execution: r.Addressed, last: int | None = None, *, forgotten: bool = False
     ) -> Sequence[events.Event]:
         """Return the log of an execution, or its *last* entries; empty if there is none.
 
@@ -38,7 +38,7 @@ class Inspector(Protocol):
         """
         ...
 
-    async def open_work(self, execution_id: str) -> r.OpenWork | None:
+    async def open_work(self, execution: r.Addressed) -> r.OpenWork | None:
         """Return the open activities, the inbox and the lease of an execution, at one moment; None if there is none."""
         ...
 
@@ -232,7 +232,7 @@ class Store(Protocol):
         """
         ...
 
-    async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
+    async def revive(self, executions: Sequence[r.Addressed]) -> Sequence[r.Revived | r.Missing]:
         """Hand out again what was put aside: dead instances and activities, and parked runs to whoever tried them."""
         ...
 
@@ -278,7 +278,7 @@ class Store(Protocol):
         """Tell instances what became of their activities; refused if the lease was lost or it is answered already."""
         ...
 
-    async def read(self, execution_id: str, after: int = 0) -> Sequence[events.Event]:
+    async def read(self, execution: r.Addressed, after: int = 0) -> Sequence[events.Event]:
         """Return the log of an execution beyond ``seq`` *after*, without what is forgotten: ``seq`` may have gaps."""
         ...
 
@@ -286,7 +286,7 @@ class Store(Protocol):
         """Return True once what is watched for is there, False when the moment *until* has come before."""
         ...
 
-    async def purge(self, execution_ids: Sequence[str]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
+    async def purge(self, executions: Sequence[r.Addressed]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
         """Remove ended executions without a trace.
 
         The caller decides whether another execution, or an activity that is under way, still needs one (`retention`).

@@ -1,7 +1,7 @@
 """The values that cross the seam between the engine and a store."""
 
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from msgspec import Raw, field
 
@@ -13,6 +13,27 @@ from resurgam.store.instance import Record as Record  # noqa: PLC0414 -- as abov
 
 INBOX_CHANGED: Final = "something has come into the inbox meanwhile"
 """Why a strict commit is refused whose lease is still held."""
+
+
+class Addressed(Protocol):
+    """Anything that names an execution, with its entity: a store with partitions finds it without a look-up."""
+
+    @property
+    def entity_id(self) -> str:
+        """The entity."""
+        ...
+
+    @property
+    def execution_id(self) -> str:
+        """The execution."""
+        ...
+
+
+class ExecutionRef(Record, frozen=True):
+    """An execution, named by nothing but its ids."""
+
+    entity_id: str
+    execution_id: str
 
 
 class EagerOffer(Record, frozen=True):
@@ -124,8 +145,8 @@ class Commit(Record, frozen=True):
     their queue. If any is, the lease is kept, so that its result can be told where the coroutine is.
     """
 
-    execution_id: str
     entity_id: str
+    execution_id: str
     epoch: int
     base_seq: int
     wake: int
@@ -156,6 +177,7 @@ class Lease(Record, frozen=True):
     *details* and *heartbeat_at* are those of the attempt's last heartbeat; None if there was none to report.
     """
 
+    entity_id: str
     execution_id: str
     epoch: int
     ref: int | None = None
@@ -193,8 +215,8 @@ class ActivityTask(Record, frozen=True):
     *details* are what an earlier attempt told last.
     """
 
+    entity_id: str
     execution_id: str
-    workflow_id: str
     epoch: int
     attempt: int
     deliveries: int
@@ -205,6 +227,7 @@ class ActivityTask(Record, frozen=True):
 class ActivityResult(Record, frozen=True):
     """What became of an attempt: completed, failed for good, or to be tried again later, with *details* for the next."""
 
+    entity_id: str
     execution_id: str
     epoch: int
     event: events.ActivityCompleted | events.ActivityFailed | events.ActivityRetryScheduled
@@ -343,12 +366,14 @@ class Work(Record, frozen=True):
 class Closed(Record, frozen=True):
     """Wait for an execution to end."""
 
+    entity_id: str
     execution_id: str
 
 
 class InboxChanged(Record, frozen=True):
     """Wait for something new in the inbox of an instance that one holds."""
 
+    entity_id: str
     execution_id: str
     wake: int
 
@@ -356,6 +381,7 @@ class InboxChanged(Record, frozen=True):
 class LogGrown(Record, frozen=True):
     """Wait for an execution to have more entries than this, or to end."""
 
+    entity_id: str
     execution_id: str
     last_seq: int
 
@@ -386,6 +412,7 @@ class QueryTask(Record, frozen=True):
     """A query for code that the asker does not have. It is given up at the moment *until*."""
 
     query_id: str
+    entity_id: str
     execution_id: str
     queue: str
     name: str

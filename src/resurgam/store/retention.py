@@ -96,7 +96,7 @@ class Purge:
         free = []
         for one in candidates:
             if not await self._is_needed(one, parents):
-                free.append(one.execution_id)
+                free.append(one)
                 self._gone.add(one.execution_id)
         if self.dry_run:
             return Batch(len(free), len(candidates) - len(free))
@@ -120,13 +120,13 @@ class Purge:
         if parent.status.terminal and parent.status is not Status.FAILED:
             return False
         if parent.execution_id not in parents:
-            parents[parent.execution_id] = await self._state(parent.execution_id)
+            parents[parent.execution_id] = await self._state(parent)
         state = parents[parent.execution_id]
         return state is None or awaits(state, ended)
 
-    async def _state(self, execution_id: str) -> InstanceState | None:
+    async def _state(self, execution: r.Instance) -> InstanceState | None:
         """Return the state of an execution; None if its history cannot be read, so that it may wait for anything."""
         try:
-            return InstanceState(await self.store.inspector.history(execution_id))
+            return InstanceState(await self.store.inspector.history(execution))
         except CorruptHistory:
             return None

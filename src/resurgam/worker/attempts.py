@@ -171,7 +171,7 @@ class ActivityRunner:
         logger.warning(
             "activity %r of workflow %s, attempt %d failed; %s",
             request.name,
-            task.workflow_id,
+            task.entity_id,
             task.attempt,
             when,
             exc_info=error,
@@ -189,7 +189,7 @@ def _identity(task: ActivityTask) -> ActivityInfo:
         name=request.name,
         entity_id=request.entity_id,
         execution_id=execution_of(request.entity_id, task.attempt, request.workflow_attempt),
-        workflow_id=task.workflow_id,
+        workflow_id=task.entity_id,
         attempt=task.attempt,
         queue=request.queue,
     )

@@ -141,11 +141,13 @@ class Committer:
 
     async def _read_back(self, commit: Commit, refused: Refused) -> Committed | Refused:
         """Find out whether a commit that is refused now was applied at an earlier try."""
-        written = await self.store.read(commit.execution_id, after=commit.base_seq)
+        written = await self.store.read(commit, after=commit.base_seq)
         own = commit.outcome.events
         if not own or tuple(written[: len(own)]) != own:
             return refused
-        lease = Lease(execution_id=commit.execution_id, epoch=commit.epoch, wake=commit.wake)
+        lease = Lease(
+            entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=commit.epoch, wake=commit.wake
+        )
         if commit.claim_slots:
             # Which activities it claimed is lost with its answer; they go back to their queues.
             await self.store.release(claimed_by(commit))

@@ -112,21 +112,21 @@ class EagerStore:
         """Complete activities."""
         return await self._store.complete_activities(parts)
 
-    async def read(self, execution_id: str, after: int = 0) -> Sequence[events.Event]:
+    async def read(self, execution: r.Addressed, after: int = 0) -> Sequence[events.Event]:
         """Return the log of an execution."""
-        return await self._store.read(execution_id, after)
+        return await self._store.read(execution, after)
 
     async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
         """Wait for a change."""
         return await self._store.wait(watch, until)
 
-    async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
+    async def revive(self, executions: Sequence[r.Addressed]) -> Sequence[r.Revived | r.Missing]:
         """Offer dead letters again."""
-        return await self._store.revive(execution_ids)
+        return await self._store.revive(executions)
 
-    async def purge(self, execution_ids: Sequence[str]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
+    async def purge(self, executions: Sequence[r.Addressed]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
         """Remove ended executions."""
-        return await self._store.purge(execution_ids)
+        return await self._store.purge(executions)
 
     async def close(self) -> None:
         """Close the store."""

@@ -55,7 +55,12 @@ class HeldInstance:
     @property
     def lease(self) -> Lease:
         """The lease on the instance."""
-        return Lease(execution_id=self.claim.instance.execution_id, epoch=self.claim.epoch, wake=self.wake)
+        return Lease(
+            entity_id=self.claim.instance.entity_id,
+            execution_id=self.claim.instance.execution_id,
+            epoch=self.claim.epoch,
+            wake=self.wake,
+        )
 
     def receive(self, answer: Committed | Extended) -> None:
         """Add the inbox entries that an answer of the store brought."""

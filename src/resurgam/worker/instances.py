@@ -110,7 +110,7 @@ class InstanceRunner:
             await sleep(self._clock, RETRY_DELAY)
             await self._release_failed(held, missing)
             return
-        log = await self._store.read(instance.execution_id)
+        log = await self._store.read(instance)
         outcome = brain.record_late(log, held.inbox, self._clock.now())
         await self._committer.commit(held, outcome, release=True)
 
@@ -130,7 +130,7 @@ class InstanceRunner:
         """Build an instance from its log, which is read unless the claim brought it."""
         instance = held.claim.instance
         brain = find_brain(self._brains, instance.kind)
-        recorded = log or await self._store.read(instance.execution_id)
+        recorded = log or await self._store.read(instance)
         return brain.load(instance.name, recorded, signal_schemas=held.signal_schemas, **state)
 
     async def _keep(self, held: HeldInstance, live: LiveInstance, outcome: Outcome) -> None:
@@ -279,7 +279,9 @@ class InstanceRunner:
         self.waiting += 1
         self.on_wait()
         if held.watch is None:
-            watch = InboxChanged(execution_id=held.claim.instance.execution_id, wake=held.wake)
+            watch = InboxChanged(
+                entity_id=held.claim.instance.entity_id, execution_id=held.claim.instance.execution_id, wake=held.wake
+            )
             held.watch = self._tasks.spawn(self._store.wait(watch, held.wake_at), "inbox watch")
             held.watch.add_done_callback(held.notify)
         try:

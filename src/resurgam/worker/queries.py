@@ -37,7 +37,7 @@ class QueryRunner:
     async def run(self, task: QueryTask) -> None:
         """Answer a query; if the store fails, another worker may answer it once its lease expires."""
         try:
-            log = await self._store.read(task.execution_id)
+            log = await self._store.read(task)
             await self._store.queries.complete([await run_outside_task(lambda: self._answer(task, log))])
         except Exception as error:  # noqa: BLE001 -- see above
             log_failure(f"the store failed at query {task.name!r} of execution {task.execution_id}", error)

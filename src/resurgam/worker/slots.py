@@ -113,7 +113,7 @@ class Slots:
         self._running[attempt] = heartbeat, on_end
         if not self._presence.alone:
             self._window.take()
-        lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
+        lease = Lease(entity_id=task.entity_id, execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
         self._leases.keep(lease, partial(_cancel, attempt, heartbeat), heartbeat)
 
     def _report(self, attempt: "asyncio.Task[Any] | None", result: ActivityResult | None) -> None:
@@ -135,7 +135,7 @@ class Slots:
     def give_back_soon(self, commit: Commit) -> None:
         """Release what a commit may have claimed whose answer was not received."""
         if commit.claim_slots:
-            lease = Lease(execution_id=commit.execution_id, epoch=commit.epoch)
+            lease = Lease(entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=commit.epoch)
             parts = [*claimed_by(commit), *([Release(lease=lease)] if commit.release else ())]
             self._tasks.spawn(self._store.release(parts), "release of claimed work")
 
@@ -217,6 +217,7 @@ class Slots:
         again = isinstance(event, events.ActivityRetryScheduled)
         # The lease is kept until the result is committed or completed; a cancelled attempt keeps it too.
         return ActivityResult(
+            entity_id=task.entity_id,
             execution_id=task.execution_id,
             epoch=task.epoch,
             event=event,
@@ -230,7 +231,7 @@ class Slots:
         self._report(asyncio.current_task(), result)
 
     async def _run_and_complete(self, task: ActivityTask, heartbeat: Heartbeat) -> None:
-        lease = Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
+        lease = Lease(entity_id=task.entity_id, execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
         try:
             result = await self._attempt(task, heartbeat)
             self._report(asyncio.current_task(), result)
@@ -251,9 +252,12 @@ def _cancel(attempt: "asyncio.Task[None]", heartbeat: Heartbeat) -> None:
 def claimed_by(commit: Commit) -> list[Release]:
     """Return the releases of everything that a commit may have claimed; an activity claimed so has epoch 1."""
     refs = [activity.ref for activity in commit.outcome.activities]
-    return [Release(lease=Lease(execution_id=commit.execution_id, epoch=1, ref=ref)) for ref in refs]
+    return [
+        Release(lease=Lease(entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=1, ref=ref))
+        for ref in refs
+    ]
 
 
 def lease_of(result: ActivityResult) -> Lease:
     """Return the lease of the attempt that a result belongs to."""
-    return Lease(execution_id=result.execution_id, epoch=result.epoch, ref=result.event.ref)
+    return Lease(entity_id=result.entity_id, execution_id=result.execution_id, epoch=result.epoch, ref=result.event.ref)

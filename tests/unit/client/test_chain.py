@@ -126,7 +126,7 @@ async def test_what_was_purged_has_no_result():
     async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         await worker.completes("o-1")
-        await engine.store.purge([handle.execution_id])
+        await engine.store.purge([handle])
 
         with pytest.raises(errors.NotFound, match="of workflow 'o-1' was removed from the store"):
             await handle.result(1)
@@ -153,7 +153,7 @@ async def test_a_failed_run_is_tried_again_with_what_it_has_got():
         assert (after.attempt, after.run_id, after.previous) == (2, before.run_id, before.execution_id)
         assert after.status is Status.RUNNING
         claim = await worker.take("o-1")
-        [started] = await engine.store.read(claim.instance.execution_id)
+        [started] = await engine.store.read(claim.instance)
         assert [one.name for one in started.carried] == ["charge"]
         assert [entry.event.id for entry in claim.inbox] == ["s-1"]
 

@@ -94,7 +94,12 @@ async def test_an_activity_tells_its_last_heartbeat():
         lease = lease_of(await worker.task(queues=["q"]))
         assert (await pending(handle)).heartbeat_at is None
         beat = r.Lease(
-            execution_id=lease.execution_id, epoch=lease.epoch, ref=2, details=Raw(b'{"page":3}'), heartbeat_at=7000
+            entity_id=lease.entity_id,
+            execution_id=lease.execution_id,
+            epoch=lease.epoch,
+            ref=2,
+            details=Raw(b'{"page":3}'),
+            heartbeat_at=7000,
         )
         await worker.store.extend([beat])
         work = await pending(handle)

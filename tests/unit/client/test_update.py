@@ -158,7 +158,7 @@ async def test_a_run_that_is_purged_meanwhile_is_an_error():
         handle = await engine.start("sell", id="o-1")
         waiting = await sending(worker, handle.update("add", id="u-1"))
         await handle.terminate()
-        await engine.store.purge([handle.execution_id])
+        await engine.store.purge([handle])
         with pytest.raises(
             errors.NotFound, match=r"the outcome of update 'add' \(id 'u-1'\) is no longer in the store"
         ):

@@ -14,7 +14,7 @@ from resurgam.worker.leases import Leases
 from resurgam.worker.tasks import Tasks
 
 LENGTH = 9000
-LEASE = Lease(execution_id="x", epoch=1, ref=2)
+LEASE = Lease(entity_id="x", execution_id="x", epoch=1, ref=2)
 
 
 class Renewed:
@@ -89,7 +89,7 @@ async def test_what_is_given_back_has_its_details(world):
 async def test_details_are_kept_once_more_before_all_is_given_back(world):
     await world.leases.keep_details()
     assert world.store.asked == []
-    world.leases.keep(Lease(execution_id="y", epoch=1), lambda: None)
+    world.leases.keep(Lease(entity_id="y", execution_id="y", epoch=1), lambda: None)
     world.pulse.beat(Raw(b"1"))
     await world.leases.keep_details()
     assert world.store.asked == [[replace(LEASE, details=Raw(b"1"), heartbeat_at=world.clock.now())]]

@@ -12,7 +12,7 @@ import pytest
 from resurgam.store.records import Lease
 from resurgam.worker.watchdog import TickTooLong, Watchdog
 
-LEASE = Lease(execution_id="x", epoch=1)
+LEASE = Lease(entity_id="x", execution_id="x", epoch=1)
 
 
 class Loop:

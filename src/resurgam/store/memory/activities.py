@@ -64,7 +64,7 @@ class Activities:
         table.remind(activity.leased_until, activity.execution_id, activity.request.ref)
         return r.ActivityTask(
             execution_id=activity.execution_id,
-            workflow_id=row.instance.entity_id,
+            entity_id=row.instance.entity_id,
             epoch=activity.epoch,
             attempt=activity.attempt,
             deliveries=activity.deliveries - 1,
@@ -74,7 +74,9 @@ class Activities:
 
     def complete(self, part: r.ActivityResult) -> r.Accepted | r.Refused:
         """Put the result of an attempt into the inbox, and schedule the next attempt if there is one."""
-        held = self._leases.holder(r.Lease(execution_id=part.execution_id, epoch=part.epoch, ref=part.event.ref))
+        held = self._leases.holder(
+            r.Lease(entity_id=part.entity_id, execution_id=part.execution_id, epoch=part.epoch, ref=part.event.ref)
+        )
         if isinstance(held, r.Refused):
             return held
         assert isinstance(held, ActivityRow)

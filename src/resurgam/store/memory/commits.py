@@ -26,7 +26,7 @@ class Commits:
 
     def commit(self, part: r.Commit) -> r.Committed | r.Refused:
         """Apply an outcome if the lease holds and the log is where the advance began."""
-        row = self._leases.held(part.execution_id, part.epoch)
+        row = self._leases.held(part, part.epoch)
         if isinstance(row, r.Refused):
             return row
         if row.instance.last_seq != part.base_seq:

@@ -49,19 +49,19 @@ class MemoryInspector:
         return sorted(found, key=lambda i: (i.closed_at or 0, i.execution_id))[: query.limit]
 
     async def history(
-        self, execution_id: str, last: int | None = None, *, forgotten: bool = False
+        self, execution: r.Addressed, last: int | None = None, *, forgotten: bool = False
     ) -> Sequence[events.Event]:
         """Return the active entries of an execution, or all that are kept; or the last of them."""
-        row = self._table.rows.get(execution_id)
+        row = self._table.find(execution)
         if row is None:
             return []
         log = row.kept() if forgotten else list(row.log.values())
         return log if last is None else log[-last:]
 
-    async def open_work(self, execution_id: str) -> r.OpenWork | None:
+    async def open_work(self, execution: r.Addressed) -> r.OpenWork | None:
         """Return the open activities, the inbox and the lease of an execution."""
         self._refresh()
-        row = self._table.rows.get(execution_id)
+        row = self._table.find(execution)
         return None if row is None else row.open_work()
 
     async def promise(self, to: r.Delivery) -> r.HeldPromise | None:

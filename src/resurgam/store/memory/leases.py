@@ -58,8 +58,8 @@ class Leases:
     def holder(self, lease: r.Lease) -> Row | ActivityRow | r.Refused:
         """Return the row that a lease holds."""
         if lease.ref is None:
-            return self.held(lease.execution_id, lease.epoch)
-        row = self._table.rows.get(lease.execution_id)
+            return self.held(lease, lease.epoch)
+        row = self._table.find(lease)
         activity = None if row is None else row.activities.get(lease.ref)
         if activity is None:
             return r.Refused(reason="the activity is answered or withdrawn")
@@ -67,9 +67,9 @@ class Leases:
             return r.Refused(reason="the lease of the activity is lost")
         return activity
 
-    def held(self, execution_id: str, epoch: int) -> Row | r.Refused:
+    def held(self, execution: r.Addressed, epoch: int) -> Row | r.Refused:
         """Return an instance that is leased under this epoch."""
-        row = self._table.rows.get(execution_id)
+        row = self._table.find(execution)
         if row is None:
             return r.Refused(reason="there is no such instance")
         if row.epoch != epoch or row.leased_until is None:

@@ -134,9 +134,9 @@ class Lifecycle:
         self._table.note_growth(row)
         self._table.free(row, ready=True)
 
-    def revive(self, execution_id: str) -> r.Revived | r.Missing:
+    def revive(self, execution: r.Addressed) -> r.Revived | r.Missing:
         """Offer dead letters again, and parked runs to the workers that tried them."""
-        row = self._table.rows.get(execution_id)
+        row = self._table.find(execution)
         if row is None:
             return r.Missing()
         count = int(row.instance.dead_letter is not None or row.instance.parked is not None)
@@ -145,18 +145,18 @@ class Lifecycle:
             row.deliveries = 0
             row.tried_by.clear()
             if row.instance.status is Status.DIVERGED:
-                self._table.parked[execution_id] = None
+                self._table.parked[execution.execution_id] = None
             self._table.make_ready(row)
         for activity in row.activities.values():
             if activity.dead_letter is not None:
                 activity.dead_letter, activity.deliveries = None, 0
-                self._table.queued[execution_id, activity.request.ref] = None
+                self._table.queued[execution.execution_id, activity.request.ref] = None
                 count += 1
         return r.Revived(count=count)
 
-    def purge(self, execution_id: str) -> r.Purged | r.Missing | r.Unfinished:
+    def purge(self, execution: r.Addressed) -> r.Purged | r.Missing | r.Unfinished:
         """Remove a closed execution."""
-        row = self._table.rows.get(execution_id)
+        row = self._table.find(execution)
         if row is None:
             return r.Missing()
         if not row.instance.status.terminal:

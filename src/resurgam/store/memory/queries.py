@@ -44,7 +44,7 @@ class MemoryQueries:
         return answers
 
     def _submit(self, task: r.QueryTask) -> r.Submitted | r.Missing:
-        if task.execution_id not in self._table.rows:
+        if self._table.find(task) is None:
             return r.Missing()
         self._rows.setdefault(task.query_id, _Row(task))
         return r.Submitted()

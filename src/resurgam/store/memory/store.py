@@ -62,9 +62,9 @@ class MemoryStore:
         """Put events into inboxes."""
         return self._each(self._lifecycle.deliver, parts)
 
-    async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
+    async def revive(self, executions: Sequence[r.Addressed]) -> Sequence[r.Revived | r.Missing]:
         """Offer dead letters again."""
-        return self._each(self._lifecycle.revive, execution_ids)
+        return self._each(self._lifecycle.revive, executions)
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
@@ -98,9 +98,9 @@ class MemoryStore:
         """Put the results of attempts into inboxes."""
         return self._each(self._activities.complete, parts)
 
-    async def read(self, execution_id: str, after: int = 0) -> Sequence[events.Event]:
+    async def read(self, execution: r.Addressed, after: int = 0) -> Sequence[events.Event]:
         """Return the log beyond *after*."""
-        row = self._table.rows.get(execution_id)
+        row = self._table.find(execution)
         return [] if row is None else [entry for seq, entry in row.log.items() if seq > after]
 
     async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
@@ -109,14 +109,14 @@ class MemoryStore:
         self._changed()  # others may wait for what has become due just now
         return await self._waiting.wait(watch, until)
 
-    async def purge(self, execution_ids: Sequence[str]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
+    async def purge(self, executions: Sequence[r.Addressed]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
         """Remove closed executions."""
-        return self._each(self._purge, execution_ids)
+        return self._each(self._purge, executions)
 
-    def _purge(self, execution_id: str) -> r.Purged | r.Missing | r.Unfinished:
-        answer = self._lifecycle.purge(execution_id)
+    def _purge(self, execution: r.Addressed) -> r.Purged | r.Missing | r.Unfinished:
+        answer = self._lifecycle.purge(execution)
         if isinstance(answer, r.Purged):
-            self.queries.purge(execution_id)
+            self.queries.purge(execution.execution_id)
         return answer
 
     async def close(self) -> None:
@@ -158,7 +158,7 @@ class MemoryStore:
             case r.Published():
                 return bool(self._topics.after(watch.topic, watch.after))
             case r.Closed() | r.InboxChanged() | r.LogGrown():
-                row = self._table.rows.get(watch.execution_id)
+                row = self._table.find(watch)
                 return row is None or _has_come(watch, row)
             case _:
                 assert_never(watch)

@@ -19,6 +19,7 @@ from operator import itemgetter
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.outcome import Entry
+from resurgam.store import records as r
 from resurgam.store.memory.rows import ActivityRow, Row
 from resurgam.store.watches import FEED, WatchKey, growth_of
 
@@ -62,6 +63,11 @@ class Table:
             del self.executions[instance.entity_id]
         del self.rows[instance.execution_id]
         self._logged = [logged for logged in self._logged if logged[1] != instance.execution_id]
+
+    def find(self, execution: r.Addressed) -> Row | None:
+        """Return an execution; None if there is none of this id, or it belongs to another entity."""
+        row = self.rows.get(execution.execution_id)
+        return row if row is not None and row.instance.entity_id == execution.entity_id else None
 
     def newest(self, entity_id: str) -> Row | None:
         """Return the newest execution of an entity."""

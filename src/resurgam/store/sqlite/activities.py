@@ -47,7 +47,7 @@ def _lease(t: Transaction, row: Row) -> r.ActivityTask | None:
     t.changes.due(t.lease_until)
     return r.ActivityTask(
         execution_id=execution_id,
-        workflow_id=row["entity_id"],
+        entity_id=row["entity_id"],
         epoch=row["epoch"] + 1,
         attempt=row["attempt"],
         deliveries=row["deliveries"],
@@ -58,7 +58,7 @@ def _lease(t: Transaction, row: Row) -> r.ActivityTask | None:
 
 def complete(t: Transaction, part: r.ActivityResult) -> r.Accepted | r.Refused:
     """Deliver the result of an attempt to its instance, and remove the activity or schedule its next attempt."""
-    lease = r.Lease(execution_id=part.execution_id, epoch=part.epoch, ref=part.event.ref)
+    lease = r.Lease(entity_id=part.entity_id, execution_id=part.execution_id, epoch=part.epoch, ref=part.event.ref)
     held = _held(t, lease)
     if isinstance(held, r.Refused):
         return held
@@ -178,7 +178,7 @@ def eager_task(part: r.Commit, request: ActivityRequest) -> r.ActivityTask:
     """Return the task of an activity that is leased by the commit that schedules it."""
     return r.ActivityTask(
         execution_id=part.execution_id,
-        workflow_id=part.entity_id,
+        entity_id=part.entity_id,
         epoch=1,
         attempt=1,
         deliveries=0,

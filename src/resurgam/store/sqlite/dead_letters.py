@@ -23,8 +23,9 @@ def undecodable(what: str, error: ValueError) -> str:
     return f"{reason}; start workers of the version that wrote it, then retry the run"
 
 
-def revive(t: Transaction, execution_id: str) -> r.Revived | r.Missing:
+def revive(t: Transaction, execution: r.Addressed) -> r.Revived | r.Missing:
     """Hand out again an instance that is a dead letter or parked, and its activities that are dead letters."""
+    execution_id = execution.execution_id
     if find(t.session, execution_id) is None:
         return r.Missing()
     t.changes.work = True

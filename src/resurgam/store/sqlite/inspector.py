@@ -78,9 +78,10 @@ class SqliteInspector:
         return [instance for row in rows for instance in _decodable(instance_of, row)]
 
     async def history(
-        self, execution_id: str, last: int | None = None, *, forgotten: bool = False
+        self, execution: r.Addressed, last: int | None = None, *, forgotten: bool = False
     ) -> Sequence[events.Event]:
         """Return the log of an execution, or its last entries."""
+        execution_id = execution.execution_id
 
         def look(session: Session) -> Sequence[Row]:
             if last is None and not forgotten:
@@ -90,9 +91,9 @@ class SqliteInspector:
 
         return decode_log(self._file.read(look), execution_id)
 
-    async def open_work(self, execution_id: str) -> r.OpenWork | None:
+    async def open_work(self, execution: r.Addressed) -> r.OpenWork | None:
         """Return the open work of an execution that its log does not show."""
-        return self._file.read(lambda session: _open_work(session, execution_id))
+        return self._file.read(lambda session: _open_work(session, execution.execution_id))
 
     async def promise(self, to: r.Delivery) -> r.HeldPromise | None:
         """Return the promise that a delivery is addressed to."""

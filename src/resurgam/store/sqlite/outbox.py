@@ -41,12 +41,12 @@ def send_effects(t: Transaction, execution_id: str, outcome: Outcome, before: Ro
         open_promises(t, execution_id, outcome.promises)
     if outcome.closed:
         close_promises(t, execution_id, outcome.closed)
+    if (kept := kept_answer(outcome)) is not None:
+        t.session.execute("keep_answer", execution_id=execution_id, body=encode_event(kept).decode())
     for request in outcome.children:
         assert before is not None
         for answer in _start_child(t, request, pause_of(before)):
             inbox.put(t, execution_id, answer)
-    if (kept := kept_answer(outcome)) is not None:
-        t.session.execute("keep_answer", execution_id=execution_id, body=encode_event(kept).decode())
     for message in outcome.messages:
         reply = _send(t, execution_id, message)
         if reply is not None:

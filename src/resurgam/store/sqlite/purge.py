@@ -21,8 +21,9 @@ _STATEMENTS: Final = (
 )
 
 
-def purge(t: Transaction, execution_id: str) -> r.Purged | r.Missing | r.Unfinished:
+def purge(t: Transaction, execution: r.Addressed) -> r.Purged | r.Missing | r.Unfinished:
     """Delete everything of a closed execution."""
+    execution_id = execution.execution_id
     row = find(t.session, execution_id)
     if row is None:
         return r.Missing()

@@ -500,8 +500,8 @@ UPDATE promises SET execution_id = :successor WHERE execution_id = :execution_id
 SELECT i.* FROM promises AS p JOIN instances AS i USING (execution_id) WHERE p.promise_id = :promise_id;
 
 -- submit_query: Insert a query for a worker that has the code.
-INSERT OR IGNORE INTO queries (query_id, execution_id, queue, name, input, until)
-VALUES (:query_id, :execution_id, :queue, :name, :input, :until);
+INSERT OR IGNORE INTO queries (query_id, entity_id, execution_id, queue, name, input, until)
+VALUES (:query_id, :entity_id, :execution_id, :queue, :name, :input, :until);
 
 -- expire_queries: Delete expired queries, with their results.
 DELETE FROM queries WHERE until <= :now;

@@ -109,6 +109,7 @@ def is_open(session: Session, query_id: str, now: int) -> bool:
 def _task_of(row: Row) -> r.QueryTask:
     return r.QueryTask(
         query_id=row["query_id"],
+        entity_id=row["entity_id"],
         execution_id=row["execution_id"],
         queue=row["queue"],
         name=row["name"],

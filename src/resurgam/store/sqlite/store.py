@@ -116,21 +116,22 @@ class SqliteStore:
         """Deliver the results of activities to their instances."""
         return await self._each(activities.complete, parts)
 
-    async def read(self, execution_id: str, after: int = 0) -> Sequence[events.Event]:
+    async def read(self, execution: r.Addressed, after: int = 0) -> Sequence[events.Event]:
         """Return the log beyond *after*."""
+        execution_id = execution.execution_id
         return decode_log(self._file.fetch("events_after", execution_id=execution_id, after=after), execution_id)
 
     async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
         """Return True once what is watched for is there, False at the moment *until*."""
         return await self._watcher.wait(watch, until)
 
-    async def revive(self, execution_ids: Sequence[str]) -> Sequence[r.Revived | r.Missing]:
+    async def revive(self, executions: Sequence[r.Addressed]) -> Sequence[r.Revived | r.Missing]:
         """Hand out dead letters again."""
-        return await self._each(revive, execution_ids)
+        return await self._each(revive, executions)
 
-    async def purge(self, execution_ids: Sequence[str]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
+    async def purge(self, executions: Sequence[r.Addressed]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
         """Delete closed executions."""
-        return await self._each(purge, execution_ids)
+        return await self._each(purge, executions)
 
     async def close(self) -> None:
         """Close the file and fail the waiters. A call that was cancelled can be repeated."""

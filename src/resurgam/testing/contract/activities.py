@@ -187,7 +187,7 @@ class ActivityCases(OpensStores):
                 assert (task.attempt, task.deliveries) == (1, delivery)
                 await b.pass_time(LEASE)
             await b.wanting(2, entity_id="neighbour")
-            assert (await b.task()).workflow_id == "neighbour"
+            assert (await b.task()).entity_id == "neighbour"
             await b.pass_time(0)
             assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,), instances=False))
             stats = await b.store.inspector.stats()
@@ -260,7 +260,7 @@ class ActivityCases(OpensStores):
             assert not await b.claim()
             await b.pass_time(LEASE)
             assert not await b.claim()
-            [revived] = await b.store.revive([claim.instance.execution_id])
+            [revived] = await b.store.revive([claim.instance])
             assert revived == r.Revived(count=1)
             assert len((await b.claim_one()).inbox) == 1
 
@@ -274,7 +274,7 @@ class ActivityCases(OpensStores):
             assert await b.tasks() == []
             stats = await b.store.inspector.stats()
             assert (stats.dead_activities, stats.dead_instances) == (1, 0)
-            [revived] = await b.store.revive([task.execution_id])
+            [revived] = await b.store.revive([task])
             assert revived == r.Revived(count=1)
             assert (await b.task()).request.ref == task.request.ref
 

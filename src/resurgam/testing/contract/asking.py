@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.store import records as r
-from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStores
+from resurgam.testing.contract.bench import HOUR, LEASE, NOBODY, QUEUE, Bench, OpensStores
 
 QUESTIONS = r.Work(worker="first", queues=(QUEUE,), instances=False, activities=False)
 
@@ -38,7 +38,7 @@ class AskingCases(OpensStores):
         """About an instance that is held, halted or has ended it is not."""
         async with self.bench() as b:
             until = b.clock.now() + HOUR
-            unknown = question("q-0", "nothing", until)
+            unknown = question("q-0", NOBODY, until)
             assert await b.store.queries.submit([unknown]) == [r.Missing()]
             await b.create("held")
             await b.claim_one()
@@ -46,7 +46,7 @@ class AskingCases(OpensStores):
             await b.pause("halted")
             await b.ended("ended")
             for name in ("held", "halted", "ended"):
-                about = (await b.get(name)).execution_id
+                about = await b.get(name)
                 assert await b.store.queries.submit([question(name, about, until)]) == [r.Submitted()]
             assert len(await b.store.queries.claim("first", [QUEUE], 10)) == 3
 
@@ -102,7 +102,7 @@ class AskingCases(OpensStores):
         async with self.bench() as b:
             instance = await b.create(queue="elsewhere")
             assert not await b.is_there(QUESTIONS)
-            await b.store.queries.submit([question("q-1", instance.execution_id, b.clock.now() + HOUR)])
+            await b.store.queries.submit([question("q-1", instance, b.clock.now() + HOUR)])
             assert await b.is_there(QUESTIONS)
             assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,), queries=False))
             assert not await b.is_there(r.Work(worker="first", queues=("other",)))
@@ -121,8 +121,8 @@ class AskingCases(OpensStores):
         """There is nothing left to be answered, or waited for."""
         async with self.bench() as b:
             instance = await b.ended()
-            await b.store.queries.submit([question("q-1", instance.execution_id, b.clock.now() + HOUR)])
-            await b.store.purge([instance.execution_id])
+            await b.store.queries.submit([question("q-1", instance, b.clock.now() + HOUR)])
+            await b.store.purge([instance])
             assert await b.store.queries.claim("first", [QUEUE], 10) == []
             assert await b.is_there(r.QueryAnswered(query_id="q-1"))
             await b.store.queries.complete([r.QueryResult(query_id="q-1", result=Raw(b"1"))])
@@ -134,7 +134,7 @@ class AskingCases(OpensStores):
             instance = await b.create()
             await b.committed(await b.claim_one())
             before = await b.store.transfer.copies("order")
-            await b.store.queries.submit([question("q-1", instance.execution_id, b.clock.now() + HOUR)])
+            await b.store.queries.submit([question("q-1", instance, b.clock.now() + HOUR)])
             await b.store.queries.complete([r.QueryResult(query_id="q-1", result=Raw(b"1"))])
             assert await b.store.transfer.copies("order") == before
             assert not await b.claim()
@@ -142,16 +142,17 @@ class AskingCases(OpensStores):
     async def _ask(self, b: Bench, query_id: str = "q-1", **fields: Any) -> r.QueryTask:
         found = await b.store.inspector.get("order")
         about = found or await b.create(queue="elsewhere")
-        asked = question(query_id, about.execution_id, b.clock.now() + HOUR, **fields)
+        asked = question(query_id, about, b.clock.now() + HOUR, **fields)
         assert await b.store.queries.submit([asked]) == [r.Submitted()]
         return asked
 
 
-def question(query_id: str, execution_id: str, until: int, **fields: Any) -> r.QueryTask:
+def question(query_id: str, about: r.Addressed, until: int, **fields: Any) -> r.QueryTask:
     """Return a question."""
     return r.QueryTask(
         query_id=query_id,
-        execution_id=execution_id,
+        entity_id=about.entity_id,
+        execution_id=about.execution_id,
         until=until,
         **{"queue": QUEUE, "name": "total", "input": Raw(b"[1]"), **fields},
     )

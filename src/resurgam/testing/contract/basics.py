@@ -6,7 +6,7 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.testing.contract.bench import QUEUE, Bench, OpensStores, ids, request, scheduled, values
+from resurgam.testing.contract.bench import NOBODY, QUEUE, Bench, OpensStores, ids, request, scheduled, values
 
 
 class BasicCases(OpensStores):
@@ -40,21 +40,21 @@ class BasicCases(OpensStores):
             assert (found.execution_id, found.run_id, found.tree_id) == (started.execution_id, started.run_id, "tree")
             assert (found.generation, found.attempt, found.name) == (3, 2, "sell")
             assert found.created_at == started.at
-            assert await b.store.read(found.execution_id) == [started]
+            assert await b.store.read(found) == [started]
             assert claim.inbox == ()
 
     async def test_a_running_instance_is_not_purged(self) -> None:
         """B04: purging an open execution answers Unfinished and leaves it alone."""
         async with self.bench() as b:
             instance = await b.create()
-            assert await b.store.purge([instance.execution_id]) == [r.Unfinished(status=Status.RUNNING)]
+            assert await b.store.purge([instance]) == [r.Unfinished(status=Status.RUNNING)]
             assert await b.get() == instance
             await b.claim_one()
 
     async def test_an_unknown_execution_cannot_be_purged(self) -> None:
         """B05: purging what is not there answers Missing."""
         async with self.bench() as b:
-            assert await b.store.purge(["nobody"]) == [r.Missing()]
+            assert await b.store.purge([NOBODY]) == [r.Missing()]
 
     async def test_there_is_nothing_to_claim_in_an_empty_store(self) -> None:
         """B06: a claim on empty queues gives nothing, and waiting past its moment says so."""
@@ -94,7 +94,7 @@ class BasicCases(OpensStores):
             again = await b.commit(claim, events.WorkflowCompleted(seq=2), status=Status.COMPLETED)
             assert isinstance(again, r.Refused)
             assert isinstance(await b.commit(claim, base_seq=3, status=Status.COMPLETED), r.Refused)
-            assert len(await b.store.inspector.history(instance.execution_id)) == 3
+            assert len(await b.store.inspector.history(instance)) == 3
 
     async def test_a_commit_appends_its_events_in_order(self) -> None:
         """B11: the log holds what was committed, in order, with every attribute."""
@@ -107,8 +107,8 @@ class BasicCases(OpensStores):
                 events.StateSet(seq=4, at=6, location=Location((3,)), command="State(0)", name="k", value=Raw(b"{}")),
             ]
             await b.committed(await b.claim_one(), *log)
-            assert list(await b.store.read(started.execution_id)) == [started, *log]
-            assert list(await b.store.inspector.history(started.execution_id)) == [started, *log]
+            assert list(await b.store.read(started)) == [started, *log]
+            assert list(await b.store.inspector.history(started)) == [started, *log]
             assert (await b.get()).last_seq == 4
 
     async def test_the_end_of_an_instance_is_visible(self) -> None:
@@ -181,7 +181,7 @@ class BasicCases(OpensStores):
             ordinary, custom = await b.task(), await b.task(queues=["custom"])
             assert (ordinary.request, custom.request) == (request(2), request(3, "custom"))
             assert ordinary.execution_id == custom.execution_id == instance.execution_id
-            assert (ordinary.workflow_id, ordinary.attempt, ordinary.deliveries) == ("order", 1, 0)
+            assert (ordinary.entity_id, ordinary.attempt, ordinary.deliveries) == ("order", 1, 0)
 
     async def test_a_result_wakes_the_instance_in_its_own_queue(self) -> None:
         """B19: a result from another queue makes the instance ready in its own, as the last entry of its inbox."""
@@ -206,9 +206,9 @@ class BasicCases(OpensStores):
             log = [scheduled(request(seq)) for seq in (2, 3, 4)]
             await b.committed(claim, *log)
             for after in range(1, 6):
-                assert list(await b.store.read(instance.execution_id, after)) == log[after - 1 :]
-            assert list(await b.store.read("nobody")) == []
-            assert list(await b.store.inspector.history("nobody")) == []
+                assert list(await b.store.read(instance, after)) == log[after - 1 :]
+            assert list(await b.store.read(NOBODY)) == []
+            assert list(await b.store.inspector.history(NOBODY)) == []
             assert await b.store.inspector.get("nobody") is None
 
     async def _ask_to_stop(self, b: Bench, entity_id: str, execution_id: str | None = None) -> None:

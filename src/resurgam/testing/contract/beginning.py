@@ -139,7 +139,7 @@ class BeginningCases(OpensStores):
             answer = await self._replace(b, b.started())
             assert isinstance(answer, r.Created)
             assert (await b.get()).execution_id == answer.instance.execution_id != old.execution_id
-            log = await b.store.read(old.execution_id)
+            log = await b.store.read(old)
             assert [(entry.seq, entry.type) for entry in log] == [(1, "workflow_started"), (2, "workflow_terminated")]
             assert isinstance(await b.commit(held), r.Refused)
             claims = await b.claim()

@@ -24,6 +24,9 @@ LEASE: Final = 10_000
 
 HOUR: Final = 3_600_000
 QUEUE: Final = "default"
+NOBODY: Final = r.ExecutionRef(entity_id="nobody", execution_id="nobody")
+"""An execution that was never created."""
+
 _QUIET: Final = 10
 
 
@@ -150,7 +153,7 @@ class Bench:
     async def _with_effects(self, part: r.Commit, answer: r.Committed) -> r.Committed:
         """Wait until the effects of a commit have arrived; if the lease is kept, add what they put into the inbox."""
         await self.quiet()
-        lease = r.Lease(execution_id=part.execution_id, epoch=part.epoch, wake=part.wake)
+        lease = r.Lease(entity_id=part.entity_id, execution_id=part.execution_id, epoch=part.epoch, wake=part.wake)
         [held] = [r.Refused(reason="released")] if part.release else await self.store.extend([lease])
         return answer if isinstance(held, r.Refused) else replace(answer, wake=held.wake, inbox=held.inbox)
 
@@ -237,7 +240,7 @@ class Bench:
         """Hand in what became of an attempt; without *event* it has completed."""
         done: Any = event or completed(task)
         [answer] = await self.store.complete_activities(
-            [r.ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=done)]
+            [r.ActivityResult(entity_id=task.entity_id, execution_id=task.execution_id, epoch=task.epoch, event=done)]
         )
         return answer
 
@@ -274,8 +277,15 @@ class Bench:
 def lease_of(holder: r.Claim | r.ActivityTask, wake: int = 0) -> r.Lease:
     """Return the lease that a claim gave."""
     if isinstance(holder, r.Claim):
-        return r.Lease(execution_id=holder.instance.execution_id, epoch=holder.epoch, wake=wake)
-    return r.Lease(execution_id=holder.execution_id, epoch=holder.epoch, ref=holder.request.ref)
+        return r.Lease(
+            entity_id=holder.instance.entity_id,
+            execution_id=holder.instance.execution_id,
+            epoch=holder.epoch,
+            wake=wake,
+        )
+    return r.Lease(
+        entity_id=holder.entity_id, execution_id=holder.execution_id, epoch=holder.epoch, ref=holder.request.ref
+    )
 
 
 def signal(value: str, name: str = "news") -> events.SignalReceived:

@@ -27,7 +27,7 @@ class ChildCases(OpensStores):
             claims = {claim.instance.entity_id: claim for claim in await b.claim()}
             assert claims["child"].instance == r.Instance.of(request.started)
             assert claims["child"].instance.parent == request.started.parent
-            assert await b.store.read(request.started.execution_id) == [request.started]
+            assert await b.store.read(request.started) == [request.started]
             assert [entry.event for entry in claims["order"].inbox] == [request.created]
 
     async def test_a_kept_lease_brings_the_news_of_a_birth_with_it(self) -> None:
@@ -139,7 +139,7 @@ class ChildCases(OpensStores):
                 await b.claim_one(), status=Status.CONTINUED, deactivated=True, successor=Succession(started=following)
             )
             await b.end(await b.claim_one(), messages=(ANSWER,))
-            await b.store.purge([request.started.execution_id])
+            await b.store.purge([request.started])
             done = await b.committed(claim, children=(request,), wake=done.wake, release=False)
             assert values(done.inbox) == ["child_started", "child_completed"]
             assert (await b.get("child")).execution_id == following.execution_id
@@ -168,7 +168,7 @@ class ChildCases(OpensStores):
             assert copy.answer == ANSWER.event
             await other.store.transfer.adopt([r.Adoption(copies=(copy,))])
             assert await other.store.transfer.copies("child") == [copy]
-            await b.store.purge([request.started.execution_id])
+            await b.store.purge([request.started])
             done = await b.committed(claim, children=(request,), wake=done.wake, release=False)
             assert [entry.event for entry in done.inbox] == [request.created]
 

@@ -35,6 +35,7 @@ class DetailsCases(OpensStores):
             task = await b.task()
             await self._beat(b, task, Raw(b"1"))
             failed = r.ActivityResult(
+                entity_id=task.entity_id,
                 execution_id=task.execution_id,
                 epoch=task.epoch,
                 event=retried(task, b.clock.now()),
@@ -95,7 +96,13 @@ class DetailsCases(OpensStores):
             assert len(await b.tasks()) == 2
 
     async def _beat(self, b: Bench, task: r.ActivityTask, details: Raw | None) -> r.Extended | r.Refused:
-        lease = r.Lease(execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref, details=details)
+        lease = r.Lease(
+            entity_id=task.entity_id,
+            execution_id=task.execution_id,
+            epoch=task.epoch,
+            ref=task.request.ref,
+            details=details,
+        )
         [answer] = await b.store.extend([lease])
         return answer
 

@@ -5,7 +5,7 @@ from resurgam.core.location import Location
 from resurgam.core.state import InstanceState, Status
 from resurgam.store import records as r
 from resurgam.store.rules import REDELIVERIES
-from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, request
+from resurgam.testing.contract.bench import LEASE, NOBODY, QUEUE, Bench, OpensStores, request
 
 
 class EndingCases(OpensStores):
@@ -19,7 +19,7 @@ class EndingCases(OpensStores):
             found = await b.get()
             assert (found.status, found.last_seq, found.wake_at) == (Status.TERMINATED, 2, None)
             assert found.closed_at is not None
-            log = await b.store.read(instance.execution_id)
+            log = await b.store.read(instance)
             assert [entry.type for entry in log] == ["workflow_started", "workflow_terminated"]
             assert InstanceState(log).status is Status.TERMINATED
             assert await self._terminate(b) == r.Ended(status=Status.TERMINATED)
@@ -31,7 +31,9 @@ class EndingCases(OpensStores):
             claim = await b.claim_one()
             await self._terminate(b)
             assert isinstance(await b.commit(claim, _timer()), r.Refused)
-            lease = r.Lease(execution_id=claim.instance.execution_id, epoch=claim.epoch)
+            lease = r.Lease(
+                entity_id=claim.instance.entity_id, execution_id=claim.instance.execution_id, epoch=claim.epoch
+            )
             assert isinstance((await b.store.extend([lease]))[0], r.Refused)
 
     async def test_a_terminated_instance_is_handed_out_to_be_concluded(self) -> None:
@@ -63,13 +65,13 @@ class EndingCases(OpensStores):
         """With a count of its own; one that is well is left alone."""
         async with self.bench() as b:
             instance = await b.create()
-            assert await b.store.revive([instance.execution_id, "nobody"]) == [r.Revived(count=0), r.Missing()]
+            assert await b.store.revive([instance, NOBODY]) == [r.Revived(count=0), r.Missing()]
             for _ in range(REDELIVERIES):
                 await b.claim_one()
                 b.clock.move_to(b.clock.now() + LEASE)
             assert not await b.claim()
             assert (await b.get()).dead_letter is not None
-            assert await b.store.revive([instance.execution_id]) == [r.Revived(count=1)]
+            assert await b.store.revive([instance]) == [r.Revived(count=1)]
             assert (await b.get()).dead_letter is None
             await b.claim_one()
 
@@ -83,7 +85,7 @@ class EndingCases(OpensStores):
                 b.clock.move_to(b.clock.now() + LEASE)
             assert not await b.store.claim_activities("w", (QUEUE,), 1)
             assert (await b.get()).activity_dead_letters != ()
-            assert await b.store.revive([instance.execution_id]) == [r.Revived(count=1)]
+            assert await b.store.revive([instance]) == [r.Revived(count=1)]
             assert (await b.get()).activity_dead_letters == ()
             assert len(await b.store.claim_activities("w", (QUEUE,), 1)) == 1
 
@@ -94,7 +96,7 @@ class EndingCases(OpensStores):
             entry = events.WorkflowDiverged(seq=2, diagnosis="no")
             await b.committed(await b.claim_one("w"), entry, worker="w", status=Status.DIVERGED)
             assert not await b.claim("w")
-            assert await b.store.revive([instance.execution_id]) == [r.Revived(count=1)]
+            assert await b.store.revive([instance]) == [r.Revived(count=1)]
             assert (await b.claim_one("w")).instance.status is Status.DIVERGED
 
     async def _terminate(self, b: Bench) -> r.Delivered | r.Missing | r.Ended | r.Settled:

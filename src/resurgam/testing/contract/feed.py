@@ -21,7 +21,7 @@ class FeedCases(OpensStores):
             await b.committed(await b.claim_one(), entry(2), entry(3))
             await b.deliver(events.WorkflowTerminated(reason="enough"))
             entries = await read_all(b)
-            assert [decode_event(bytes(entry.body)) for entry in entries] == await b.store.read(instance.execution_id)
+            assert [decode_event(bytes(entry.body)) for entry in entries] == await b.store.read(instance)
             assert [entry.seq for entry in entries] == [1, 2, 3, 4]
             assert [entry.type for entry in entries][0::3] == ["workflow_started", "workflow_terminated"]
             ids = {(entry.entity_id, entry.execution_id, entry.kind) for entry in entries}
@@ -114,7 +114,7 @@ class FeedCases(OpensStores):
             before = await b.store.feed.now()
             instance = await b.ended("gone")
             after = await b.store.feed.now()
-            await b.store.purge([instance.execution_id])
+            await b.store.purge([instance])
             assert [entry.entity_id for entry in await read_all(b)] == ["kept"]
             await b.create("next")
             for cursor in (before, after):

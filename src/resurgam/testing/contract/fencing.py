@@ -6,6 +6,7 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import (
     LEASE,
+    NOBODY,
     QUEUE,
     Bench,
     OpensStores,
@@ -33,7 +34,7 @@ class FencingCases(OpensStores):
             assert isinstance(refused, r.Refused)
             assert isinstance(await b.extend(stale), r.Refused)
             assert isinstance(await b.release(stale), r.Refused)
-            assert len(await b.store.read(instance.execution_id)) == 1
+            assert len(await b.store.read(instance)) == 1
             assert not await b.tasks()
             await b.end(fresh)
 
@@ -83,8 +84,8 @@ class FencingCases(OpensStores):
         """An epoch that is still to come, and an execution that is not there, are refused."""
         async with self.bench() as b:
             instance = await b.create()
-            ahead = r.Lease(execution_id=instance.execution_id, epoch=1)
-            nobody = r.Lease(execution_id="nobody", epoch=1)
+            ahead = r.Lease(entity_id=instance.entity_id, execution_id=instance.execution_id, epoch=1)
+            nobody = r.Lease(entity_id="nobody", execution_id="nobody", epoch=1)
             for answer in await b.store.extend([ahead, nobody]):
                 assert isinstance(answer, r.Refused)
             for freed in await b.store.release([r.Release(lease=ahead), r.Release(lease=nobody)]):
@@ -194,7 +195,7 @@ class FencingCases(OpensStores):
                     consumed=tuple(entry.id or 0 for entry in claim.inbox),
                 )
                 assert isinstance(refused, r.Refused)
-            assert len(await b.store.read(instance.execution_id)) == 1
+            assert len(await b.store.read(instance)) == 1
             assert not await b.tasks()
             await b.release(claim)
             assert (await b.claim_one()).inbox == claim.inbox
@@ -258,7 +259,12 @@ class FencingCases(OpensStores):
             await b.wanting(2, entity_id="worked")
             task = await b.task()
             claims = await self._three(b)
-            leases = [lease_of(claims[0]), r.Lease(execution_id="nobody", epoch=1), lease_of(task), lease_of(claims[2])]
+            leases = [
+                lease_of(claims[0]),
+                r.Lease(entity_id="nobody", execution_id="nobody", epoch=1),
+                lease_of(task),
+                lease_of(claims[2]),
+            ]
             expected = [r.Extended, r.Refused, r.Extended, r.Extended]
             assert [type(answer) for answer in await b.store.extend(leases)] == expected
             freed = await b.store.release([r.Release(lease=lease) for lease in leases])
@@ -273,7 +279,9 @@ class FencingCases(OpensStores):
             tasks = sorted(await b.tasks(), key=lambda task: task.request.ref)
             later = retried(tasks[2], b.clock.now() + 5)
             parts = [
-                r.ActivityResult(execution_id=task.execution_id, epoch=task.epoch + stale, event=event)
+                r.ActivityResult(
+                    entity_id=task.entity_id, execution_id=task.execution_id, epoch=task.epoch + stale, event=event
+                )
                 for task, stale, event in (
                     (tasks[0], 0, completed(tasks[0])),
                     (tasks[1], -1, completed(tasks[1])),
@@ -290,7 +298,7 @@ class FencingCases(OpensStores):
         """In a batch of purges one that is refused holds up no other."""
         async with self.bench() as b:
             ended, running = await b.ended("ended"), await b.create("running")
-            wanted = [running.execution_id, "nobody", ended.execution_id, ended.execution_id]
+            wanted: list[r.Addressed] = [running, NOBODY, ended, ended]
             answers = await b.store.purge(wanted)
             assert list(answers) == [r.Unfinished(status=Status.RUNNING), r.Missing(), r.Purged(), r.Missing()]
             assert await b.store.inspector.get("ended") is None

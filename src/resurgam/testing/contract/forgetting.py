@@ -12,7 +12,7 @@ from resurgam.core.outcome import Forgotten, Span
 from resurgam.core.state import Status
 from resurgam.store import export
 from resurgam.store import records as r
-from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores
+from resurgam.testing.contract.bench import HOUR, LEASE, NOBODY, Bench, OpensStores
 
 _PLACES = ("{2}", "{2, 5}", "{2, 5, 3, 1}", "{2, 5.0.1}", "{2, 6}", "{2, 10}", "{2, 300}", "{3}", "{20}")
 """In the order of locations, which is neither that of their texts nor that of their lengths."""
@@ -28,7 +28,7 @@ class ForgettingCases(OpensStores):
         async with self.bench() as b:
             claim = await _grown(b, 5)
             await b.committed(claim, forgotten=_marks({3: "{2}", 4: "{2}"}))
-            log = claim.instance.execution_id
+            log = claim.instance
             assert await _active(b, log) == [1, 2, 5]
             assert [_seqs(await b.store.read(log, after)) for after in range(1, 6)] == [[2, 5], [5], [5], [5], []]
             assert _seqs(await b.store.inspector.history(log)) == [1, 2, 5]
@@ -38,20 +38,20 @@ class ForgettingCases(OpensStores):
         """As it was written, where it stood; the last entries are then the last of all."""
         async with self.bench() as b:
             claim = await _grown(b, 5)
-            log = claim.instance.execution_id
+            log = claim.instance
             written = list(await b.store.read(log))
             await b.committed(claim, forgotten=_marks({2: "{9}", 4: "{1}", 5: "{1}"}))
             assert list(await b.store.inspector.history(log, forgotten=True)) == written
             assert list(await b.store.inspector.history(log, 2, forgotten=True)) == written[-2:]
-            assert list(await b.store.inspector.history("nobody", forgotten=True)) == []
+            assert list(await b.store.inspector.history(NOBODY, forgotten=True)) == []
 
     async def test_a_commit_forgets_what_it_appends_itself(self) -> None:
         """Old entries and new ones alike."""
         async with self.bench() as b:
             claim = await _grown(b, 3)
             await b.committed(claim, _entry(4), _entry(5), forgotten=_marks({2: "{2}", 4: "{2}"}))
-            assert await _active(b, claim.instance.execution_id) == [1, 3, 5]
-            assert await _kept(b, claim.instance.execution_id) == [1, 2, 3, 4, 5]
+            assert await _active(b, claim.instance) == [1, 3, 5]
+            assert await _kept(b, claim.instance) == [1, 2, 3, 4, 5]
 
     async def test_the_log_goes_on_behind_what_is_forgotten(self) -> None:
         """It is as long as it was: the next entry has the next number, and whoever is behind is refused."""
@@ -61,7 +61,7 @@ class ForgettingCases(OpensStores):
             assert (await b.get()).last_seq == 3
             assert isinstance(await b.commit(claim, _entry(2), base_seq=1), r.Refused)
             await b.committed(claim, _entry(4))
-            assert await _active(b, claim.instance.execution_id) == [1, 4]
+            assert await _active(b, claim.instance) == [1, 4]
             assert (await b.get()).last_seq == 4
 
     async def test_only_the_log_that_is_named_forgets(self) -> None:
@@ -70,15 +70,15 @@ class ForgettingCases(OpensStores):
             mine, other = await _grown(b, 3), await _grown(b, 3, "other")
             await b.committed(other, release=False, forgotten=_marks({3: "{2}"}))
             await b.committed(mine, forgotten=_marks({2: "{2}"}), dropped=_spans(("{2}", "{3}")))
-            assert await _kept(b, mine.instance.execution_id) == [1, 3]
-            assert await _active(b, other.instance.execution_id) == [1, 2]
-            assert await _kept(b, other.instance.execution_id) == [1, 2, 3]
+            assert await _kept(b, mine.instance) == [1, 3]
+            assert await _active(b, other.instance) == [1, 2]
+            assert await _kept(b, other.instance) == [1, 2, 3]
 
     async def test_forgetting_again_moves_to_the_new_place(self) -> None:
         """Also within one commit; the place of before means nothing any more."""
         async with self.bench() as b:
             claim = await _grown(b, 3)
-            log = claim.instance.execution_id
+            log = claim.instance
             await b.committed(claim, release=False, forgotten=_marks({2: "{1}", 3: "{1}"}))
             twice = (*_marks({2: "{7}"}), *_marks({2: "{5}"}))
             await b.committed(claim, release=False, forgotten=twice, dropped=_spans(("{1}", "{2}"), ("{7}", "{8}")))
@@ -90,7 +90,7 @@ class ForgettingCases(OpensStores):
         """Neither what never was nor what was dropped comes into being by it."""
         async with self.bench() as b:
             claim = await _grown(b, 3)
-            log = claim.instance.execution_id
+            log = claim.instance
             await b.committed(claim, release=False, forgotten=_marks({2: "{1}"}), dropped=_spans(("{1}", "{2}")))
             await b.committed(claim, release=False, forgotten=_marks({2: "{1}", 3: "{1}", 4: "{1}", 99: "{1}"}))
             assert (await _active(b, log), await _kept(b, log)) == ([1], [1, 3])
@@ -108,7 +108,7 @@ class ForgettingCases(OpensStores):
                 await b.committed(claim, release=False, forgotten=marks)
                 await b.committed(claim, dropped=_spans((_PLACES[first], _PLACES[end])))
                 left = [mark.seq for mark in (*marks[:first], *marks[end:])]
-                assert await _kept(b, claim.instance.execution_id) == [1, *left], (_PLACES[first], _PLACES[end])
+                assert await _kept(b, claim.instance) == [1, *left], (_PLACES[first], _PLACES[end])
 
     async def test_a_place_is_dropped_with_all_below_it(self) -> None:
         """The fifth iteration of a loop and whatever stands in it, but neither the loop nor the sixth."""
@@ -116,7 +116,7 @@ class ForgettingCases(OpensStores):
             claim = await _grown(b, 6)
             places = {2: "{2}", 3: "{2, 5}", 4: "{2, 5, 3, 1}", 5: "{2, 6}", 6: "{2, 4, 9}"}
             await b.committed(claim, forgotten=_marks(places), dropped=_spans(("{2, 5}", "{2, 6}")))
-            assert await _kept(b, claim.instance.execution_id) == [1, 2, 5, 6]
+            assert await _kept(b, claim.instance) == [1, 2, 5, 6]
 
     async def test_several_spans_are_dropped_by_one_commit(self) -> None:
         """Each for itself, whether or not there is anything in it."""
@@ -125,7 +125,7 @@ class ForgettingCases(OpensStores):
             marks = _marks({2: "{1}", 3: "{2}", 4: "{3}", 5: "{4}"})
             spans = _spans(("{1}", "{2}"), ("{7}", "{8}"), ("{3}", "{4}"), ("{4}", "{2}"))
             await b.committed(claim, forgotten=marks, dropped=spans)
-            assert await _kept(b, claim.instance.execution_id) == [1, 3, 5]
+            assert await _kept(b, claim.instance) == [1, 3, 5]
 
     async def test_a_commit_drops_what_it_forgets_itself(self) -> None:
         """Even what it has just appended: that comes first, then forgetting, then dropping."""
@@ -133,7 +133,7 @@ class ForgettingCases(OpensStores):
             claim = await _grown(b, 3)
             marks = _marks({3: "{2}", 4: "{2}"})
             await b.committed(claim, _entry(4), _entry(5), forgotten=marks, dropped=_spans(("{2}", "{3}")))
-            log = claim.instance.execution_id
+            log = claim.instance
             assert await _active(b, log) == await _kept(b, log) == [1, 2, 5]
             assert (await b.get()).last_seq == 5
 
@@ -142,8 +142,8 @@ class ForgettingCases(OpensStores):
         async with self.bench() as b:
             claim = await _grown(b, 4)
             await b.committed(claim, forgotten=_marks({3: "{9}"}), dropped=_spans(("{0}", "{8}")))
-            assert await _active(b, claim.instance.execution_id) == [1, 2, 4]
-            assert await _kept(b, claim.instance.execution_id) == [1, 2, 3, 4]
+            assert await _active(b, claim.instance) == [1, 2, 4]
+            assert await _kept(b, claim.instance) == [1, 2, 3, 4]
 
     # What it has to do with the rest.
 
@@ -151,7 +151,7 @@ class ForgettingCases(OpensStores):
         """Neither from another state nor under a lease that was lost."""
         async with self.bench() as b:
             claim = await _grown(b, 4)
-            log = claim.instance.execution_id
+            log = claim.instance
             await b.committed(claim, release=False, forgotten=_marks({4: "{1}"}))
             forgetting: dict[str, Any] = {"forgotten": _marks({2: "{2}", 4: "{5}"}), "dropped": _spans(("{1}", "{9}"))}
             assert isinstance(await b.commit(claim, _entry(4), base_seq=3, **forgetting), r.Refused)
@@ -167,7 +167,7 @@ class ForgettingCases(OpensStores):
             late = replace(_entry(3), at=b.clock.now() + HOUR)
             await b.committed(claim, late, forgotten=_marks({2: "{1}", 3: "{1}"}))
             await _terminate(b)
-            [_, last] = await b.store.read(claim.instance.execution_id)
+            [_, last] = await b.store.read(claim.instance)
             assert (last.seq, last.at, last.type) == (4, late.at, "workflow_terminated")
             assert (await b.get()).last_seq == 4
 
@@ -179,7 +179,7 @@ class ForgettingCases(OpensStores):
                 marks = _marks(dict.fromkeys(range(first, 4), "{1}"))
                 await b.committed(claim, forgotten=marks, dropped=_spans(("{1}", "{2}")))
                 await _terminate(b, name)
-                assert (await _kept(b, claim.instance.execution_id))[first - 1 :] == [4]
+                assert (await _kept(b, claim.instance))[first - 1 :] == [4]
                 assert (await b.get(name)).status is Status.TERMINATED
 
     async def test_purging_takes_the_forgotten_along(self) -> None:
@@ -188,14 +188,14 @@ class ForgettingCases(OpensStores):
             claim = await _grown(b, 3)
             await b.committed(claim, release=False, forgotten=_marks({2: "{1}", 3: "{2}"}))
             await b.end(claim)
-            assert await b.store.purge([claim.instance.execution_id]) == [r.Purged()]
-            assert await _kept(b, claim.instance.execution_id) == []
+            assert await b.store.purge([claim.instance]) == [r.Purged()]
+            assert await _kept(b, claim.instance) == []
 
     async def test_the_forgotten_moves_to_another_store_and_stays_so(self) -> None:
         """Each under its place, by which it is dropped there."""
         async with self.bench() as a, self.bench(a.clock) as b:
             claim = await _grown(a, 5)
-            log = claim.instance.execution_id
+            log = claim.instance
             marks = _marks({2: "{2, 300}", 3: "{2, 5.0.1}", 4: "{}"})
             await a.committed(claim, forgotten=tuple(reversed(marks)))
             copies = tuple(await a.store.transfer.copies("order"))
@@ -215,7 +215,7 @@ class ForgettingCases(OpensStores):
             copies = tuple(await b.store.transfer.copies("order"))
             written = export.write(copies)
             assert export.read(written) == copies
-            assert export.newest_history(written) == list(await b.store.read(claim.instance.execution_id))
+            assert export.newest_history(written) == list(await b.store.read(claim.instance))
 
 
 async def _grown(b: Bench, last: int, entity_id: str = "order") -> r.Claim:
@@ -243,12 +243,12 @@ async def _terminate(b: Bench, entity_id: str = "order") -> None:
     assert await b.store.deliver([delivery]) == [r.Delivered()]
 
 
-async def _active(b: Bench, execution_id: str) -> list[int]:
-    return _seqs(await b.store.read(execution_id))
+async def _active(b: Bench, execution: r.Addressed) -> list[int]:
+    return _seqs(await b.store.read(execution))
 
 
-async def _kept(b: Bench, execution_id: str) -> list[int]:
-    return _seqs(await b.store.inspector.history(execution_id, forgotten=True))
+async def _kept(b: Bench, execution: r.Addressed) -> list[int]:
+    return _seqs(await b.store.inspector.history(execution, forgotten=True))
 
 
 def _seqs(log: Sequence[events.Event]) -> list[int]:

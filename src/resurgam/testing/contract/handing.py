@@ -15,7 +15,7 @@ class HandingCases(OpensStores):
         async with self.bench() as b:
             answer = await self._asking(b, request(2), request(3), request(4), claim_slots=2)
             assert [task.request.ref for task in answer.tasks] == [2, 3]
-            assert [(task.epoch, task.attempt, task.workflow_id) for task in answer.tasks] == [(1, 1, "order")] * 2
+            assert [(task.epoch, task.attempt, task.entity_id) for task in answer.tasks] == [(1, 1, "order")] * 2
             left = await b.store.claim_activities("other", (QUEUE,), 10)
             assert [task.request.ref for task in left] == [4]
 
@@ -51,7 +51,7 @@ class HandingCases(OpensStores):
             answer = await self._asking(b, request(2), claim_slots=5)
             assert answer.tasks == ()
             tasks = await b.store.claim_activities("other", (QUEUE,), 10)
-            assert [task.workflow_id for task in tasks] == ["older", "order"]
+            assert [task.entity_id for task in tasks] == ["older", "order"]
 
     async def test_what_a_commit_claimed_is_leased_as_any_other(self) -> None:
         """Lost after its time, and then somebody else's."""
@@ -73,7 +73,9 @@ class HandingCases(OpensStores):
             await b.committed(claim, answer, base_seq=2)
             b.clock.move_to(b.clock.now() + LEASE)
             assert not await b.store.claim_activities("other", (QUEUE,), 10)
-            late = r.ActivityResult(execution_id=task.execution_id, epoch=task.epoch, event=completed(task))
+            late = r.ActivityResult(
+                entity_id=task.entity_id, execution_id=task.execution_id, epoch=task.epoch, event=completed(task)
+            )
             assert isinstance((await b.store.complete_activities([late]))[0], r.Refused)
 
     async def _asking(

@@ -116,7 +116,7 @@ class IdentityCases(OpensStores):
         """The newer execution is still found, signalled, claimed and committed when the older one is purged."""
         async with self.bench() as b:
             old, new = await b.ended("order"), await b.create("order")
-            assert await b.store.purge([old.execution_id]) == [r.Purged()]
+            assert await b.store.purge([old]) == [r.Purged()]
             assert await b.get() == new
             assert await b.store.inspector.get("order", old.run_id) is None
             assert await b.tell("order", "x") == r.Delivered()
@@ -133,9 +133,9 @@ class IdentityCases(OpensStores):
             await b.told("order", "finish")
             claim = await b.claim_one(queues=["wanting"])
             await b.committed(claim, status=Status.FAILED)
-            assert await b.store.purge([instance.execution_id]) == [r.Purged()]
+            assert await b.store.purge([instance]) == [r.Purged()]
             assert await b.store.inspector.get("order") is None
-            assert list(await b.store.inspector.history(instance.execution_id)) == []
+            assert list(await b.store.inspector.history(instance)) == []
             assert (await b.store.inspector.list(r.Query())).instances == ()
             assert isinstance(await b.answer(task), r.Refused)
             assert isinstance(await b.extend(task), r.Refused)
@@ -152,7 +152,7 @@ class IdentityCases(OpensStores):
         """When the newest execution is purged, the newest of the others is the one that is meant."""
         async with self.bench() as b:
             old, new = await b.ended("order"), await b.ended("order")
-            assert await b.store.purge([new.execution_id]) == [r.Purged()]
+            assert await b.store.purge([new]) == [r.Purged()]
             assert (await b.get()).execution_id == old.execution_id
             assert await b.tell("order", "x") == r.Ended(status=Status.COMPLETED)
 
@@ -183,6 +183,6 @@ class IdentityCases(OpensStores):
                 await b.want(claim, request(2, odd))
                 assert (await b.queue(odd)) == r.QueueStats(activities=1)
                 task = await b.task(queues=[odd])
-                assert task.workflow_id == f"order-{number}"
+                assert task.entity_id == f"order-{number}"
                 assert (await b.queue(odd)) == r.QueueStats(claimed_activities=1)
                 assert await b.answer(task) == r.Accepted()

@@ -45,7 +45,7 @@ class ListingCases(OpensStores):
                 await b.pass_time(1)
             first = await b.store.inspector.list(r.Query(limit=2))
             await b.create("newer")
-            await b.store.purge([first.instances[-1].execution_id])
+            await b.store.purge([first.instances[-1]])
             rest = await self._pages(b, r.Query(limit=2, cursor=first.cursor))
             names = [found.entity_id for page in rest for found in page.instances]
             assert names == ["order-3", "order-2", "order-1", "order-0"]
@@ -128,7 +128,7 @@ class ListingCases(OpensStores):
                     assert "".join(found.entity_id for page in pages for found in page.instances) == expected
             newest = await b.get("b")
             await b.end(await b.claim_one())
-            await b.store.purge([newest.execution_id])
+            await b.store.purge([newest])
             [page] = await self._pages(b, r.Query(newest_only=True))
             assert "".join(found.entity_id for found in page.instances) == "cba"
 

@@ -41,7 +41,7 @@ class MovingCases(OpensStores):
             await b.claim_one()
             [copy] = await b.store.transfer.copies("order")
             assert copy.instance == replace(instance, last_seq=3, wake_at=moment + HOUR)
-            assert copy.log == tuple(await b.store.read(instance.execution_id))
+            assert copy.log == tuple(await b.store.read(instance))
             assert copy.inbox == (signal("one"), signal("two"))
             assert copy.activities == (
                 r.Pending(request=task.request, visible_at=moment, deliveries=1),
@@ -82,7 +82,7 @@ class MovingCases(OpensStores):
                 assert tuple(await b.store.transfer.copies("order")) == copies
                 assert await b.get() == await a.get()
                 for copy in copies:
-                    assert await b.store.read(copy.instance.execution_id) == list(copy.log)
+                    assert await b.store.read(copy.instance) == list(copy.log)
                 there, here = await a.store.inspector.stats(), await b.store.inspector.stats()
                 assert here.instances == there.instances
                 assert here.dead_instances == there.dead_instances == (arrange is _dead)
@@ -185,7 +185,9 @@ class MovingCases(OpensStores):
             instance = await a.ended()
             await _move(a, b)
             assert not await b.claim(queues=[instance.queue])
-            assert await b.soon(b.store.wait(r.Closed(execution_id=instance.execution_id)))
+            assert await b.soon(
+                b.store.wait(r.Closed(entity_id=instance.entity_id, execution_id=instance.execution_id))
+            )
             assert await b.tell("order", "x") == r.Ended(status=Status.COMPLETED)
 
     async def test_a_terminated_execution_is_handed_out_to_be_concluded(self) -> None:
@@ -214,7 +216,7 @@ class MovingCases(OpensStores):
             await _dead(a)
             [copy] = await _move(a, b)
             assert not await b.claim()
-            assert await b.store.revive([copy.instance.execution_id]) == [r.Revived(count=1)]
+            assert await b.store.revive([copy.instance]) == [r.Revived(count=1)]
             await b.claim_one()
 
     async def test_an_adopted_instance_that_is_put_off_waits_for_its_moment(self) -> None:
@@ -311,7 +313,7 @@ class MovingCases(OpensStores):
             await a.task()
             await _move(a, b)
             task = await b.task()
-            assert (task.workflow_id, task.attempt, task.deliveries) == ("order", 1, 1)
+            assert (task.entity_id, task.attempt, task.deliveries) == ("order", 1, 1)
             await b.committed(await b.claim_one(queues=["wanting"]))
             assert await b.answer(task) == r.Accepted()
             [entry] = (await b.claim_one(queues=["wanting"])).inbox
@@ -324,7 +326,7 @@ class MovingCases(OpensStores):
             [copy] = await _move(a, b)
             assert not await b.tasks()
             assert (await b.get()).activity_dead_letters == (copy.activities[0].dead_letter,)
-            assert await b.store.revive([copy.instance.execution_id]) == [r.Revived(count=1)]
+            assert await b.store.revive([copy.instance]) == [r.Revived(count=1)]
             await b.task()
 
 

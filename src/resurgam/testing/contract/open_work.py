@@ -4,7 +4,7 @@ from msgspec import Raw
 
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
-from resurgam.testing.contract.bench import LEASE, OpensStores, ids, lease_of, request, retried, signal
+from resurgam.testing.contract.bench import LEASE, NOBODY, OpensStores, ids, lease_of, request, retried, signal
 
 
 class OpenWorkCases(OpensStores):
@@ -62,7 +62,12 @@ class OpenWorkCases(OpensStores):
                 [answer] = await b.store.extend(
                     [
                         r.Lease(
-                            execution_id=lease.execution_id, epoch=lease.epoch, ref=2, details=raw, heartbeat_at=moment
+                            entity_id=lease.entity_id,
+                            execution_id=lease.execution_id,
+                            epoch=lease.epoch,
+                            ref=2,
+                            details=raw,
+                            heartbeat_at=moment,
                         )
                     ]
                 )
@@ -72,7 +77,11 @@ class OpenWorkCases(OpensStores):
             for moment, expected in ((None, 9), (11, 11)):
                 event = retried(task, b.clock.now())
                 failed = r.ActivityResult(
-                    execution_id=task.execution_id, epoch=task.epoch, event=event, heartbeat_at=moment
+                    entity_id=task.entity_id,
+                    execution_id=task.execution_id,
+                    epoch=task.epoch,
+                    event=event,
+                    heartbeat_at=moment,
                 )
                 assert await b.store.complete_activities([failed]) == [r.Accepted()]
                 [again] = await self._activities(b.store, instance)
@@ -87,12 +96,12 @@ class OpenWorkCases(OpensStores):
             instance = await b.create()
             await b.told("order", "a", "b")
             for _ in range(2):
-                work = await b.store.inspector.open_work(instance.execution_id)
+                work = await b.store.inspector.open_work(instance)
                 assert work is not None
                 assert work.inbox == (signal("a"), signal("b"))
             claim = await b.claim_one()
             await b.committed(claim, consumed=ids(claim.inbox[:1]))
-            work = await b.store.inspector.open_work(instance.execution_id)
+            work = await b.store.inspector.open_work(instance)
             assert work is not None
             assert work.inbox == (signal("b"),)
 
@@ -103,23 +112,23 @@ class OpenWorkCases(OpensStores):
             await b.claim_one()
             await b.pass_time(LEASE)
             claim = await b.claim_one("second")
-            work = await b.store.inspector.open_work(instance.execution_id)
+            work = await b.store.inspector.open_work(instance)
             assert work is not None
             assert work.worker
             assert (work.leased_until, work.deliveries) == (b.clock.now() + LEASE, 2)
             await b.committed(claim)
-            assert await b.store.inspector.open_work(instance.execution_id) == r.OpenWork()
+            assert await b.store.inspector.open_work(instance) == r.OpenWork()
 
     async def test_an_execution_that_is_not_there_has_no_open_work(self) -> None:
         """Neither one that never was, nor one that was purged."""
         async with self.bench() as b:
-            assert await b.store.inspector.open_work("nobody") is None
+            assert await b.store.inspector.open_work(NOBODY) is None
             gone = await b.ended()
-            assert await b.store.inspector.open_work(gone.execution_id) == r.OpenWork()
-            await b.store.purge([gone.execution_id])
-            assert await b.store.inspector.open_work(gone.execution_id) is None
+            assert await b.store.inspector.open_work(gone) == r.OpenWork()
+            await b.store.purge([gone])
+            assert await b.store.inspector.open_work(gone) is None
 
     async def _activities(self, store: Store, instance: r.Instance) -> tuple[r.OpenActivity, ...]:
-        work = await store.inspector.open_work(instance.execution_id)
+        work = await store.inspector.open_work(instance)
         assert work is not None
         return tuple(work.activities)

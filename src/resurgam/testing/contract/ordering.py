@@ -92,8 +92,8 @@ class OrderingCases(OpensStores):
             for entity_id in ("z", "y", "x"):
                 await b.pass_time(10)
                 await b.wanting(2, entity_id=entity_id)
-            assert [task.workflow_id for task in await b.tasks(limit=3)] == ["z", "again", "y"]
-            assert [task.workflow_id for task in await b.tasks()] == ["x"]
+            assert [task.entity_id for task in await b.tasks(limit=3)] == ["z", "again", "y"]
+            assert [task.entity_id for task in await b.tasks()] == ["x"]
 
     async def _at_rest(self, b: Bench, *entity_ids: str, wake_at: int | None = None) -> None:
         """Begin instances, and let their first commit say when they want to be woken."""

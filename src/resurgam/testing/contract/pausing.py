@@ -37,7 +37,7 @@ class PausingCases(OpensStores):
             [exists] = await b.store.create([r.Creation(started=b.started())])
             assert isinstance(exists, r.Exists)
             assert exists.instance.status is Status.PAUSED
-            assert await b.store.purge([exists.instance.execution_id]) == [r.Unfinished(status=Status.PAUSED)]
+            assert await b.store.purge([exists.instance]) == [r.Unfinished(status=Status.PAUSED)]
             for status, number in ((Status.PAUSED, 1), (Status.RUNNING, 0), (None, 1)):
                 page = await b.store.inspector.list(r.Query(status=status))
                 assert len(page.instances) == number
@@ -82,7 +82,9 @@ class PausingCases(OpensStores):
             instance = await b.create()
             claim = await b.claim_one()
             await b.pause()
-            assert await b.is_there(r.InboxChanged(execution_id=instance.execution_id, wake=claim.wake))
+            assert await b.is_there(
+                r.InboxChanged(entity_id=instance.entity_id, execution_id=instance.execution_id, wake=claim.wake)
+            )
             kept = await b.committed(claim, scheduled(request(2)), release=False)
             assert values(kept.inbox) == ["workflow_paused"]
             await b.told("order", "x")

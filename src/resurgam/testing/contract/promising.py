@@ -106,7 +106,7 @@ class PromisingCases(OpensStores):
             [copy] = await b.store.transfer.copies("order")
             assert copy.inbox == ()
             assert [promise.settled for promise in copy.promises] == [False, True]
-            assert await b.store.purge([instance.execution_id]) == [r.Purged()]
+            assert await b.store.purge([instance]) == [r.Purged()]
             for promise_id in ("p-1", "p-2"):
                 assert await b.deliver(resolved("1"), "", promise_id=promise_id) == r.Missing()
 

@@ -138,7 +138,7 @@ class SendingCases(OpensStores):
             assert (await b.get("sender")).status is Status.TERMINATED
             assert isinstance(await b.extend(claim), r.Refused)
             assert isinstance(await b.commit(claim), r.Refused)
-            assert [entry.type for entry in await b.store.read(instance.execution_id)][-1] == "workflow_terminated"
+            assert [entry.type for entry in await b.store.read(instance)][-1] == "workflow_terminated"
             await b.claim_one()
 
     async def test_a_message_settles_a_promise_once(self) -> None:

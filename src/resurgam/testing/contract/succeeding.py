@@ -26,7 +26,7 @@ class SucceedingCases(OpensStores):
             ended = await b.store.inspector.get("order", old.run_id)
             assert ended is not None
             assert ended.status is Status.CONTINUED
-            assert await b.store.read(started.execution_id) == [started]
+            assert await b.store.read(started) == [started]
             assert [copy.instance.execution_id for copy in await b.store.transfer.copies("order")] == [
                 old.execution_id,
                 started.execution_id,
@@ -153,9 +153,9 @@ class SucceedingCases(OpensStores):
         async with self.bench() as b:
             old = await b.create()
             claim = await b.claim_one()
-            assert not await b.is_there(r.Closed(execution_id=old.execution_id))
+            assert not await b.is_there(r.Closed(entity_id=old.entity_id, execution_id=old.execution_id))
             await self._succeed(b, claim, b.started())
-            assert await b.is_there(r.Closed(execution_id=old.execution_id))
+            assert await b.is_there(r.Closed(entity_id=old.entity_id, execution_id=old.execution_id))
             assert await b.is_there(r.Work(worker="first", queues=(QUEUE,)))
 
     async def test_late_answers_stay_with_the_one_before(self) -> None:

@@ -32,8 +32,10 @@ class WaitingCases(OpensStores):
             for _ in range(2):
                 assert await b.is_there(WORK)
                 assert await b.is_there(r.Work(worker="first", queues=(QUEUE,), instances=False))
-                assert await b.is_there(r.InboxChanged(execution_id=held.execution_id, wake=claim.wake))
-                assert await b.is_there(r.Closed(execution_id=ended.execution_id))
+                assert await b.is_there(
+                    r.InboxChanged(entity_id=held.entity_id, execution_id=held.execution_id, wake=claim.wake)
+                )
+                assert await b.is_there(r.Closed(entity_id=ended.entity_id, execution_id=ended.execution_id))
 
     async def test_waiting_ends_at_its_moment(self) -> None:
         """Where nothing comes, every wait returns False when its time has come, and not before."""
@@ -42,8 +44,8 @@ class WaitingCases(OpensStores):
             claim = await b.claim_one(queues=["elsewhere"])
             for watch in (
                 WORK,
-                r.Closed(execution_id=instance.execution_id),
-                r.InboxChanged(execution_id=instance.execution_id, wake=claim.wake),
+                r.Closed(entity_id=instance.entity_id, execution_id=instance.execution_id),
+                r.InboxChanged(entity_id=instance.entity_id, execution_id=instance.execution_id, wake=claim.wake),
             ):
                 waiting = await self._wait(b, watch, b.clock.now() + 500)
                 await b.pass_time(499)
@@ -109,7 +111,9 @@ class WaitingCases(OpensStores):
             instance = await b.create()
             claim = await b.claim_one()
             work = await self._wait(b, WORK)
-            news = await self._wait(b, r.InboxChanged(execution_id=instance.execution_id, wake=claim.wake))
+            news = await self._wait(
+                b, r.InboxChanged(entity_id=instance.entity_id, execution_id=instance.execution_id, wake=claim.wake)
+            )
             await b.told("order", "x")
             assert await b.soon(news)
             await b.quiet()
@@ -123,14 +127,18 @@ class WaitingCases(OpensStores):
             instance = await b.create()
             await b.told("order", "x")
             claim = await b.claim_one()
-            waiting = await self._wait(b, r.InboxChanged(execution_id=instance.execution_id, wake=claim.wake))
+            waiting = await self._wait(
+                b, r.InboxChanged(entity_id=instance.entity_id, execution_id=instance.execution_id, wake=claim.wake)
+            )
             await b.quiet()
             assert not waiting.done()
             await b.told("order", "y")
             assert await b.soon(waiting)
             extended = await b.extend(claim, claim.wake)
             assert isinstance(extended, r.Extended)
-            assert not await b.is_there(r.InboxChanged(execution_id=instance.execution_id, wake=extended.wake))
+            assert not await b.is_there(
+                r.InboxChanged(entity_id=instance.entity_id, execution_id=instance.execution_id, wake=extended.wake)
+            )
 
     async def test_a_deadline_wakes_whoever_waits_for_work(self) -> None:
         """Who waits is woken at the moment of a deadline, by the clock alone."""
@@ -169,7 +177,9 @@ class WaitingCases(OpensStores):
         async with self.bench() as b:
             for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
                 instance = await b.create(status)
-                waiting = await self._wait(b, r.Closed(execution_id=instance.execution_id))
+                waiting = await self._wait(
+                    b, r.Closed(entity_id=instance.entity_id, execution_id=instance.execution_id)
+                )
                 claim = await b.claim_one()
                 await b.committed(claim, release=False)
                 await b.told(status, "x")
@@ -177,13 +187,13 @@ class WaitingCases(OpensStores):
                 assert not waiting.done()
                 await b.committed(claim, status=status, wake=claim.wake + 1)
                 assert await b.soon(waiting)
-            assert await b.is_there(r.Closed(execution_id="nobody"))
+            assert await b.is_there(r.Closed(entity_id="nobody", execution_id="nobody"))
 
     async def test_parking_is_not_an_end(self) -> None:
         """A parked instance has not ended: who waits for the end goes on waiting."""
         async with self.bench() as b:
             instance = await b.create()
-            end = await self._wait(b, r.Closed(execution_id=instance.execution_id))
+            end = await self._wait(b, r.Closed(entity_id=instance.entity_id, execution_id=instance.execution_id))
             entry = events.WorkflowDiverged(seq=2, diagnosis="no")
             await b.committed(await b.claim_one(), entry, status=Status.DIVERGED)
             await b.quiet()
@@ -195,7 +205,10 @@ class WaitingCases(OpensStores):
         """One end wakes everybody who waits for it, and work wakes everybody who could take it."""
         async with self.bench() as b:
             instance = await b.create()
-            ends = [await self._wait(b, r.Closed(execution_id=instance.execution_id)) for _ in range(3)]
+            ends = [
+                await self._wait(b, r.Closed(entity_id=instance.entity_id, execution_id=instance.execution_id))
+                for _ in range(3)
+            ]
             claim = await b.claim_one()
             workers = [await self._wait(b, r.Work(worker=name, queues=(QUEUE,))) for name in ("a", "b")]
             await b.end(claim)
@@ -235,7 +248,9 @@ class WaitingCases(OpensStores):
         async with self.bench(clock) as b:
             instance = await b.create()
             await b.committed(await b.claim_one(), wake_at=b.clock.now() + 100)
-            waiting = await self._wait(b, r.Closed(execution_id=instance.execution_id), b.clock.now() + 2 * LEASE)
+            waiting = await self._wait(
+                b, r.Closed(entity_id=instance.entity_id, execution_id=instance.execution_id), b.clock.now() + 2 * LEASE
+            )
             await b.pass_time(LEASE)
             assert not waiting.done()
             await b.pass_time(LEASE)
@@ -267,7 +282,7 @@ class WaitingCases(OpensStores):
             assert await b.soon(waiting)
             await b.claim_one()
             waiting = await self._wait(b, WORK)
-            await b.store.queries.submit([question("q", instance.execution_id, b.clock.now() + 10 * LEASE)])
+            await b.store.queries.submit([question("q", instance, b.clock.now() + 10 * LEASE)])
             assert await b.soon(waiting)
             await b.store.queries.claim("first", [QUEUE], 1)
             await self._woken_after(b, LEASE)
@@ -324,7 +339,7 @@ class WaitingCases(OpensStores):
             assert await b.soon(more)
             assert await b.is_there(growing(instance, 99))
             assert done.wake == 1
-            assert await b.is_there(r.LogGrown(execution_id="nothing", last_seq=1))
+            assert await b.is_there(r.LogGrown(entity_id="nothing", execution_id="nothing", last_seq=1))
 
     async def test_a_reply_and_a_message_wake_whoever_waits_for_them(self) -> None:
         """Each its own, and nobody else's."""
@@ -332,7 +347,7 @@ class WaitingCases(OpensStores):
             instance = await b.create()
             claim = await b.claim_one()
             until = b.clock.now() + LEASE
-            await b.store.queries.submit([question(name, instance.execution_id, until) for name in ("one", "two")])
+            await b.store.queries.submit([question(name, instance, until) for name in ("one", "two")])
             one, two = [await self._wait(b, r.QueryAnswered(query_id=name)) for name in ("one", "two")]
             prices, weather = [await self._wait(b, r.Published(topic=name, after=0)) for name in ("prices", "weather")]
             await b.store.queries.complete([r.QueryResult(query_id="one", result=Raw(b"1"))])
@@ -363,7 +378,7 @@ class WaitingCases(OpensStores):
 
 def growing(instance: r.Instance, last_seq: int) -> r.LogGrown:
     """Wait for more of a log."""
-    return r.LogGrown(execution_id=instance.execution_id, last_seq=last_seq)
+    return r.LogGrown(entity_id=instance.entity_id, execution_id=instance.execution_id, last_seq=last_seq)
 
 
 class _Counting(ManualClock):

@@ -269,7 +269,7 @@ class WakeUpCases(OpensStores):
             await b.committed(late, last, consumed=ids(late.inbox), status=Status.COMPLETED, deactivated=True)
             found = await b.get()
             assert (found.deactivated, found.closed_at, found.last_seq) == (True, closed_at, 4)
-            assert list(await b.store.read(instance.execution_id, 2)) == [end, last]
+            assert list(await b.store.read(instance, 2)) == [end, last]
             assert isinstance(await b.answer(task), r.Refused)
 
     async def test_a_signal_that_crosses_the_end_leaves_the_instance_tidy(self) -> None:
@@ -291,5 +291,5 @@ class WakeUpCases(OpensStores):
             instance = await b.create()
             await b.want(await b.claim_one(), request(2), request(3))
             for task in await b.tasks():
-                log = await b.store.read(instance.execution_id)
+                log = await b.store.read(instance)
                 assert log[task.request.ref - 1] == scheduled(task.request)

@@ -56,7 +56,11 @@ async def test_nothing_is_acknowledged_once_the_file_is_deleted_or_replaced(tmp_
         gone(file)
         with pytest.raises(StoreError, match=r"a\.db: the file was (deleted|replaced).*move the original back"):
             await store.create([creation("after")])
-        for verb in (store.claim("w", ["default"], 1), store.inspector.get("before"), store.read("x-before")):
+        for verb in (
+            store.claim("w", ["default"], 1),
+            store.inspector.get("before"),
+            store.read(r.ExecutionRef(entity_id="before", execution_id="x-before")),
+        ):
             with pytest.raises(StoreError, match="the file was"):
                 await verb
         with pytest.raises(StoreError, match="the file was"):
@@ -85,7 +89,7 @@ async def test_waiters_are_told_that_the_file_or_its_log_is_gone(tmp_path, monke
     store = opened(tmp_path / "a.db")
     try:
         await store.create([creation("other queue")])
-        waiting = asyncio.ensure_future(store.wait(r.Closed(execution_id="x-other queue")))
+        waiting = asyncio.ensure_future(store.wait(r.Closed(entity_id="other queue", execution_id="x-other queue")))
         await asyncio.sleep(0)
         (tmp_path / name).unlink()
         with pytest.raises(StoreError, match=f"{name}: the file was deleted"):

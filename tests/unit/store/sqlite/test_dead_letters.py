@@ -17,6 +17,8 @@ from resurgam.testing import ManualClock
 NEWER = '{"type":"signal_expired_v9","at":1}'
 REASON = "cannot be decoded by this version of Resurgam"
 
+BAD = r.ExecutionRef(entity_id="bad", execution_id="x-bad")
+
 
 class World:
     """A store, and a connection beside it that writes as a newer version would."""
@@ -72,7 +74,7 @@ async def test_an_inbox_that_cannot_be_decoded_holds_up_no_neighbour(world):
     assert await world.claim() == {}
 
     world.sql("DELETE FROM inbox")  # as if a version that knows the entry had come
-    await world.store.revive(["x-bad"])
+    await world.store.revive([BAD])
     assert list(await world.claim()) == ["bad"]
 
 
@@ -105,8 +107,10 @@ async def test_a_commit_counts_though_what_came_meanwhile_cannot_be_decoded(worl
     assert isinstance(answer, r.Committed)
     assert answer.inbox == ()
     assert REASON in await world.dead("bad")
-    assert [entry.seq for entry in await world.store.read("x-bad")] == [1, 2]
-    assert isinstance((await world.store.extend([r.Lease(execution_id="x-bad", epoch=claim.epoch)]))[0], r.Refused)
+    assert [entry.seq for entry in await world.store.read(BAD)] == [1, 2]
+    assert isinstance(
+        (await world.store.extend([r.Lease(entity_id="bad", execution_id="x-bad", epoch=claim.epoch)]))[0], r.Refused
+    )
 
 
 @pytest.mark.parametrize("verb", ["extend", "strict commit"])
@@ -116,7 +120,9 @@ async def test_the_lease_ends_when_the_inbox_cannot_be_decoded(world, verb):
     world.poison_inbox("bad")
 
     if verb == "extend":
-        [answer] = await world.store.extend([r.Lease(execution_id="x-bad", epoch=claim.epoch, wake=claim.wake)])
+        [answer] = await world.store.extend(
+            [r.Lease(entity_id="bad", execution_id="x-bad", epoch=claim.epoch, wake=claim.wake)]
+        )
     else:
         answer = await world.commit(claim, strict=True)
     assert isinstance(answer, r.Refused)
@@ -134,12 +140,12 @@ async def test_an_activity_that_cannot_be_decoded_holds_up_no_neighbour(world):
     assert task.request.ref == 3
     found = await world.store.inspector.get("both")
     assert "activity (entry 2) cannot be decoded" in found.activity_dead_letters[0]
-    work = await world.store.inspector.open_work("x-both")
+    work = await world.store.inspector.open_work(r.ExecutionRef(entity_id="both", execution_id="x-both"))
     assert [activity.request.ref for activity in work.activities] == [3]
 
     good = msgspec.json.encode(wanted[0]).decode()
     world.sql("UPDATE activities SET request = ? WHERE ref = 2", good)
-    assert await world.store.revive(["x-both"]) == [r.Revived(count=1)]
+    assert await world.store.revive([r.ExecutionRef(entity_id="both", execution_id="x-both")]) == [r.Revived(count=1)]
     [again] = await world.store.claim_activities("w", ["default"], 10)
     assert again.request == wanted[0]
 

@@ -121,9 +121,11 @@ async def test_other_processes_ask_answer_and_listen(tmp_path):
             r.Work(worker="w", queues=("q",)),
             r.QueryAnswered(query_id="q-1"),
             r.Published(topic="prices", after=0),
-            r.LogGrown(execution_id="e-1", last_seq=1),
+            r.LogGrown(entity_id="order", execution_id="e-1", last_seq=1),
         )
-        question = r.QueryTask(query_id="q-1", execution_id="e-1", queue="q", name="n", input=Raw(b"1"), until=2**60)
+        question = r.QueryTask(
+            query_id="q-1", entity_id="order", execution_id="e-1", queue="q", name="n", input=Raw(b"1"), until=2**60
+        )
 
         work = asyncio.ensure_future(two.wait(watches[0]))
         await asyncio.sleep(0)
@@ -153,7 +155,7 @@ async def test_an_inspector_sees_messages_children_and_pauses(tmp_path):
             assert await inspector.messages("prices", 0) == r.Messages(last=1, values=(Raw(b"1"),))
             [child] = (await inspector.list(r.Query(parent="p", status=Status.PAUSED))).instances
             assert child.parent == PARENT
-            assert await inspector.open_work("e-1") == await store.inspector.open_work("e-1")
+            assert await inspector.open_work(claim.instance) == await store.inspector.open_work(claim.instance)
         finally:
             await inspector.close()
 
@@ -191,7 +193,9 @@ async def halted(tmp_path):
         promises = (OpenPromise("p-1", "approval"), OpenPromise("p-2", "other"))
         await commit(store, claim, events.WorkflowBegun(seq=2), entry, activities=(intent,), promises=promises)
         [task] = await store.claim_activities("w", ["q"], 1)
-        await store.extend([r.Lease(execution_id="e-1", epoch=task.epoch, ref=3, details=Raw(b'{"page":null}'))])
+        await store.extend(
+            [r.Lease(entity_id="order", execution_id="e-1", epoch=task.epoch, ref=3, details=Raw(b'{"page":null}'))]
+        )
         await store.deliver(
             [
                 r.Delivery(event=events.PromiseResolved(ref=0), promise_id="p-2"),

@@ -20,6 +20,7 @@ from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 
 LOG = "execution-1"
+EXECUTION = r.ExecutionRef(entity_id="order", execution_id=LOG)
 ITERATION = Location.parse("{2, 5}")
 NEXT = Location.parse("{2, 6}")
 
@@ -87,14 +88,14 @@ async def test_what_is_forgotten_is_so_when_the_file_is_opened_again(tmp_path):
         await commit(store, claim, 6, forgotten=(*marks(2, 3), *marks(4, place=NEXT)), dropped=())
 
     async with opened(tmp_path / "shop.db") as store:
-        assert seqs(await store.read(LOG)) == [1, 5, 6]
-        assert seqs(await store.inspector.history(LOG, forgotten=True)) == [1, 2, 3, 4, 5, 6]
+        assert seqs(await store.read(EXECUTION)) == [1, 5, 6]
+        assert seqs(await store.inspector.history(EXECUTION, forgotten=True)) == [1, 2, 3, 4, 5, 6]
         [copy] = await store.transfer.copies("order")
         assert copy.forgotten == (*marks(2, 3), *marks(4, place=NEXT))
         await commit(store, claim, 6, dropped=(Span(ITERATION, NEXT),))
 
     async with opened(tmp_path / "shop.db") as store:
-        assert seqs(await store.inspector.history(LOG, forgotten=True)) == [1, 4, 5, 6]
+        assert seqs(await store.inspector.history(EXECUTION, forgotten=True)) == [1, 4, 5, 6]
 
 
 async def test_an_entry_that_cannot_be_read_is_named_by_its_number_behind_a_gap(tmp_path):
@@ -104,7 +105,11 @@ async def test_an_entry_that_cannot_be_read_is_named_by_its_number_behind_a_gap(
         with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
             connection.execute("UPDATE events SET body = '{}' WHERE seq = 5")
             connection.commit()
-        for reading in (store.read(LOG), store.inspector.history(LOG, forgotten=True), store.transfer.copies("order")):
+        for reading in (
+            store.read(EXECUTION),
+            store.inspector.history(EXECUTION, forgotten=True),
+            store.transfer.copies("order"),
+        ):
             with pytest.raises(CorruptHistory, match=f"entry 5 of execution {LOG} cannot be read"):
                 await reading
 
@@ -142,7 +147,7 @@ async def test_forgetting_much_takes_as_many_statements_as_forgetting_little(tmp
             used.clear()
             await commit(store, claim, 200, forgotten=forgotten, dropped=dropped)
             counts.append(len(used))
-        assert seqs(await store.read(LOG)) == [1, *range(150, 201)]
+        assert seqs(await store.read(EXECUTION)) == [1, *range(150, 201)]
     assert counts[1] == counts[2] == counts[0] + 2
 
 

@@ -34,17 +34,17 @@ async def test_it_answers_as_the_store_does_while_that_is_open(url):
             assert await inspector.get("w") == await store.inspector.get("w") == found
             assert await inspector.list(Query(limit=1)) == await store.inspector.list(Query(limit=1))
             for last in (None, 1):
-                history = await inspector.history(found.execution_id, last)
-                assert history == await store.inspector.history(found.execution_id, last)
-            ours = await inspector.open_work(found.execution_id)
-            assert ours == await store.inspector.open_work(found.execution_id)
-            work = await inspector.open_work(found.execution_id)
+                history = await inspector.history(found, last)
+                assert history == await store.inspector.history(found, last)
+            ours = await inspector.open_work(found)
+            assert ours == await store.inspector.open_work(found)
+            work = await inspector.open_work(found)
             assert work is not None
-            assert work == await store.inspector.open_work(found.execution_id)
+            assert work == await store.inspector.open_work(found)
             assert (await inspector.stats()).instances == (await store.inspector.stats()).instances
             await handle.signal("go")
             await env.settle()
-            assert len(await inspector.history(found.execution_id)) > 2
+            assert len(await inspector.history(found)) > 2
         finally:
             await inspector.close()
 
@@ -98,5 +98,5 @@ async def test_an_inbox_entry_that_cannot_be_decoded_does_not_hide_the_others(ur
                 (handle.execution_id, '{"type":"from_the_future"}'),
             )
         await handle.signal("again")
-        work = await env.engine.store.inspector.open_work(handle.execution_id)
+        work = await env.engine.store.inspector.open_work(handle)
         assert [entry.name for entry in work.inbox] == ["go", "again"]

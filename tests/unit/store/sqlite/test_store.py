@@ -15,6 +15,7 @@ from resurgam import Context, Engine, Registry
 from resurgam.errors import CorruptHistory, StoreError
 from resurgam.runtime.system import SystemClock
 from resurgam.store.open import open_store
+from resurgam.store.records import ExecutionRef
 from resurgam.store.sqlite.connection import Database
 from resurgam.store.sqlite.owner_lock import Owner
 from resurgam.store.sqlite.statements import migrations, queries
@@ -23,6 +24,8 @@ from resurgam.store.sqlite.writer import Writer
 from resurgam.testing import Environment, ManualClock
 
 registry = Registry()
+
+EXECUTION = ExecutionRef(entity_id="x", execution_id="x")
 
 
 @registry.activity
@@ -177,10 +180,10 @@ async def test_a_locked_database_is_an_error_that_passes(tmp_path, monkeypatch):
     other.execute("BEGIN IMMEDIATE")
 
     with pytest.raises(StoreError, match=r"a.db: database is locked: another program holds the database; end its"):
-        await asyncio.wait_for(store.purge(["x"]), 3)
+        await asyncio.wait_for(store.purge([EXECUTION]), 3)
     other.execute("ROLLBACK")
 
-    assert len(await store.purge(["x"])) == 1
+    assert len(await store.purge([EXECUTION])) == 1
     other.close()
     await store.close()
 
@@ -191,7 +194,7 @@ async def test_a_locked_database_does_not_block_the_loop(tmp_path):
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    writing = asyncio.ensure_future(store.purge(["x"]))
+    writing = asyncio.ensure_future(store.purge([EXECUTION]))
     while store._writer._running is None:
         await asyncio.sleep(0)
     seen = await store.inspector.stats(), store._database.version()
@@ -209,10 +212,10 @@ async def test_a_store_closes_when_what_waits_is_written_and_does_not_hold_the_l
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
-    early = asyncio.ensure_future(store.purge(["x"]))
+    early = asyncio.ensure_future(store.purge([EXECUTION]))
     while store._writer._running is None:
         await asyncio.sleep(0)
-    late = [asyncio.ensure_future(store.purge(["x"])) for _ in range(3)]
+    late = [asyncio.ensure_future(store.purge([EXECUTION])) for _ in range(3)]
     await asyncio.sleep(0)
     closing = asyncio.ensure_future(store.close())
     await asyncio.sleep(0)

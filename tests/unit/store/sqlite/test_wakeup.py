@@ -66,7 +66,7 @@ async def test_another_store_is_woken_by_what_it_waits_for(stores):
     await commit(one, claim, release=False, publications=(Publication("news", events.NULL),))
     assert await asyncio.wait_for(topic, 5)
 
-    closing = await waits(two, r.Closed(execution_id="x"))
+    closing = await waits(two, r.Closed(entity_id="x", execution_id="x"))
     await commit(one, claim, status=Status.COMPLETED)
     assert await asyncio.wait_for(closing, 5)
 
@@ -122,7 +122,7 @@ async def test_looks_become_rare_while_nothing_happens_and_frequent_when_it_does
     await create(one)
     await look(1)
     delays.clear()
-    waiting = await waits(two, r.Closed(execution_id="x"))
+    waiting = await waits(two, r.Closed(entity_id="x", execution_id="x"))
     await look(20)
     assert delays[:8] == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0]
     assert delays[-1] == 1.0
@@ -140,9 +140,9 @@ async def test_looks_stay_frequent_where_no_wakeup_comes(stores, delays, monkeyp
     await create(one)
     if reason == "no pipe":
         monkeypatch.setattr(os, "mkfifo", lambda *_: (_ for _ in ()).throw(PermissionError()))
-        waiting = await waits(two, r.Closed(execution_id="x"))
+        waiting = await waits(two, r.Closed(entity_id="x", execution_id="x"))
     else:
-        waiting = await waits(two, r.LogGrown(execution_id="x", last_seq=1))
+        waiting = await waits(two, r.LogGrown(entity_id="x", execution_id="x", last_seq=1))
     await look(20)
     assert max(delays) == 0.1
     waiting.cancel()

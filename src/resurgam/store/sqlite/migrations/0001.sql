@@ -133,6 +133,7 @@ CREATE TABLE answers (                          -- of closed children to their p
 CREATE TABLE queries (                          -- for workers that have the code, and their results
     position     INTEGER PRIMARY KEY AUTOINCREMENT,
     query_id     TEXT NOT NULL UNIQUE,
+    entity_id    TEXT NOT NULL,
     execution_id TEXT NOT NULL,
     queue        TEXT NOT NULL,
     name         TEXT NOT NULL,
