@@ -120,8 +120,8 @@ def main() -> None:
     parser.add_argument("--diverging", type=float, default=0.1)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="checking-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="checking-") as temporary:
+        folder = Path(temporary)
         url = f"sqlite:///{folder / 'runs.db'}?synchronous=off"
         began = time.monotonic()
         asyncio.run(fill(url, options.runs, options.events, options.diverging))

@@ -139,13 +139,13 @@ def attempt(side: str, name: str, plan: Plan, tally: Tally, wanted: int) -> None
 
 def run(side: str, name: str, plan: Plan, at_once: int | None) -> list[dict[str, Any]]:
     """Return the figures of one run."""
-    with tempfile.TemporaryDirectory(prefix="compare-", dir=plan.folder, ignore_cleanup_errors=True) as place:
+    with tempfile.TemporaryDirectory(prefix="compare-", dir=plan.folder, ignore_cleanup_errors=True) as folder:
         if side == SIDES[0]:
-            command = [sys.executable, "-m", "resurgam.bench", name, repr(plan.scale), f"sqlite:///{place}/x.db"]
+            command = [sys.executable, "-m", "resurgam.bench", name, repr(plan.scale), f"sqlite:///{folder}/x.db"]
         else:
             settings = "fast" if side == "dbos, tuned" else "default"
             scale = plan.scale * PEER_SHARE[name][0] if name in PEER_SHARE else plan.scale
-            command = [plan.peer, str(HERE / "peer_dbos.py"), name, settings, place, repr(scale), str(at_once or 1000)]
+            command = [plan.peer, str(HERE / "peer_dbos.py"), name, settings, folder, repr(scale), str(at_once or 1000)]
         found: list[dict[str, Any]] = json.loads(output(command, plan.limit))
     return found
 

@@ -108,14 +108,14 @@ FROM n, events AS e WHERE e.execution_id = (SELECT execution_id FROM instances W
 
 def copied(column: str) -> str:
     """Return the value of a column in a copy: its own ids and position, the rest from the pattern."""
-    if column in {"execution_id", "entity_id", "run_id", "tree_id"}:
+    if column in {"execution_id", "entity_id", "run_id", "tree_id", "first_run"}:
         return f"'{column}-' || n.number"
     return ":position + n.number" if column == "position" else f"pattern.{column}"
 
 
 def multiply(scene: Scene, name: str, there: int, wanted: int) -> None:
     """Copy the rows of the sleeper until there are *wanted* instances."""
-    file = scene.place.file(name)
+    file = scene.storage.file(name)
     assert file is not None
     connection = sqlite3.connect(file)
     columns = [row[1] for row in connection.execute("PRAGMA table_info(instances)")]
@@ -135,7 +135,7 @@ async def workers(scene: Scene) -> Curve:
     points = []
     number, length, level = scene.size(1000), 10, None
     for processes in (1, 2, 4):
-        url = scene.place.url(f"workers-{processes}")
+        url = scene.storage.url(f"workers-{processes}")
         async with Engine(url, registry=programs.registry, worker=False) as engine:
             await asyncio.gather(*[engine.start(programs.chain, length) for _ in range(number)])
             level = level_of(engine.store)

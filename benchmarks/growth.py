@@ -21,8 +21,8 @@ from memory import memory, through_chains, through_sleepers
 from results import RESULTS, keep, known, print_progress
 from resurgam import Engine
 from resurgam.bench import programs
-from resurgam.bench.place import Place
 from resurgam.bench.scene import Scene
+from resurgam.bench.storage import Storage
 from tables import CURVES, MEMORY, growth
 
 MEASURES: dict[str, Callable[[Scene], Coroutine[Any, Any, Curve]]] = {
@@ -62,7 +62,7 @@ def main() -> None:
     if options.serve:
         asyncio.run(serve(options.serve))
     elif options.here:
-        here(options.here, Scene(Place(folder), options.scale))
+        here(options.here, Scene(Storage(folder), options.scale))
     elif unknown := set(options.only.split(",")) - set(names):
         parser.error(f"there is no curve {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     else:
@@ -106,8 +106,8 @@ def curve(name: str, scale: float, folder: Path) -> Curve:
 
 def measured(name: str, scale: float, folder: Path) -> Curve:
     """Run one measure in its own process, on its own files."""
-    with tempfile.TemporaryDirectory(prefix="growth-", dir=folder, ignore_cleanup_errors=True) as place:
-        command = [sys.executable, __file__, "--here", name, "--scale", repr(scale), "--folder", place]
+    with tempfile.TemporaryDirectory(prefix="growth-", dir=folder, ignore_cleanup_errors=True) as temporary:
+        command = [sys.executable, __file__, "--here", name, "--scale", repr(scale), "--folder", temporary]
         found: Curve = json.loads(output(command, LIMIT, quiet=False))
     if "failed" in found:
         raise Failed(found["failed"])

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from resurgam.bench.place import file_system
+from resurgam.bench.storage import file_system
 
 
 class Failed(Exception):

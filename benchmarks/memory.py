@@ -18,7 +18,7 @@ async def memory(scene: Scene) -> Curve:
     few, more = scene.size(2_000), scene.size(5_000)
     # Cold ones first: they would reuse the memory that hot ones free.
     for kind, cache in (("cold", 0), ("hot", 1_000_000)):
-        async with Engine(scene.place.url(f"memory-{kind}"), registry=programs.registry, cache_size=cache) as engine:
+        async with Engine(scene.storage.url(f"memory-{kind}"), registry=programs.registry, cache_size=cache) as engine:
             held = [await sleeping(engine, few), await sleeping(engine, more)]
             level = level_of(engine.store)
         points.append({"x": kind, "bytes": (held[1] - held[0]) / more})

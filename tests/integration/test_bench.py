@@ -8,10 +8,10 @@ from click.testing import CliRunner, Result
 from resurgam import Engine
 from resurgam.bench.catalog import EXPECTATIONS, WORKLOADS, verdicts
 from resurgam.bench.figures import Count, Figures, Raw, percentile, rounds
-from resurgam.bench.place import Place, file_system, place_of
 from resurgam.bench.raw import RawFile, commits_of
 from resurgam.bench.recovery import recovery
 from resurgam.bench.scene import Scene
+from resurgam.bench.storage import Storage, file_system, open_storage
 from resurgam.cli.main import main
 from resurgam.core import event as events
 
@@ -108,16 +108,16 @@ def test_help_has_an_example():
 
 
 def test_a_temporary_place_is_on_a_disk_and_is_removed():
-    with place_of(None) as place:
-        assert place.folder.is_dir()
-        assert file_system(place.folder) not in {"tmpfs", "ramfs"}
-        assert place.url("a").startswith("sqlite:////")
-    assert not place.folder.exists()
+    with open_storage(None) as storage:
+        assert storage.folder.is_dir()
+        assert file_system(storage.folder) not in {"tmpfs", "ramfs"}
+        assert storage.url("a").startswith("sqlite:////")
+    assert not storage.folder.exists()
 
 
 async def test_the_raw_limit_writes_the_rows_of_a_history(tmp_path):
-    with place_of(f"sqlite:///{tmp_path}/x.db") as place:
-        async with Scene(place).engine("a") as engine:
+    with open_storage(f"sqlite:///{tmp_path}/x.db") as storage:
+        async with Scene(storage).engine("a") as engine:
             handle = await engine.start("chain", 3)
             await handle.result()
             history = await handle.history()
@@ -161,9 +161,9 @@ def test_expectations_are_met_or_not():
 
 async def test_what_is_killed_and_recovered_has_been_replayed(tmp_path):
     """A new step is one that the workflow asked for, not what the killed process left on the queue."""
-    scene = Scene(Place(tmp_path), 0.002)
+    scene = Scene(Storage(tmp_path), 0.002)
     shorter, longer = await recovery(scene)
-    async with Engine(scene.place.url("w6-20"), worker=False) as engine:
+    async with Engine(scene.storage.url("w6-20"), worker=False) as engine:
         history = await engine.handle("w6").history()
 
     assert (shorter.more["length"], longer.more["length"]) == (2, 20)

@@ -6,15 +6,15 @@ import sys
 import msgspec
 
 from resurgam.bench.catalog import WORKLOADS
-from resurgam.bench.place import place_of
 from resurgam.bench.scene import Scene
+from resurgam.bench.storage import open_storage
 from resurgam.core.errors import ResurgamError
 
 
 def main(name: str, scale: str = "1", url: str | None = None) -> None:
     """Run a workload and print its figures."""
-    with place_of(url) as place:
-        figures = asyncio.run(WORKLOADS[name](Scene(place, float(scale))))
+    with open_storage(url) as storage:
+        figures = asyncio.run(WORKLOADS[name](Scene(storage, float(scale))))
     sys.stdout.buffer.write(msgspec.json.encode(figures) + b"\n")
 
 

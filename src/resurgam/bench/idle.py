@@ -25,13 +25,13 @@ _MEASURED: Final = 10.0
 
 async def idle(scene: Scene) -> list[Figures]:
     """W9: the processor time of one idle engine, and of twenty idle processes on one file."""
-    if scene.place.folder is None:
+    if scene.storage.folder is None:
         return []  # processes cannot share a store in memory
     return [await _idle(scene, processes) for processes in (1, max(2, scene.size(20)))]
 
 
 async def _idle(scene: Scene, processes: int) -> Figures:
-    url = scene.place.url(f"w9-{processes}")
+    url = scene.storage.url(f"w9-{processes}")
     async with Engine(url, worker=False) as engine:
         level = level_of(engine.store)
     seconds = [str(max(0.2, length * scene.scale)) for length in (_SETTLING, _MEASURED)]

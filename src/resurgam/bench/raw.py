@@ -17,9 +17,9 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.store.sqlite.connection import Database
 
 _CREATE = """
-INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
+INSERT INTO instances (execution_id, entity_id, run_id, tree_id, first_run, generation, attempt, kind, name, queue, status,
                        created_at, last_seq, position)
-VALUES (?, ?, ?, ?, 1, 1, ?, ?, ?, 'running', ?, 1, ?)
+VALUES (?, ?, ?, ?, ?, 1, 1, ?, ?, ?, 'running', ?, 1, ?)
 """
 _MOVE = "UPDATE instances SET last_seq = ?, ready = 0 WHERE execution_id = ?"
 _APPEND = "INSERT INTO events (execution_id, seq, body) VALUES (?, ?, ?)"
@@ -86,7 +86,7 @@ class RawFile:
         first = commit[0]
         if isinstance(first, events.WorkflowStarted):
             moved: Sequence[Sequence[object]] = [
-                (one, one, one, one, first.kind, first.name, first.queue, first.at, self._instances + number)
+                (one, one, one, one, one, first.kind, first.name, first.queue, first.at, self._instances + number)
                 for number, one in enumerate(ids)
             ]
         else:

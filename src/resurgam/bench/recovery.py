@@ -26,7 +26,7 @@ print("reached", flush=True)
 
 async def recovery(scene: Scene) -> list[Figures]:
     """W6: from the start of a process to its first new step, after histories of 1,000 and 10,000 activities."""
-    if scene.place.folder is None:
+    if scene.storage.folder is None:
         return []  # a store in memory does not outlive its process
     # Compiled once, as in an installation; with PYTHONDONTWRITEBYTECODE every process would compile again.
     compileall.compile_dir(Path(__file__).parents[1], quiet=2)
@@ -35,11 +35,11 @@ async def recovery(scene: Scene) -> list[Figures]:
 
 async def _recovered(scene: Scene, length: int) -> Figures:
     name = f"w6-{length}"
-    victim = [sys.executable, "-m", "resurgam.bench.recovery", scene.place.url(name), str(length)]
+    victim = [sys.executable, "-m", "resurgam.bench.recovery", scene.storage.url(name), str(length)]
     written = _reached(victim)
     times = [_reached(victim) for _ in rounds(scene.size(5))]
-    bare = [_reached([sys.executable, "-c", _BARE, str(scene.place.file(name))]) for _ in range(scene.size(5))]
-    async with Engine(scene.place.url(name), worker=False) as engine:
+    bare = [_reached([sys.executable, "-c", _BARE, str(scene.storage.file(name))]) for _ in range(scene.size(5))]
+    async with Engine(scene.storage.url(name), worker=False) as engine:
         level = level_of(engine.store)
     return replace(
         sampled("W6", f"killed after {length:,} activities", "recovery", times),

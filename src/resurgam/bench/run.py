@@ -12,7 +12,7 @@ import msgspec
 
 from resurgam.bench.catalog import WORKLOADS, Verdict, verdicts
 from resurgam.bench.figures import Figures, level_of
-from resurgam.bench.place import Place, place_of
+from resurgam.bench.storage import Storage, open_storage
 from resurgam.core.errors import StoreError
 from resurgam.engine import Engine
 
@@ -43,8 +43,8 @@ def run(
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Run workloads one after another; *progress* is called with the name of each when it starts."""
-    with place_of(url) as place:
-        where, level = str(place), asyncio.run(_level(place))
+    with open_storage(url) as storage:
+        where, level = str(storage), asyncio.run(_level(storage))
     figures: list[Figures] = []
     skipped: list[str] = []
     failed: dict[str, str] = {}
@@ -71,8 +71,8 @@ def run(
     )
 
 
-async def _level(place: Place) -> str | None:
-    async with Engine(place.url("probe"), worker=False) as engine:
+async def _level(storage: Storage) -> str | None:
+    async with Engine(storage.url("probe"), worker=False) as engine:
         return level_of(engine.store)
 
 

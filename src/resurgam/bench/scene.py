@@ -1,4 +1,4 @@
-"""The setting of a workload: a place for its stores, its size, and an engine with default options."""
+"""The setting of a workload: storage for its stores, its size, and an engine with default options."""
 
 import asyncio
 import time
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from resurgam.bench.figures import Count, Raw, counting, percentile
-from resurgam.bench.place import Place
 from resurgam.bench.programs import registry
 from resurgam.bench.raw import RawFile
+from resurgam.bench.storage import Storage
 from resurgam.core import event as events
 from resurgam.engine import Engine
 
@@ -23,7 +23,7 @@ _POLL = 0.001
 class Scene:
     """Where a workload runs, and its *scale*: 1 is the full size."""
 
-    place: Place
+    storage: Storage
     scale: float = 1.0
 
     def size(self, full: int) -> int:
@@ -32,14 +32,14 @@ class Scene:
 
     def engine(self, name: str) -> Engine:
         """Return an engine on the store with this name."""
-        return Engine(self.place.url(name), registry=registry)
+        return Engine(self.storage.url(name), registry=registry)
 
     def raw(self, of: str, history: Sequence[events.Event], *, instances: int = 1, times: int = 1) -> "RawLimit | None":
         """Write the rows of a history without an engine, for some instances together, several times."""
-        path = self.place.file("raw")
+        path = self.storage.file("raw")
         if path is None:
             return None
-        level = self.place.level()
+        level = self.storage.level()
         file = RawFile(path, level)
         try:
             commits = [file.write(history, instances) for _ in range(times)]

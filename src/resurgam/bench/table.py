@@ -36,7 +36,7 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> Iterator[tuple[str, ...]]:
 
 
 def heading(report: Report) -> str:
-    """Return the line above the table: the place and the system of the measurement."""
+    """Return the line above the table: the folder and the system of the measurement."""
     durability = f"PRAGMA synchronous reads {report.level}" if report.level else "no file"
     system = f"Python {report.python}, SQLite {report.sqlite}, {report.cores} cores"
     size = "" if report.scale == 1 else f"; at scale {report.scale:g}, so expectations do not apply"

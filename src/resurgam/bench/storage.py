@@ -16,7 +16,7 @@ _IN_MEMORY = ("tmpfs", "ramfs")
 
 
 @dataclass(frozen=True)
-class Place:
+class Storage:
     """The folder for the files of one run, None for a store without files, and the options of their URLs."""
 
     folder: Path | None
@@ -40,7 +40,7 @@ class Place:
 
 
 @contextlib.contextmanager
-def place_of(url: str | None) -> Iterator[Place]:
+def open_storage(url: str | None) -> Iterator[Storage]:
     """Create a folder for the stores of a run, beside the file of *url*, and remove it afterwards.
 
     The file itself is never touched: a measurement starts with an empty file, and leaves nothing behind.
@@ -48,7 +48,7 @@ def place_of(url: str | None) -> Iterator[Place]:
     parts = urlsplit(url or "sqlite://")
     if parts.scheme != "sqlite" or parts.netloc:
         open_store(url or "", SystemClock(), name="bench", lease=1000)  # raises for an unknown URL
-        yield Place(None)
+        yield Storage(None)
         return
     named = unquote(parts.path[1:])
     try:
@@ -56,7 +56,7 @@ def place_of(url: str | None) -> Iterator[Place]:
     except OSError as error:
         raise StoreError(f"{url}: cannot create a file there: {error.strerror}") from error
     try:
-        yield Place(folder.resolve(), f"?{parts.query}" if parts.query else "")
+        yield Storage(folder.resolve(), f"?{parts.query}" if parts.query else "")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
