@@ -139,7 +139,7 @@ async def test_a_program_that_does_not_guard_its_main_part_is_told(hall):
     _, said = bare.communicate(timeout=60)
 
     assert bare.returncode != 0
-    assert 'put what it does under `if __name__ == "__main__":`' in said
+    assert 'put the code that runs it under `if __name__ == "__main__":`' in said
 
 
 async def test_a_program_without_a_file_is_told(hall):

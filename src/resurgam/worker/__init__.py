@@ -1,1 +1,1 @@
-"""Claims instances and activities, advances them, and commits what came of it."""
+"""Claim instances and activities, run them, and commit the outcomes."""

@@ -1,4 +1,4 @@
-"""Runs one attempt of an activity, and decides what its failure means."""
+"""Run one attempt of an activity, and decide whether a failed one is retried."""
 
 import asyncio
 import contextvars
@@ -27,7 +27,7 @@ from resurgam.runtime.registry import Registry
 from resurgam.store.records import ActivityTask
 from resurgam.worker.heartbeat import AttemptTimeouts, Heartbeat
 from resurgam.worker.process_main import Answer, Call
-from resurgam.worker.processes import Process, Processes, place_of, processors
+from resurgam.worker.processes import Process, Processes, import_path_of, processors
 from resurgam.worker.threads import Ended, ThreadCall
 
 logger = logging.getLogger("resurgam.activity")
@@ -37,13 +37,13 @@ Result = events.ActivityCompleted | events.ActivityFailed | events.ActivityRetry
 
 
 class LeaseLost(ResurgamError):
-    """The worker that ran this attempt died or lost its lease, and the activity must not be run twice unasked."""
+    """The worker that ran this attempt died or lost its lease, and the activity must not be redelivered."""
 
 
 class _Failed(Exception):
-    """Brings what an attempt raised, whatever it is, past everything that is not the attempt's.
+    """Carries any exception of an attempt, as its cause, past the handlers of the worker's own errors.
 
-    *recorded* is what is to be recorded of it, where it was raised in another process.
+    *recorded* is the failure to record if the exception was raised in another process.
     """
 
     def __init__(self, recorded: events.Failure | None = None) -> None:
@@ -64,11 +64,11 @@ class ActivityRunner:
         self._processes = Processes(processors())
 
     async def close(self) -> None:
-        """End the processes that attempts were run in."""
+        """End the processes of attempts."""
         await self._processes.close()
 
     async def attempt(self, task: ActivityTask, heartbeat: Heartbeat) -> Result:
-        """Run one attempt and return what is to be recorded of it."""
+        """Run one attempt and return the event that records its result."""
         request = task.request
         try:
             result = check_size(
@@ -76,12 +76,12 @@ class ActivityRunner:
             )
         except _Failed as failed:
             return self._failed(task, failed.__cause__ or failed, failed.recorded)
-        except Exception as error:  # noqa: BLE001 -- what keeps an attempt from being made is its failure too
+        except Exception as error:  # noqa: BLE001 -- an error that prevents an attempt is its failure too
             return self._failed(task, error)
         return events.ActivityCompleted(ref=request.ref, at=self._clock.now(), attempt=task.attempt, result=result)
 
     def cancelled_from_within(self, task: ActivityTask) -> Result:
-        """Return what is to be recorded of an attempt that nobody called off, but that was cancelled all the same."""
+        """Return the event for an attempt that was cancelled, but not by the worker."""
         return self._failed(task, RuntimeError(f"activity {task.request.name!r} was cancelled from within"))
 
     async def _run(self, task: ActivityTask, heartbeat: Heartbeat) -> Raw:
@@ -111,20 +111,20 @@ class ActivityRunner:
         return activity.result.check(value, f"result of activity {activity.name!r}")
 
     async def _in_process(self, task: ActivityTask, activity: Activity[..., Any], heartbeat: Heartbeat) -> Raw:
-        """Have an attempt made by another process. Its time begins when there is one that is free for it.
+        """Run an attempt in another process. Its timeouts start once a process is free.
 
-        Whatever ends the wait for it, a timeout, a cancellation or a lost lease, ends that process.
+        A timeout, a cancellation or a lost lease ends that process.
         """
         call = Call(
-            **place_of(activity),
+            **import_path_of(activity),
             info=_identity(task),
             details=task.details or NULL,
             input=task.request.input,
             max_payload=self._max_payload,
         )
         async with self._processes.borrow(activity.name) as process:
-            asking = asyncio.ensure_future(_asked(process, call, heartbeat))
-            answer: Answer = await self._within(task.request, heartbeat, asking, asking.cancel)
+            calling = asyncio.ensure_future(_call(process, call, heartbeat))
+            answer: Answer = await self._within(task.request, heartbeat, calling, calling.cancel)
         if answer.failure is not None:
             raise _Failed(answer.failure) from rebuild(answer.failure)
         return answer.result
@@ -132,23 +132,22 @@ class ActivityRunner:
     async def _within(
         self, request: ActivityRequest, heartbeat: Heartbeat, running: asyncio.Future[Any], stop: Callable[[], object]
     ) -> Any:
-        """Wait for an attempt, but no longer than its limits allow.
+        """Wait for an attempt until one of its timeouts passes.
 
-        One that does not end when it is told to *stop* is left behind: its lease has ended with the answer, so what it
-        returns is not heard.
+        One that does not end when *stop* is called is abandoned: its lease ends with the answer, so its result is refused.
         """
-        limits = AttemptTimeouts(self._clock, request, heartbeat)
+        timeouts = AttemptTimeouts(self._clock, request, heartbeat)
         try:
-            await asyncio.wait({running, limits.passed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running, timeouts.passed}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             stop()
             raise
         finally:
-            limits.close()
+            timeouts.close()
         if not running.done():
             heartbeat.abandoned = True
             stop()
-            raise TimeoutError(limits.passed.result())
+            raise TimeoutError(timeouts.passed.result())
         if running.cancelled():
             raise RuntimeError(f"activity {request.name!r} was cancelled from within")
         value, error = running.result()
@@ -157,7 +156,7 @@ class ActivityRunner:
         return value
 
     def _rule(self, request: ActivityRequest) -> RetryRule:
-        """Return how often an activity is tried: as the call says, else as it is defined here."""
+        """Return the retry policy of an activity: that of the call, else that of its definition."""
         if request.retry is not None:
             return request.retry
         known = request.name in self._registry.activities
@@ -200,15 +199,15 @@ def _info(task: ActivityTask) -> ActivityInfo:
     return identity if task.details is None else replace(identity, details=read_details(task.details))
 
 
-async def _asked(process: Process, call: Call, heartbeat: Heartbeat) -> Ended:
+async def _call(process: Process, call: Call, heartbeat: Heartbeat) -> Ended:
     try:
-        return await process.ask(call, heartbeat.beat), None
+        return await process.call(call, heartbeat.beat), None
     except ProcessDied as died:
         return None, died
 
 
 async def _contained(coroutine: Coroutine[Any, Any, Any]) -> Ended:
-    """Await an attempt; even sys.exit() in it is only its failure."""
+    """Await an attempt; any exception in it, even SystemExit, is its failure."""
     try:
         return await coroutine, None
     except asyncio.CancelledError:

@@ -1,8 +1,8 @@
-"""The other side of `resurgam.worker.processes`: a process that runs attempts of activities, one after the other.
+"""The main program of a process that `resurgam.worker.processes` starts: run attempts of activities, one by one.
 
-A call comes with the name of a function, which is imported here, and the recorded bytes of its arguments; what goes
-back is the bytes of the result, or what is recorded of an exception, and before it any number of heartbeats. No object
-of the user's crosses in between. If anything comes while an attempt is made, it is that nobody waits for it any more.
+A call names a function, which is imported here, and has the recorded bytes of its arguments. The answer is the bytes of the
+result, or the recorded failure, after any number of heartbeats. No object of the user crosses the connection. A message that
+arrives while an attempt runs means that the attempt is abandoned.
 """
 
 import contextlib
@@ -29,20 +29,20 @@ from resurgam.runtime.definitions.definition import Activity, ActivityOptions
 from resurgam.runtime.definitions.info import ActivityInfo, Attempt, enter_activity, read_details
 
 HEAD: Final = 8
-"""Bytes before each message that say how long it is."""
+"""Bytes before each message that hold its length."""
 
 _PIECE: Final = 1 << 20
-"""Bytes that are read at once, at most."""
+"""The most bytes that are read at once."""
 
 importing_main = threading.Event()
-"""Set while the main script is imported: it must not start processes then, which would import it in their turn."""
+"""Set while the main script is imported: it must not start processes then, which would import it in turn."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt to be made. *main* says how the main script is imported, where the function stands in it.
+    """An attempt to run. *main* says how to import the main script, if that defines the function.
 
-    *details* are what an earlier attempt told, which *info* does not hold yet: they are read on the other side. Values
-    of more than *max_payload* bytes are refused.
+    *details* are those of an earlier attempt, which *info* does not hold yet: they are decoded by the process. Values of
+    more than *max_payload* bytes are refused.
     """
 
     module: str
@@ -55,29 +55,29 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A heartbeat; null says that there are no details."""
+    """A heartbeat; null means no details."""
 
     details: Raw = NULL
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What came of it: a result, if there is no failure."""
+    """The result of an attempt, if there is no failure."""
 
     result: Raw = NULL
     failure: Failure | None = None
 
 
 def message(content: Call | Beat | Answer | None) -> bytes:
-    """Return a message as it goes over the wire.
+    """Return a message in its form on the connection.
 
-    None says that this process is ready; the other way, that nobody waits for the attempt any more.
+    None means that the process is ready; from the worker, that the attempt is abandoned.
     """
     body = msgspec.json.encode(content)
     return len(body).to_bytes(HEAD, "big") + body
 
 
 class Wire:
-    """The end of the line to the worker. *lock* is held by whoever sends."""
+    """The connection to the worker. *lock* is held while sending."""
 
     def __init__(self, channel: int) -> None:
         self._socket = socket.socket(fileno=channel)
@@ -86,7 +86,7 @@ class Wire:
         os.register_at_fork(after_in_child=self._socket.close)
 
     def read(self) -> bytes:
-        """Wait for a message; nothing if the worker has hung up."""
+        """Wait for a message; empty if the worker has disconnected."""
         return self._take(int.from_bytes(self._take(HEAD), "big"))
 
     def send(self, content: Beat | Answer | None) -> None:
@@ -94,8 +94,8 @@ class Wire:
         self._check()
         self._socket.sendall(message(content))
 
-    def has_news(self) -> bool:
-        """Whether something has come that is not read yet, or the worker has hung up."""
+    def has_message(self) -> bool:
+        """Whether a message waits to be read, or the worker has disconnected."""
         self._check()
         try:
             self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -104,7 +104,7 @@ class Wire:
         return True
 
     def _take(self, length: int) -> bytes:
-        # Not by a file, which would read ahead: what comes during an attempt must stay where `has_news` finds it.
+        # Not by a file, which would read ahead: a message during an attempt must stay where `has_message` finds it.
         taken = bytearray()
         while len(taken) < length and (part := self._socket.recv(min(length - len(taken), _PIECE))):
             taken += part
@@ -113,12 +113,12 @@ class Wire:
     def _check(self) -> None:
         if self._socket.fileno() < 0:
             raise RuntimeError(
-                "a fork of an activity's process has no line to the worker; call this in the process itself"
+                "a fork of an activity's process has no connection to the worker; call this in the process itself"
             )
 
 
-class Line(Attempt):
-    """An attempt that is made in this process."""
+class ProcessAttempt(Attempt):
+    """An attempt that runs in this process."""
 
     __slots__ = ("_over", "_wire")
 
@@ -128,72 +128,72 @@ class Line(Attempt):
         self._over = False
 
     def cancelled(self) -> bool:
-        """Whether nobody waits for it any more."""
-        return self._over or self._wire.has_news()
+        """Whether the attempt is abandoned."""
+        return self._over or self._wire.has_message()
 
     def beat(self, details: Raw | None) -> None:
-        """Tell the worker that it is alive. What is left over from an attempt must not speak for the next one."""
+        """Send a heartbeat, unless the attempt has ended: a thread it left behind must not speak for the next one."""
         with self._wire.lock:
             if not self._over:
                 self._wire.send(Beat() if details is None else Beat(details=details))
 
     def answer(self, answer: Answer) -> None:
-        """Tell the worker what came of it."""
+        """Send the answer."""
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
-                stream.flush()  # this process may be killed before it would do so itself
+                stream.flush()  # this process may be killed before it would do so by itself
         with self._wire.lock:
             self._over = True
             self._wire.send(answer)
 
 
 def main(channel: int, lifeline: int) -> None:
-    """Make attempts until the worker hangs up."""
+    """Run attempts until the worker disconnects."""
     for file in (channel, lifeline):
         os.set_inheritable(file, False)  # noqa: FBT003 -- it takes no keywords
-    _die_with_the_worker(lifeline)
+    _exit_with_worker(lifeline)
     wire = Wire(channel)
     calls = msgspec.json.Decoder(Call)
     wire.send(None)
     while body := wire.read():
         call = calls.decode(body)
-        line = Line(call.info, wire)
-        line.answer(perform(call, line))
+        attempt = ProcessAttempt(call.info, wire)
+        attempt.answer(run_attempt(call, attempt))
 
 
-def perform(call: Call, line: Attempt) -> Answer:
-    """Make one attempt. Whatever it raises is its failure."""
+def run_attempt(call: Call, attempt: Attempt) -> Answer:
+    """Run one attempt. Any exception is its failure."""
     try:
         activity = _find(call.module, call.qualname, tuple(call.main.items()), call.info.name)
         assert activity.signature is not None
         assert activity.function is not None
         args, kwargs = activity.signature.decode(call.input)
-        line.max_payload = call.max_payload
-        line.info = replace(call.info, details=read_details(call.details))
+        attempt.max_payload = call.max_payload
+        attempt.info = replace(call.info, details=read_details(call.details))
         context = contextvars.copy_context()
-        context.run(enter_activity, line)
+        context.run(enter_activity, attempt)
         value = context.run(activity.function, *args, **kwargs)
         return Answer(result=activity.signature.result.check(value, f"result of activity {call.info.name!r}"))
-    except BaseException as error:  # noqa: BLE001 -- even sys.exit() is only a failure of the activity
+    except BaseException as error:  # noqa: BLE001 -- even SystemExit is a failure of the activity
         return Answer(failure=capture(in_user_code(error), limit=call.max_payload))
 
 
 @functools.cache
 def _find(module: str, qualname: str, main: tuple[tuple[str, str], ...], name: str) -> Activity[..., Any]:
-    """Import the function; what is found there is its definition, or itself where it was registered from elsewhere."""
+    """Import the function: its definition, or the function itself if it was registered elsewhere."""
     try:
         if module == "__main__":
             _import_main(dict(main))
         found = attrgetter(qualname)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise DefinitionError(
-            f"activity {name!r}: {module}.{qualname} cannot be imported by a process of its own: {error}"
+            f"activity {name!r}: {module}.{qualname} cannot be imported by its process: {error}"
         ) from error
     return found if isinstance(found, Activity) else Activity(name, found, ActivityOptions())
 
 
 def _import_main(main: dict[str, str]) -> None:
-    from multiprocessing import spawn  # noqa: PLC0415 -- needed here only, and much to import
+    from multiprocessing import spawn  # noqa: PLC0415 -- only needed here, and slow to import
 
     importing_main.set()
     try:
@@ -202,12 +202,12 @@ def _import_main(main: dict[str, str]) -> None:
         importing_main.clear()
 
 
-def _die_with_the_worker(lifeline: int) -> None:
-    """End this process, and all it started, as soon as nobody holds the other end of the *lifeline* any more.
+def _exit_with_worker(lifeline: int) -> None:
+    """End this process, and all it started, as soon as the other end of the *lifeline* is closed.
 
-    Where the kernel can do it by itself it is asked to: C code that holds the interpreter would keep a thread waiting.
+    By the kernel where it can: C code that holds the interpreter would keep a thread waiting.
     """
-    import fcntl  # noqa: PLC0415 -- not everywhere to be had, and a program without such activities need not have it
+    import fcntl  # noqa: PLC0415 -- not available everywhere, and only needed here
 
     if hasattr(fcntl, "F_SETSIG"):
         with contextlib.suppress(OSError):

@@ -1,9 +1,9 @@
-"""Runs plain functions in processes of their own, which can be stopped.
+"""Run plain functions in processes of their own, which can be stopped.
 
-The processes are reused, and there are no more of them than processors. One that is interrupted is ended: it gets
-SIGTERM, and SIGKILL after a short grace, with everything that it started itself; another takes its place. Not a
-``ProcessPoolExecutor``, in which the death of one process breaks all others, and none is ever ended for an attempt's sake.
-They are started by exec, never by fork alone: a fork of a process with threads may hang on any of their locks.
+The processes are reused, and there are at most as many as processors. One that is interrupted is ended, by SIGTERM and
+after a short grace by SIGKILL, with everything that it started; another takes its place. Not a ``ProcessPoolExecutor``: there
+the death of one process breaks all others, and a single attempt cannot be ended. They are started by exec, never by fork
+alone: a fork of a process with threads may hang on any of their locks.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from resurgam.worker.tasks import Grace, Tasks
 _GRACE: Final = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 
-_LOOK: Final = 0.005
-"""Seconds between two looks at a process that is about to end."""
+_POLL: Final = 0.005
+"""Seconds between two polls of a process that is about to end."""
 
-# The path first: the package itself may stand where only this process looks.
+# The path first: the package itself may be found only by way of this process's path.
 _BOOT: Final = (
     "import json, sys; sys.path[:], sys.argv[:], files = json.loads(sys.argv[1]); "
     "from resurgam.worker.process_main import main; main(*files)"
@@ -50,11 +50,11 @@ class Process:
         self._wire, theirs = socket.socketpair()
         with theirs:
             files = (theirs.fileno(), lifeline)
-            told = json.dumps([sys.path, sys.argv, files])
+            arguments = json.dumps([sys.path, sys.argv, files])
             flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing
-            # A group of its own: Ctrl-C is the worker's to hear, and what the function starts can be ended with it.
+            # A group of its own: Ctrl-C goes to the worker alone, and what the function starts can be ended with it.
             self._process = subprocess.Popen(  # noqa: S603 -- the command is this very Python
-                [sys.executable, *flags, "-c", _BOOT, told],
+                [sys.executable, *flags, "-c", _BOOT, arguments],
                 pass_fds=files,
                 process_group=0,
                 stdin=subprocess.DEVNULL,
@@ -68,35 +68,35 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it can run an attempt."""
         return self._process.poll() is None and not (self._streams is not None and self._streams[0].at_eof())
 
     async def ready(self, name: str) -> None:
         """Wait until it has started."""
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(sock=self._wire)
-            await self._hear(name)
+            await self._read(name)
 
-    async def ask(self, call: Call, beat: Callable[[Raw | None], object]) -> Answer:
-        """Have it make an attempt; *beat* is called for every heartbeat until it ends."""
+    async def call(self, call: Call, beat: Callable[[Raw | None], object]) -> Answer:
+        """Run an attempt in it; *beat* is called for every heartbeat."""
         assert self._streams is not None
-        with contextlib.suppress(ConnectionError):  # it has died; the next line says how
+        with contextlib.suppress(ConnectionError):  # it has died; the next read says how
             self._streams[1].write(message(call))
             await self._streams[1].drain()
         while True:
-            told = _messages.decode(await self._hear(call.info.name))
-            if isinstance(told, Answer):
-                return told
-            beat(None if told.details == NULL else told.details.copy())
+            received = _messages.decode(await self._read(call.info.name))
+            if isinstance(received, Answer):
+                return received
+            beat(None if received.details == NULL else received.details.copy())
 
-    def call_off(self) -> None:
-        """Let it know that nobody waits for its attempt any more, and end it."""
+    def abandon(self) -> None:
+        """Tell it that its attempt is abandoned, and end it."""
         if self._streams is not None and not self._streams[1].is_closing():
             self._streams[1].write(message(None))
         self.send(signal.SIGTERM)
 
-    def hang_up(self) -> None:
-        """Let it end by itself, when it is done."""
+    def disconnect(self) -> None:
+        """Close the connection, so that it ends by itself when it is done."""
         if self._streams is None:
             self._wire.close()
         else:
@@ -108,24 +108,24 @@ class Process:
             os.killpg(self.pid, number)
 
     async def end(self, *, group: bool) -> None:
-        """Wait until it is gone, but no longer than the grace; with *group*, what it has started as well."""
+        """Wait until it has ended, and kill it after the grace; with *group*, also what it started."""
         until, killed = asyncio.get_running_loop().time() + _GRACE, False
         while self._process.poll() is None or (group and not killed and self._has_group()):
             if not killed and asyncio.get_running_loop().time() > until:
                 self.send(signal.SIGKILL)
                 killed = True
-            await asyncio.sleep(_LOOK)
-        self.hang_up()
+            await asyncio.sleep(_POLL)
+        self.disconnect()
 
-    async def _hear(self, name: str) -> bytes:
+    async def _read(self, name: str) -> bytes:
         assert self._streams is not None
         try:
             head = await self._streams[0].readexactly(HEAD)
             return await self._streams[0].readexactly(int.from_bytes(head, "big"))
         except (asyncio.IncompleteReadError, ConnectionError):
-            # Its end of the wire closes a moment before it can be asked how it has ended.
+            # Its end of the connection closes a moment before its exit code is known.
             await self.end(group=False)
-            raise ProcessDied(name, _how(self._process.returncode)) from None
+            raise ProcessDied(name, _exit_text(self._process.returncode)) from None
 
     def _has_group(self) -> bool:
         try:
@@ -138,18 +138,18 @@ class Process:
 
 
 class Processes:
-    """The processes of one worker; none is started before it is needed."""
+    """The processes of one worker, each started when it is first needed."""
 
     def __init__(self, limit: int) -> None:
-        self._places = asyncio.Semaphore(limit)
+        self._free = asyncio.Semaphore(limit)
         self._idle: list[Process] = []
         self._ending = Tasks()
         self._lifeline: tuple[int, int] | None = None
 
     @contextlib.asynccontextmanager
     async def borrow(self, name: str) -> AsyncIterator[Process]:
-        """Wait for a process that is free. If what is done with it is interrupted, it is ended."""
-        await self._places.acquire()
+        """Wait for a free process; it is ended if its use is interrupted."""
+        await self._free.acquire()
         process: Process | None = None
         try:
             process = self._take()
@@ -157,21 +157,21 @@ class Processes:
             yield process
         except BaseException:
             if process is None:
-                self._places.release()
+                self._free.release()
             else:
-                process.call_off()
-                self._ending.spawn(self._bury(process), f"the end of process {process.pid}")
+                process.abandon()
+                self._ending.spawn(self._reap(process), f"end of process {process.pid}")
             raise
         self._idle.append(process)
-        self._places.release()
+        self._free.release()
 
     async def close(self) -> None:
-        """End all. Those that are idle are let go, the others have been interrupted."""
+        """End all processes: idle ones by themselves, the others have been interrupted."""
         while self._idle:
             process = self._idle.pop()
-            process.hang_up()
-            self._ending.spawn(process.end(group=False), f"the end of process {process.pid}")
-        # Longer than it takes to kill them, should one be slow to go.
+            process.disconnect()
+            self._ending.spawn(process.end(group=False), f"end of process {process.pid}")
+        # Longer than it takes to kill them, in case one is slow to end.
         grace = Grace(5 * _GRACE)
         grace.begin()
         await self._ending.finish(grace)
@@ -185,20 +185,20 @@ class Processes:
             process = self._idle.pop()
             if process.alive:
                 return process
-            self._ending.spawn(process.end(group=False), f"the end of process {process.pid}")
+            self._ending.spawn(process.end(group=False), f"end of process {process.pid}")
         if self._lifeline is None:
             self._lifeline = os.pipe()
         return Process(self._lifeline[0])
 
-    async def _bury(self, process: Process) -> None:
+    async def _reap(self, process: Process) -> None:
         try:
             await process.end(group=True)
         finally:
-            self._places.release()
+            self._free.release()
 
 
-def place_of(activity: Activity[..., Any]) -> dict[str, Any]:
-    """Return where another process finds the function of an activity, as the fields of a `Call`."""
+def import_path_of(activity: Activity[..., Any]) -> dict[str, Any]:
+    """Return how another process imports the function of an activity, as fields of a `Call`."""
     function: Any = activity.function
     module, qualname = function.__module__, function.__qualname__
     try:
@@ -207,14 +207,14 @@ def place_of(activity: Activity[..., Any]) -> dict[str, Any]:
         found = None
     if getattr(found, "function", found) is not function:
         raise DefinitionError(
-            f"activity {activity.name!r}: a process of its own would look for its function under {module}.{qualname}, "
-            "where it is not to be found; define it at module level, under its own name, with @activity on top"
+            f"activity {activity.name!r}: its process cannot import its function, which is not found as "
+            f"{module}.{qualname}; define it at module level, under its own name, with @activity as the outermost decorator"
         )
     return {"module": module, "qualname": qualname, "main": _main(activity.name) if module == "__main__" else {}}
 
 
 def _main(name: str) -> dict[str, str]:
-    """Say how the main script can be imported, in the words of multiprocessing."""
+    """Return how the main script can be imported, in the terms of multiprocessing."""
     main = sys.modules["__main__"]
     known = None if main.__spec__ is None else main.__spec__.name
     if known is not None and not known.endswith("__main__"):
@@ -229,20 +229,20 @@ def _main(name: str) -> dict[str, str]:
 
 
 def check_not_imported() -> None:
-    """Refuse to open an engine while a process of an activity's own imports the main program for its function."""
+    """Refuse to open an engine while a process of an activity imports the main program for its function."""
     if importing_main.is_set():
         raise DefinitionError(
-            "a process of an activity's own imports the main program, which thereby runs a second time; "
-            'put what it does under `if __name__ == "__main__":`'
+            "a process of an activity imports the main program, which must not open an engine then; "
+            'put the code that runs it under `if __name__ == "__main__":`'
         )
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _how(code: int | None) -> str:
+def _exit_text(code: int | None) -> str:
     if code is None or code >= 0:
         return f"ended with exit code {code}"
     name = next((known.name for known in signal.Signals if known == -code), f"signal {-code}")

@@ -18,8 +18,8 @@ from resurgam.core.failure import rebuild
 from resurgam.runtime.definitions.definition import ActivityOptions
 from resurgam.runtime.definitions.info import ActivityInfo, Attempt
 from resurgam.worker import process_main
-from resurgam.worker.process_main import Answer, Beat, Call, Line, Wire, message, perform
-from resurgam.worker.processes import Processes, _how, place_of, processors
+from resurgam.worker.process_main import Answer, Beat, Call, ProcessAttempt, Wire, message, run_attempt
+from resurgam.worker.processes import Processes, _exit_text, import_path_of, processors
 from support import process_activities
 
 HERE = __name__
@@ -28,7 +28,7 @@ registry = Registry()
 
 def call(activity, arguments: bytes = b"[]", **place) -> Call:
     info = ActivityInfo(name=activity.name, entity_id="e", execution_id="e#1", workflow_id="w", attempt=1, queue="q")
-    return Call(**{**place_of(activity), **place}, info=info, input=Raw(arguments))
+    return Call(**{**import_path_of(activity), **place}, info=info, input=Raw(arguments))
 
 
 class Heard(Attempt):
@@ -45,16 +45,16 @@ class Heard(Attempt):
 
 
 def made(call: Call) -> Answer:
-    return perform(call, Heard())
+    return run_attempt(call, Heard())
 
 
 def test_an_async_function_has_no_process():
     async def fetch() -> None: ...
 
-    with pytest.raises(errors.DefinitionError, match="plain functions") as refused:
+    with pytest.raises(errors.DefinitionError, match="requires a plain function") as refused:
         registry.activity(executor="process")(fetch)
     assert __file__ in str(refused.value)
-    with pytest.raises(errors.DefinitionError, match="plain functions"):
+    with pytest.raises(errors.DefinitionError, match="requires a plain function"):
         registry.activity(fetch).options(executor="process")
 
 
@@ -88,7 +88,7 @@ def test_what_stands_in_for_a_function_stays_here():
 
 
 def test_a_function_is_found_by_its_module_and_its_name():
-    assert place_of(process_activities.double) == {
+    assert import_path_of(process_activities.double) == {
         "module": process_activities.__name__,
         "qualname": "double",
         "main": {},
@@ -97,8 +97,8 @@ def test_a_function_is_found_by_its_module_and_its_name():
 
 def test_a_function_that_goes_by_another_name_is_not_found():
     hidden = registry.activity(name="hidden", executor="process")(lambda_of_the_module)
-    with pytest.raises(errors.DefinitionError, match=re.escape(f"{HERE}.<lambda>, where it is not to be found")):
-        place_of(hidden)
+    with pytest.raises(errors.DefinitionError, match=re.escape(f"{HERE}.<lambda>; define it at module level")):
+        import_path_of(hidden)
 
 
 lambda_of_the_module = lambda: 1  # noqa: E731
@@ -124,9 +124,9 @@ def test_the_main_program_is_named_as_multiprocessing_does(monkeypatch, fields, 
 
     if expected is None:
         with pytest.raises(errors.DefinitionError, match="define it in a module"):
-            place_of(activity)
+            import_path_of(activity)
     else:
-        assert place_of(activity)["main"] == expected
+        assert import_path_of(activity)["main"] == expected
 
 
 def test_an_attempt_gives_the_bytes_of_its_result():
@@ -179,14 +179,14 @@ def test_a_main_program_that_is_being_imported_opens_no_engine():
     ],
 )
 def test_how_a_process_ended_is_said(code, said):
-    assert _how(code) == said
+    assert _exit_text(code) == said
     assert str(errors.ProcessDied("press", said)) == f"the process that ran activity 'press' {said}"
 
 
 async def ask(processes, activity, arguments=b"[]", beats=None, **more):
     async with processes.borrow(activity.name) as process:
         heard = [] if beats is None else beats
-        return process.pid, await process.ask(call(activity, arguments, **more), heard.append)
+        return process.pid, await process.call(call(activity, arguments, **more), heard.append)
 
 
 async def test_there_are_no_more_processes_than_places_and_they_are_used_again():
@@ -258,7 +258,7 @@ def taken(socket) -> list[Beat | Answer]:
 
 def test_heartbeats_go_over_the_wire_before_the_answer(wire):
     ours, mine = wire
-    line = Line(call(process_activities.whoami).info, ours)
+    line = ProcessAttempt(call(process_activities.whoami).info, ours)
     line.beat(Raw(b"[1]"))
     line.beat(None)
     line.answer(Answer(result=Raw(b"5")))
@@ -267,7 +267,7 @@ def test_heartbeats_go_over_the_wire_before_the_answer(wire):
 
 def test_what_an_attempt_left_behind_does_not_speak_for_the_next(wire):
     ours, mine = wire
-    line = Line(call(process_activities.whoami).info, ours)
+    line = ProcessAttempt(call(process_activities.whoami).info, ours)
     assert not line.cancelled()
     line.answer(Answer())
     line.beat(Raw(b"1"))
@@ -277,7 +277,7 @@ def test_what_an_attempt_left_behind_does_not_speak_for_the_next(wire):
 
 def test_a_process_learns_that_its_attempt_is_cancelled(wire):
     ours, mine = wire
-    line = Line(call(process_activities.whoami).info, ours)
+    line = ProcessAttempt(call(process_activities.whoami).info, ours)
     assert not line.cancelled()
     mine.sendall(message(None))
     assert line.cancelled()
@@ -286,7 +286,7 @@ def test_a_process_learns_that_its_attempt_is_cancelled(wire):
 
 def test_a_process_whose_worker_has_hung_up_is_not_waited_for(wire):
     ours, mine = wire
-    line = Line(call(process_activities.whoami).info, ours)
+    line = ProcessAttempt(call(process_activities.whoami).info, ours)
     mine.close()
     assert line.cancelled()
     assert ours.read() == b""
@@ -303,16 +303,16 @@ def test_a_long_message_is_read_to_its_end(wire):
 
 def test_a_fork_has_no_line_to_the_worker(wire):
     ours, _ = wire
-    line = Line(call(process_activities.whoami).info, ours)
+    line = ProcessAttempt(call(process_activities.whoami).info, ours)
     ours._socket.close()  # as after a fork
     for verb in (line.cancelled, lambda: line.beat(None)):
-        with pytest.raises(RuntimeError, match="a fork of an activity's process has no line to the worker"):
+        with pytest.raises(RuntimeError, match="a fork of an activity's process has no connection to the worker"):
             verb()
 
 
 def test_details_are_read_where_the_function_runs():
     heard = Heard()
-    told = perform(call(process_activities.counts, details=Raw(b'{"seen":[7]}')), heard)
+    told = run_attempt(call(process_activities.counts, details=Raw(b'{"seen":[7]}')), heard)
     assert told.failure.type == "resurgam.core.errors.RetryAfter"
     assert [None if beat is None else bytes(beat) for beat in heard.beats] == [b'{"seen":[7,1]}', None]
 
