@@ -1,4 +1,7 @@
-"""An execution as a store knows it, and the base of all values that cross the seam (`records`)."""
+"""Executions as stores know them, and the base of all values that cross the seam."""
+
+from enum import StrEnum
+from typing import Protocol
 
 import msgspec
 from msgspec import Raw
@@ -66,3 +69,31 @@ class Instance(Record, frozen=True, omit_defaults=True):
     def cursor(self) -> str:
         """Its place in a listing: milliseconds with leading zeros, so that text sorts as time does, then the id."""
         return f"{self.created_at:015d}-{self.execution_id}"
+
+
+class Addressed(Protocol):
+    """Anything that names an execution, with its entity: a store with partitions finds it without a look-up."""
+
+    @property
+    def entity_id(self) -> str:
+        """The entity."""
+        ...
+
+    @property
+    def execution_id(self) -> str:
+        """The execution."""
+        ...
+
+
+class ExecutionRef(Record, frozen=True):
+    """An execution, named by nothing but its ids."""
+
+    entity_id: str
+    execution_id: str
+
+
+class Pause(StrEnum):
+    """Whether an instance is halted: it alone, or with whatever it begins."""
+
+    ALONE = "alone"
+    TREE = "tree"

@@ -1,0 +1,43 @@
+"""The feed of events."""
+
+from msgspec import Raw
+
+from resurgam.store.records.instance import Record
+
+
+class FeedQuery(Record, frozen=True):
+    """Which events of the feed to read: at most *limit* after the cursor *after*, or from the beginning.
+
+    *entity_id*: only those of one entity. *types*: only those of these types, as they are stored.
+    """
+
+    after: str = ""
+    entity_id: str | None = None
+    types: tuple[str, ...] = ()
+    limit: int = 100
+
+    def fits(self, entry: "FeedEntry") -> bool:
+        """Whether an event is one of those asked for."""
+        return self.entity_id in (None, entry.entity_id) and (not self.types or entry.type in self.types)
+
+
+class FeedEntry(Record, frozen=True):
+    """An event of an execution. *body* is the event as JSON, also one that this version cannot decode."""
+
+    entity_id: str
+    execution_id: str
+    kind: str
+    seq: int
+    type: str
+    body: Raw
+
+
+class FeedPage(Record, frozen=True):
+    """Some events of the feed. The next page begins after *cursor*, which moves on though no event fits the query.
+
+    *more*: there are events after the cursor by now, which may fit or not.
+    """
+
+    entries: tuple[FeedEntry, ...]
+    cursor: str
+    more: bool

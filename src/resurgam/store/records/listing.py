@@ -1,0 +1,96 @@
+"""What an `Inspector` is asked, and its answers."""
+
+from msgspec import Raw, field
+
+from resurgam.core.state import Status
+from resurgam.store.records.instance import Instance, Record
+
+
+class Query(Record, frozen=True):
+    """Which instances to list: newest first, those after *cursor*. *parent* is the entity that began them.
+
+    They were created at *since* or later, and before *until*. *newest_only*: of each entity only the newest execution,
+    and that one only if it fits the rest of the query.
+    """
+
+    status: Status | None = None
+    kind: str | None = None
+    name: str | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+    since: int | None = None
+    until: int | None = None
+    failure: str | None = None
+    newest_only: bool = False
+    parent: str | None = None
+    tree_id: str | None = None
+    limit: int = 100
+    cursor: str | None = None
+
+    def fits(self, instance: Instance) -> bool:
+        """Whether an instance is one of those asked for, if it is the newest of its entity or any may be listed."""
+        return (
+            self.status in (None, instance.status)
+            and self.kind in (None, instance.kind)
+            and self.name in (None, instance.name)
+            and self.tags.items() <= instance.tags.items()
+            and (self.since is None or instance.created_at >= self.since)
+            and (self.until is None or instance.created_at < self.until)
+            and self.failure in (None, instance.failure)
+            and (self.parent is None or (instance.parent is not None and instance.parent.entity_id == self.parent))
+            and self.tree_id in (None, instance.tree_id)
+            and (self.cursor is None or instance.cursor < self.cursor)
+        )
+
+
+class EndedQuery(Record, frozen=True):
+    """Which ended executions to list: complete ones that ended before a moment, in the order in which they ended.
+
+    *after* is the end and the id of the last one of the listing before.
+    """
+
+    before: int
+    status: Status | None = None
+    name: str | None = None
+    limit: int = 100
+    after: tuple[int, str] | None = None
+
+    def fits(self, instance: Instance) -> bool:
+        """Whether an instance is one of those asked for."""
+        at = instance.closed_at
+        return (
+            (at is not None and at < self.before and instance.deactivated)
+            and self.status in (None, instance.status)
+            and self.name in (None, instance.name)
+            and (self.after is None or (at, instance.execution_id) > self.after)
+        )
+
+
+class Page(Record, frozen=True):
+    """Some instances, and where the next page begins; None if there is none."""
+
+    instances: tuple[Instance, ...]
+    cursor: str | None = None
+
+
+class QueueStats(Record, frozen=True):
+    """What waits in a queue, and what of it is being worked on."""
+
+    instances: int = 0
+    activities: int = 0
+    claimed_activities: int = 0
+
+
+class Stats(Record, frozen=True):
+    """How much there is of everything."""
+
+    instances: dict[str, int]
+    queues: dict[str, QueueStats]
+    dead_activities: int = 0
+    dead_instances: int = 0
+
+
+class Messages(Record, frozen=True):
+    """What was published on a topic, in order, and the number of the newest message of all."""
+
+    last: int
+    values: tuple[Raw, ...] = ()
