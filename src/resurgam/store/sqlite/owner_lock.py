@@ -1,9 +1,9 @@
 """Detect dead processes: each open store holds a lock on a file of its own, beside the database.
 
-A lock belongs to its process and ends with it, however it ends. One that can be taken means that its owner is dead, and
-its leases end at once. It is `flock`, on a file of its own: POSIX record locks belong to the process, so a second
-engine in it could take them, and the database's own file is locked by SQLite in ways of its own. The files take the mode
-of the database: all users who may open it must be able to test the locks.
+The lock ends with its process, however that ends. If another process can take it, its owner is dead, and the leases of
+that owner end at once. It is an `flock` on a separate file: POSIX record locks belong to the process, so a second engine
+in it could take them, and SQLite locks the database file itself. The lock files have the mode of the database, since every
+user who may open it must be able to test them.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 _UNNAMED: Final = "~"
-"""Before the name of a file that is being made."""
+"""Prefix of a lock file that is being created."""
 
 PIPE: Final = "+"
-"""Before the name of the pipe by which an owner is woken; `quote` leaves no such sign in the names themselves."""
+"""Prefix of the pipe by which an owner is woken; `quote` leaves no such character in a name."""
 
 
 class Owner:
@@ -36,16 +36,16 @@ class Owner:
 
     @property
     def pipe(self) -> Path:
-        """The pipe by which this owner may be woken."""
+        """The path of the pipe by which this owner is woken."""
         return self._pipe_of(self.name)
 
     def _pipe_of(self, name: str) -> Path:
         return self._folder / f"{PIPE}{quote(name, safe='')}"
 
     def _open(self, name: str) -> tuple[str, int]:
-        """Create and lock a file; return its name, which gets a number if *name* is in use, and the open file.
+        """Create and lock a file; return the owner's name, with a number if *name* is in use, and the open file.
 
-        An engine that was made before a fork and is opened on both sides of it gives the same name twice.
+        An engine that was created before a fork and is opened on both sides of it uses the same name twice.
         """
         for number in itertools.count(1):
             free = name if number == 1 else f"{name}-{number}"
@@ -54,9 +54,9 @@ class Owner:
         raise AssertionError("a count has no end")
 
     def _lock(self, name: str) -> int | None:
-        """Create a file that has this name only once it is locked: without a lock it would be a dead owner's.
+        """Create a file that gets its name once it is locked, or it would look like a dead owner's; None if the name is used.
 
-        The last store to close removes the folder, and may do so in between. None if the name is taken.
+        The last store to close removes the folder, possibly in between.
         """
         path = self._file_of(name)
         unnamed = path.with_name(f"{_UNNAMED}{path.name}")
@@ -84,7 +84,7 @@ class Owner:
                 self._folder.chmod(self.mode | (self.mode & 0o444) >> 2)
 
     def dead(self) -> list[str]:
-        """Return the owners whose lock can be taken; each is to be buried when its leases have been ended."""
+        """Return the owners whose lock can be taken; call `remove` for each once its leases are ended."""
         files = os.listdir(self._folder)  # noqa: PTH208 -- names are all that is needed
         names = [unquote(file) for file in files if not file.startswith((_UNNAMED, PIPE))]
         return [name for name in names if self.is_dead(name)]
@@ -96,7 +96,7 @@ class Owner:
         try:
             file = os.open(self._file_of(name), os.O_RDWR)
         except FileNotFoundError:
-            return True  # it has closed, or somebody else has buried it
+            return True  # it was closed, or removed by another store
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -106,18 +106,18 @@ class Owner:
         finally:
             os.close(file)
 
-    def bury(self, name: str) -> None:
-        """Remove what a dead owner has left behind."""
+    def remove(self, name: str) -> None:
+        """Remove the files of a dead owner."""
         for path in (self._pipe_of(name), self._file_of(name)):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
 
     def leave_behind(self) -> None:
-        """Close this process's copy of the lock after a fork: the child must not keep its parent alive."""
+        """Close this process's copy of the lock after a fork: the child must not hold the lock of its parent."""
         os.close(self._file)
 
     def close(self) -> None:
-        """Give the lock up, and leave nothing behind."""
+        """Release the lock and remove its files."""
         with contextlib.suppress(FileNotFoundError):
             self._path.unlink()
         os.close(self._file)

@@ -1,4 +1,4 @@
--- Every statement of the SQL stores. Each begins with its name and a sentence; parameters are named.
+-- Every statement of the SQLite store. Each has a name and a sentence; parameters are named.
 
 -- instance_by_execution: Return one instance with all its columns.
 SELECT * FROM instances WHERE execution_id = :execution_id;
@@ -194,8 +194,8 @@ WHERE execution_id = :execution_id;
 
 -- release_instance: End a lease without a commit; ready again.
 UPDATE instances
-SET leased_until = NULL, lease_owner = NULL, ready = CASE WHEN status <> 'scheduled' THEN :ready_at ELSE 0 END, deliveries = max(0, deliveries - :undelivered),
-    last_failure = :last_failure
+SET leased_until = NULL, lease_owner = NULL, ready = CASE WHEN status <> 'scheduled' THEN :ready_at ELSE 0 END,
+    deliveries = max(0, deliveries - :undelivered), last_failure = :last_failure
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL;
 
 -- terminate_instance: Close an instance, whether or not it is leased.
@@ -243,7 +243,7 @@ SELECT a.*, i.entity_id, i.status FROM activities AS a JOIN instances AS i USING
 WHERE a.queue = :queue AND a.available_at <= :now AND i.paused IS NULL
 ORDER BY a.available_at, a.execution_id, a.ref LIMIT :limit;
 
--- waiting_activity: An activity of a queue that waits to be claimed.
+-- waiting_activity: Return a row if an activity of a queue waits to be claimed.
 SELECT 1 FROM activities AS a JOIN instances AS i USING (execution_id)
 WHERE a.queue = :queue AND a.available_at <= :now AND i.paused IS NULL LIMIT 1;
 
@@ -300,15 +300,15 @@ SELECT * FROM activities WHERE execution_id = :execution_id ORDER BY ref;
 
 -- adopt_instance: Insert an execution that comes from another store.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,
-                       created_at, closed_at, deactivated, last_seq, wake_at, tags, parked, dead_letter, ready, wake, paused, parent,
-                       parent_id, first_run, signal_schemas, failure)
+                       created_at, closed_at, deactivated, last_seq, wake_at, tags, parked, dead_letter, ready, wake,
+                       paused, parent, parent_id, first_run, signal_schemas, failure)
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :kind, :name, :queue, :status,
-        :created_at, :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead_letter, :ready, :wake, :paused, :parent,
-        :parent_id, :first_run, :signal_schemas, :failure);
+        :created_at, :closed_at, :deactivated, :last_seq, :wake_at, :tags, :parked, :dead_letter, :ready, :wake,
+        :paused, :parent, :parent_id, :first_run, :signal_schemas, :failure);
 
 -- adopt_activity: Insert an activity that comes with it, without a lease.
-INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead_letter, details,
-                        heartbeat_at)
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, dead_letter,
+                        details, heartbeat_at)
 VALUES (:execution_id, :ref, :queue, :request, :visible_at, CASE WHEN :dead_letter IS NULL THEN :visible_at END, :attempt,
         :deliveries, :dead_letter, :details, :heartbeat_at);
 
@@ -445,7 +445,8 @@ SELECT dead_letter FROM activities WHERE execution_id = :execution_id AND dead_l
 SELECT CASE WHEN paused IS NULL THEN status ELSE 'paused' END AS shown, count(*) AS number FROM instances GROUP BY shown;
 
 -- count_ready: Count the instances that wait in each queue.
-SELECT queue, sum(dead_letter IS NULL AND paused IS NULL AND leased_until IS NULL AND (ready OR coalesce(wake_at <= :now, 0))) AS number
+SELECT queue, sum(dead_letter IS NULL AND paused IS NULL AND leased_until IS NULL
+                  AND (ready OR coalesce(wake_at <= :now, 0))) AS number
 FROM instances GROUP BY queue;
 
 -- count_activities: Count the activities of each queue: waiting, claimed, dead letters.
@@ -580,17 +581,17 @@ WHERE i.entity_id = :entity_id AND +e.position > :after AND +e.position <= :end
   AND (:types IS NULL OR json_extract(e.body, '$.type') IN (SELECT value FROM json_each(:types)))
 ORDER BY e.position LIMIT :limit;
 
--- keep_answer: The answer of a child to its parent, for a parent that requests the child again.
+-- keep_answer: Store the answer of a child, for a parent that requests the child again.
 INSERT INTO answers (execution_id, body) VALUES (:execution_id, :body)
 ON CONFLICT (execution_id) DO UPDATE SET body = excluded.body;
 
--- answer_of: The answer that an execution has sent to its parent.
+-- answer_of: Return the answer that an execution has sent to its parent.
 SELECT body FROM answers WHERE execution_id = :execution_id;
 
--- first_of_child: The first execution of an entity that ran for the request of a child.
+-- first_of_child: Return the first execution of an entity that ran for the request of a child.
 SELECT * FROM instances WHERE entity_id = :entity_id AND first_run = :run_id ORDER BY position LIMIT 1;
 
--- answer_of_child: The answer of the last execution that ran for the request of a child.
+-- answer_of_child: Return the answer of the last execution that ran for the request of a child.
 SELECT body FROM answers WHERE execution_id = (
     SELECT execution_id FROM instances WHERE entity_id = :entity_id AND first_run = :run_id ORDER BY position DESC LIMIT 1
 );

@@ -1,4 +1,4 @@
-"""How instances and promises stand in their tables."""
+"""Convert instances and promises to columns, and rows to instances and promises."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _schemas = msgspec.json.Decoder(dict[str, Raw])
 
 def instance_of(row: Row, activity_dead_letters: tuple[str, ...] = (), *, beneath: bool = False) -> r.Instance:
     """Return the instance that a row holds; with *beneath* its status is the one beneath a pause."""
-    halted = row["paused"] is not None and not beneath
+    paused = row["paused"] is not None and not beneath
     return r.Instance(
         entity_id=row["entity_id"],
         execution_id=row["execution_id"],
@@ -30,7 +30,7 @@ def instance_of(row: Row, activity_dead_letters: tuple[str, ...] = (), *, beneat
         kind=row["kind"],
         name=row["name"],
         queue=row["queue"],
-        status=Status.PAUSED if halted else Status(row["status"]),
+        status=Status.PAUSED if paused else Status(row["status"]),
         created_at=row["created_at"],
         closed_at=row["closed_at"],
         deactivated=bool(row["deactivated"]),

@@ -172,4 +172,4 @@ class SqliteStore:
         """End the leases of owners whose process is gone."""
         for owner in self._owner.dead():
             await self._write(lambda t, owner=owner: leases.end_leases_of(t, owner))  # type: ignore[misc]
-            self._owner.bury(owner)
+            self._owner.remove(owner)

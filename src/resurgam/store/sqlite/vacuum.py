@@ -1,4 +1,4 @@
-"""Give the free pages of a SQLite file back to the file system."""
+"""Return the free pages of a SQLite file to the file system."""
 
 import sqlite3
 import time
@@ -12,8 +12,8 @@ from resurgam.store.sqlite.connection import BUSY_TIMEOUT, explain
 from resurgam.store.sqlite.log_size import cut_log, log_of, log_size
 from resurgam.store.sqlite.migrate import check_ours
 
-_MOMENT: Final = 0.01
-"""Seconds until a log that another connection is at is tried again."""
+_RETRY: Final = 0.01
+"""Seconds between two attempts to cut the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Vacuumed:
 def vacuum(path: Path) -> Vacuumed:
     """Rewrite the file without its free pages.
 
-    Engines may have it open: they can read meanwhile, and their writes wait. It needs free space of the file's size.
+    Engines may have the file open: they can read meanwhile, and their writes wait. Needs free disk space of the file's size.
     """
     try:
         existing = f"file:{quote(str(path.absolute()))}?mode=rw"
@@ -38,7 +38,7 @@ def vacuum(path: Path) -> Vacuumed:
         check_ours(connection, path)
         before = _size(path)
         connection.execute("VACUUM")
-        if not _cut_patiently(connection):
+        if not _cut_with_retries(connection):
             raise StoreError(
                 f"{path}: another process keeps reading it, so the file could not be shortened yet; try again when the "
                 "workers are idle, or stop them"
@@ -56,13 +56,13 @@ def vacuum(path: Path) -> Vacuumed:
         connection.close()
 
 
-def _cut_patiently(connection: sqlite3.Connection) -> bool:
-    """Cut the log; for a checkpoint of another connection SQLite itself does not wait, whatever its timeout."""
+def _cut_with_retries(connection: sqlite3.Connection) -> bool:
+    """Cut the log; SQLite does not wait for a checkpoint of another connection, whatever its timeout."""
     deadline = time.monotonic() + BUSY_TIMEOUT
     while not cut_log(connection):
         if time.monotonic() >= deadline:
             return False
-        time.sleep(_MOMENT)
+        time.sleep(_RETRY)
     return True
 
 

@@ -1,7 +1,7 @@
-"""Wake other processes after a commit: each store that waits reads from a named pipe in the folder of the owners.
+"""Wake other processes after a commit: each waiting store reads from a named pipe in the folder of the owners.
 
-A byte in the pipe says no more than that the file may have changed. One that is lost costs time, not work: every store
-also looks at the file from time to time. A pipe has no limit on the length of its path, unlike a socket.
+A byte in the pipe means that the file may have changed. A lost byte costs time, not work: every store also polls the
+file. The path of a pipe may have any length, unlike that of a socket.
 """
 
 import asyncio
@@ -14,14 +14,14 @@ from typing import Final
 from resurgam.store.sqlite.owner_lock import PIPE
 
 _INTERVAL: Final = 0.01
-"""Seconds between two rounds of wake-ups: commits in between share the second one."""
+"""Seconds between two rounds of wake-ups; commits in between share the second round."""
 
 _MUCH: Final = 4096
-"""Bytes read at a time: more than the wake-ups that can have gathered meanwhile."""
+"""Bytes read at a time: more than the wake-ups that can have accumulated."""
 
 
 class Wakeups:
-    """The pipe of one store, and the way to the pipes of the others."""
+    """The pipe of one store, and access to the pipes of the others."""
 
     def __init__(self, pipe: Path, mode: int) -> None:
         self._pipe = pipe
@@ -32,15 +32,15 @@ class Wakeups:
 
     @property
     def heard(self) -> bool:
-        """Whether others can wake this store; where no pipe can be made it has to look for itself."""
+        """Whether other stores can wake this one; without a pipe it must poll."""
         return self._file is not None
 
     def listen(self, wake: Callable[[], None]) -> None:
-        """Have *wake* called on the running loop whenever another store has written."""
+        """Call *wake* on the running loop whenever another store has written."""
         with contextlib.suppress(OSError, NotImplementedError):
             os.mkfifo(self._pipe, 0o600)
             self._pipe.chmod(self._mode)
-            # For writing too: a pipe that its last writer has closed would be readable for ever.
+            # For writing too: a pipe whose last writer has closed it would stay readable.
             file = os.open(self._pipe, os.O_RDWR | os.O_NONBLOCK)
             try:
                 asyncio.get_running_loop().add_reader(file, self._read, file, wake)
@@ -61,7 +61,7 @@ class Wakeups:
                     _write(self._pipe.with_name(name))
 
     def close(self) -> None:
-        """Wake those who were to be woken, and stop listening."""
+        """Send the wake-ups that are due, and stop listening."""
         if self._pause is not None:
             self._pause.cancel()
             self._end_pause()
@@ -87,7 +87,7 @@ class Wakeups:
 
 
 def _write(pipe: Path) -> None:
-    """Write a byte; a reader that is gone, or that has enough of them unread, needs none."""
+    """Write a byte; ignore a reader that is gone or whose pipe is full."""
     with contextlib.suppress(OSError):
         file = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
         try:

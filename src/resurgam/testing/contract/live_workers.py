@@ -21,7 +21,7 @@ class WorkerCases(OpensStores):
             assert await b.store.workers.list() == announced
 
     async def test_a_worker_that_announces_itself_again_is_renewed(self) -> None:
-        """With what it tells now; when it started stays."""
+        """With its new announcement; the moment of its start stays."""
         async with self.bench() as b:
             begin = b.clock.now()
             await b.store.workers.announce(worker("one"), TTL)

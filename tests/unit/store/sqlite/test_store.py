@@ -363,7 +363,7 @@ def test_what_a_dead_owner_left_behind_is_found_by_the_others_and_buried(tmp_pat
 
     next_one = Owner(tmp_path / "a.db", "next")
     assert next_one.dead() == ["killed"]
-    next_one.bury("killed")
+    next_one.remove("killed")
 
     assert sorted(path.name for path in (tmp_path / "a.db-owners").iterdir()) == ["alive%2Fone", "next"]
     next_one.close()
