@@ -1,4 +1,4 @@
-"""What the code of an instance takes for signals, kept beside it for whoever sends one."""
+"""The schemas of accepted signals, stored with an instance for its senders."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ class AcceptingCases(OpensStores):
     """`Outcome.signal_schemas` and `Instance.signal_schemas`."""
 
     async def test_what_code_takes_is_kept_with_its_commit(self) -> None:
-        """Whoever looks at the instance finds it; at first there is nothing."""
+        """Reading the instance returns the schemas; before the first commit there are none."""
         async with self.bench() as b:
             assert (await b.create()).signal_schemas == {}
             claim = await b.claim_one()
@@ -34,7 +34,7 @@ class AcceptingCases(OpensStores):
             assert (await b.claim_one()).instance.signal_schemas == _BOOL
 
     async def test_it_stays_until_a_commit_says_otherwise(self) -> None:
-        """One that says nothing of it leaves it alone; one that does says all of it."""
+        """A commit without schemas leaves them unchanged; a commit with schemas replaces all of them."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -53,7 +53,7 @@ class AcceptingCases(OpensStores):
             assert (await b.get()).signal_schemas == _MORE
 
     async def test_a_commit_that_is_refused_says_nothing(self) -> None:
-        """As nothing else of it is done."""
+        """Like all other parts of the commit."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -63,7 +63,7 @@ class AcceptingCases(OpensStores):
             assert (await b.get()).signal_schemas == {}
 
     async def test_the_execution_that_follows_begins_with_nothing(self) -> None:
-        """Its code has not said anything yet; what the one before said stays with that."""
+        """The schemas of the execution before stay with that execution."""
         async with self.bench() as b:
             old = await b.create()
             claim = await b.claim_one()
@@ -77,7 +77,7 @@ class AcceptingCases(OpensStores):
             assert [copy.instance.signal_schemas for copy in await b.store.transfer.copies("order")] == [_BOOL, {}]
 
     async def test_it_moves_to_another_store(self) -> None:
-        """As it is, and through lines too."""
+        """Unchanged, also as JSON lines."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await a.create()
             await a.committed(await a.claim_one(), signal_schemas=_MORE)

@@ -1,4 +1,4 @@
-"""Activities in a store: handed out to one at a time, answered once, called off, tried again, put aside."""
+"""Activities in a store: leased to one worker at a time, answered once, withdrawn, retried, dead-lettered."""
 
 from resurgam.core import event as events
 from resurgam.core.outcome import Withdrawal
@@ -12,7 +12,7 @@ class ActivityCases(OpensStores):
     """Second answers, retries, withdrawals, dead letters."""
 
     async def test_a_leased_activity_is_not_handed_out_twice(self) -> None:
-        """While one worker runs it, nobody else gets it."""
+        """While one worker holds the lease, no other claim returns the activity."""
         async with self.bench() as b:
             await b.wanting(2)
             await b.task("first")
@@ -20,7 +20,7 @@ class ActivityCases(OpensStores):
             assert not await b.tasks("first")
 
     async def test_a_second_answer_is_refused(self) -> None:
-        """The first answer to an activity is final; the instance hears of it once."""
+        """The first answer to an activity is final; the instance receives it once."""
         async with self.bench() as b:
             await b.wanting(2)
             task = await b.task()
@@ -36,7 +36,7 @@ class ActivityCases(OpensStores):
             assert not await b.claim(queues=["wanting"])
 
     async def test_a_failure_is_an_answer(self) -> None:
-        """An activity that failed for good is told to its instance with all that is known, and not run again."""
+        """The final failure of an activity reaches its instance with all details; the activity does not run again."""
         async with self.bench() as b:
             await b.wanting(2)
             failure = events.Failure(type="shop.NoMoney", message="no", bases=("builtins.Exception",), notes=("a",))
@@ -47,7 +47,7 @@ class ActivityCases(OpensStores):
             assert not await b.tasks()
 
     async def test_a_retry_is_invisible_until_its_moment(self) -> None:
-        """An activity to be tried again is handed out at its moment, not before, as the next attempt."""
+        """A retry is claimable at its time, not before, as the next attempt."""
         async with self.bench() as b:
             await b.wanting(2)
             for attempt in (1, 2, 3):
@@ -61,7 +61,7 @@ class ActivityCases(OpensStores):
             assert (await b.task()).attempt == 4
 
     async def test_a_retry_is_told_to_the_instance(self) -> None:
-        """The instance hears of every failed attempt."""
+        """The instance receives every failed attempt."""
         async with self.bench() as b:
             await b.wanting(2)
             task = await b.task()
@@ -71,7 +71,7 @@ class ActivityCases(OpensStores):
             assert [entry.event for entry in claim.inbox] == [again]
 
     async def test_the_answer_of_an_earlier_attempt_is_refused(self) -> None:
-        """Once the next attempt is scheduled or claimed, the lease of the earlier one is worth nothing."""
+        """Once the next attempt is scheduled or claimed, the lease of the earlier one is invalid."""
         async with self.bench() as b:
             await b.wanting(2)
             first = await b.task("first")
@@ -82,7 +82,7 @@ class ActivityCases(OpensStores):
             assert await b.answer(second) == r.Accepted()
 
     async def test_a_limit_is_honoured(self) -> None:
-        """No more is handed out than was asked for, and what is left is handed out next."""
+        """A claim returns at most *limit* activities; the next claim returns the rest."""
         async with self.bench() as b:
             await b.wanting(*range(2, 9))
             for number in range(7):
@@ -101,7 +101,7 @@ class ActivityCases(OpensStores):
     # Withdrawals.
 
     async def test_an_unclaimed_activity_of_an_ended_workflow_is_withdrawn(self) -> None:
-        """What nobody has begun is removed, and the inbox says so."""
+        """An activity that was never started is removed, and an entry in the inbox reports it."""
         async with self.bench() as b:
             await b.wanting(2)
             await self._end_with_withdrawals(b, 2)
@@ -112,7 +112,7 @@ class ActivityCases(OpensStores):
             assert (await b.queue()).activities == 0
 
     async def test_a_claimed_activity_of_an_ended_workflow_runs_on(self) -> None:
-        """What somebody has begun is not withdrawn by the end, and its result is accepted."""
+        """A running activity is not withdrawn by the end, and its result is accepted."""
         async with self.bench() as b:
             await b.wanting(2, 3)
             [task] = await b.tasks(limit=1)
@@ -125,7 +125,7 @@ class ActivityCases(OpensStores):
             assert await b.answer(task) == r.Accepted()
 
     async def test_a_waiting_retry_of_an_ended_workflow_is_withdrawn(self) -> None:
-        """An activity that waits for its next attempt counts as not begun."""
+        """An activity that waits for its next attempt counts as not running."""
         async with self.bench() as b:
             await b.wanting(2)
             task = await b.task()
@@ -137,7 +137,7 @@ class ActivityCases(OpensStores):
             assert values((await b.claim_one(queues=["wanting"])).inbox) == ["activity_cancelled"]
 
     async def test_a_cancelled_activity_is_gone_whether_or_not_it_was_begun(self) -> None:
-        """A withdrawal whose answer is in the log already removes the activity, and puts nothing into the inbox."""
+        """A withdrawal whose answer is already in the log removes the activity without an entry in the inbox."""
         async with self.bench() as b:
             await b.wanting(2, 3)
             [task] = await b.tasks(limit=1)
@@ -155,7 +155,7 @@ class ActivityCases(OpensStores):
             assert not await b.tasks()
 
     async def test_a_withdrawal_of_what_is_answered_changes_nothing(self) -> None:
-        """The answer that came before the withdrawal stands, and no second one is put beside it."""
+        """The answer that came before the withdrawal is kept, and no second one is added."""
         async with self.bench() as b:
             await b.wanting(2)
             task = await b.task()
@@ -166,7 +166,7 @@ class ActivityCases(OpensStores):
             assert values((await b.claim_one(queues=["wanting"])).inbox) == ["activity_completed"]
 
     async def test_a_kept_lease_hears_of_what_its_commit_withdrew(self) -> None:
-        """The entry of a withdrawal is among the news of the very commit that withdraws."""
+        """The entry of a withdrawal is returned by the commit that withdraws."""
         async with self.bench() as b:
             await b.wanting(2)
             await b.told("order", "x")
@@ -179,7 +179,7 @@ class ActivityCases(OpensStores):
     # Dead letters.
 
     async def test_an_activity_that_kills_its_workers_is_put_aside(self) -> None:
-        """After so many deliveries without an answer it is handed out no more, is counted, and harms no neighbour."""
+        """After the maximum of deliveries without an answer it becomes a dead letter, is counted, and affects no other activity."""
         async with self.bench() as b:
             await b.wanting(2)
             for delivery in range(REDELIVERIES):
@@ -195,7 +195,7 @@ class ActivityCases(OpensStores):
             assert (await b.queue()).activities == 0
 
     async def test_an_answer_ends_the_counting_of_deliveries(self) -> None:
-        """Deliveries are counted for each attempt by itself."""
+        """Deliveries are counted per attempt."""
         async with self.bench() as b:
             await b.wanting(2)
             for _ in range(3):
@@ -207,7 +207,7 @@ class ActivityCases(OpensStores):
             assert (await b.store.inspector.stats()).dead_activities == 0
 
     async def test_an_instance_that_kills_its_workers_is_put_aside(self) -> None:
-        """After so many deliveries without a commit it is handed out no more, is marked, and harms no neighbour."""
+        """After the maximum of deliveries without a commit it becomes a dead letter, is marked, and affects no other instance."""
         async with self.bench() as b:
             await b.create("poison")
             for _ in range(REDELIVERIES):
@@ -223,7 +223,7 @@ class ActivityCases(OpensStores):
             assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,)))
 
     async def test_an_instance_that_was_put_aside_waits_in_no_queue(self) -> None:
-        """What comes for it is kept, but it does not count as work."""
+        """Its inbox is kept, but the instance does not count as work."""
         async with self.bench() as b:
             await b.create("poison")
             for _ in range(REDELIVERIES):
@@ -235,7 +235,7 @@ class ActivityCases(OpensStores):
             assert await b.queue() == r.QueueStats()
 
     async def test_a_parked_instance_that_kills_its_workers_is_put_aside(self) -> None:
-        """An instance that was parked is limited as any other is."""
+        """The limit of deliveries applies to parked instances too."""
         async with self.bench() as b:
             await b.create("poison")
             parked = events.WorkflowDiverged(seq=2, diagnosis="no")
@@ -248,7 +248,7 @@ class ActivityCases(OpensStores):
             assert not await b.is_there(r.Work(worker="new", queues=(QUEUE,)))
 
     async def test_a_final_release_puts_an_instance_aside_until_it_is_revived(self) -> None:
-        """It is a dead letter with the reason that was given, at once, and its inbox is kept; a stale one is refused."""
+        """The instance is a dead letter at once, with the given reason, and keeps its inbox; a stale release is refused."""
         async with self.bench() as b:
             await b.create("poison")
             claim = await b.claim_one()
@@ -265,7 +265,7 @@ class ActivityCases(OpensStores):
             assert len((await b.claim_one()).inbox) == 1
 
     async def test_a_final_release_puts_an_activity_aside_until_it_is_revived(self) -> None:
-        """Its reason is among the troubles of its instance, which is not put aside itself."""
+        """Its reason is among the problems of its instance, which is no dead letter itself."""
         async with self.bench() as b:
             await b.wanting(2)
             task = await b.task()
@@ -279,7 +279,7 @@ class ActivityCases(OpensStores):
             assert (await b.task()).request.ref == task.request.ref
 
     async def test_a_graceful_release_is_no_failed_delivery(self) -> None:
-        """Instances and activities that are given back may be handed out any number of times."""
+        """Released instances and activities may be delivered any number of times."""
         async with self.bench() as b:
             await b.wanting(2)
             await b.create("other")
@@ -292,7 +292,7 @@ class ActivityCases(OpensStores):
             assert (stats.dead_activities, stats.dead_instances) == (0, 0)
 
     async def test_a_release_in_failure_is_a_failed_delivery(self) -> None:
-        """Who gives something back because it failed has used up one of its deliveries."""
+        """A release after a failure counts as a delivery."""
         async with self.bench() as b:
             await b.wanting(2)
             await b.create("other")
@@ -305,7 +305,7 @@ class ActivityCases(OpensStores):
             assert (stats.dead_activities, stats.dead_instances) == (1, 1)
 
     async def test_a_commit_ends_the_counting_of_deliveries(self) -> None:
-        """An instance that is claimed and committed again and again is not put aside."""
+        """An instance that is claimed and committed repeatedly does not become a dead letter."""
         async with self.bench() as b:
             await b.create()
             for number in range(2 * REDELIVERIES):

@@ -1,4 +1,4 @@
-"""Questions to code that the asker does not have; and the secret of a store."""
+"""Queries: submitted by a client, claimed by a worker, answered once."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class AskingCases(OpensStores):
     """`ask`, `claim`, `answer`, `reply` and `secret`."""
 
     async def test_a_question_is_answered(self) -> None:
-        """It goes to a worker of its queue, and the reply to whoever asked."""
+        """A worker of its queue claims it, and the client gets the result."""
         async with self.bench() as b:
             question = await self._ask(b)
             assert await b.store.queries.result("q-1") is None
@@ -27,7 +27,7 @@ class AskingCases(OpensStores):
             assert await b.store.queries.claim("first", [QUEUE], 10) == []
 
     async def test_a_failure_is_a_reply_too(self) -> None:
-        """With all that is known of it."""
+        """With all its details."""
         async with self.bench() as b:
             await self._ask(b)
             failure = events.Failure(type="ValueError", message="no", traceback="here", args=Raw(b"[1]"))
@@ -35,7 +35,7 @@ class AskingCases(OpensStores):
             assert await b.store.queries.result("q-1") == r.QueryResult(query_id="q-1", failure=failure)
 
     async def test_a_question_about_nobody_is_missing(self) -> None:
-        """About an instance that is held, halted or has ended it is not."""
+        """A query of a held, paused or closed instance is accepted."""
         async with self.bench() as b:
             until = b.clock.now() + HOUR
             unknown = question("q-0", NOBODY, until)
@@ -51,7 +51,7 @@ class AskingCases(OpensStores):
             assert len(await b.store.queries.claim("first", [QUEUE], 10)) == 3
 
     async def test_a_question_is_with_one_worker_for_as_long_as_a_lease(self) -> None:
-        """Then another has it, unless it is answered; and whoever waits for work is woken for it."""
+        """After that another worker can claim it, unless it is answered; waiting workers are woken for it."""
         async with self.bench() as b:
             await self._ask(b)
             assert len(await b.store.queries.claim("first", [QUEUE], 10)) == 1
@@ -62,7 +62,7 @@ class AskingCases(OpensStores):
             assert len(await b.store.queries.claim("second", [QUEUE], 10)) == 1
 
     async def test_no_more_questions_are_handed_out_than_asked_for(self) -> None:
-        """The oldest first; the same is not asked twice."""
+        """The oldest come first; a claimed query is not returned again."""
         async with self.bench() as b:
             for number in (1, 2, 2, 3):
                 await self._ask(b, f"q-{number}")
@@ -72,7 +72,7 @@ class AskingCases(OpensStores):
             assert names == [["q-1", "q-2"], ["q-3"]]
 
     async def test_the_first_reply_counts(self) -> None:
-        """A second one, and one to a question that nobody asked, is of no effect."""
+        """A second result, or a result of an unknown query, has no effect."""
         async with self.bench() as b:
             await self._ask(b)
             for result in (b"1", b"2"):
@@ -82,7 +82,7 @@ class AskingCases(OpensStores):
             assert await b.store.queries.result("no") is None
 
     async def test_a_question_is_given_up_at_its_moment(self) -> None:
-        """Nobody is asked then, and a reply is of no effect; a reply that is there is gone too."""
+        """After its deadline a query is not claimable, a result has no effect, and an existing result is removed."""
         async with self.bench() as b:
             await self._ask(b, "open")
             await self._ask(b, "answered")
@@ -98,7 +98,7 @@ class AskingCases(OpensStores):
                 assert await b.store.queries.result(name) is None
 
     async def test_a_question_wakes_whoever_waits_for_work_in_its_queue(self) -> None:
-        """Unless they answer none."""
+        """Unless they do not wait for queries."""
         async with self.bench() as b:
             instance = await b.create(queue="elsewhere")
             assert not await b.is_there(QUESTIONS)
@@ -108,7 +108,7 @@ class AskingCases(OpensStores):
             assert not await b.is_there(r.Work(worker="first", queues=("other",)))
 
     async def test_a_reply_wakes_whoever_waits_for_it(self) -> None:
-        """And it stays there to be had."""
+        """The result stays available."""
         async with self.bench() as b:
             await self._ask(b)
             watch = r.QueryAnswered(query_id="q-1")
@@ -118,7 +118,7 @@ class AskingCases(OpensStores):
                 assert await b.is_there(watch)
 
     async def test_purging_takes_the_questions_along(self) -> None:
-        """There is nothing left to be answered, or waited for."""
+        """No query is left to be answered or awaited."""
         async with self.bench() as b:
             instance = await b.ended()
             await b.store.queries.submit([question("q-1", instance, b.clock.now() + HOUR)])
@@ -129,7 +129,7 @@ class AskingCases(OpensStores):
             assert await b.store.queries.result("q-1") is None
 
     async def test_a_question_touches_nothing_of_its_instance(self) -> None:
-        """Neither its log nor its inbox nor whether it is ready."""
+        """Its log, its inbox and its readiness do not change."""
         async with self.bench() as b:
             instance = await b.create()
             await b.committed(await b.claim_one())
@@ -148,7 +148,7 @@ class AskingCases(OpensStores):
 
 
 def question(query_id: str, about: r.Addressed, until: int, **fields: Any) -> r.QueryTask:
-    """Return a question."""
+    """Return a query."""
     return r.QueryTask(
         query_id=query_id,
         entity_id=about.entity_id,

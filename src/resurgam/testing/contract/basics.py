@@ -1,4 +1,4 @@
-"""The plainest promises of a store: what is put in comes out, once, to whom it belongs."""
+"""The basic guarantees of a store: what is stored is returned, once, to the right caller."""
 
 from msgspec import Raw
 
@@ -13,7 +13,7 @@ class BasicCases(OpensStores):
     """Create, claim, commit, deliver, purge."""
 
     async def test_an_instance_can_be_created(self) -> None:
-        """B01: an instance on the default queue is created, and is what it was said to be."""
+        """B01: an instance on the default queue is created as requested."""
         async with self.bench() as b:
             instance = await b.create("order")
             assert (instance.entity_id, instance.queue, instance.status) == ("order", QUEUE, Status.RUNNING)
@@ -29,7 +29,7 @@ class BasicCases(OpensStores):
             assert len(await b.claim()) == 1
 
     async def test_identity_and_tags_come_back_in_the_first_claim(self) -> None:
-        """B03: what was given at creation comes back unchanged, in the claim and in the log."""
+        """B03: identity and tags are unchanged in the claim and in the log."""
         async with self.bench() as b:
             tags = {"customer": "Zoë", "a:b": "{c}", "": " "}
             started = b.started("order", tags=tags, generation=3, attempt=2, tree_id="tree", input=Raw(b'[1,{"a":[]}]'))
@@ -44,7 +44,7 @@ class BasicCases(OpensStores):
             assert claim.inbox == ()
 
     async def test_a_running_instance_is_not_purged(self) -> None:
-        """B04: purging an open execution answers Unfinished and leaves it alone."""
+        """B04: purging an open execution answers Unfinished and changes nothing."""
         async with self.bench() as b:
             instance = await b.create()
             assert await b.store.purge([instance]) == [r.Unfinished(status=Status.RUNNING)]
@@ -52,12 +52,12 @@ class BasicCases(OpensStores):
             await b.claim_one()
 
     async def test_an_unknown_execution_cannot_be_purged(self) -> None:
-        """B05: purging what is not there answers Missing."""
+        """B05: purging an unknown execution answers Missing."""
         async with self.bench() as b:
             assert await b.store.purge([NOBODY]) == [r.Missing()]
 
     async def test_there_is_nothing_to_claim_in_an_empty_store(self) -> None:
-        """B06: a claim on empty queues gives nothing, and waiting past its moment says so."""
+        """B06: a claim on empty queues returns nothing, and a wait times out."""
         async with self.bench() as b:
             assert list(await b.claim(queues=[QUEUE, "other"])) == []
             assert not await b.is_there(r.Work(worker="first", queues=(QUEUE, "other")))
@@ -70,7 +70,7 @@ class BasicCases(OpensStores):
             assert claim.instance == instance
 
     async def test_an_instance_is_seen_in_its_own_queue_only(self) -> None:
-        """B08: an instance of another queue is invisible, in its own it is claimed, and it names that queue."""
+        """B08: an instance is claimed in its own queue only, and names that queue."""
         async with self.bench() as b:
             await b.create("order", queue="custom")
             assert not await b.claim(queues=[QUEUE, "system"])
@@ -78,7 +78,7 @@ class BasicCases(OpensStores):
             assert (await b.claim_one(queues=["custom"])).instance.queue == "custom"
 
     async def test_a_leased_instance_is_not_handed_out_twice(self) -> None:
-        """B09: while one worker holds it, neither another nor the same worker gets it."""
+        """B09: while one worker holds it, no claim returns it."""
         async with self.bench() as b:
             await b.create()
             await b.claim_one("first")
@@ -97,7 +97,7 @@ class BasicCases(OpensStores):
             assert len(await b.store.inspector.history(instance)) == 3
 
     async def test_a_commit_appends_its_events_in_order(self) -> None:
-        """B11: the log holds what was committed, in order, with every attribute."""
+        """B11: the log holds the committed events, in order, with all fields."""
         async with self.bench() as b:
             started = b.started("order", input=Raw(b'["\xc3\xa9",9007199254740993,[]]'))
             await b.store.create([r.Creation(started=started)])
@@ -112,7 +112,7 @@ class BasicCases(OpensStores):
             assert (await b.get()).last_seq == 4
 
     async def test_the_end_of_an_instance_is_visible(self) -> None:
-        """B12: a terminal commit makes status and moment of the end visible, and nothing is left to claim."""
+        """B12: a terminal commit sets the status and the time of the end, and nothing is left to claim."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -124,7 +124,7 @@ class BasicCases(OpensStores):
             assert not await b.claim()
 
     async def test_a_cancel_request_reaches_another_instance(self) -> None:
-        """B13: an instance at rest becomes ready by a cancel request, which is its last entry; its identity stays."""
+        """B13: a cancel request makes an idle instance ready and is its last entry; its identity is unchanged."""
         async with self.bench() as b:
             tree = (await b.create("parent")).tree_id
             child = await b.create("child", tree_id=tree, queue="children")
@@ -137,12 +137,12 @@ class BasicCases(OpensStores):
             assert (await b.claim_one()).inbox == ()
 
     async def test_a_signal_to_nobody_is_missing(self) -> None:
-        """B14: a signal to an id that is not there answers Missing."""
+        """B14: a signal to an unknown id answers Missing."""
         async with self.bench() as b:
             assert await b.tell("nobody", "x") == r.Missing()
 
     async def test_a_cancel_request_to_nobody_is_missing(self) -> None:
-        """B15: a cancel request to what is not there answers Missing, by id and by execution."""
+        """B15: a cancel request to an unknown id or execution answers Missing."""
         async with self.bench() as b:
             stop = events.CancelRequested(reason="enough")
             answers = await b.store.deliver(
@@ -154,7 +154,7 @@ class BasicCases(OpensStores):
             assert list(answers) == [r.Missing(), r.Missing()]
 
     async def test_a_cancel_request_is_the_last_of_the_inbox(self) -> None:
-        """B16: a cancel request stands behind what came before it, with its reason."""
+        """B16: a cancel request comes after earlier entries, with its reason."""
         async with self.bench() as b:
             await b.create("order")
             await b.told("order", "one", "two")
@@ -166,14 +166,14 @@ class BasicCases(OpensStores):
             assert last.reason == "enough"
 
     async def test_there_is_no_activity_where_none_is_queued(self) -> None:
-        """B17: a claim of activities gives nothing where nothing is queued, instance or not."""
+        """B17: a claim of activities returns nothing if none is queued, with or without instances."""
         async with self.bench() as b:
             await b.create()
             assert list(await b.tasks()) == []
             assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,), instances=False))
 
     async def test_an_activity_is_seen_in_its_own_queue_only(self) -> None:
-        """B18: an activity is handed out to those who ask for its queue, whatever the queue of its instance is."""
+        """B18: an activity is claimed in its own queue, whatever the queue of its instance is."""
         async with self.bench() as b:
             instance = await b.create("order", queue="flows")
             await b.want(await b.claim_one(queues=["flows"]), request(2), request(3, "custom"))
@@ -199,7 +199,7 @@ class BasicCases(OpensStores):
             await b.committed(claim, consumed=ids(claim.inbox))
 
     async def test_the_log_can_be_read_from_any_point(self) -> None:
-        """Reading beyond a seq returns what follows it; reading what is not there returns nothing."""
+        """Reading after a seq returns the entries that follow; reading an unknown log returns nothing."""
         async with self.bench() as b:
             instance = await b.create()
             claim = await b.claim_one()

@@ -1,4 +1,4 @@
-"""How an execution begins: at once, later, in the place of another, after another, or by being told something."""
+"""Starts of executions: immediate, delayed, as a replacement, as a follow-up, or with signals."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ OFFER = r.EagerOffer(worker="first", queues=(QUEUE,))
 
 
 class BeginningCases(OpensStores):
-    """`create` with all that it can be asked for."""
+    """All options of `create`."""
 
     # Put off.
 
     async def test_what_is_put_off_is_offered_from_its_moment_on(self) -> None:
-        """Until then it is ``scheduled``, and whoever waits for work is woken when the moment has come."""
+        """Until then it is ``scheduled``; waiting workers are woken at its time."""
         async with self.bench() as b:
             moment = b.clock.now() + HOUR
             instance = await b.create(begins_at=moment)
@@ -35,7 +35,7 @@ class BeginningCases(OpensStores):
             assert (await b.get()).status is Status.RUNNING
 
     async def test_a_signal_does_not_begin_what_is_put_off(self) -> None:
-        """It waits in the inbox until the moment has come."""
+        """It stays in the inbox until the start time."""
         async with self.bench() as b:
             await b.create(begins_at=b.clock.now() + HOUR)
             await b.told("order", "one", "two")
@@ -44,7 +44,7 @@ class BeginningCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["one", "two"]
 
     async def test_what_is_deferred_begins_when_somebody_says_so(self) -> None:
-        """However long that takes; saying it again changes nothing."""
+        """A deferred execution starts on request only; a second request changes nothing."""
         async with self.bench() as b:
             await b.create(deferred=True)
             await b.told("order", "one")
@@ -58,7 +58,7 @@ class BeginningCases(OpensStores):
             assert claim.instance.status is Status.RUNNING
 
     async def test_what_is_under_way_cannot_be_begun(self) -> None:
-        """Nothing is put into its inbox, and nobody is made to look at it."""
+        """Its inbox is unchanged, and it does not become ready."""
         async with self.bench() as b:
             await b.create()
             await b.committed(await b.claim_one())
@@ -66,7 +66,7 @@ class BeginningCases(OpensStores):
             assert not await b.claim()
 
     async def test_a_request_to_cancel_takes_out_what_is_put_off(self) -> None:
-        """It is offered at once, so that it can end without having begun."""
+        """It becomes claimable at once, so that it can end without having started."""
         async with self.bench() as b:
             await b.create("late", begins_at=b.clock.now() + HOUR)
             await b.create("deferred", deferred=True)
@@ -78,7 +78,7 @@ class BeginningCases(OpensStores):
                 await b.end(claim, consumed=ids(claim.inbox))
 
     async def test_an_offer_does_not_take_what_is_put_off(self) -> None:
-        """Neither when it is created nor when it is told something; the word to begin does."""
+        """Neither its creation nor a signal leads to an eager claim; the request to begin does."""
         async with self.bench() as b:
             [answer] = await b.store.create([r.Creation(started=b.started(deferred=True), offer=OFFER)])
             assert isinstance(answer, r.Created)
@@ -90,7 +90,7 @@ class BeginningCases(OpensStores):
             assert values(told.claim.inbox) == ["x", "workflow_begun"]
 
     async def test_what_is_put_off_does_not_stand_in_the_way_of_an_offer(self) -> None:
-        """Though it is older, and has been told something: it does not wait to be claimed."""
+        """Though it is older and has an inbox: it is not claimable."""
         async with self.bench() as b:
             await b.create("late", begins_at=b.clock.now() + HOUR)
             await b.told("late", "x")
@@ -99,7 +99,7 @@ class BeginningCases(OpensStores):
             assert answer.claim is not None
 
     async def test_what_was_begun_meanwhile_is_not_put_off_again(self) -> None:
-        """A holder that takes it for ``scheduled`` commits; the word to begin is not lost."""
+        """If a holder commits it as ``scheduled``, the request to begin is not lost."""
         async with self.bench() as b:
             await b.create(begins_at=b.clock.now())
             claim = await b.claim_one()
@@ -108,7 +108,7 @@ class BeginningCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["workflow_begun"]
 
     async def test_what_is_left_put_off_waits_for_its_moment(self) -> None:
-        """A holder that finds it too early gives it back so, with a commit or without."""
+        """A holder that claimed it too early releases it unchanged, with or without a commit."""
         async with self.bench() as b:
             moment = b.clock.now() + HOUR
             await b.create(begins_at=b.clock.now())
@@ -122,7 +122,7 @@ class BeginningCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["x"]
 
     async def test_a_lost_lease_of_what_was_put_off_is_offered_again(self) -> None:
-        """Its moment has come once and for all."""
+        """Its start time has passed for good."""
         async with self.bench() as b:
             await b.create(begins_at=b.clock.now())
             await b.claim_one()
@@ -132,7 +132,7 @@ class BeginningCases(OpensStores):
     # In the place of another.
 
     async def test_a_replacement_ends_the_open_one_and_begins(self) -> None:
-        """In one step; whoever held the old one is fenced, and its end is in its log."""
+        """In one step; the holder of the old execution is fenced, and its log records its end."""
         async with self.bench() as b:
             old = await b.create()
             held = await b.claim_one()
@@ -146,7 +146,7 @@ class BeginningCases(OpensStores):
             assert [claim.instance.status for claim in claims] == [Status.TERMINATED, Status.RUNNING]
 
     async def test_a_replacement_that_is_repeated_changes_nothing(self) -> None:
-        """It does not end what it began itself."""
+        """It does not terminate the execution that it created itself."""
         async with self.bench() as b:
             await b.create()
             started = b.started()
@@ -155,7 +155,7 @@ class BeginningCases(OpensStores):
             assert (await b.get()).status is Status.RUNNING
 
     async def test_a_replacement_of_nobody_only_begins(self) -> None:
-        """What has ended is left as it is."""
+        """A closed execution is unchanged."""
         async with self.bench() as b:
             old = await b.ended()
             assert isinstance(await self._replace(b, b.started()), r.Created)
@@ -165,7 +165,7 @@ class BeginningCases(OpensStores):
     # Told something.
 
     async def test_a_new_execution_is_told_what_comes_with_it(self) -> None:
-        """In order; a worker that takes it at once has it too."""
+        """In order, also in an eager claim."""
         async with self.bench() as b:
             await self._tell(b, b.started(), "one", "two")
             assert values((await b.claim_one()).inbox) == ["one", "two"]
@@ -178,7 +178,7 @@ class BeginningCases(OpensStores):
             assert (await b.committed(answer.claim, release=False)).inbox == ()
 
     async def test_an_open_execution_is_told_instead_of_a_new_one(self) -> None:
-        """The answer names it, and it becomes ready."""
+        """The answer names the open execution, which becomes ready."""
         async with self.bench() as b:
             instance = await b.create()
             await b.committed(await b.claim_one())
@@ -189,7 +189,7 @@ class BeginningCases(OpensStores):
             assert values(claim.inbox) == ["False", "True"]
 
     async def test_what_has_ended_is_told_nothing(self) -> None:
-        """A new execution is, unless the old one is meant in any case."""
+        """The signals go to a new execution, unless the old one is addressed in any case."""
         async with self.bench() as b:
             old = await b.ended()
             assert await self._tell(b, b.started(), "lost", attach=True) == r.Exists(instance=old)
@@ -208,7 +208,7 @@ class BeginningCases(OpensStores):
     # After another.
 
     async def test_what_follows_begins_only_after_that_very_execution(self) -> None:
-        """Once; then another is the newest."""
+        """Only once: after that, another execution is the newest."""
         async with self.bench() as b:
             old = await b.ended()
             answer = await self._follow(b, old, inbox=(signal("again"),))
@@ -217,7 +217,7 @@ class BeginningCases(OpensStores):
             assert await self._follow(b, old) == r.Exists(instance=answer.instance)
 
     async def test_what_follows_the_open_is_refused_and_tells_nobody(self) -> None:
-        """The open one goes on as if nothing had been said."""
+        """The open execution is unchanged."""
         async with self.bench() as b:
             instance = await b.create()
             await b.committed(await b.claim_one())
@@ -225,7 +225,7 @@ class BeginningCases(OpensStores):
             assert not await b.claim()
 
     async def test_what_follows_can_be_repeated(self) -> None:
-        """The same run and attempt is the same execution, whatever is the newest by then."""
+        """The same run and attempt is the same execution, even if another is the newest by then."""
         async with self.bench() as b:
             old = await b.ended()
             started = b.started(run_id=old.run_id, attempt=2)

@@ -1,4 +1,4 @@
-"""What the cases for stores are written with: a store, its clock, and short words for what is done to them."""
+"""The test bench of the store cases: a store, its clock, and short helpers for the verbs."""
 
 import asyncio
 import itertools
@@ -43,7 +43,7 @@ def raises(kind: type[BaseException], text: str = "") -> Iterator[list[BaseExcep
 
 
 class OpensStores:
-    """What a backend gives to join the suite.
+    """The parameters of a backend that joins the suite.
 
     *pause* is how many real seconds the suite waits at a time where it wants to see that nothing happens; a store that
     is reached over a network may need more than none. *limit* is how many it waits for what must come.
@@ -65,7 +65,7 @@ class OpensStores:
 
 
 class Bench:
-    """A store under test. The helpers take a batch of one; cases about batches call the store itself."""
+    """A store under test. The helpers pass batches of one; cases about batches call the store itself."""
 
     def __init__(self, store: Store, clock: ManualClock, *, pause: float, limit: float) -> None:
         self.store = store
@@ -77,17 +77,17 @@ class Bench:
     # Time.
 
     async def pass_time(self, milliseconds: int) -> None:
-        """Set the clock forward, and let whoever waits notice it."""
+        """Advance the clock, and let waiting tasks notice it."""
         self.clock.move_to(self.clock.now() + milliseconds)
         await self.quiet()
 
     async def quiet(self) -> None:
-        """Give everything that can go on the time to do so."""
+        """Let all pending tasks run."""
         for _ in range(_QUIET):
             await asyncio.sleep(self._pause)
 
     async def soon(self, waited_for: Awaitable[T]) -> T:
-        """Return what must come without any further help."""
+        """Return a result that must arrive without further events."""
         try:
             return await asyncio.wait_for(waited_for, self._limit)
         except TimeoutError:
@@ -106,7 +106,7 @@ class Bench:
         )
 
     async def create(self, entity_id: str = "order", *, queue: str = QUEUE, **fields: Any) -> r.Instance:
-        """Begin an execution."""
+        """Create an execution."""
         [answer] = await self.store.create([r.Creation(started=self.started(entity_id, queue=queue, **fields))])
         assert isinstance(answer, r.Created), answer
         return answer.instance
@@ -114,11 +114,11 @@ class Bench:
     async def claim(
         self, worker: str = "first", queues: Sequence[str] = (QUEUE,), limit: int = 100
     ) -> Sequence[r.Claim]:
-        """Claim what there is."""
+        """Claim all ready instances."""
         return await self.store.claim(worker, queues, limit)
 
     async def claim_one(self, worker: str = "first", queues: Sequence[str] = (QUEUE,)) -> r.Claim:
-        """Claim the one instance that there must be."""
+        """Claim exactly one instance."""
         claims = await self.claim(worker, queues)
         assert len(claims) == 1, f"expected one claim, got {len(claims)}"
         return claims[0]
@@ -158,19 +158,19 @@ class Bench:
         return answer if isinstance(held, r.Refused) else replace(answer, wake=held.wake, inbox=held.inbox)
 
     async def committed(self, claim: r.Claim, *log: events.Event, **fields: Any) -> r.Committed:
-        """Commit what must be accepted."""
+        """Commit an outcome that must be accepted."""
         answer = await self.commit(claim, *log, **fields)
         assert isinstance(answer, r.Committed), answer
         return answer
 
     async def end(self, claim: r.Claim, **fields: Any) -> None:
-        """Commit that the workflow has completed, and that nothing of it is outstanding."""
+        """Commit that the workflow has completed without outstanding work."""
         seq = claim.instance.last_seq
         log = (events.WorkflowCompleted(seq=seq + 1), events.WorkflowDeactivated(seq=seq + 2))
         await self.committed(claim, *log, status=Status.COMPLETED, deactivated=True, **fields)
 
     async def ended(self, entity_id: str = "order") -> r.Instance:
-        """Return an execution that has begun and ended."""
+        """Return an execution that has ended."""
         instance = await self.create(entity_id, queue="ended")
         await self.end(await self.claim_one(queues=["ended"]), consumed=())
         found = await self.store.inspector.get(entity_id, instance.run_id)
@@ -193,11 +193,11 @@ class Bench:
         return answer
 
     async def pause(self, entity_id: str = "order", *, tree: bool = False) -> None:
-        """Halt an instance."""
+        """Pause an instance."""
         assert await self.deliver(events.WorkflowPaused(at=1, tree=tree), entity_id) == r.Delivered()
 
     async def resume(self, entity_id: str = "order") -> None:
-        """Let an instance go on."""
+        """Resume an instance."""
         assert await self.deliver(events.WorkflowResumed(at=1), entity_id) == r.Delivered()
 
     async def told(self, entity_id: str, *values: str) -> None:
@@ -206,7 +206,7 @@ class Bench:
             assert await self.tell(entity_id, value) == r.Delivered()
 
     async def get(self, entity_id: str = "order") -> r.Instance:
-        """Return the newest execution of an entity, which must be there."""
+        """Return the newest execution of an entity, which must exist."""
         found = await self.store.inspector.get(entity_id)
         assert found is not None
         return found
@@ -214,12 +214,12 @@ class Bench:
     # Activities.
 
     async def want(self, claim: r.Claim, *requests: ActivityRequest, **fields: Any) -> r.Committed:
-        """Commit that an instance wants activities."""
+        """Commit an outcome that schedules activities."""
         log = [scheduled(request) for request in requests]
         return await self.committed(claim, *log, activities=requests, **fields)
 
     async def wanting(self, *refs: int, entity_id: str = "order", queue: str = QUEUE) -> r.Instance:
-        """Return a new instance at rest that wants an activity for each of *refs*, which count from 2."""
+        """Return a new idle instance with an activity for each of *refs*, which count from 2."""
         instance = await self.create(entity_id, queue="wanting")
         await self.want(await self.claim_one(queues=["wanting"]), *(request(ref, queue) for ref in refs))
         return instance
@@ -227,17 +227,17 @@ class Bench:
     async def tasks(
         self, worker: str = "first", queues: Sequence[str] = (QUEUE,), limit: int = 100
     ) -> Sequence[r.ActivityTask]:
-        """Claim the activities that there are."""
+        """Claim all ready activities."""
         return await self.store.claim_activities(worker, queues, limit)
 
     async def task(self, worker: str = "first", queues: Sequence[str] = (QUEUE,)) -> r.ActivityTask:
-        """Claim the one activity that there must be."""
+        """Claim exactly one activity."""
         tasks = await self.tasks(worker, queues)
         assert len(tasks) == 1, f"expected one activity, got {len(tasks)}"
         return tasks[0]
 
     async def answer(self, task: r.ActivityTask, event: events.Event | None = None) -> r.Accepted | r.Refused:
-        """Hand in what became of an attempt; without *event* it has completed."""
+        """Complete an attempt; without *event* it was successful."""
         done: Any = event or completed(task)
         [answer] = await self.store.complete_activities(
             [r.ActivityResult(entity_id=task.entity_id, execution_id=task.execution_id, epoch=task.epoch, event=done)]
@@ -254,18 +254,18 @@ class Bench:
     async def release(
         self, holder: r.Claim | r.ActivityTask, failed: str | None = None, *, final: bool = False
     ) -> r.Released | r.Refused:
-        """Give a lease back."""
+        """Release a lease."""
         [answer] = await self.store.release([r.Release(lease=lease_of(holder), failed=failed, final=final)])
         return answer
 
     # Looking.
 
     async def queue(self, name: str = QUEUE) -> r.QueueStats:
-        """Return the counts of a queue; one that nobody has used holds nothing."""
+        """Return the counts of a queue; an unused queue has none."""
         return (await self.store.inspector.stats()).queues.get(name, r.QueueStats())
 
     async def is_there(self, watch: r.Watch) -> bool:
-        """Whether what is watched for is there now."""
+        """Whether a watch holds now."""
         waiting = asyncio.ensure_future(self.store.wait(watch))
         await self.quiet()
         there = waiting.done()
@@ -275,7 +275,7 @@ class Bench:
 
 
 def lease_of(holder: r.Claim | r.ActivityTask, wake: int = 0) -> r.Lease:
-    """Return the lease that a claim gave."""
+    """Return the lease of a claim."""
     if isinstance(holder, r.Claim):
         return r.Lease(
             entity_id=holder.instance.entity_id,
@@ -294,7 +294,7 @@ def signal(value: str, name: str = "news") -> events.SignalReceived:
 
 
 def values(inbox: Iterable[Entry]) -> list[str]:
-    """Return the ids of the signals in an inbox, and the types of whatever else is in it."""
+    """Return the ids of the signals in an inbox, and the types of its other entries."""
     return [entry.event.id if isinstance(entry.event, events.SignalReceived) else entry.event.type for entry in inbox]
 
 
@@ -304,12 +304,12 @@ def ids(inbox: Iterable[Entry]) -> tuple[int, ...]:
 
 
 def request(ref: int, queue: str = QUEUE) -> ActivityRequest:
-    """Return the intent for an activity."""
+    """Return the request for an activity."""
     return ActivityRequest(ref=ref, name="charge", queue=queue, input=Raw(b"[1]"), entity_id=f"run/{ref}")
 
 
 def scheduled(intent: ActivityRequest) -> events.ActivityScheduled:
-    """Return the event that asks for an activity."""
+    """Return the event that schedules an activity."""
     return events.ActivityScheduled(
         seq=intent.ref,
         location=Location((intent.ref - 1,)),
@@ -321,12 +321,12 @@ def scheduled(intent: ActivityRequest) -> events.ActivityScheduled:
 
 
 def completed(task: r.ActivityTask) -> events.ActivityCompleted:
-    """Return the answer of an attempt that went well."""
+    """Return the answer of a successful attempt."""
     return events.ActivityCompleted(ref=task.request.ref, at=1, attempt=task.attempt, result=Raw(b"7"))
 
 
 def retried(task: r.ActivityTask, next_at: int) -> events.ActivityRetryScheduled:
-    """Return the answer of an attempt that went wrong and is to be repeated."""
+    """Return the answer of a failed attempt that is retried."""
     failure = events.Failure(type="ValueError", message="no")
     return events.ActivityRetryScheduled(
         ref=task.request.ref, at=1, attempt=task.attempt, next_at=next_at, failure=failure

@@ -1,4 +1,4 @@
-"""Children: they are begun by the commit that asks for them, or not at all."""
+"""Children: started by the commit that requests them, or not at all."""
 
 from typing import Any
 
@@ -16,10 +16,10 @@ ANSWER = Message(event=events.ChildCompleted(ref=0, child="{1, 2}", by="executio
 
 
 class ChildCases(OpensStores):
-    """`Outcome.children`, and what is known of a child."""
+    """`Outcome.children`, and the parent of a child."""
 
     async def test_a_child_is_begun_by_the_commit_and_its_parent_is_told(self) -> None:
-        """The child is ready and knows its parent; the news are in the parent's inbox."""
+        """The child is ready and knows its parent; the parent's inbox has the answer."""
         async with self.bench() as b:
             parent = await b.create()
             request = request_of(b, parent, "child")
@@ -31,7 +31,7 @@ class ChildCases(OpensStores):
             assert [entry.event for entry in claims["order"].inbox] == [request.created]
 
     async def test_a_kept_lease_brings_the_news_of_a_birth_with_it(self) -> None:
-        """With the raised counter, so that nothing is told twice and nothing is missed."""
+        """With the raised counter, so that no entry is delivered twice or missed."""
         async with self.bench() as b:
             parent = await b.create()
             claim = await b.claim_one()
@@ -42,7 +42,7 @@ class ChildCases(OpensStores):
             assert again == r.Committed(wake=done.wake)
 
     async def test_an_id_that_is_taken_refuses_the_child(self) -> None:
-        """The parent is told so, and whoever has the id is left alone."""
+        """The parent's inbox has the refusal, and the execution that uses the id is unchanged."""
         async with self.bench() as b:
             other = await b.create("child", queue="other")
             parent = await b.create()
@@ -52,7 +52,7 @@ class ChildCases(OpensStores):
             assert await b.get("child") == other
 
     async def test_an_id_whose_execution_has_ended_can_be_had(self) -> None:
-        """Even by the same call, in another attempt."""
+        """Also by the same call, in another attempt."""
         async with self.bench() as b:
             await b.ended("child")
             parent = await b.create()
@@ -62,7 +62,7 @@ class ChildCases(OpensStores):
             assert (await b.get("child")).execution_id == request.started.execution_id
 
     async def test_a_child_of_the_same_key_is_the_one_that_is_meant(self) -> None:
-        """An earlier attempt of the parent began it: the later one is told which execution it is, and begins none."""
+        """An earlier attempt of the parent started it: the later one gets its execution id, and starts none."""
         async with self.bench() as b:
             parent = await b.create()
             first, second = (request_of(b, parent, "child") for _ in range(2))
@@ -74,7 +74,7 @@ class ChildCases(OpensStores):
             assert len(await b.store.transfer.copies("child")) == 1
 
     async def test_a_retried_child_has_the_key_still(self) -> None:
-        """Whichever attempt of it is open is the one that is meant."""
+        """The open attempt counts as the child."""
         async with self.bench() as b:
             parent = await b.create(queue="parent")
             first, second = (request_of(b, parent, "child") for _ in range(2))
@@ -89,7 +89,7 @@ class ChildCases(OpensStores):
             assert told.execution_id == retry.execution_id
 
     async def test_a_birth_that_is_repeated_changes_nothing(self) -> None:
-        """The same run and attempt is there already, and counts, though it may have ended."""
+        """An existing execution of the same run and attempt counts, even if it has ended."""
         async with self.bench() as b:
             parent = await b.create(queue="parent")
             request = request_of(b, parent, "child")
@@ -145,7 +145,7 @@ class ChildCases(OpensStores):
             assert (await b.get("child")).execution_id == following.execution_id
 
     async def test_another_run_of_a_child_does_not_answer(self) -> None:
-        """The parent gives up a child that failed, and requests it anew: the old answer is not its."""
+        """The parent gives up a failed child and requests another run: the old answer does not count."""
         async with self.bench() as b:
             parent = await b.create(queue="parent")
             first, second = (request_of(b, parent, "child") for _ in range(2))
@@ -157,7 +157,7 @@ class ChildCases(OpensStores):
             assert (await b.get("child")).execution_id == second.started.execution_id
 
     async def test_the_answer_of_a_child_goes_with_its_purge(self) -> None:
-        """And with its copies: where they are adopted, it answers too."""
+        """It moves with copies: where they are adopted, it answers too."""
         async with self.bench() as b, self.bench() as other:
             parent = await b.create(queue="parent")
             request = request_of(b, parent, "child")
@@ -173,7 +173,7 @@ class ChildCases(OpensStores):
             assert [entry.event for entry in done.inbox] == [request.created]
 
     async def test_a_refused_commit_begins_no_child(self) -> None:
-        """Whoever lost the lease has asked in vain."""
+        """A request under a lost lease has no effect."""
         async with self.bench() as b:
             parent = await b.create()
             stale = await b.claim_one()
@@ -188,7 +188,7 @@ class ChildCases(OpensStores):
             assert not await b.claim()
 
     async def test_a_child_may_be_put_off(self) -> None:
-        """It waits like any other."""
+        """It waits for its start time."""
         async with self.bench() as b:
             parent = await b.create(queue="parent")
             request = request_of(b, parent, "child", begins_at=b.clock.now() + HOUR)
@@ -199,7 +199,7 @@ class ChildCases(OpensStores):
             await b.claim_one()
 
     async def test_a_child_of_a_tree_that_is_paused_is_born_paused(self) -> None:
-        """With its own children; that of an instance that is paused alone is not."""
+        """With its own children; a child of an instance that is paused alone is not."""
         for tree in (True, False):
             async with self.bench() as b:
                 parent = await b.create(queue="parent")
@@ -211,7 +211,7 @@ class ChildCases(OpensStores):
                 assert len(await b.claim()) == int(not tree)
 
     async def test_a_child_wakes_whoever_waits_for_work(self) -> None:
-        """Though its parent is held on."""
+        """Even while its parent is held."""
         async with self.bench() as b:
             parent = await b.create(queue="parent")
             claim = await b.claim_one(queues=["parent"])
@@ -220,7 +220,7 @@ class ChildCases(OpensStores):
             assert await b.is_there(r.Work(worker="first", queues=("default",)))
 
     async def test_children_and_trees_are_listed(self) -> None:
-        """Newest first, with whatever else is asked for; and page by page."""
+        """Newest first, with other filters, page by page."""
         async with self.bench() as b:
             parent = await b.create()
             claim = await b.claim_one()
@@ -257,7 +257,7 @@ def parent_of(instance: r.Instance, key: str = "key") -> events.Parent:
 
 
 def request_of(b: Bench, parent: r.Instance, entity_id: str, *, ref: int = 2, **fields: Any) -> ChildRequest:
-    """Return a child to be begun by an instance."""
+    """Return a child request of an instance."""
     started = b.started(entity_id, **fields)
     started = replace(started, parent=replace(parent_of(parent), first_run=started.run_id))
     return ChildRequest(

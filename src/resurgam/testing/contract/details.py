@@ -1,4 +1,4 @@
-"""What an attempt of an activity tells, for the next one; and activities that are withdrawn only if nobody began them."""
+"""Heartbeat details for the next attempt; and activities that are withdrawn only if they were never started."""
 
 from msgspec import Raw
 
@@ -12,7 +12,7 @@ class DetailsCases(OpensStores):
     """`Lease.details`, `ActivityResult.details` and `Withdrawal.never_started`."""
 
     async def test_what_an_attempt_told_last_comes_to_the_next_one(self) -> None:
-        """Whether the attempt failed, was given back, or its worker is gone; a heartbeat without details keeps them."""
+        """Whether the attempt failed, was released, or its worker died; a heartbeat without details keeps them."""
         async with self.bench() as b:
             await b.wanting(2)
             task = await b.task()
@@ -29,7 +29,7 @@ class DetailsCases(OpensStores):
             assert (await b.task()).details == lost.details
 
     async def test_a_failed_attempt_may_bring_its_details_with_it(self) -> None:
-        """They take the place of what it told before."""
+        """They replace earlier details."""
         async with self.bench() as b:
             await b.wanting(2)
             task = await b.task()
@@ -45,7 +45,7 @@ class DetailsCases(OpensStores):
             assert (await b.task()).details == Raw(b"2")
 
     async def test_whoever_lost_the_lease_tells_nothing(self) -> None:
-        """The details of the one who holds it stay."""
+        """The details of the current holder stay."""
         async with self.bench() as b:
             await b.wanting(2)
             stale = await b.task()
@@ -68,7 +68,7 @@ class DetailsCases(OpensStores):
             assert (await b.task()).details == Raw(b"[7]")
 
     async def test_what_nobody_has_begun_is_withdrawn(self) -> None:
-        """And its instance is told."""
+        """And its instance gets an entry."""
         async with self.bench() as b:
             await b.wanting(2)
             await self._withdraw(b)
@@ -76,7 +76,7 @@ class DetailsCases(OpensStores):
             assert not await b.tasks()
 
     async def test_what_somebody_is_at_is_left_alone(self) -> None:
-        """Whoever it is goes on, and is heard."""
+        """The attempt continues, and its answer is accepted."""
         async with self.bench() as b:
             await b.wanting(2)
             task = await b.task()
@@ -85,7 +85,7 @@ class DetailsCases(OpensStores):
             assert await b.answer(task) == r.Accepted()
 
     async def test_what_somebody_has_begun_once_is_left_alone(self) -> None:
-        """Though nobody is at it now: it waits for its next attempt, or was given back as failed."""
+        """Even if it is not running now: it waits for its next attempt, or was released as failed."""
         async with self.bench() as b:
             await b.wanting(2, 3)
             first, second = await b.tasks()
@@ -107,7 +107,7 @@ class DetailsCases(OpensStores):
         return answer
 
     async def _withdraw(self, b: Bench) -> None:
-        """Have an instance withdraw what nobody has begun."""
+        """Commit a withdrawal of activities that were never started."""
         await b.told("order", "x")
         claim = await b.claim_one(queues=["wanting"])
         withdrawals = tuple(

@@ -1,4 +1,4 @@
-"""Terminating an instance from outside, and handing out again what was put aside."""
+"""Termination of an instance from outside, and revival of dead letters."""
 
 from resurgam.core import event as events
 from resurgam.core.location import Location
@@ -12,7 +12,7 @@ class EndingCases(OpensStores):
     """`WorkflowTerminated` through deliver, and `revive`."""
 
     async def test_a_terminated_instance_has_ended_at_once(self) -> None:
-        """The event is in the log, the status says so, and the instance takes nothing more."""
+        """The event is in the log, the status has changed, and the instance accepts no more deliveries."""
         async with self.bench() as b:
             instance = await b.create()
             assert await self._terminate(b) == r.Delivered()
@@ -37,7 +37,7 @@ class EndingCases(OpensStores):
             assert isinstance((await b.store.extend([lease]))[0], r.Refused)
 
     async def test_a_terminated_instance_is_handed_out_to_be_concluded(self) -> None:
-        """Once, to whichever worker comes; after its commit it rests."""
+        """Once, to any worker; after its commit it is idle."""
         async with self.bench() as b:
             await b.create()
             await self._terminate(b)
@@ -48,7 +48,7 @@ class EndingCases(OpensStores):
             assert not await b.claim()
 
     async def test_an_activity_of_an_ended_instance_is_not_handed_out_again(self) -> None:
-        """Whoever runs it may finish; once that one is gone, it is recorded as called off."""
+        """A running attempt may finish; if its worker dies, the activity is recorded as cancelled."""
         async with self.bench() as b:
             await b.create()
             await b.committed(await b.claim_one(), activities=(request(2),))
@@ -62,7 +62,7 @@ class EndingCases(OpensStores):
             assert (told.event.type, told.event.ref) == ("activity_cancelled", 2)
 
     async def test_a_dead_instance_that_is_revived_is_handed_out_again(self) -> None:
-        """With a count of its own; one that is well is left alone."""
+        """With a new delivery count; a healthy instance is unchanged."""
         async with self.bench() as b:
             instance = await b.create()
             assert await b.store.revive([instance, NOBODY]) == [r.Revived(count=0), r.Missing()]
@@ -76,7 +76,7 @@ class EndingCases(OpensStores):
             await b.claim_one()
 
     async def test_a_dead_activity_that_is_revived_is_handed_out_again(self) -> None:
-        """The instance itself was well all the time."""
+        """The instance itself was healthy all the time."""
         async with self.bench() as b:
             instance = await b.create()
             await b.committed(await b.claim_one(), activities=(request(2),))

@@ -15,7 +15,7 @@ class FeedCases(OpensStores):
     """`Feed`."""
 
     async def test_the_feed_has_each_event_of_an_execution_in_its_order(self) -> None:
-        """The start, what was committed, and a termination, with the ids of the execution."""
+        """The start, the committed events and a termination, with the ids of the execution."""
         async with self.bench() as b:
             instance = await b.create()
             await b.committed(await b.claim_one(), entry(2), entry(3))

@@ -1,4 +1,4 @@
-"""Leases: whoever lost one is refused, whatever it says; whoever holds one is not disturbed."""
+"""Leases: calls under a lost lease are refused, calls under a held one are not affected."""
 
 from resurgam.core import event as events
 from resurgam.core.outcome import Outcome
@@ -23,7 +23,7 @@ class FencingCases(OpensStores):
     """Stale epochs, expired leases, batches of which a part is refused."""
 
     async def test_a_worker_that_lost_its_lease_is_refused(self) -> None:
-        """After the lease has run out a second worker claims with a higher epoch, and the first one is not heard."""
+        """After expiry a second worker claims with a higher epoch, and the first one is refused."""
         async with self.bench() as b:
             instance = await b.create()
             stale = await b.claim_one("first")
@@ -39,7 +39,7 @@ class FencingCases(OpensStores):
             await b.end(fresh)
 
     async def test_a_stale_heartbeat_does_not_take_the_lease_back(self) -> None:
-        """Renewing a lost lease leaves the new holder's lease as it is, neither stolen nor made longer."""
+        """Renewing a lost lease does not change the new holder's lease."""
         async with self.bench() as b:
             await b.create()
             stale = await b.claim_one("first")
@@ -81,7 +81,7 @@ class FencingCases(OpensStores):
             assert not await b.claim()
 
     async def test_nobody_holds_a_lease_that_was_never_given(self) -> None:
-        """An epoch that is still to come, and an execution that is not there, are refused."""
+        """A future epoch and an unknown execution are refused."""
         async with self.bench() as b:
             instance = await b.create()
             ahead = r.Lease(entity_id=instance.entity_id, execution_id=instance.execution_id, epoch=1)
@@ -93,7 +93,7 @@ class FencingCases(OpensStores):
             await b.claim_one()
 
     async def test_a_lease_holds_to_its_last_millisecond(self) -> None:
-        """A lease is not given away before it has run out."""
+        """A lease cannot be claimed before it expires."""
         async with self.bench() as b:
             await b.create()
             await b.claim_one("first")
@@ -119,7 +119,7 @@ class FencingCases(OpensStores):
             assert await b.answer(task) == r.Accepted()
 
     async def test_an_expired_lease_that_nobody_took_still_commits(self) -> None:
-        """A worker that was slow, but whose work nobody has taken over, loses nothing."""
+        """A slow worker whose work was not claimed by another loses nothing."""
         async with self.bench() as b:
             await b.wanting(2)
             await b.create("other")
@@ -130,7 +130,7 @@ class FencingCases(OpensStores):
             assert not await b.claim()
 
     async def test_an_expired_lease_commits_though_others_have_looked(self) -> None:
-        """Others who look for work, and take none of it, do not end a lease."""
+        """Claims by others that return other work do not end a lease."""
         async with self.bench() as b:
             await b.wanting(2)
             await b.create("other")
@@ -145,7 +145,7 @@ class FencingCases(OpensStores):
             assert not await b.tasks()
 
     async def test_an_expired_lease_that_nobody_took_is_renewed(self) -> None:
-        """A heartbeat that comes late, but before anybody else, brings the lease back."""
+        """A late heartbeat renews the lease, if no other worker has claimed it."""
         async with self.bench() as b:
             await b.wanting(2)
             await b.create("other")
@@ -158,7 +158,7 @@ class FencingCases(OpensStores):
             assert not await b.tasks("second")
 
     async def test_a_released_instance_is_ready_at_once(self) -> None:
-        """Who gives a lease back lets others go on without waiting, with the whole inbox."""
+        """After a release others can claim at once, with the whole inbox."""
         async with self.bench() as b:
             await b.create()
             await b.told("order", "x")
@@ -170,7 +170,7 @@ class FencingCases(OpensStores):
             assert isinstance(await b.release(first), r.Refused)
 
     async def test_a_released_activity_is_ready_at_once(self) -> None:
-        """An activity that is given back is handed out again, as the same attempt."""
+        """A released activity is claimable again, as the same attempt."""
         async with self.bench() as b:
             await b.wanting(2)
             first = await b.task("first")
@@ -181,7 +181,7 @@ class FencingCases(OpensStores):
             assert await b.answer(second) == r.Accepted()
 
     async def test_a_commit_from_another_state_is_refused(self) -> None:
-        """A commit names the seq it started from; if the log is elsewhere, nothing of it is applied."""
+        """A commit names the seq it started from; if the log has another, nothing is applied."""
         async with self.bench() as b:
             instance = await b.create()
             await b.told("order", "x")
@@ -304,7 +304,7 @@ class FencingCases(OpensStores):
             assert await b.store.inspector.get("ended") is None
 
     async def test_an_empty_batch_is_answered_with_nothing(self) -> None:
-        """Every verb takes no parts at all."""
+        """Every verb accepts an empty batch."""
         async with self.bench() as b:
             store = b.store
             for answers in (

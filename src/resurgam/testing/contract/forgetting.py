@@ -1,4 +1,4 @@
-"""Entries that replay needs no longer: out of the way at once, and gone when their place is dropped."""
+"""Forgotten entries: no longer read by replay, and deleted when their location is dropped."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations_with_replacement

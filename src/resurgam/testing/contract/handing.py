@@ -1,4 +1,4 @@
-"""Activities that the commit asking for them hands out at once, to the worker that has free hands."""
+"""Activities that are claimed by the commit that schedules them, for a worker with free slots."""
 
 import msgspec
 
@@ -8,10 +8,10 @@ from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, co
 
 
 class HandingCases(OpensStores):
-    """What a commit claims, what it leaves to others, and answers that a commit carries."""
+    """Activities claimed by a commit, activities left to others, and answers carried by a commit."""
 
     async def test_a_commit_claims_no_more_than_there_are_hands(self) -> None:
-        """The rest waits in its queue, for anybody."""
+        """The rest waits in its queue."""
         async with self.bench() as b:
             answer = await self._asking(b, request(2), request(3), request(4), claim_slots=2)
             assert [task.request.ref for task in answer.tasks] == [2, 3]
@@ -29,7 +29,7 @@ class HandingCases(OpensStores):
             await b.claim_one("other")
 
     async def test_a_commit_that_claims_keeps_the_lease(self) -> None:
-        """Nobody else gets the instance while its worker runs what it asked for, not even with news."""
+        """No other worker can claim the instance while its worker runs the activities, even if entries arrive."""
         async with self.bench() as b:
             await self._asking(b, request(2), claim_slots=1)
             await b.told("order", "x")
@@ -45,7 +45,7 @@ class HandingCases(OpensStores):
             assert len(await b.store.claim_activities("other", ("gpu",), 10)) == 1
 
     async def test_older_work_goes_first(self) -> None:
-        """While something waits in a queue, no commit hands out what would stand behind it."""
+        """While older work waits in a queue, no commit claims activities of that queue."""
         async with self.bench() as b:
             await self._asking(b, request(2), claim_slots=0, entity_id="older")
             answer = await self._asking(b, request(2), claim_slots=5)
@@ -54,7 +54,7 @@ class HandingCases(OpensStores):
             assert [task.entity_id for task in tasks] == ["older", "order"]
 
     async def test_what_a_commit_claimed_is_leased_as_any_other(self) -> None:
-        """Lost after its time, and then somebody else's."""
+        """It expires, and can then be claimed by another worker."""
         async with self.bench() as b:
             [task] = (await self._asking(b, request(2), claim_slots=1)).tasks
             assert not await b.store.claim_activities("other", (QUEUE,), 10)
@@ -63,7 +63,7 @@ class HandingCases(OpensStores):
             assert (again.epoch, again.deliveries) == (task.epoch + 1, 1)
 
     async def test_an_answer_that_a_commit_carries_is_the_answer(self) -> None:
-        """The activity is gone with it: nobody else gets it, and a second answer is refused."""
+        """The activity is removed with it: it cannot be claimed, and a second answer is refused."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()

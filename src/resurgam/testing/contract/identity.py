@@ -1,4 +1,4 @@
-"""Who is meant: entities, executions and runs; and what becomes of the older ones."""
+"""Addressing: entities, executions and runs, and older executions of an entity."""
 
 from resurgam.core.state import Status
 from resurgam.store import records as r
@@ -40,7 +40,7 @@ class IdentityCases(OpensStores):
             assert not await b.claim()
 
     async def test_an_id_is_free_again_after_the_end(self) -> None:
-        """An entity whose execution has ended can have another one, which is the one that is meant from then on."""
+        """An entity whose execution has ended can have another one, which is the current one from then on."""
         async with self.bench() as b:
             old = await b.ended("order")
             new = await b.create("order")
@@ -69,7 +69,7 @@ class IdentityCases(OpensStores):
             assert await b.store.inspector.get("order", execution_id="nothing") is None
 
     async def test_attaching_means_the_execution_that_is_there(self) -> None:
-        """Who attaches gets the newest execution, open or ended; only where there is none one is created."""
+        """Attaching returns the newest execution, open or ended; one is created only if there is none."""
         async with self.bench() as b:
             [first] = await b.store.create([r.Creation(started=b.started("order"), attach=True)])
             assert isinstance(first, r.Created)
@@ -82,7 +82,7 @@ class IdentityCases(OpensStores):
             assert not await b.claim()
 
     async def test_signals_go_to_the_newest_execution(self) -> None:
-        """A delivery by id means the current execution; one by execution means that one, and it has ended."""
+        """A delivery by id goes to the current execution; one by execution goes to that one, which has ended."""
         async with self.bench() as b:
             old = await b.ended("order")
             new = await b.create("order")

@@ -1,4 +1,4 @@
-"""Looking at what there is: lists, pages, filters, counts."""
+"""The read side: lists, pages, filters, counts."""
 
 from msgspec.structs import replace
 
@@ -203,7 +203,7 @@ class ListingCases(OpensStores):
             assert set(stats.queues.values()) <= {r.QueueStats()}
 
     async def test_every_status_is_counted(self) -> None:
-        """Instances are counted by where they stand."""
+        """Instances are counted by status."""
         async with self.bench() as b:
             await b.create("scheduled", deferred=True)
             await b.create("paused")

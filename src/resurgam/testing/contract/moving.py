@@ -1,4 +1,4 @@
-"""Whole executions, out of one store and into another."""
+"""Moving whole executions from one store to another."""
 
 import asyncio
 

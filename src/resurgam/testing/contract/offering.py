@@ -1,4 +1,4 @@
-"""Instances that are leased to whoever makes them ready, in the same step."""
+"""Eager claims: instances leased to the caller that makes them ready, in the same step."""
 
 from resurgam.core.outcome import Outcome
 from resurgam.core.state import Status
@@ -9,7 +9,7 @@ OFFER = r.EagerOffer(worker="first", queues=(QUEUE,))
 
 
 class OfferingCases(OpensStores):
-    """What comes of an offer, and when nothing does."""
+    """Eager offers that are taken, and those that are not."""
 
     async def test_what_is_created_with_an_offer_is_leased_to_whoever_offers(self) -> None:
         """With its log, and as by any other claim: nobody else gets it, until its lease runs out."""

@@ -1,4 +1,4 @@
-"""What an execution has under way: `Inspector.open_work`."""
+"""Open work of an execution: `Inspector.open_work`."""
 
 from msgspec import Raw
 

@@ -1,4 +1,4 @@
-"""Instances that are halted: nobody is offered them or their activities until they go on, whatever happens to them."""
+"""Paused instances: neither they nor their activities are claimable until they are resumed."""
 
 from resurgam.core import event as events
 from resurgam.core.state import Status

@@ -1,4 +1,4 @@
-"""Promises: whoever comes first settles one, by its id or by its name, and everybody else is told so."""
+"""Promises: settled once, by id or by name; later settlements are reported as late."""
 
 from typing import Any
 

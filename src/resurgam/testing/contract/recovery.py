@@ -1,4 +1,4 @@
-"""After the death of a worker: everything it held comes back, in every queue; and what no worker could run waits."""
+"""Recovery after the death of a worker, in every queue; and parked instances."""
 
 from resurgam.core import event as events
 from resurgam.core.state import Status

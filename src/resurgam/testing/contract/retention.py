@@ -1,4 +1,4 @@
-"""Retention: ended executions are listed in the order in which they ended, and removed unless another one needs them."""
+"""Retention: closed executions are listed in the order of their ends, and purged unless another one needs them."""
 
 from typing import Any
 

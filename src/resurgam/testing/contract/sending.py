@@ -1,4 +1,4 @@
-"""Messages between instances, which are sent by a commit; and those on topics, for whoever listens."""
+"""Messages between instances, sent by a commit; and publications on topics, for subscribers."""
 
 from typing import Any
 

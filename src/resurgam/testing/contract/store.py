@@ -60,4 +60,4 @@ class StoreContract(
     WorkerCases,
     FeedCases,
 ):
-    """What every store promises, verb by verb."""
+    """The guarantees of every store, verb by verb."""

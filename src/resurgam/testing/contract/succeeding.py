@@ -1,4 +1,4 @@
-"""Executions that follow one another: retries and continuations, begun by the commit that ends the one before."""
+"""Successors: retries and continuations, started by the commit that ends the execution before."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`wait`: level-triggered, so that nothing is missed between looking and waiting; and never for longer than asked."""
+"""`wait`: level-triggered, so that nothing is missed between a check and a wait; and bounded by its deadline."""
 
 import asyncio
 from collections.abc import Callable

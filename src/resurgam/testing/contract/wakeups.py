@@ -1,4 +1,4 @@
-"""No lost wake-up: what comes for an instance reaches it, whatever its holder is doing; and nothing wakes it idly."""
+"""No lost wake-up: every entry reaches its instance, whatever its holder does; and nothing wakes it without reason."""
 
 from msgspec import Raw
 
