@@ -4,13 +4,14 @@ import asyncio
 from typing import Any
 
 from resurgam.core import errors
+from resurgam.core import event as events
 from resurgam.core.retry import RetryPolicy
 from resurgam.core.state import Status
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import raises
-from support.engines import Engines, run, types, types_of
+from support.engines import Engines, of_kind, run, types, types_of
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -386,7 +387,7 @@ async def test_a_failed_run_keeps_its_traceback(engines: Engines):
 
     async with engines.open(registry) as env:
         handle = await env.start(work)
-        [failed] = [entry for entry in await handle.history() if entry.type == "workflow_failed"]
+        [failed] = of_kind(await handle.history(), events.WorkflowFailed)
     assert "IndexError" in failed.failure.type
     assert "in crash" in failed.failure.traceback
 

@@ -256,7 +256,7 @@ async def test_workflows_and_counters_are_served_side_by_side(engines: Engines) 
         async def tally(ctx: Context) -> str:
             return "by code"
 
-        brains = {KIND: CounterBrain(), "workflow": CodeBrain(world.registry)}
+        brains: dict[str, Brain] = {KIND: CounterBrain(), "workflow": CodeBrain(world.registry)}
         client = Engine(world.store, registry=world.registry, clock=world.clock, worker=False)
         async with client, world.worker(brains) as worker:
             coded = await client.start(tally, id="coded")

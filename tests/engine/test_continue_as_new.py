@@ -85,7 +85,9 @@ async def test_a_continuation_can_be_removed_without_the_others(engines: Engines
             await env.engine.store.purge([old])
         assert await env.finish(env.engine.handle("steps").result()) == 3
         assert await handle.result() == 3
-        await env.engine.store.purge([await env.engine.store.inspector.get("steps")])
+        last = await env.engine.store.inspector.get("steps")
+        assert last is not None
+        await env.engine.store.purge([last])
         with raises(errors.NotFound, "was removed from the store"):
             await handle.result()
 

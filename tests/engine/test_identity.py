@@ -254,9 +254,13 @@ async def test_a_side_effect_belongs_to_the_execution(engines: Engines):
     registry = Registry()
     ran = []
 
+    def count() -> int:
+        ran.append(1)
+        return len(ran)
+
     @registry.workflow(retry=TWICE)
     async def work(ctx: Context) -> int:
-        number = await ctx.run(lambda: ran.append(1) or len(ran), name="count")
+        number = await ctx.run(count)
         await ctx.sleep(1)
         await ctx.sleep(1)
         if ctx.info.attempt == 1:
@@ -334,7 +338,8 @@ async def test_a_step_of_a_saga_its_doing_and_its_undoing_are_entities(engines: 
     async with engines.open(registry) as env:
         handle = await env.start(trip)
         history = await handle.history()
-    [step] = [entry for entry in history if entry.type == "saga_step_registered"]
+    [step] = of_kind(history, events.SagaStepRegistered)
+    assert step.location is not None
     below = entity_of(handle.run_id, step.location)
     assert seen["do"].startswith(f"{below}/1/")
     assert seen["undo"].startswith(f"{below}/2/")

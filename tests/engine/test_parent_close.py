@@ -286,7 +286,7 @@ async def test_children_of_an_earlier_attempt_are_closed_when_the_next_fails_by_
         await ctx.sleep(30)
 
     other = Registry()
-    other.workflow(name="child")(child.function)
+    other.workflow(name="child")(child.function)  # type: ignore[arg-type]
 
     @other.workflow(name="parent", retry=TWICE, on_divergence="fail")
     async def changed(ctx: Context) -> None:

@@ -1,0 +1,1 @@
+"""The engine from end to end, on every store."""
