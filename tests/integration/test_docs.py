@@ -119,7 +119,7 @@ def test_a_page_names_files_that_exist(page):
     """A path is relative to the repository or to the package; a link, to the page."""
     text = page.read_text()
     paths = re.findall(r"`([\w.-]+/[\w./-]*\.(?:py|sql|json|txt))`", text)
-    links = re.findall(r"\]\(([^)#:]+)\)", text)
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
 
     assert [path for path in paths if not any((root / path).exists() for root in (ROOT, ROOT / "src/resurgam"))] == []
     assert [link for link in links if not (page.parent / link).exists()] == []
