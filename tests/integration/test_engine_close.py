@@ -166,7 +166,7 @@ async def test_a_close_of_the_store_that_is_cancelled_can_be_repeated(tmp_path):
 
 
 async def test_a_result_that_comes_when_the_engine_is_closed_is_dropped(url, caplog, monkeypatch):
-    monkeypatch.setattr(tasks, "_STUBBORN", 0.01)
+    monkeypatch.setattr(tasks, "_CANCEL_TIMEOUT", 0.01)
     hanging = Hanging(stubborn=True)
     async with Engine(url, registry=hanging.registry, grace=0) as engine:
         await engine.start(hanging.waits)
