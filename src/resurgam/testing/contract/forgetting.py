@@ -24,7 +24,7 @@ class ForgettingCases(OpensStores):
     # Forgetting.
 
     async def test_what_is_forgotten_is_not_read_again(self) -> None:
-        """The log has a gap there, wherever one begins to read it."""
+        """The log has a gap there, from wherever it is read."""
         async with self.bench() as b:
             claim = await _grown(b, 5)
             await b.committed(claim, forgotten=_marks({3: "{2}", 4: "{2}"}))
@@ -35,7 +35,7 @@ class ForgettingCases(OpensStores):
             assert _seqs(await b.store.inspector.history(log, 2)) == [2, 5]
 
     async def test_tools_see_all_that_is_kept_in_order(self) -> None:
-        """As it was written, where it stood; the last entries are then the last of all."""
+        """Unchanged and in order, up to the last entry of all."""
         async with self.bench() as b:
             claim = await _grown(b, 5)
             log = claim.instance
@@ -54,7 +54,7 @@ class ForgettingCases(OpensStores):
             assert await _kept(b, claim.instance) == [1, 2, 3, 4, 5]
 
     async def test_the_log_goes_on_behind_what_is_forgotten(self) -> None:
-        """It is as long as it was: the next entry has the next number, and whoever is behind is refused."""
+        """Its length is unchanged: the next entry has the next number, and a commit from an older seq is refused."""
         async with self.bench() as b:
             claim = await _grown(b, 3)
             await b.committed(claim, release=False, forgotten=_marks({2: "{2}", 3: "{2}"}))
@@ -75,7 +75,7 @@ class ForgettingCases(OpensStores):
             assert await _kept(b, other.instance) == [1, 2, 3]
 
     async def test_forgetting_again_moves_to_the_new_place(self) -> None:
-        """Also within one commit; the place of before means nothing any more."""
+        """Also within one commit; the earlier location no longer counts."""
         async with self.bench() as b:
             claim = await _grown(b, 3)
             log = claim.instance
@@ -87,7 +87,7 @@ class ForgettingCases(OpensStores):
             assert await _kept(b, log) == [1]
 
     async def test_what_is_not_there_is_not_forgotten(self) -> None:
-        """Neither what never was nor what was dropped comes into being by it."""
+        """Neither unknown nor dropped entries come into existence."""
         async with self.bench() as b:
             claim = await _grown(b, 3)
             log = claim.instance
@@ -128,7 +128,7 @@ class ForgettingCases(OpensStores):
             assert await _kept(b, claim.instance) == [1, 3, 5]
 
     async def test_a_commit_drops_what_it_forgets_itself(self) -> None:
-        """Even what it has just appended: that comes first, then forgetting, then dropping."""
+        """Also entries that it has just appended: appending comes first, then forgetting, then dropping."""
         async with self.bench() as b:
             claim = await _grown(b, 3)
             marks = _marks({3: "{2}", 4: "{2}"})
@@ -138,7 +138,7 @@ class ForgettingCases(OpensStores):
             assert (await b.get()).last_seq == 5
 
     async def test_what_is_active_is_never_dropped(self) -> None:
-        """Only what was forgotten can go, wherever a command stands."""
+        """Only forgotten entries are dropped, wherever a command is located."""
         async with self.bench() as b:
             claim = await _grown(b, 4)
             await b.committed(claim, forgotten=_marks({3: "{9}"}), dropped=_spans(("{0}", "{8}")))
@@ -161,7 +161,7 @@ class ForgettingCases(OpensStores):
             assert (await _active(b, log), await _kept(b, log)) == ([1, 2, 3], [1, 2, 3, 4])
 
     async def test_a_log_whose_end_is_forgotten_can_be_terminated(self) -> None:
-        """Its last entry has the next number, and no earlier moment than the one before it, though nobody reads that."""
+        """Its last entry has the next number, and no earlier time than the entry before it, though that is forgotten."""
         async with self.bench() as b:
             claim = await _grown(b, 2)
             late = replace(_entry(3), at=b.clock.now() + HOUR)
@@ -183,7 +183,7 @@ class ForgettingCases(OpensStores):
                 assert (await b.get(name)).status is Status.TERMINATED
 
     async def test_purging_takes_the_forgotten_along(self) -> None:
-        """Nothing is left for tools to see."""
+        """Nothing is left for tools to read."""
         async with self.bench() as b:
             claim = await _grown(b, 3)
             await b.committed(claim, release=False, forgotten=_marks({2: "{1}", 3: "{2}"}))

@@ -92,7 +92,7 @@ class IdentityCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["by id", "by execution"]
 
     async def test_a_late_result_does_not_touch_the_newer_execution(self) -> None:
-        """What still comes for an ended execution is recorded there; the newer one stays current, and unmoved."""
+        """A late result is recorded with its own execution; the newer one stays current and unchanged."""
         async with self.bench() as b:
             old = await b.wanting(2)
             task = await b.task()
@@ -126,7 +126,7 @@ class IdentityCases(OpensStores):
             await b.end(claim, consumed=ids(claim.inbox))
 
     async def test_a_purged_execution_leaves_no_trace(self) -> None:
-        """Log, inbox, activities and counts are gone; who still works for it is refused; the id is free."""
+        """Log, inbox, activities and counts are gone; workers that still hold it are refused; the id is free."""
         async with self.bench() as b:
             instance = await b.wanting(2, 3)
             [task] = await b.tasks(limit=1)
@@ -149,7 +149,7 @@ class IdentityCases(OpensStores):
             assert (await b.create("order")).entity_id == "order"
 
     async def test_purging_the_current_execution_brings_the_older_one_back_into_view(self) -> None:
-        """When the newest execution is purged, the newest of the others is the one that is meant."""
+        """When the newest execution is purged, the newest of the others is the current one."""
         async with self.bench() as b:
             old, new = await b.ended("order"), await b.ended("order")
             assert await b.store.purge([new]) == [r.Purged()]

@@ -180,7 +180,7 @@ class ListingCases(OpensStores):
             assert sum(stats.instances.values()) == stats.dead_instances == stats.dead_activities == 0
 
     async def test_the_counts_follow_an_instance_through_its_life(self) -> None:
-        """What waits, what is being worked on and what has ended is counted by queue and by status at every step."""
+        """Waiting, running and closed instances are counted by queue and by status at every step."""
         async with self.bench() as b:
             await b.create("order", queue="flows")
             assert (await b.store.inspector.stats()).instances == {"running": 1}

@@ -31,7 +31,7 @@ class MovingCases(OpensStores):
     # Out of a store.
 
     async def test_a_copy_holds_all_but_the_leases(self) -> None:
-        """The instance, its log, its inbox in order, and every activity whether or not somebody is at work on it."""
+        """The instance, its log, its inbox in order, and every activity, running or not."""
         async with self.bench() as b:
             instance = await b.create(tags={"shop": "berlin"}, kind="counter")
             await b.want(await b.claim_one(), request(2), request(3), wake_at=b.clock.now() + HOUR)
@@ -49,7 +49,7 @@ class MovingCases(OpensStores):
             )
 
     async def test_copies_are_oldest_first_and_may_be_of_one_run(self) -> None:
-        """Every execution of an entity, or those of a run; of nobody there are none."""
+        """Every execution of an entity, or of a run; none for an unknown id."""
         async with self.bench() as b:
             old, new = await b.ended(), await b.create()
             await b.create("other")
@@ -59,7 +59,7 @@ class MovingCases(OpensStores):
             assert await b.store.transfer.copies("order", "no run") == []
 
     async def test_copying_touches_nothing(self) -> None:
-        """Whoever holds an instance or an activity goes on holding it."""
+        """Leases on instances and activities are unchanged."""
         async with self.bench() as b:
             await b.wanting(2)
             task = await b.task()
@@ -73,7 +73,7 @@ class MovingCases(OpensStores):
     # Into another.
 
     async def test_what_was_adopted_is_the_same_as_what_was_copied(self) -> None:
-        """Whatever the state: running, retrying, parked, put aside, ended, terminated, put off, halted, promising."""
+        """In any state: running, retrying, parked, dead-lettered, closed, terminated, delayed, paused, with promises."""
         states = (_waiting, _retrying, _troubled, _dead, _parked, _terminated, _twice, _put_off, _halted, _promising)
         for arrange in states:
             async with self.bench() as a, self.bench(a.clock) as b:
@@ -89,7 +89,7 @@ class MovingCases(OpensStores):
                 assert here.dead_activities == there.dead_activities == (arrange is _troubled)
 
     async def test_an_adopted_instance_is_ready_with_its_inbox_in_order(self) -> None:
-        """Whoever waits for work is told, and what comes later comes after what was there."""
+        """Waiting workers are woken, and later entries come after the adopted ones."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _waiting(a)
             await a.told("order", "one", "two")
@@ -103,7 +103,7 @@ class MovingCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["two", "three", "four"]
 
     async def test_an_adopted_instance_is_ready_once_though_nothing_came_for_it(self) -> None:
-        """A claim without news does no harm; afterwards its deadline wakes it."""
+        """A claim without new entries does no harm; afterwards its deadline wakes it."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _waiting(a)
             moment = a.clock.now() + HOUR
@@ -126,7 +126,7 @@ class MovingCases(OpensStores):
             assert isinstance(await b.commit(claim), r.Refused)
 
     async def test_adopting_again_changes_nothing_and_says_so(self) -> None:
-        """What is here already is left as it is here, whatever has become of it."""
+        """Existing executions are unchanged, whatever their state."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _waiting(a)
             copies = await _move(a, b)
@@ -167,7 +167,7 @@ class MovingCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["x"]
 
     async def test_executions_of_both_sides_stand_in_the_order_of_their_creation(self) -> None:
-        """What ended here before, during and after stays where it belongs."""
+        """Executions that ended here before, during and after keep their positions."""
         async with self.bench() as a, self.bench(a.clock) as b:
             names: list[str] = []
             for number in range(5):
@@ -180,7 +180,7 @@ class MovingCases(OpensStores):
             assert [copy.instance.execution_id for copy in await b.store.transfer.copies("order")] == names
 
     async def test_an_ended_execution_is_not_handed_out(self) -> None:
-        """Its history is complete; it can be read, and it has ended for whoever waits for that."""
+        """Its history is complete and readable, and a wait for its end returns at once."""
         async with self.bench() as a, self.bench(a.clock) as b:
             instance = await a.ended()
             await _move(a, b)
@@ -191,7 +191,7 @@ class MovingCases(OpensStores):
             assert await b.tell("order", "x") == r.Ended(status=Status.COMPLETED)
 
     async def test_a_terminated_execution_is_handed_out_to_be_concluded(self) -> None:
-        """As it would have been where it came from."""
+        """As in the store that it came from."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _terminated(a)
             await _move(a, b)
@@ -202,7 +202,7 @@ class MovingCases(OpensStores):
             assert not await b.claim()
 
     async def test_an_adopted_parked_instance_is_offered_to_every_worker(self) -> None:
-        """Also to those of the names that tried it where it came from; once each, as ever."""
+        """Also to workers with names that tried it in the other store; once each."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _parked(a)
             await _move(a, b)
@@ -211,7 +211,7 @@ class MovingCases(OpensStores):
                 assert not await b.claim(worker)
 
     async def test_an_adopted_dead_instance_is_handed_out_when_it_is_revived(self) -> None:
-        """What was put aside stays so until somebody says otherwise."""
+        """A dead letter stays one until it is revived."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _dead(a)
             [copy] = await _move(a, b)
@@ -220,7 +220,7 @@ class MovingCases(OpensStores):
             await b.claim_one()
 
     async def test_an_adopted_instance_that_is_put_off_waits_for_its_moment(self) -> None:
-        """Also if it has been told something; whoever waits for work is woken then."""
+        """Also with a signal in its inbox; waiting workers are woken at its time."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _put_off(a)
             waiting = asyncio.ensure_future(b.store.wait(r.Work(worker="w", queues=(QUEUE,))))
@@ -234,7 +234,7 @@ class MovingCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["one"]
 
     async def test_an_adopted_instance_stays_halted(self) -> None:
-        """Until it goes on; the status beneath moves along."""
+        """Until it is resumed; the status behind the pause moves along."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _halted(a)
             [copy] = await _move(a, b)
@@ -245,7 +245,7 @@ class MovingCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["workflow_paused", "workflow_resumed"]
 
     async def test_adopted_promises_can_be_settled(self) -> None:
-        """Those that are open; those that are not are settled here too."""
+        """Open promises can be settled; settled ones are settled here too."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _promising(a)
             await _move(a, b)
@@ -294,7 +294,7 @@ class MovingCases(OpensStores):
     # Its activities.
 
     async def test_an_adopted_retry_keeps_its_moment_and_its_attempt(self) -> None:
-        """It is handed out when its pause is over, and whoever waits for it is told then."""
+        """It is claimable after its delay, and waiting workers are woken then."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _retrying(a)
             await _move(a, b)
@@ -307,7 +307,7 @@ class MovingCases(OpensStores):
             assert (task.attempt, task.deliveries, task.request) == (2, 0, request(2))
 
     async def test_an_activity_that_somebody_was_at_work_on_is_handed_out_again(self) -> None:
-        """At least once, and its worker can tell that it was; the answer is told to the instance where it is now."""
+        """At least once, marked as a redelivery; the answer goes to the instance in its new store."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await a.wanting(2)
             await a.task()
@@ -320,7 +320,7 @@ class MovingCases(OpensStores):
             assert entry.event == completed(task)
 
     async def test_an_adopted_dead_activity_is_handed_out_when_it_is_revived(self) -> None:
-        """Until then the trouble is shown."""
+        """Until then its reason is listed."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _troubled(a)
             [copy] = await _move(a, b)
@@ -354,7 +354,7 @@ async def _retrying(b: Bench) -> None:
 
 
 async def _troubled(b: Bench) -> None:
-    """Want an activity that was put aside."""
+    """Schedule an activity that became a dead letter."""
     await b.wanting(2)
     for _ in range(REDELIVERIES):
         await b.task()
@@ -388,7 +388,7 @@ async def _terminated(b: Bench) -> None:
 
 
 async def _put_off(b: Bench) -> None:
-    """Begin in an hour, with a parent and with something to hear."""
+    """Start in an hour, with a parent and with a signal in the inbox."""
     parent = events.Parent(entity_id="p", run_id="r", execution_id="e", location=Location((1, 2)), key="k")
     await b.create(begins_at=b.clock.now() + HOUR, parent=parent)
     await b.told("order", "one")
@@ -400,7 +400,7 @@ async def _halted(b: Bench) -> None:
 
 
 async def _promising(b: Bench) -> None:
-    """Have made two promises, of which one is settled."""
+    """Create two promises, and settle one."""
     await b.create()
     promises = (OpenPromise("p-1", "open"), OpenPromise("p-2", "settled"))
     await b.committed(await b.claim_one(), promises=promises)
@@ -408,7 +408,7 @@ async def _promising(b: Bench) -> None:
 
 
 async def _twice(b: Bench) -> None:
-    """Have ended once, and run again with something to hear."""
+    """End once, and run again with a signal in the inbox."""
     await b.ended()
     await b.create(tags={"shop": "berlin"}, kind="counter")
     await b.told("order", "one", "two")

@@ -12,7 +12,7 @@ class OfferingCases(OpensStores):
     """Eager offers that are taken, and those that are not."""
 
     async def test_what_is_created_with_an_offer_is_leased_to_whoever_offers(self) -> None:
-        """With its log, and as by any other claim: nobody else gets it, until its lease runs out."""
+        """With its log, as by any other claim: no other worker gets it until its lease expires."""
         async with self.bench() as b:
             claim = await self._created(b)
             assert claim is not None
@@ -33,20 +33,20 @@ class OfferingCases(OpensStores):
             assert (again.epoch, values(again.inbox)) == (2, ["hello"])
 
     async def test_an_offer_for_other_queues_changes_nothing(self) -> None:
-        """The instance waits for those who serve its queue."""
+        """The instance waits for a worker that serves its queue."""
         async with self.bench() as b:
             assert await self._created(b, offer=r.EagerOffer(worker="first", queues=("gpu",))) is None
             await b.claim_one("other")
 
     async def test_an_offer_does_not_overtake_older_work(self) -> None:
-        """What has waited longer goes first."""
+        """Work that has waited longer comes first."""
         async with self.bench() as b:
             await b.create("older")
             assert await self._created(b) is None
             assert [claim.instance.entity_id for claim in await b.claim("other", limit=10)] == ["older", "order"]
 
     async def test_creating_again_claims_nothing(self) -> None:
-        """The first one may be at work on it."""
+        """The first caller may hold it."""
         async with self.bench() as b:
             started = b.started()
             first = r.Creation(started=started, offer=OFFER)
@@ -62,7 +62,7 @@ class OfferingCases(OpensStores):
             assert values((await b.committed(claim, release=False)).inbox) == ["hello"]
 
     async def test_a_parked_instance_is_not_had_by_an_offer(self) -> None:
-        """A worker whose code does not fit must not be given it again and again."""
+        """A worker whose code does not fit must not get it repeatedly."""
         async with self.bench() as b:
             claim = await self._created(b)
             assert claim is not None

@@ -11,7 +11,7 @@ class OpenWorkCases(OpensStores):
     """The activities of an execution, its unread inbox, and the leases on all of it."""
 
     async def test_an_activity_shows_who_holds_it_and_until_when(self) -> None:
-        """A lease names its worker; one that was given back is gone."""
+        """A lease names its worker; a released one is gone."""
         async with self.bench() as b:
             instance = await b.wanting(2, 3)
             waiting = await self._activities(b.store, instance)
@@ -38,7 +38,7 @@ class OpenWorkCases(OpensStores):
             assert (held.leased_until, held.deliveries) == (b.clock.now() + LEASE, 1)
 
     async def test_redeliveries_and_attempts_are_counted(self) -> None:
-        """A lease that ran out is another delivery; a failed attempt begins the count again, and says when it goes on."""
+        """An expired lease counts as a delivery; a failed attempt resets the count, and has the time of the next attempt."""
         async with self.bench() as b:
             instance = await b.wanting(2)
             await b.task()
@@ -91,7 +91,7 @@ class OpenWorkCases(OpensStores):
             assert copies[0].activities[0].heartbeat_at == 11
 
     async def test_what_waits_in_the_inbox_is_shown_in_order(self) -> None:
-        """Looking takes nothing out of it."""
+        """Reading does not consume entries."""
         async with self.bench() as b:
             instance = await b.create()
             await b.told("order", "a", "b")
@@ -120,7 +120,7 @@ class OpenWorkCases(OpensStores):
             assert await b.store.inspector.open_work(instance) == r.OpenWork()
 
     async def test_an_execution_that_is_not_there_has_no_open_work(self) -> None:
-        """Neither one that never was, nor one that was purged."""
+        """Neither an unknown one nor a purged one."""
         async with self.bench() as b:
             assert await b.store.inspector.open_work(NOBODY) is None
             gone = await b.ended()

@@ -18,7 +18,7 @@ class OrderingCases(OpensStores):
             assert await self._order(b) == ["c", "a", "b"]
 
     async def test_more_news_do_not_change_the_turn_of_an_instance(self) -> None:
-        """It is ready since the first of them came."""
+        """It is ready since the first of them arrived."""
         async with self.bench() as b:
             await self._at_rest(b, "a", "b")
             await b.told("b", "x")
@@ -50,7 +50,7 @@ class OrderingCases(OpensStores):
             assert await self._order(b) == ["b", "a"]
 
     async def test_instances_that_are_always_due_do_not_starve_a_new_one(self) -> None:
-        """Those that sleep for a moment again and again, more of them than can be claimed at a time."""
+        """Instances with repeated short timers, more of them than one claim returns."""
         async with self.bench() as b:
             pollers = [f"poller-{number}" for number in range(600)]
             await self._at_rest(b, *pollers, wake_at=b.clock.now() + 1)
@@ -65,7 +65,7 @@ class OrderingCases(OpensStores):
             assert sorted(claimed[:601]) == sorted([*pollers, "new"])
 
     async def test_the_order_holds_across_queues(self) -> None:
-        """A worker that serves several takes what has waited longest, in whichever."""
+        """A worker that serves several queues gets the work that has waited longest in any of them."""
         async with self.bench() as b:
             for entity_id, queue in (("a", "x"), ("b", "y"), ("c", "x")):
                 await b.create(entity_id, queue=queue)
@@ -73,7 +73,7 @@ class OrderingCases(OpensStores):
             assert [claim.instance.entity_id for claim in await b.claim(queues=("y", "x"), limit=2)] == ["a", "b"]
 
     async def test_an_offer_does_not_overtake_what_is_due(self) -> None:
-        """Nobody has claimed it yet, but its turn came first."""
+        """The due instance is unclaimed, but became ready first."""
         async with self.bench() as b:
             await self._at_rest(b, "due", wake_at=b.clock.now() + 10)
             await self._at_rest(b, "told")
@@ -96,7 +96,7 @@ class OrderingCases(OpensStores):
             assert [task.entity_id for task in await b.tasks()] == ["x"]
 
     async def _at_rest(self, b: Bench, *entity_ids: str, wake_at: int | None = None) -> None:
-        """Begin instances, and let their first commit say when they want to be woken."""
+        """Create instances whose first commit sets their deadlines."""
         for entity_id in entity_ids:
             await b.create(entity_id)
             await b.committed(await b.claim_one(), wake_at=wake_at)

@@ -24,7 +24,7 @@ class PausingCases(OpensStores):
     """`WorkflowPaused` and `WorkflowResumed`."""
 
     async def test_a_paused_instance_is_offered_to_nobody_and_shown_as_paused(self) -> None:
-        """By every way of looking; what it was beneath is hidden."""
+        """In every read; the status behind the pause is hidden."""
         async with self.bench() as b:
             await b.create()
             await b.pause()
@@ -43,7 +43,7 @@ class PausingCases(OpensStores):
                 assert len(page.instances) == number
 
     async def test_what_comes_to_a_paused_instance_waits_until_it_goes_on(self) -> None:
-        """It then has all of it in order, with the pause and its end."""
+        """Then it gets all entries in order, with the pause and its end."""
         async with self.bench() as b:
             await b.create()
             await b.told("order", "one")
@@ -77,7 +77,7 @@ class PausingCases(OpensStores):
             assert [getattr(event, "tree", None) for event in copy.inbox] == [False, True]
 
     async def test_whoever_holds_a_paused_instance_hears_of_it_and_may_commit(self) -> None:
-        """Its release leaves the instance halted, though there is news; then it goes on."""
+        """Its release leaves the instance paused, though there are new entries; then it is resumed."""
         async with self.bench() as b:
             instance = await b.create()
             claim = await b.claim_one()
@@ -142,7 +142,7 @@ class PausingCases(OpensStores):
             assert created.claim is not None
 
     async def test_a_parked_instance_that_is_paused_is_offered_to_nobody(self) -> None:
-        """Until it goes on: then to whoever has not tried it."""
+        """Until it is resumed: then to workers that have not tried it."""
         async with self.bench() as b:
             await b.create()
             diverged = events.WorkflowDiverged(seq=2, diagnosis="no")
@@ -158,7 +158,7 @@ class PausingCases(OpensStores):
     # Activities.
 
     async def test_activities_of_a_paused_instance_are_offered_to_nobody(self) -> None:
-        """Neither new ones nor lost ones nor those to be tried again; when it goes on all are."""
+        """Neither new ones nor lost ones nor retries; after resumption all are."""
         async with self.bench() as b:
             await b.wanting(2, 3, 4)
             lost, again = await b.tasks(limit=2)
@@ -184,7 +184,7 @@ class PausingCases(OpensStores):
             assert values(claim.inbox) == ["workflow_paused", "activity_completed", "workflow_resumed"]
 
     async def test_a_commit_of_a_paused_instance_hands_nothing_out(self) -> None:
-        """Its activities wait, and the lease ends as if there had been no hands; kept, it is kept."""
+        """Its activities wait, and the lease ends as without free slots; a kept lease is kept."""
         for release in (True, False):
             async with self.bench() as b:
                 await b.create()
@@ -199,7 +199,7 @@ class PausingCases(OpensStores):
                 assert len(await b.claim()) == int(release)
 
     async def test_activities_that_are_halted_do_not_hold_up_the_hands_of_others(self) -> None:
-        """They are older work, but none that anybody could do."""
+        """They are older, but not claimable."""
         async with self.bench() as b:
             await b.wanting(2, entity_id="halted")
             await b.pause("halted")
@@ -210,7 +210,7 @@ class PausingCases(OpensStores):
     # The end.
 
     async def test_terminating_ends_the_pause_too(self) -> None:
-        """The instance is offered once more, for its log to be completed."""
+        """The instance is claimable once more, so that its log can be completed."""
         async with self.bench() as b:
             await b.create()
             await b.pause(tree=True)
@@ -221,7 +221,7 @@ class PausingCases(OpensStores):
             await b.claim_one()
 
     async def test_an_instance_may_end_while_it_is_paused(self) -> None:
-        """Its holder had come so far; then it is paused no longer, and what came is told."""
+        """Its holder was about to close it; then it is no longer paused, and its entries are delivered."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -231,7 +231,7 @@ class PausingCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["workflow_paused"]
 
     async def test_what_is_put_off_can_be_paused(self) -> None:
-        """Its moment passes; it begins when it goes on. What begins it leaves it halted."""
+        """Its start time passes; it starts when it is resumed. A request to begin leaves it paused."""
         async with self.bench() as b:
             await b.create(begins_at=b.clock.now() + LEASE)
             await b.create("deferred", deferred=True)
@@ -245,7 +245,7 @@ class PausingCases(OpensStores):
             assert len(await b.claim()) == 2
 
     async def test_what_is_put_off_and_was_paused_still_waits_for_its_moment(self) -> None:
-        """Going on is not beginning."""
+        """Resuming does not start it."""
         async with self.bench() as b:
             await b.create(begins_at=b.clock.now() + HOUR)
             await b.pause()

@@ -19,7 +19,7 @@ class PromisingCases(OpensStores):
     """`Outcome.promises`, `Outcome.closed` and deliveries with a promise."""
 
     async def test_a_promise_is_settled_once(self) -> None:
-        """The first settlement comes into the inbox with the id; a later one is told that it is late."""
+        """The first settlement enters the inbox with the id; a later one is answered as late."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)
             assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Delivered()
@@ -73,7 +73,7 @@ class PromisingCases(OpensStores):
                 assert await b.store.inspector.promise(r.Delivery(event=resolved("1"), **unknown)) is None
 
     async def test_of_several_with_one_name_the_oldest_open_one_is_settled(self) -> None:
-        """One after the other; then all are."""
+        """One after the other, until all are settled."""
         async with self.bench() as b:
             await self._promising(b, OpenPromise("b", "same"), OpenPromise("a", "same"))
             answers = [await b.deliver(resolved(str(n)), promise="same") for n in range(3)]
@@ -119,7 +119,7 @@ class PromisingCases(OpensStores):
             assert await b.deliver(resolved("1"), promise="approval") == r.Settled()
 
     async def test_a_promise_that_is_closed_counts_as_settled(self) -> None:
-        """Its execution heard of it, or waits for it no longer: whoever comes then is late."""
+        """Its execution has received a settlement, or no longer waits: later settlements are late."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)
             await b.told("order", "x")
@@ -142,7 +142,7 @@ class PromisingCases(OpensStores):
             assert await b.deliver(resolved("1"), "", promise_id="p-00001") == r.Missing()
 
     async def test_a_settlement_reaches_what_is_held_halted_or_put_off(self) -> None:
-        """It waits in the inbox like anything else."""
+        """It stays in the inbox like any other entry."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)
             await b.pause()
@@ -166,7 +166,7 @@ class PromisingCases(OpensStores):
             assert answer.claim is not None
 
     async def test_a_refused_commit_opens_and_closes_nothing(self) -> None:
-        """Neither is a promise there that it made, nor one gone that it closed."""
+        """Its promises do not exist, and the promises that it closed are still open."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)
             await b.told("order", "x")
@@ -179,7 +179,7 @@ class PromisingCases(OpensStores):
     # Retries.
 
     async def test_a_retry_takes_the_promises_along(self) -> None:
-        """Before its code has run, whoever settles one reaches it; a late one is late still."""
+        """A settlement reaches it even before its code has run; a late one is still late."""
         async with self.bench() as b:
             await self._retried(b, APPROVAL, OpenPromise("p-2", "settled"))
             assert await b.deliver(resolved("2"), "", promise_id="p-2") == r.Settled()
@@ -192,7 +192,7 @@ class PromisingCases(OpensStores):
             assert await b.deliver(resolved("3"), "", promise_id="p-1") == r.Settled()
 
     async def test_a_settlement_sent_by_the_commit_that_ends_an_attempt_reaches_the_next(self) -> None:
-        """The next attempt makes the promise again, and would wait for ever for what its sender was told is done."""
+        """The next attempt creates the promise again, and must not wait for a settlement that was already accepted."""
         async with self.bench() as b:
             instance = await self._promising(b, APPROVAL)
             await b.told("order", "x")
@@ -244,7 +244,7 @@ class PromisingCases(OpensStores):
             assert await b.deliver(resolved("1"), promise="approval") == r.Missing()
 
     async def _promising(self, b: Bench, *promises: OpenPromise) -> r.Instance:
-        """Return a new instance at rest that has made promises."""
+        """Return a new idle instance with open promises."""
         instance = await b.create()
         await b.committed(await b.claim_one(), promises=promises)
         return instance

@@ -23,7 +23,7 @@ class RecoveryCases(OpensStores):
             assert {task.request.queue for task in await b.tasks(queues=QUEUES)} == set(QUEUES)
 
     async def test_lost_instances_come_back_in_every_queue(self) -> None:
-        """When a worker dies, what it held is handed out again wherever it was, in one claim, whatever the order."""
+        """When a worker dies, its instances are claimable again in all queues, in one claim, in any order."""
         async with self.bench() as b:
             for queue in QUEUES:
                 await b.create(queue, queue=queue)
@@ -36,7 +36,7 @@ class RecoveryCases(OpensStores):
             assert min(claim.epoch for claim in found) > max(claim.epoch for claim in lost)
 
     async def test_lost_activities_come_back_in_every_queue(self) -> None:
-        """When a worker dies, the activities it ran are handed out again wherever they were."""
+        """When a worker dies, its activities are claimable again in all queues."""
         async with self.bench() as b:
             await b.create()
             await b.want(await b.claim_one(), *(request(ref, queue) for ref, queue in enumerate(QUEUES, 2)))
@@ -48,7 +48,7 @@ class RecoveryCases(OpensStores):
                 await b.pass_time(LEASE)
 
     async def test_a_lost_instance_comes_back_with_its_whole_inbox(self) -> None:
-        """Nothing that was told to the worker that died is lost, nor is what came since."""
+        """Neither entries delivered to the dead worker nor later ones are lost."""
         async with self.bench() as b:
             await b.create()
             await b.told("order", "one")
@@ -72,7 +72,7 @@ class RecoveryCases(OpensStores):
             await b.committed(after)
 
     async def test_the_oldest_work_does_not_starve(self) -> None:
-        """With a small limit everything that is ready is handed out in the end, though new work keeps coming."""
+        """With a small limit all ready work is claimed eventually, though new work keeps arriving."""
         async with self.bench() as b:
             await b.create("patient")
             for number in range(10):
@@ -86,7 +86,7 @@ class RecoveryCases(OpensStores):
     # Parked instances.
 
     async def test_a_parked_instance_is_offered_once_to_each_worker(self) -> None:
-        """A worker that could not run it does not get it again; every other gets it once."""
+        """A worker that could not run it does not get it again; every other worker gets it once."""
         async with self.bench() as b:
             await b.create()
             await self._park(b, "old", "no such step")
@@ -103,7 +103,7 @@ class RecoveryCases(OpensStores):
             assert not await b.claim("fourth")
 
     async def test_a_parked_instance_that_fits_again_goes_on(self) -> None:
-        """A commit that is not a divergence ends the parking; who tried it in vain is not offered it again."""
+        """A commit that is not a divergence ends the parking; workers that failed on it do not get it again."""
         async with self.bench() as b:
             await b.create()
             await self._park(b, "old", "no such step")
@@ -126,7 +126,7 @@ class RecoveryCases(OpensStores):
             assert values((await b.claim_one("new")).inbox) == ["x", "y"]
 
     async def test_a_parked_instance_that_was_lost_is_offered_again(self) -> None:
-        """A worker that died while trying has not tried."""
+        """A worker that died during its try does not count as having tried."""
         async with self.bench() as b:
             await b.create()
             await self._park(b, "old", "no such step")
@@ -138,7 +138,7 @@ class RecoveryCases(OpensStores):
     # A clock that jumps back.
 
     async def test_a_clock_that_jumps_back_breaks_no_lease(self) -> None:
-        """Who held before the jump holds after it; renewals count from the new time."""
+        """Leases held before the jump are held after it; renewals count from the new time."""
         async with self.bench() as b:
             await b.wanting(2)
             await b.create("other")

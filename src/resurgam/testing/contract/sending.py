@@ -22,7 +22,7 @@ class SendingCases(OpensStores):
     """`Outcome.messages` and `Outcome.publications`."""
 
     async def test_a_message_comes_into_the_inbox_of_another(self) -> None:
-        """Which becomes ready; the sender is told."""
+        """The target becomes ready; the sender gets the answer."""
         async with self.bench() as b:
             await b.create("target", queue="target")
             await b.committed(await b.claim_one(queues=["target"]))
@@ -30,7 +30,7 @@ class SendingCases(OpensStores):
             assert values((await b.claim_one(queues=["target"])).inbox) == ["x"]
 
     async def test_messages_are_answered_one_by_one_in_order(self) -> None:
-        """One that cannot be delivered holds up no other; what is not asked for is not told."""
+        """An undeliverable message holds up no other; answers that were not requested are not sent."""
         async with self.bench() as b:
             await b.ended("ended")
             await b.create("target", queue="target")
@@ -47,7 +47,7 @@ class SendingCases(OpensStores):
             assert values((await b.claim_one(queues=["target"])).inbox) == ["two", "four"]
 
     async def test_a_message_may_be_for_one_run_only(self) -> None:
-        """Another run of the entity does not hear it."""
+        """Another run of the entity does not receive it."""
         async with self.bench() as b:
             target = await b.create("target", queue="target")
             news = await self._send(
@@ -59,7 +59,7 @@ class SendingCases(OpensStores):
             assert values((await b.claim_one(queues=["target"])).inbox) == ["y"]
 
     async def test_a_message_may_be_for_the_child_of_one_call_only(self) -> None:
-        """Whoever else has that id, or has no parent at all, does not hear it."""
+        """Another workflow with that id, or one without a parent, does not receive it."""
         async with self.bench() as b:
             sender = await b.create("sender", queue="sender")
             await b.create("child", queue="target", parent=parent_of(sender, "mine"))
@@ -85,7 +85,7 @@ class SendingCases(OpensStores):
             assert values(claim.inbox) == ["x", "signal_delivered"]
 
     async def test_a_message_to_oneself_comes_with_a_kept_lease(self) -> None:
-        """As news, with the raised counter."""
+        """As a new entry, with the raised counter."""
         async with self.bench() as b:
             await b.create("sender")
             claim = await b.claim_one()
@@ -97,7 +97,7 @@ class SendingCases(OpensStores):
             assert not await b.claim()
 
     async def test_whoever_ends_can_send_but_is_told_nothing_by_itself(self) -> None:
-        """The last commit of a child tells its parent; its own inbox takes nothing from outside any more."""
+        """The last commit of a child notifies its parent; its own inbox accepts nothing from outside."""
         async with self.bench() as b:
             await b.create("target", queue="target")
             await b.create("sender")
@@ -108,7 +108,7 @@ class SendingCases(OpensStores):
             assert values((await b.claim_one(queues=["target"])).inbox) == ["x"]
 
     async def test_a_message_does_all_that_a_delivery_does(self) -> None:
-        """It terminates, pauses, resumes, begins, and takes out what was put off."""
+        """It terminates, pauses, resumes, begins, and cancels a delayed execution."""
         async with self.bench() as b:
             for name in ("killed", "halted", "freed"):
                 await b.create(name, queue="target")
@@ -130,7 +130,7 @@ class SendingCases(OpensStores):
             assert (await b.get("halted")).status is Status.PAUSED
 
     async def test_an_instance_can_end_itself_by_a_message(self) -> None:
-        """What it commits with it counts; its lease is lost."""
+        """The rest of the commit counts; its lease is lost."""
         async with self.bench() as b:
             instance = await b.create("sender")
             claim = await b.claim_one()
@@ -142,7 +142,7 @@ class SendingCases(OpensStores):
             await b.claim_one()
 
     async def test_a_message_settles_a_promise_once(self) -> None:
-        """By its id alone; a second one hears that it came too late."""
+        """By its id alone; a second one is answered as late."""
         async with self.bench() as b:
             await b.create("target", queue="target")
             opened = (OpenPromise("p-1", "approval"),)
@@ -170,7 +170,7 @@ class SendingCases(OpensStores):
             assert values(done.inbox) == ["promise_resolved", "signal_delivered"]
 
     async def test_a_message_reaches_a_child_of_the_same_commit(self) -> None:
-        """Children are begun before messages are sent."""
+        """Children are started before messages are sent."""
         async with self.bench() as b:
             parent = await b.create("sender", queue="sender")
             claim = await b.claim_one(queues=["sender"])
@@ -197,7 +197,7 @@ class SendingCases(OpensStores):
             assert not await b.claim()
 
     async def test_a_strict_commit_is_refused_if_there_is_news(self) -> None:
-        """With all that it brings; the lease is held on, and without news it is accepted."""
+        """As a whole; the lease is kept, and without new entries the commit is accepted."""
         for release in (True, False):
             async with self.bench() as b:
                 await b.create("target", queue="target")
@@ -215,7 +215,7 @@ class SendingCases(OpensStores):
                 await b.committed(claim, strict=True, messages=sent, wake=extended.wake, release=release)
 
     async def test_a_strict_commit_is_not_held_up_by_signals(self) -> None:
-        """However many keep coming: they are news like any other."""
+        """However many arrive: they are entries like any other."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -224,7 +224,7 @@ class SendingCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["x", "y"]
 
     async def test_a_strict_commit_of_a_stranger_is_refused_for_another_reason(self) -> None:
-        """It must not be taken for one that could be tried again."""
+        """The answer must not suggest that it can be retried."""
         async with self.bench() as b:
             await b.create()
             stale = await b.claim_one()
@@ -248,7 +248,7 @@ class SendingCases(OpensStores):
             assert await b.store.inspector.messages("weather", 3) == r.Messages(last=3)
 
     async def test_whoever_waits_for_a_topic_is_woken_by_it_alone(self) -> None:
-        """By what is newer than what is known."""
+        """By messages newer than the known number."""
         async with self.bench() as b:
             await self._publish(b, ("prices", "1"))
             watch = r.Published(topic="prices", after=1)
@@ -280,7 +280,7 @@ class SendingCases(OpensStores):
         await b.end(claim, publications=published)
 
     async def _send(self, b: Bench, *messages: Message, claim: r.Claim | None = None) -> list[events.Event]:
-        """Send messages from an instance of its own; return what it is told."""
+        """Send messages from a new instance; return the answers in its inbox."""
         if claim is None:
             await b.create("sender", queue="sender")
             claim = await b.claim_one(queues=["sender"])

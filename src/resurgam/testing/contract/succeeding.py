@@ -34,7 +34,7 @@ class SucceedingCases(OpensStores):
             assert (await b.claim_one()).instance.execution_id == started.execution_id
 
     async def test_what_is_unread_moves_along_in_order(self) -> None:
-        """Behind what the successor is told first; only what is of the types that are named, and not consumed."""
+        """After the first entries of the successor; only unconsumed entries of the named types."""
         async with self.bench() as b:
             await b.create()
             await b.wanting(2, entity_id="filler")
@@ -52,7 +52,7 @@ class SucceedingCases(OpensStores):
             assert values(claims[Status.CONTINUED].inbox) == ["workflow_paused", "workflow_resumed"]
 
     async def test_what_moved_is_told_once(self) -> None:
-        """By its new ids, which are consumed like any others; nothing of it is news later."""
+        """Under new ids, which are consumed like any others; none is delivered again later."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -69,7 +69,7 @@ class SucceedingCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["two", "three"]
 
     async def test_ten_thousand_entries_are_moved_and_claimed(self) -> None:
-        """In order, and without taking long over each."""
+        """In order, and in a short time per entry."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -82,7 +82,7 @@ class SucceedingCases(OpensStores):
             assert not await b.claim()
 
     async def test_a_successor_may_be_put_off(self) -> None:
-        """It has its moment; signals that moved do not begin it."""
+        """It has a start time; moved signals do not start it."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -96,7 +96,7 @@ class SucceedingCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["x"]
 
     async def test_a_retry_that_waits_for_its_moment_is_running(self) -> None:
-        """It is a run under way; whoever claims it before its moment says when it wants to be woken."""
+        """The run has started; a holder that claims it before its time commits its deadline."""
         async with self.bench() as b:
             old = await b.create()
             started = b.started(run_id=old.run_id, attempt=2, begins_at=b.clock.now() + HOUR)
@@ -104,7 +104,7 @@ class SucceedingCases(OpensStores):
             assert (await b.get()).status is Status.RUNNING
 
     async def test_a_request_to_cancel_that_moves_takes_out_what_is_put_off(self) -> None:
-        """As it would if it came then; whether it moves or is told first."""
+        """As if it arrived then; whether it is moved or among the first entries."""
         for moved in (True, False):
             async with self.bench() as b:
                 await b.create()
@@ -159,7 +159,7 @@ class SucceedingCases(OpensStores):
             assert await b.is_there(r.Work(worker="first", queues=(QUEUE,)))
 
     async def test_late_answers_stay_with_the_one_before(self) -> None:
-        """What it asked for is its own; its successor begins with nothing."""
+        """Its calls are its own; its successor starts without them."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -171,7 +171,7 @@ class SucceedingCases(OpensStores):
             assert claims == {Status.CONTINUED: ["activity_completed"], Status.RUNNING: []}
 
     async def test_a_successor_of_a_child_is_the_same_child(self) -> None:
-        """It is found by its parent, and heard by the key."""
+        """Its parent finds it, and messages reach it by the key."""
         async with self.bench() as b:
             parent = await b.create("parent", queue="parent")
             request: ChildRequest = request_of(b, parent, "child")
@@ -183,7 +183,7 @@ class SucceedingCases(OpensStores):
             assert [instance.generation for instance in page.instances] == [2, 1]
 
     async def _claim_new(self, b: Bench) -> r.Claim:
-        """Claim what there is, and return the one execution that is open."""
+        """Claim all ready instances, and return the only open execution."""
         found = [claim for claim in await b.claim() if not claim.instance.status.terminal]
         assert len(found) == 1, f"expected one that is open, got {len(found)}"
         return found[0]

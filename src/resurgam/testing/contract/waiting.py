@@ -21,7 +21,7 @@ class WaitingCases(OpensStores):
     """Work, Closed, InboxChanged, LogGrown, QueryAnswered and Published."""
 
     async def test_waiting_for_what_is_there_returns_at_once(self) -> None:
-        """Each watch is answered True as long as it holds, however often one asks."""
+        """Each watch returns True as long as it holds, on every call."""
         async with self.bench() as b:
             await b.wanting(2)
             await b.create("ready")
@@ -38,7 +38,7 @@ class WaitingCases(OpensStores):
                 assert await b.is_there(r.Closed(entity_id=ended.entity_id, execution_id=ended.execution_id))
 
     async def test_waiting_ends_at_its_moment(self) -> None:
-        """Where nothing comes, every wait returns False when its time has come, and not before."""
+        """Without an event, every wait returns False at its deadline, and not before."""
         async with self.bench() as b:
             instance = await b.create(queue="elsewhere")
             claim = await b.claim_one(queues=["elsewhere"])
@@ -54,7 +54,7 @@ class WaitingCases(OpensStores):
                 assert await b.soon(waiting) is False
 
     async def test_a_moment_that_is_past_means_only_a_look(self) -> None:
-        """Waiting until a moment that has been returns what is the case now."""
+        """Waiting until a past time returns the current state."""
         async with self.bench() as b:
             assert await b.soon(b.store.wait(WORK, b.clock.now() - 1000)) is False
             await b.create()
@@ -85,7 +85,7 @@ class WaitingCases(OpensStores):
             assert await b.soon(waiting)
 
     async def test_work_of_others_wakes_nobody(self) -> None:
-        """Work in other queues, and of the kind that was not asked for, is not what is waited for."""
+        """Work in other queues, or of another kind, does not end the wait."""
         async with self.bench() as b:
             await b.wanting(2, queue="elsewhere")
             instances = await self._wait(b, r.Work(worker="first", queues=(QUEUE,), activities=False))
@@ -217,7 +217,7 @@ class WaitingCases(OpensStores):
             assert await b.soon(asyncio.gather(*workers)) == [True, True]
 
     async def test_a_wait_that_is_cancelled_leaves_the_others_alone(self) -> None:
-        """Who gives up waiting is forgotten; who still waits is woken."""
+        """A cancelled wait is dropped; the others are still woken."""
         async with self.bench() as b:
             given_up, waiting = await self._wait(b, WORK), await self._wait(b, WORK)
             given_up.cancel()
@@ -243,7 +243,7 @@ class WaitingCases(OpensStores):
             assert await b.soon(waiting)
 
     async def test_waiting_for_an_end_stands_still_while_deadlines_pass(self) -> None:
-        """Who waits for an end, with nobody there to take up what has become due, does not keep the clock busy."""
+        """A wait for an end does not poll the clock while due work is not claimed."""
         clock = _Counting()
         async with self.bench(clock) as b:
             instance = await b.create()
@@ -257,7 +257,7 @@ class WaitingCases(OpensStores):
             assert await b.soon(waiting) is False
 
     async def test_other_ways_to_become_claimable_wake_whoever_waits(self) -> None:
-        """Going on, beginning, being born, following another, a question, and a question that nobody answered."""
+        """Resumption, start, a new child, a successor, a query, and a query that was not answered."""
         async with self.bench() as b:
             await b.create("deferred", deferred=True)
             instance = await b.create()
@@ -288,7 +288,7 @@ class WaitingCases(OpensStores):
             await self._woken_after(b, LEASE)
 
     async def test_what_begins_later_wakes_whoever_waits_at_its_moment(self) -> None:
-        """One that is halted does not, though its moment or the end of its lease comes."""
+        """A paused one does not, even when its start time or the end of its lease comes."""
         async with self.bench() as b:
             await b.create("late", begins_at=b.clock.now() + 1000)
             await self._woken_after(b, 1000)
@@ -322,7 +322,7 @@ class WaitingCases(OpensStores):
             assert await b.soon(waiting) is False
 
     async def test_a_log_that_grows_wakes_whoever_waits_for_more_of_it(self) -> None:
-        """By whatever is appended, and by its end; not by what is only told. One that is gone will not grow."""
+        """By every appended entry, and by its end; not by deliveries. A purged log does not grow."""
         async with self.bench() as b:
             instance = await b.create()
             claim = await b.claim_one()
@@ -342,7 +342,7 @@ class WaitingCases(OpensStores):
             assert await b.is_there(r.LogGrown(entity_id="nothing", execution_id="nothing", last_seq=1))
 
     async def test_a_reply_and_a_message_wake_whoever_waits_for_them(self) -> None:
-        """Each its own, and nobody else's."""
+        """Each wakes its own waiter only."""
         async with self.bench() as b:
             instance = await b.create()
             claim = await b.claim_one()
@@ -382,7 +382,7 @@ def growing(instance: r.Instance, last_seq: int) -> r.LogGrown:
 
 
 class _Counting(ManualClock):
-    """A clock that is not to be asked for calls without end."""
+    """A clock that limits the number of scheduled calls."""
 
     asked = 0
 

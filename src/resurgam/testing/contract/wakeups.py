@@ -31,7 +31,7 @@ class WakeUpCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["x"]
 
     async def test_nothing_wakes_an_instance_for_which_nothing_came(self) -> None:
-        """An instance whose inbox was consumed, or is empty, rests after its commit, for ever."""
+        """An instance with an empty inbox stays idle after its commit."""
         async with self.bench() as b:
             await b.create()
             await b.told("order", "x")
@@ -43,7 +43,7 @@ class WakeUpCases(OpensStores):
             assert (await b.queue()).instances == 0
 
     async def test_what_comes_while_the_lease_is_kept_is_returned_by_the_commit(self) -> None:
-        """A commit that keeps its lease returns what came since the last word, once, and does not return the rest."""
+        """A commit that keeps its lease returns the entries since the last reply, once, and no others."""
         async with self.bench() as b:
             await b.create()
             await b.told("order", "known")
@@ -57,7 +57,7 @@ class WakeUpCases(OpensStores):
             assert not await b.claim()
 
     async def test_what_comes_while_the_lease_is_kept_is_returned_by_renewing_it(self) -> None:
-        """Renewing returns what came since the counter it names, as often as it is asked."""
+        """Renewing returns the entries since the given counter, on every call."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -73,7 +73,7 @@ class WakeUpCases(OpensStores):
             assert not await b.claim()
 
     async def test_what_was_returned_but_not_reckoned_with_wakes_the_instance(self) -> None:
-        """A commit that names an older counter than it was told makes the instance ready, rather than lose an entry."""
+        """A commit with an outdated counter makes the instance ready, rather than lose an entry."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -83,7 +83,7 @@ class WakeUpCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["x"]
 
     async def test_an_entry_delivered_twice_to_a_holder_is_one_entry(self) -> None:
-        """What commit and claim both report has one id, and is gone when that id is consumed."""
+        """An entry reported by both commit and claim has one id, and is gone when that id is consumed."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -96,7 +96,7 @@ class WakeUpCases(OpensStores):
             assert not await b.claim()
 
     async def test_entries_are_consumed_by_id(self) -> None:
-        """Who consumes the later of two entries leaves the earlier one where it is."""
+        """Consuming the later of two entries leaves the earlier one in place."""
         async with self.bench() as b:
             await b.create()
             await b.told("order", "early", "late", "last")
@@ -106,7 +106,7 @@ class WakeUpCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["early", "last"]
 
     async def test_what_came_later_than_the_consumed_stays(self) -> None:
-        """Consuming everything that a claim saw does not touch what came after it."""
+        """Consuming all entries of a claim does not affect later ones."""
         async with self.bench() as b:
             await b.create()
             await b.told("order", "seen")
@@ -116,7 +116,7 @@ class WakeUpCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["unseen"]
 
     async def test_entries_of_others_cannot_be_consumed(self) -> None:
-        """An id that is not in this inbox, or no longer, is passed over."""
+        """An id that is not, or no longer, in this inbox is ignored."""
         async with self.bench() as b:
             await b.create("order")
             await b.create("other")
@@ -151,7 +151,7 @@ class WakeUpCases(OpensStores):
             assert values((await b.claim_one(queues=["wanting"])).inbox) == ["activity_completed"]
 
     async def test_a_refused_commit_consumes_nothing(self) -> None:
-        """What a stale commit wanted to consume is still there."""
+        """Entries that a stale commit tried to consume are still there."""
         async with self.bench() as b:
             await b.create()
             await b.told("order", "x")
@@ -273,7 +273,7 @@ class WakeUpCases(OpensStores):
             assert isinstance(await b.answer(task), r.Refused)
 
     async def test_a_signal_that_crosses_the_end_leaves_the_instance_tidy(self) -> None:
-        """What came before the terminal commit, and was not consumed by it, wakes the instance to be cleared away."""
+        """An entry that arrived before the terminal commit, but was not consumed by it, makes the instance ready for clean-up."""
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
@@ -286,7 +286,7 @@ class WakeUpCases(OpensStores):
             assert not await b.claim()
 
     async def test_events_and_activities_of_one_commit_are_there_together(self) -> None:
-        """Whoever sees an activity sees the entry that asks for it."""
+        """An activity is visible only together with the entry that schedules it."""
         async with self.bench() as b:
             instance = await b.create()
             await b.want(await b.claim_one(), request(2), request(3))
