@@ -1,11 +1,11 @@
-"""What is to be done with executions that come from another store: the rules that every backend follows.
+"""The rules by which stores adopt executions from another store.
 
-- An execution that is here already is left alone, whatever has become of it.
-- An entity has one open execution at most: a second one, here or in the same part, refuses the whole part.
-- A promise that an execution of another run holds here refuses the whole part, so that no import can redirect it. Within
-  one run the newest attempt holds it.
-- The order of an entity's executions is kept on both sides; between the sides the moment of creation decides, and an
-  open one is always the newest.
+- An execution that is in the store already stays as it is.
+- An entity has at most one open execution: a second one, in the store or in the same part, refuses the whole part.
+- A promise that an execution of another run holds refuses the whole part, so that no import can redirect it. Within one
+  run the newest attempt holds it.
+- Both sides keep the order of an entity's executions; between them the time of creation decides, and an open one is
+  always the newest.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,21 +18,21 @@ from resurgam.store import records as r
 
 
 @dataclass(frozen=True, slots=True)
-class Arriving:
-    """The copies that are new, what to answer, and the executions of each entity, oldest first."""
+class AdoptionPlan:
+    """The copies to insert, the answer, and the order of executions of each entity, oldest first."""
 
     copies: Sequence[r.Copy]
     answer: r.Adopted
     orders: dict[str, list[str]]
 
 
-def sort_out(
+def plan_adoption(
     part: r.Adoption,
     find: Callable[[str], r.Instance | None],
     executions_of: Callable[[str], Sequence[r.Instance]],
     holder_of: Callable[[str], r.Instance | None],
-) -> Arriving | r.Exists:
-    """Return the copies of a part that are new here, or the execution that stands in the way of all of them.
+) -> AdoptionPlan | r.Exists:
+    """Return how to adopt a part, or the execution that refuses it.
 
     *find* returns an execution by its id, *executions_of* those of an entity, oldest first, *holder_of* the execution
     that a promise belongs to.
@@ -54,11 +54,11 @@ def sort_out(
             if holder is not None and holder.run_id != copy.instance.run_id:
                 return r.Exists(instance=holder)
         copies.append(_without(copy, holders))
-    return Arriving(copies, r.Adopted(arrivals=_arrivals(part.copies, here)), orders)
+    return AdoptionPlan(copies, r.Adopted(arrivals=_arrivals(part.copies, here)), orders)
 
 
 def _without(copy: r.Copy, holders: dict[str, r.Instance | None]) -> r.Copy:
-    """Return a copy without the promises that a later attempt of its run holds here."""
+    """Return a copy without the promises that a later attempt of its run holds in the store."""
     attempt = copy.instance.attempt
     kept = tuple(p for p in copy.promises if (holder := holders[p.promise_id]) is None or holder.attempt < attempt)
     return msgspec.structs.replace(copy, promises=kept)

@@ -1,8 +1,19 @@
 """The seam: `Store`, thirteen verbs that are each a whole intention, and the protocols of its parts beside it.
 
-Every verb takes a batch and answers each part by itself, in order: one part that is refused never holds up another.
-A part is applied whole or not at all. Nothing is raised for a part; `StoreError` means that the store as a whole could
-not do it, and then nothing is known to have been done.
+**Parts.** Every verb takes a batch and answers each part by itself, in order: a refused part never holds up another. A
+part is applied whole or not at all. Nothing is raised for a part; `StoreError` means that the store as a whole failed, and
+then it is unknown what was done. Every part names its entity, and ids that are used without one begin with its route
+(`core.identity.route_of`): a store with partitions knows the partition of a part without a look-up.
+
+**Effects.** What a commit does to other instances (children, messages, settlements) is durable with the commit. It
+arrives exactly once, in order for each pair of instances, and possibly after the reply of the commit. Answers that the
+sender needs are entries of its inbox. Everything within the entity itself, its successor included, is part of the commit.
+
+**No single writer.** An entity has at most one open execution: a unique index, not a check before the insert. A verb
+locks the instances that it changes in the order of their entity ids, its own first where it holds the lease, and checks
+what guards a commit (epoch, ``last_seq``, a strict inbox) under that lock. A strict commit guards its own inbox only.
+
+**Decisions.** A verb decides as little as possible. The rules that remain are pure functions in `rules`.
 """
 
 from collections.abc import Sequence
@@ -210,64 +221,59 @@ class Store(Protocol):
         ...
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
-        """Begin executions; an id that has an open one already is left alone.
+        """Create executions, unless the newest of the entity stands in the way (`rules.way_past`).
 
-        One that is put off (`state.scheduled`) has status ``scheduled`` and is offered when its ``begins_at`` has come.
+        One that starts later (`state.is_scheduled`) has status ``scheduled`` and is offered from its ``begins_at`` on.
         """
         ...
 
     async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
-        """Put events into inboxes and make their instances ready; one that is held is made ready by its commit.
+        """Put events into inboxes and make the instances ready; a leased one becomes ready with its commit.
 
-        Some do more, at once:
+        Some events are applied at once:
 
-        - `WorkflowTerminated` goes straight into the log and ends the instance, whoever holds it;
-        - `WorkflowPaused` halts it: it is not offered, nor are its activities, until `WorkflowResumed`. Each changes
-          nothing if that is so already; one that is paused alone can still be paused with its tree. Whoever holds the
-          instance hears of it by its inbox;
-        - `WorkflowBegun` takes it out of ``scheduled``, and changes nothing if it is not in it; `CancelRequested` does
-          too, so that it ends without having begun;
-        - with a promise, the settlement is put into the inbox of the execution that waits for it, only once, with the
-          id of the promise. Of several open ones with one name the oldest is meant.
+        - `WorkflowTerminated` goes straight into the log and closes the instance, even if it is leased;
+        - `WorkflowPaused` stops the offers of the instance and of its activities, until `WorkflowResumed`. A repeated one
+          changes nothing, but a pause of the instance alone can be widened to its tree. Both enter the inbox;
+        - `WorkflowBegun` and `CancelRequested` end the status ``scheduled``; `WorkflowBegun` changes nothing otherwise;
+        - with a promise, the event settles it, once, and enters the inbox of the execution that holds it. Of several
+          open promises with one name the oldest is settled.
         """
         ...
 
     async def revive(self, executions: Sequence[r.Addressed]) -> Sequence[r.Revived | r.Missing]:
-        """Hand out again what was put aside: dead instances and activities, and parked runs to whoever tried them."""
+        """Offer dead letters again, instances and activities, and parked runs to the workers that tried them."""
         ...
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
-        """Lease instances that are ready, whose deadline has come, or whose lease has run out.
+        """Lease instances that are ready, whose deadline has come, or whose lease has expired.
 
-        A parked instance is offered once to each worker that has not tried it yet; a paused one to nobody; one that is
-        ``scheduled`` not before its moment.
+        A parked instance is offered once to each worker that has not tried it. Paused instances are not offered, and
+        ``scheduled`` ones not before their moment.
         """
         ...
 
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
-        """Append events, take what was consumed out of the inbox, put activities on their queues.
+        """Append events, consume inbox entries and queue activities; then apply the rest, in the order of `Outcome`.
 
-        Then forget: entries, old or just appended, are kept under the location that is named, a new one if they had one
-        already, but are not read again; a ``seq`` that is not there is passed over. Last of all what is forgotten under
-        a dropped location goes for good. ``last_seq`` does not change by any of it.
+        Forgotten entries, old or just appended, are kept under the location that is named, but no longer read; a ``seq``
+        that is not there is skipped. Dropped locations delete what is forgotten below them. ``last_seq`` does not change.
 
-        Then the rest of the outcome, in the order that `Outcome` names. What children and messages put into the own inbox
-        counts like anything else that enters it. A child of an instance that is paused with its tree is born paused, and
-        a successor is paused as the one before it was. A promise that is opened again, by a later attempt, is open
-        unless its settlement waits in the inbox; one that is closed counts as settled. An execution that ends keeps its
-        promises, which can no longer be settled, unless the next attempt of its run takes them over.
+        A child of an instance that is paused with its tree starts paused, and a successor is paused like its
+        predecessor. A promise that a later attempt opens again is open unless its settlement waits in the inbox. A
+        closed execution keeps its promises, which can no longer be settled, unless the next attempt takes them over.
 
-        Refused if the lease was lost, or if the outcome is *strict* and news overtakes it. Ready again after
-        release exactly if the wake counter has moved.
+        Refused if the lease is lost, or if the outcome is *strict* and unseen entries overtake it (`rules.overtakes`).
+        After release the instance is ready again exactly if the wake counter has moved.
         """
         ...
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
-        """Renew leases that are still held; what an attempt has told is kept for the next one."""
+        """Renew leases that are still held; the details of a heartbeat are kept for the next attempt."""
         ...
 
     async def release(self, parts: Sequence[r.Release]) -> Sequence[r.Released | r.Refused]:
-        """Give leases back so that others may go on at once; a *final* release puts the work aside instead."""
+        """End leases, so that the work is offered at once; a *final* release makes it a dead letter instead."""
         ...
 
     async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:
@@ -275,21 +281,21 @@ class Store(Protocol):
         ...
 
     async def complete_activities(self, parts: Sequence[r.ActivityResult]) -> Sequence[r.Accepted | r.Refused]:
-        """Tell instances what became of their activities; refused if the lease was lost or it is answered already."""
+        """Put results of activities into inboxes; refused if the lease is lost or the activity is answered already."""
         ...
 
     async def read(self, execution: r.Addressed, after: int = 0) -> Sequence[events.Event]:
-        """Return the log of an execution beyond ``seq`` *after*, without what is forgotten: ``seq`` may have gaps."""
+        """Return the log of an execution after ``seq`` *after*; forgotten entries leave gaps."""
         ...
 
     async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
-        """Return True once what is watched for is there, False when the moment *until* has come before."""
+        """Return True once the watch is fulfilled, False if the moment *until* comes first."""
         ...
 
     async def purge(self, executions: Sequence[r.Addressed]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
-        """Remove ended executions without a trace.
+        """Delete closed executions, with all that belongs to them.
 
-        The caller decides whether another execution, or an activity that is under way, still needs one (`retention`).
+        The caller decides whether another execution or a running activity still needs one (`retention`).
         """
         ...
 

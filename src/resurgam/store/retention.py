@@ -1,18 +1,16 @@
-"""Retention: which ended executions may be removed, and the pass that removes them in batches.
+"""Retention: decide which closed executions may be purged, and purge them in batches.
 
-An ended execution is a candidate once it is complete (`Instance.deactivated`): no activity is outstanding, and its parent
-has been sent its end. It is kept while another execution needs it:
+A closed execution is a candidate once it is complete (`Instance.deactivated`): no activity is outstanding, and its answer
+was sent to its parent. It is kept while another execution needs it:
 
-- *An open execution continues or retries it*, and it is one of the `LOOKED_UP` newest of its chain: an update that is sent
-  again by its id is looked up there. Older ones are not read: a retry and a continuation begin with all they need.
-- *Its parent waits for it, or may do so again*: the parent's run is open, or failed and may be retried by hand. Its history
-  has a call for this child without an answer, or the current attempt has not come to the call of an earlier attempt yet.
-  A detached child is not waited for.
-- *It is a compensation by hand of an execution that is kept.* It is the record that the step was taken back; without it
-  the step could be taken back a second time.
+- *An open execution continues or retries it*, and it is one of the `LOOKED_UP` newest of that chain: an update that is
+  sent again is looked up there by its id. Older ones are not read, because an attempt starts with all that it needs.
+- *Its parent waits for it, or may do so again*: the parent's run is open, or failed and may be retried by hand, and
+  awaits the child (`InstanceState.awaited_children`). Detached children are not awaited.
+- *It is a compensation by hand of an execution that is kept.* Without this record the step could be compensated twice.
 
-Stores list candidates (`Inspector.ended`) and remove what they are told to (`Store.purge`). The decision is made here,
-outside of both, and stays right in between: an ended execution never opens again.
+Stores list candidates (`Inspector.ended`) and delete what they are given (`Store.purge`). The decision is taken here and
+stays valid in between: a closed execution never opens again.
 """
 
 import asyncio
@@ -28,7 +26,7 @@ from resurgam.store import records as r
 from resurgam.store.protocol import Store
 
 LOOKED_UP: Final = 4
-"""Executions of a chain in which an update is looked up by its id, the newest included."""
+"""Newest executions of a chain in which an update is looked up by its id."""
 
 
 def same_chain(one: r.Instance, other: r.Instance) -> bool:
@@ -50,7 +48,7 @@ def is_looked_up(ended: r.Instance, newest: r.Instance) -> bool:
 
 
 def is_compensation(ended: r.Instance) -> bool:
-    """Whether an execution takes back a step of its parent by hand: its parent's key is its own id."""
+    """Whether an execution compensates a step of its parent by hand: the key of its call is its own id."""
     return ended.parent is not None and ended.parent.key == ended.entity_id
 
 
@@ -60,7 +58,7 @@ def _key(instance: r.Instance) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one batch came to: how many executions were removed, and how many are kept because others need them."""
+    """The result of a batch: how many executions were removed, and how many were kept."""
 
     removed: int
     kept: int
@@ -68,7 +66,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Purge:
-    """One pass over the candidates of *query*. With *dry_run* nothing is removed, only counted."""
+    """One pass over the candidates of *query*. A *dry_run* only counts."""
 
     store: Store
     query: r.EndedQuery
@@ -76,7 +74,7 @@ class Purge:
     _gone: set[str] = field(default_factory=set)
 
     async def batches(self) -> AsyncIterator[Batch]:
-        """Remove candidates from the oldest on, as many at a time as the query says."""
+        """Purge candidates from the oldest on, in batches of the query's limit."""
         query = self.query
         while candidates := await self.store.inspector.ended(query):
             yield await self._remove(candidates)
@@ -84,7 +82,7 @@ class Purge:
             query = replace(query, after=(last.closed_at or 0, last.execution_id))
 
     async def total(self) -> Batch:
-        """Go through all batches, with a turn of the loop for others after each, and return the sums."""
+        """Run all batches, yielding to other tasks after each, and return the sums."""
         removed = kept = 0
         async for batch in self.batches():
             removed, kept = removed + batch.removed, kept + batch.kept
@@ -125,7 +123,7 @@ class Purge:
         return state is None or awaits(state, ended)
 
     async def _state(self, execution: r.Instance) -> InstanceState | None:
-        """Return the state of an execution; None if its history cannot be read, so that it may wait for anything."""
+        """Return the state of an execution; None if its history cannot be decoded and may await anything."""
         try:
             return InstanceState(await self.store.inspector.history(execution))
         except CorruptHistory:

@@ -6,7 +6,7 @@ import msgspec
 
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.adoption import sort_out
+from resurgam.store.adoption import plan_adoption
 from resurgam.store.memory.promises import Promises
 from resurgam.store.memory.rows import ActivityRow, Row
 from resurgam.store.memory.table import Table
@@ -37,13 +37,13 @@ class MemoryTransfer:
 
     def adopt_part(self, part: r.Adoption) -> r.Adopted | r.Exists:
         """Take in all executions of a part, or none."""
-        arriving = sort_out(part, self._find, self._executions_of, self.holder_of)
-        if isinstance(arriving, r.Exists):
-            return arriving
-        for copy in arriving.copies:
+        plan = plan_adoption(part, self._find, self._executions_of, self.holder_of)
+        if isinstance(plan, r.Exists):
+            return plan
+        for copy in plan.copies:
             self.take_in(copy)
-        self._table.executions.update(arriving.orders)
-        return arriving.answer
+        self._table.executions.update(plan.orders)
+        return plan.answer
 
     def _find(self, execution_id: str) -> r.Instance | None:
         row = self._table.rows.get(execution_id)

@@ -9,9 +9,9 @@ from resurgam.store.records.work import Claim
 
 
 class EagerOffer(Record, frozen=True):
-    """Whoever makes an instance ready would take it at once: this worker, if it is in one of these queues.
+    """An offer of a worker to claim an instance in the verb that makes it ready, if it is in one of these queues.
 
-    Nothing comes of it while older work waits in that queue.
+    The store declines it while older work waits in that queue.
     """
 
     worker: str
@@ -19,12 +19,11 @@ class EagerOffer(Record, frozen=True):
 
 
 class Creation(Record, frozen=True):
-    """Begin an execution. Repeating it with the same ``run_id`` changes nothing.
+    """Create an execution. Repeating it with the same ``run_id`` and attempt changes nothing.
 
-    *attach*: if the id has an execution already, open or closed, that one is meant. *replace*: one that is open is ended
-    by this first. *inbox* is the first that it is told; an execution that is open already is told it instead.
-    *follows*: it must be the newest execution of the entity, if that has any, and ended (a retry by hand); otherwise
-    nothing is done and nobody is told anything.
+    *attach*: use the execution that the entity has, open or closed. *replace*: terminate an open one first. *inbox* are
+    the first entries of its inbox; an open execution that stays receives them instead. *follows*: create it only if the
+    newest execution of the entity is this one, and closed (a retry by hand); otherwise do nothing.
     """
 
     started: events.Started
@@ -36,17 +35,14 @@ class Creation(Record, frozen=True):
 
 
 class Created(Record, frozen=True):
-    """The execution is there and ready to be claimed, or claimed already."""
+    """The execution exists, ready to be claimed or, with *claim*, claimed by the offer."""
 
     instance: Instance
     claim: "Claim | None" = None
 
 
 class Exists(Record, frozen=True):
-    """Nothing was created: the id has this execution.
-
-    If there was something to be told, an open one was told it, but for what was to follow another.
-    """
+    """Nothing was created: the entity has this execution. An open one received the inbox, unless *follows* was given."""
 
     instance: Instance
 
@@ -66,32 +62,29 @@ class Delivery(Record, frozen=True):
 
 
 class Delivered(Record, frozen=True):
-    """The event will be told to the instance, by whoever holds or claims it."""
+    """The event is in the inbox, or applied; with *claim* the instance is claimed by the offer."""
 
     claim: "Claim | None" = None
 
 
 class Missing(Record, frozen=True):
-    """There is no such instance or promise: it never existed, or its execution was purged."""
+    """There is no such instance or promise: it never existed, or was purged."""
 
 
 class Ended(Record, frozen=True):
-    """The instance has ended; it takes nothing from outside any more."""
+    """The instance is closed and accepts no more events."""
 
     status: Status
 
 
 class Settled(Record, frozen=True):
-    """The promise is settled already, or its execution no longer waits for it; nothing was changed.
-
-    An ended execution keeps its promises until it is purged; settling an open one of them is too late as well.
-    """
+    """The promise was settled before, or its execution is closed or has given it up; nothing was changed."""
 
 
 class Promise(Record, frozen=True):
-    """A promise that is open, or *settled*: then it is kept so that later settlements are answered as late.
+    """A promise that is open, or *settled* and kept so that later settlements are answered as late.
 
-    *schema* is of the value that it takes, ``null`` if it takes any.
+    *schema* is that of its value, ``null`` for any.
     """
 
     promise_id: str
@@ -101,7 +94,7 @@ class Promise(Record, frozen=True):
 
 
 class HeldPromise(Record, frozen=True):
-    """A promise and the execution that waits for it, or did."""
+    """A promise, and the execution that it belongs to."""
 
     promise: Promise
     instance: "Instance"

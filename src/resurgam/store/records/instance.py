@@ -15,11 +15,11 @@ class Record(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
 
 class Instance(Record, frozen=True, omit_defaults=True):
-    """What a store knows of one execution without reading its log.
+    """One execution, as a store knows it without its log.
 
-    *parked* is the diagnosis of a divergence, *dead_letter* the reason why the store no longer hands it out, *activity_dead_letters* the
-    same for activities of it. *signal_schemas* are the schemas of the values that its code takes, by the names of signals.
-    *failure* is the type name that the commit gave which closed it as failed, *kind* names the brain that advances it.
+    *parked* is the diagnosis of a divergence, *dead_letter* the reason why it is no longer handed out, and
+    *activity_dead_letters* the same for its activities. *signal_schemas* are the schemas of the signals that its code
+    accepts, by name. *failure* is the type name of the error that failed it, *kind* names the brain that advances it.
     """
 
     entity_id: str
@@ -67,7 +67,7 @@ class Instance(Record, frozen=True, omit_defaults=True):
 
     @property
     def cursor(self) -> str:
-        """Its place in a listing: milliseconds with leading zeros, so that text sorts as time does, then the id."""
+        """Its position in a listing: milliseconds with leading zeros, so that text sorts by time, then the id."""
         return f"{self.created_at:015d}-{self.execution_id}"
 
 
@@ -93,7 +93,7 @@ class ExecutionRef(Record, frozen=True):
 
 
 class Pause(StrEnum):
-    """Whether an instance is halted: it alone, or with whatever it begins."""
+    """How an instance is paused: alone, or with the children that it starts."""
 
     ALONE = "alone"
     TREE = "tree"

@@ -1,4 +1,4 @@
-"""What an `Inspector` is asked, and its answers."""
+"""The queries and answers of an `Inspector`."""
 
 from msgspec import Raw, field
 
@@ -7,10 +7,10 @@ from resurgam.store.records.instance import Instance, Record
 
 
 class Query(Record, frozen=True):
-    """Which instances to list: newest first, those after *cursor*. *parent* is the entity that began them.
+    """A list of instances, newest first, after *cursor*. *parent* is the entity that started them.
 
     They were created at *since* or later, and before *until*. *newest_only*: of each entity only the newest execution,
-    and that one only if it fits the rest of the query.
+    if that fits the rest of the query.
     """
 
     status: Status | None = None
@@ -27,7 +27,7 @@ class Query(Record, frozen=True):
     cursor: str | None = None
 
     def fits(self, instance: Instance) -> bool:
-        """Whether an instance is one of those asked for, if it is the newest of its entity or any may be listed."""
+        """Whether an instance fits, apart from *newest_only*."""
         return (
             self.status in (None, instance.status)
             and self.kind in (None, instance.kind)
@@ -43,9 +43,9 @@ class Query(Record, frozen=True):
 
 
 class EndedQuery(Record, frozen=True):
-    """Which ended executions to list: complete ones that ended before a moment, in the order in which they ended.
+    """A list of complete executions that ended before a moment, in the order in which they ended.
 
-    *after* is the end and the id of the last one of the listing before.
+    *after* is the end and the id of the last one of the page before.
     """
 
     before: int
@@ -55,7 +55,7 @@ class EndedQuery(Record, frozen=True):
     after: tuple[int, str] | None = None
 
     def fits(self, instance: Instance) -> bool:
-        """Whether an instance is one of those asked for."""
+        """Whether an instance fits."""
         at = instance.closed_at
         return (
             (at is not None and at < self.before and instance.deactivated)
@@ -66,14 +66,14 @@ class EndedQuery(Record, frozen=True):
 
 
 class Page(Record, frozen=True):
-    """Some instances, and where the next page begins; None if there is none."""
+    """Instances, and the cursor of the next page; None on the last one."""
 
     instances: tuple[Instance, ...]
     cursor: str | None = None
 
 
 class QueueStats(Record, frozen=True):
-    """What waits in a queue, and what of it is being worked on."""
+    """Counts of a queue: ready instances, waiting and claimed activities."""
 
     instances: int = 0
     activities: int = 0
@@ -81,7 +81,7 @@ class QueueStats(Record, frozen=True):
 
 
 class Stats(Record, frozen=True):
-    """How much there is of everything."""
+    """Counts of instances by status, of queues, and of dead letters."""
 
     instances: dict[str, int]
     queues: dict[str, QueueStats]
@@ -90,7 +90,7 @@ class Stats(Record, frozen=True):
 
 
 class Messages(Record, frozen=True):
-    """What was published on a topic, in order, and the number of the newest message of all."""
+    """Messages of a topic, in order, and the number of the newest message of all topics."""
 
     last: int
     values: tuple[Raw, ...] = ()

@@ -7,7 +7,10 @@ from resurgam.store.records.instance import Record
 
 
 class QueryTask(Record, frozen=True):
-    """A query for code that the asker does not have. It is given up at the moment *until*."""
+    """A query for a worker that has the code. It expires at the moment *until*.
+
+    *query_id* begins with the route of the entity, because results are read and completed by it alone.
+    """
 
     query_id: str
     entity_id: str
@@ -19,11 +22,11 @@ class QueryTask(Record, frozen=True):
 
 
 class Submitted(Record, frozen=True):
-    """The question waits for a worker."""
+    """The query waits for a worker."""
 
 
 class QueryResult(Record, frozen=True):
-    """What a worker answered: a result, or a failure."""
+    """The result of a query, or its failure."""
 
     query_id: str
     result: Raw = events.NULL

@@ -8,10 +8,10 @@ from resurgam.store.records.work import Pending
 
 
 class Copy(Record, frozen=True):
-    """Everything a store keeps of an execution, but for the leases: what moves to another store.
+    """Everything that a store keeps of an execution, except leases.
 
-    *log* has the forgotten entries too, where they stand; *forgotten* says in the same order which those are. The status
-    of the instance is that beneath the pause.
+    *log* includes the forgotten entries; *forgotten* says which those are, in the same order. *answer* is the one that
+    a closed child has sent to its parent. The status of the instance is the one below its pause.
     """
 
     instance: Instance
@@ -25,24 +25,24 @@ class Copy(Record, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Whether somebody must look at it: at everything but a complete history with nothing left to tell."""
+        """Whether it must be claimed once: unless its history is complete and its inbox empty."""
         return bool(self.inbox) or not self.instance.deactivated
 
 
 class Adoption(Record, frozen=True):
-    """Take in executions that belong together: all of them, or none."""
+    """Adopt executions that belong together: all of them, or none."""
 
     copies: tuple[Copy, ...]
 
 
 class Arrival(Record, frozen=True):
-    """An execution of an adoption as it is here; if it is not *new*, it was here before and was left alone."""
+    """An adopted execution; one that is not *new* was in the store before and is unchanged."""
 
     instance: Instance
     new: bool
 
 
 class Adopted(Record, frozen=True):
-    """Every execution of the part is here."""
+    """Every execution of the part is in the store."""
 
     arrivals: tuple[Arrival, ...]

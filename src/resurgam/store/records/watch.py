@@ -6,7 +6,7 @@ from resurgam.store.records.instance import Record
 
 
 class Work(Record, frozen=True):
-    """Wait for something that *worker* could claim in these queues."""
+    """Wait for work that *worker* could claim in these queues."""
 
     worker: str
     queues: tuple[str, ...]
@@ -16,14 +16,14 @@ class Work(Record, frozen=True):
 
 
 class Closed(Record, frozen=True):
-    """Wait for an execution to end."""
+    """Wait until an execution is closed."""
 
     entity_id: str
     execution_id: str
 
 
 class InboxChanged(Record, frozen=True):
-    """Wait for something new in the inbox of an instance that one holds."""
+    """Wait for a new entry in the inbox of a leased instance."""
 
     entity_id: str
     execution_id: str
@@ -31,7 +31,7 @@ class InboxChanged(Record, frozen=True):
 
 
 class LogGrown(Record, frozen=True):
-    """Wait for an execution to have more entries than this, or to end."""
+    """Wait until an execution has more entries than this, or is closed."""
 
     entity_id: str
     execution_id: str
@@ -39,7 +39,7 @@ class LogGrown(Record, frozen=True):
 
 
 class QueryAnswered(Record, frozen=True):
-    """Wait for the reply to a question; for one that is gone there is nothing to wait for."""
+    """Wait for the result of a query; a query that was deleted fulfils the watch too."""
 
     query_id: str
 

@@ -9,15 +9,12 @@ from resurgam.core.outcome import ActivityRequest, Entry, Outcome
 from resurgam.core.state import Status
 from resurgam.store.records.instance import Instance, Record
 
-INBOX_CHANGED: Final = "something has come into the inbox meanwhile"
-"""Why a strict commit is refused whose lease is still held."""
+INBOX_CHANGED: Final = "unseen entries in the inbox overtake this strict commit"
+"""The reason with which a strict commit is refused though its lease holds."""
 
 
 class Claim(Record, frozen=True):
-    """An instance, leased to the worker that asked. Every later word about it names *epoch*.
-
-    *log* is its history, where the store has it at hand; otherwise it is to be read.
-    """
+    """A leased instance. Every later part about it names *epoch*. *log* is its history, if the store has it at hand."""
 
     instance: Instance
     epoch: int
@@ -32,8 +29,8 @@ class Commit(Record, frozen=True):
     *base_seq* is the ``seq`` the advance started from and *wake* the counter of the last claim or commit: an event
     delivered since then makes the instance ready again. With *release* the lease ends with the commit.
 
-    *claim_slots* of the activities it asks for in *queues* may be claimed by the commit itself, unless older work waits in
-    their queue. If any is, the lease is kept, so that its result can be told where the coroutine is.
+    The commit claims up to *claim_slots* of the activities that it schedules in *queues*, unless older work waits there.
+    If it claims any, the lease is kept, so that their results are delivered to the coroutine in memory.
     """
 
     entity_id: str
@@ -49,7 +46,7 @@ class Commit(Record, frozen=True):
 
 
 class Committed(Record, frozen=True):
-    """The commit is durable. If the lease is kept: what came into the inbox meanwhile, and what was claimed."""
+    """The commit is durable. With a kept lease: the inbox entries since *wake* of the part, and the claimed activities."""
 
     wake: int
     inbox: tuple[Entry, ...] = ()
@@ -57,15 +54,15 @@ class Committed(Record, frozen=True):
 
 
 class Refused(Record, frozen=True):
-    """Nothing was changed: the lease is lost, or the state is not the one named; `INBOX_CHANGED` if it is only not all of it."""
+    """Nothing was changed: the lease is lost, or the log is elsewhere, or `INBOX_CHANGED`."""
 
     reason: str
 
 
 class Lease(Record, frozen=True):
-    """Name a lease on an instance, or with *ref* on one of its activities.
+    """A lease on an instance, or with *ref* on one of its activities.
 
-    *details* and *heartbeat_at* are those of the attempt's last heartbeat; None if there was none to report.
+    *details* and *heartbeat_at* are those of the last heartbeat; None if there was none since the last renewal.
     """
 
     entity_id: str
@@ -78,17 +75,16 @@ class Lease(Record, frozen=True):
 
 
 class Extended(Record, frozen=True):
-    """The lease runs on. For an instance: what came into the inbox meanwhile."""
+    """The lease is renewed. For an instance: the inbox entries since *wake* of the lease."""
 
     wake: int = 0
     inbox: tuple[Entry, ...] = ()
 
 
 class Release(Record, frozen=True):
-    """Give a lease back. *failed* counts as a failed delivery, which is limited.
+    """End a lease. With *failed*, the reason, the delivery counts towards the limit of redeliveries.
 
-    With *final* the work is put aside at once, as a dead letter whose reason is *failed*; `Store.revive` hands it out
-    again.
+    With *final* the work becomes a dead letter at once, with that reason; `Store.revive` offers it again.
     """
 
     lease: Lease
@@ -101,10 +97,7 @@ class Released(Record, frozen=True):
 
 
 class ActivityTask(Record, frozen=True):
-    """An activity, leased to the worker that asked. *deliveries* counts how often it was handed out before.
-
-    *details* are what an earlier attempt told last.
-    """
+    """A leased activity. *deliveries* counts its earlier ones, *details* are those of the last heartbeat before."""
 
     entity_id: str
     execution_id: str
@@ -116,7 +109,7 @@ class ActivityTask(Record, frozen=True):
 
 
 class ActivityResult(Record, frozen=True):
-    """What became of an attempt: completed, failed for good, or to be tried again later, with *details* for the next."""
+    """The result of an attempt: completed, failed, or to be retried later, with *details* for the next attempt."""
 
     entity_id: str
     execution_id: str
@@ -127,30 +120,30 @@ class ActivityResult(Record, frozen=True):
 
 
 class Accepted(Record, frozen=True):
-    """The result counts; the instance will be told."""
+    """The result is in the inbox of the instance."""
 
 
 class Revived(Record, frozen=True):
-    """What was put aside is handed out again; *count* says how much there was."""
+    """*count* dead letters and parked runs are offered again."""
 
     count: int
 
 
 class Purged(Record, frozen=True):
-    """Every trace of the execution is gone."""
+    """The execution is deleted."""
 
 
 class Unfinished(Record, frozen=True):
-    """The execution is still open, and was left alone."""
+    """The execution is open, and was not deleted."""
 
     status: Status
 
 
 class Pending(Record, frozen=True, omit_defaults=True):
-    """An activity that is not answered yet, whoever may hold it.
+    """An activity without an answer, apart from its lease.
 
-    *deliveries* counts how often this attempt was handed out, because some must not be begun twice. *dead_letter* is the
-    reason why it was put aside.
+    *deliveries* counts those of this attempt, because some activities must not start twice. *dead_letter* is the reason
+    why it is no longer handed out.
     """
 
     request: ActivityRequest
@@ -163,17 +156,16 @@ class Pending(Record, frozen=True, omit_defaults=True):
 
 
 class OpenActivity(Pending, frozen=True):
-    """An activity that is not answered yet, with the lease on it. *worker* holds it, until *leased_until* at least."""
+    """An activity without an answer, with its lease: *worker* holds it, until *leased_until* at least."""
 
     worker: str | None = None
     leased_until: int | None = None
 
 
 class OpenWork(Record, frozen=True):
-    """Work of one execution that the log does not show: its activities, its unread inbox, and who holds it.
+    """Work of one execution that the log does not show: its activities, its unread inbox and its lease.
 
-    *deliveries* counts how often the execution was handed out since its last commit. Inbox entries that this version
-    cannot decode are left out.
+    *deliveries* counts those since its last commit. Inbox entries that this version cannot decode are left out.
     """
 
     activities: tuple[OpenActivity, ...] = ()

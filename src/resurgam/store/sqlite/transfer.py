@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from resurgam.core.event import decode_event, encode_event
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.adoption import sort_out
+from resurgam.store.adoption import plan_adoption
 from resurgam.store.encoding import encode
 from resurgam.store.sqlite import history
 from resurgam.store.sqlite.activities import adopt_activities, pending_of
@@ -71,18 +71,18 @@ def adopt(t: Transaction, part: r.Adoption) -> r.Adopted | r.Exists:
     def executions_of(entity_id: str) -> Sequence[r.Instance]:
         return [instance_of(row) for row in session.fetch("executions_of", entity_id=entity_id)]
 
-    arriving = sort_out(part, find_instance, executions_of, holder_of)
-    if isinstance(arriving, r.Exists):
-        return arriving
+    plan = plan_adoption(part, find_instance, executions_of, holder_of)
+    if isinstance(plan, r.Exists):
+        return plan
     ready_at = t.ready_at()
-    for copy in arriving.copies:
+    for copy in plan.copies:
         _insert(t, copy, ready_at)
-    for entity_id, order in arriving.orders.items():
+    for entity_id, order in plan.orders.items():
         if [instance.execution_id for instance in executions_of(entity_id)] != order:
             for execution_id in order:
                 session.execute("move_to_end", execution_id=execution_id)
     _note(t, part)
-    return arriving.answer
+    return plan.answer
 
 
 def _insert(t: Transaction, copy: r.Copy, ready_at: int) -> None:
