@@ -205,8 +205,8 @@ async def test_signals_need_a_name_and_a_value_that_can_be_written():
     [
         ({"queues": "default"}, "queues must be a list of names"),
         ({"queues": ()}, "queues must be a list of names"),
-        ({"max_activities": 0}, "max_activities is at least 1"),
-        ({"lease": 0}, "a lease longer than nothing"),
+        ({"max_activities": 0}, "max_activities must be at least 1"),
+        ({"lease": 0}, "lease longer than 0"),
     ],
 )
 def test_an_engine_that_cannot_work_is_refused(options, text):

@@ -439,7 +439,8 @@ def test_it_works_while_a_worker_holds_leases(shop):
         return "done"
 
     async def story() -> tuple[Result, list[str], str]:
-        async with Engine(shop.url, registry=registry, queues=["slow"]) as engine:
+        # A long lease, so that a renewal does not change the rows meanwhile.
+        async with Engine(shop.url, registry=registry, queues=["slow"], lease=600) as engine:
             handle = await engine.start(slow_one, id="slow", queue="slow")
             await begun.wait()
             before = shop.rows()
