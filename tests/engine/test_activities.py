@@ -399,7 +399,7 @@ async def test_an_activity_that_has_not_started_ends_with_its_workflow(engines: 
         ]
 
 
-async def test_an_activity_that_is_called_off_is_not_heard(engines: Engines) -> None:
+async def test_the_result_of_a_cancelled_activity_is_dropped(engines: Engines) -> None:
     """The answer of a running activity that was cancelled is neither told nor recorded."""
     registry = Registry()
     gate = asyncio.Event()

@@ -250,7 +250,7 @@ async def test_details_that_cannot_be_written_are_an_error_of_the_attempt(engine
         assert "heartbeat of activity 'tells'['file']" in await run(env, ask)
 
 
-async def test_an_async_attempt_that_is_called_off_knows_it(engines: Engines) -> None:
+async def test_a_cancelled_async_attempt_knows_it(engines: Engines) -> None:
     """It is cancelled where it waits; if it goes on all the same, every heartbeat says so again."""
     registry = Registry()
     told: list[Any] = []
@@ -278,7 +278,7 @@ async def test_an_async_attempt_that_is_called_off_knows_it(engines: Engines) ->
         assert "activity_completed" not in await types_of(handle)
 
 
-async def test_a_thread_that_is_called_off_is_interrupted(engines: Engines) -> None:
+async def test_a_cancelled_thread_is_interrupted(engines: Engines) -> None:
     """Without any heartbeat, as soon as it executes Python code."""
     registry = Registry()
     post = Post()

@@ -43,7 +43,7 @@ async def test_news_is_heard_while_a_side_effect_is_under_way(engines: Engines) 
         assert heard == ["quick"]
 
 
-async def test_a_side_effect_under_way_is_called_off_by_a_request_to_stop(engines: Engines) -> None:
+async def test_a_running_side_effect_is_cancelled_with_its_workflow(engines: Engines) -> None:
     """A workflow that waits for an operation is cancelled at once, and the operation is told."""
     registry = Registry()
     told: list[str] = []

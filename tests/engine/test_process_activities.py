@@ -85,7 +85,7 @@ async def test_the_death_of_a_process_is_a_failed_attempt(engines: Engines) -> N
             assert words in retry.failure.message
 
 
-async def test_a_process_that_is_called_off_ends(engines: Engines) -> None:
+async def test_a_cancelled_process_ends(engines: Engines) -> None:
     """The workflow cancels the activity while it runs: its process is killed, and another takes its place."""
     async with Pipe.open() as pipe, engines.open(known) as env:
         handle = await env.start(wait, pipe.folder)

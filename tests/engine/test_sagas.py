@@ -59,7 +59,7 @@ async def outcomes(handle: Any) -> list[tuple[str, str]]:
     ]
 
 
-async def test_a_saga_that_succeeds_takes_nothing_back(engines: Engines) -> None:
+async def test_a_saga_that_succeeds_is_not_compensated(engines: Engines) -> None:
     """Each step is registered before it is done, in one place of its own, and closed in the end."""
     shop = Shop()
 
@@ -81,7 +81,7 @@ async def test_a_saga_that_succeeds_takes_nothing_back(engines: Engines) -> None
         ]
 
 
-async def test_a_saga_that_fails_takes_back_what_it_did(engines: Engines) -> None:
+async def test_a_failed_saga_is_compensated(engines: Engines) -> None:
     """The last first, with what each gave; what failed is not, and the error is the workflow's."""
     shop = Shop()
     shop.broken = {"book flight"}
@@ -172,7 +172,7 @@ async def test_a_compensation_that_cannot_even_be_asked_for_is_left_visibly(engi
         assert await outcomes(handle) == [("{2}", "failed"), ("{1}", "compensated")]
 
 
-async def test_whatever_could_be_done_can_be_taken_back(engines: Engines) -> None:
+async def test_every_step_that_ran_can_be_compensated(engines: Engines) -> None:
     """A result as large as is allowed is no larger than what undo may be given."""
     shop = Shop()
     name = "x" * 996
@@ -190,7 +190,7 @@ async def test_whatever_could_be_done_can_be_taken_back(engines: Engines) -> Non
         assert shop.done == [f"book {name}", f"cancel <{name}>"]
 
 
-async def test_a_saga_that_is_called_off_takes_back_what_it_did(engines: Engines) -> None:
+async def test_a_cancelled_saga_is_compensated(engines: Engines) -> None:
     """By a request to stop in the middle of a step, between steps, and by the workflow's own timeout."""
     for how in ("in a step", "between steps", "timeout"):
         shop = Shop()
@@ -215,7 +215,7 @@ async def test_a_saga_that_is_called_off_takes_back_what_it_did(engines: Engines
             assert shop.done == ["book car", "book room", *rest], how
 
 
-async def test_taking_back_is_not_called_off(engines: Engines) -> None:
+async def test_compensation_is_not_cancelled(engines: Engines) -> None:
     """A request to stop, or a timeout, while a saga takes things back does not keep it from that; it is heard after."""
     shop = Shop()
     shop.broken = {"cancel <room>"}
@@ -269,7 +269,7 @@ async def test_sagas_stand_within_sagas(engines: Engines) -> None:
         ]
 
 
-async def test_steps_side_by_side_are_taken_back_once_they_have_ended(engines: Engines) -> None:
+async def test_concurrent_steps_are_compensated_once_they_have_ended(engines: Engines) -> None:
     """One that is still at work when another fails is waited for: what it does must not be left behind."""
     shop = Shop()
     shop.broken = {"book room"}
@@ -297,7 +297,7 @@ async def test_steps_side_by_side_are_taken_back_once_they_have_ended(engines: E
         assert shop.done == ["book room", "book room", "cancel <car>"]
 
 
-async def test_a_step_that_is_waited_for_can_be_called_off(engines: Engines) -> None:
+async def test_waiting_for_a_step_can_be_cancelled(engines: Engines) -> None:
     """A request to stop ends the waiting for a step that may never end, and the rest is taken back."""
     shop = Shop()
     shop.broken, shop.slow = {"book room"}, {"book boat"}
@@ -350,7 +350,7 @@ async def test_a_saga_spans_branches_and_children(engines: Engines) -> None:
         ]
 
 
-async def test_a_retry_does_again_only_what_was_taken_back(engines: Engines) -> None:
+async def test_a_retry_runs_only_compensated_steps_again(engines: Engines) -> None:
     """A completed saga is carried over; a step that was taken back is done anew, under another key."""
     shop = Shop()
 
@@ -417,7 +417,7 @@ async def test_a_saga_around_a_loop_that_forgets_holds_no_saga_of_its_body(engin
             assert taken_back == [*kept, "cancel <car>"]
 
 
-async def test_putting_a_run_away_takes_nothing_back(engines: Engines) -> None:
+async def test_evicting_a_run_compensates_nothing(engines: Engines) -> None:
     """Neither eviction, nor the end of a worker, nor a termination is an error of the saga."""
     shop = Shop()
 

@@ -27,7 +27,7 @@ class Parcel:
     lines: list[Line]
 
 
-async def test_a_sender_is_told_of_a_value_that_does_not_fit(engines: Engines) -> None:
+async def test_a_value_that_does_not_fit_is_refused_to_its_sender(engines: Engines) -> None:
     """The error names the signal and what was expected; history, inbox and what comes later are as before."""
     registry = Registry()
 

@@ -159,7 +159,7 @@ async def test_a_start_that_was_put_off_can_be_begun_now(engines: Engines) -> No
         assert ran == [1]
 
 
-async def test_a_start_that_was_put_off_can_be_called_off(engines: Engines) -> None:
+async def test_a_delayed_start_can_be_cancelled(engines: Engines) -> None:
     """Cancelled or terminated it never runs; another may use its id."""
     registry = Registry()
     ran: list[int] = []

@@ -220,7 +220,7 @@ async def test_an_update_in_the_tick_that_ends_the_workflow_is_answered(engines:
         assert await env.finish(handle.result()) == "it"
 
 
-async def test_an_update_whose_handler_is_at_work_when_the_workflow_ends_is_told_so(engines: Engines) -> None:
+async def test_an_update_whose_handler_runs_when_the_workflow_ends_is_refused(engines: Engines) -> None:
     """And so is one whose handler never started."""
     registry = Registry()
 

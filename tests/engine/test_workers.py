@@ -250,7 +250,7 @@ async def test_of_two_starts_at_once_one_is_refused(engines: Engines) -> None:
         assert len((await env.engine.list()).instances) == 1
 
 
-async def test_a_history_that_cannot_be_read_is_put_aside(engines: Engines) -> None:
+async def test_a_history_that_cannot_be_read_becomes_a_dead_letter(engines: Engines) -> None:
     """An instance that fails on every worker becomes a dead letter; others are served."""
     registry = Registry()
 

@@ -295,7 +295,7 @@ async def test_a_terminated_workflow_says_so_and_its_code_hears_nothing():
     assert (found.status, found.deactivated) == ("terminated", True)
 
 
-async def test_only_what_was_put_aside_can_be_retried():
+async def test_only_dead_letters_can_be_retried():
     async with Environment(registry=registry) as env:
         handle = await env.start(fine, 1)
 
@@ -303,7 +303,7 @@ async def test_only_what_was_put_aside_can_be_retried():
             await handle.retry()
 
 
-async def test_a_run_that_was_put_aside_goes_on_when_it_is_retried():
+async def test_a_dead_letter_goes_on_when_it_is_retried():
     clock = ManualClock()
     store = MemoryStore(clock)
     async with Engine(store, clock=clock, registry=registry, worker=False) as client:

@@ -33,7 +33,7 @@ def test_the_tables_are_those_of_the_results() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_peer_that_fails_is_tried_with_fewer_and_told_of(tmp_path) -> None:
+def test_a_peer_that_fails_is_tried_with_fewer_and_reported(tmp_path) -> None:
     peer = tmp_path / "peer"
     peer.write_text(PEER)
     peer.chmod(0o755)

@@ -282,7 +282,7 @@ def test_a_history_that_cannot_be_read(shop):
 # Runs together.
 
 
-def test_runs_with_the_same_finding_are_told_of_once(shop):
+def test_runs_with_the_same_finding_are_reported_once(shop):
     shop.record(OLD, *(f"o-{number}" for number in range(5)))
     shop.record('await ctx.activity("a", id)\nawait ctx.activity("e", id)\nawait ctx.listen("go")', "p-1", name="w")
 

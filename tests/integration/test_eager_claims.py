@@ -207,8 +207,8 @@ async def test_a_worker_in_doubt_about_its_commit_leaves_the_lease_that_another_
 # ManualWorker.
 
 
-async def test_commits_that_are_written_together_claim_no_more_activities_than_there_are_hands(shop, store):
-    """Each commit has its hands kept for it while it is under way; two of them do not count on the same."""
+async def test_commits_that_are_written_together_claim_no_more_activities_than_there_are_slots(shop, store):
+    """Each commit reserves its slots while it is under way; no two count on the same slot."""
     async with serve(store, shop.registry, max_activities=2) as engine:
         handles = await asyncio.gather(*(engine.start("works") for _ in range(20)))
         await turn()
@@ -222,7 +222,7 @@ async def test_commits_that_are_written_together_claim_no_more_activities_than_t
         assert len(shop.begun) == 20
 
 
-async def test_an_activity_that_is_called_off_before_its_first_step_is_not_begun(shop, store):
+async def test_an_activity_that_is_cancelled_before_its_first_step_is_not_started(shop, store):
     """Its commit has claimed it, and the next one has withdrawn it, before the loop came to it."""
     async with serve(Crossing(store), shop.registry) as engine:
         handle = await engine.start("works")

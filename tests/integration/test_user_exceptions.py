@@ -404,7 +404,7 @@ async def test_a_result_of_a_workflow_that_its_class_refuses_is_its_failure(kind
 # Clean-up and operations that do not give way.
 
 
-async def test_clean_up_that_raises_a_base_exception_when_put_away_does_not_hold_the_worker():
+async def test_clean_up_that_raises_a_base_exception_on_eviction_does_not_block_the_worker():
     """A hundred coroutines whose finally raises are put away like any other, and the engine closes."""
     own = Registry()
     cleaned = []

@@ -163,7 +163,7 @@ async def test_a_signal_is_heard_while_an_operation_is_in_flight():
 
 
 async def test_a_hundred_workflows_that_wait_in_operations_do_not_block_the_worker():
-    """A turn that only waits takes no hands, so that what the operations wait for can be done."""
+    """A run that only waits takes no slot, so that the work its operations wait for can be done."""
     world = Operating()
     clock = ManualClock()
     async with Engine(registry=world.registry, clock=clock, lease=3600, grace=0) as engine:
@@ -232,7 +232,7 @@ async def test_the_lease_of_the_next_turn_outlives_the_end_of_the_last(cache):
         assert begun == [1]
 
 
-async def test_a_cached_execution_that_is_replaced_is_put_away():
+async def test_a_cached_execution_that_is_replaced_is_closed():
     """Its clean-up runs then and there, and nothing it does counts; the garbage collector has no say in it."""
     registry = Registry()
     ended = []
@@ -335,7 +335,7 @@ class TickingClock(ManualClock):
 
 
 @pytest.mark.parametrize("before", range(6))
-async def test_a_deadline_that_comes_while_a_verb_is_at_work_is_not_lost(before):
+async def test_a_deadline_that_comes_while_a_verb_runs_is_not_lost(before):
     """One verb sees one moment: a deadline is either before it or has its alarm set."""
     registry = Registry()
 

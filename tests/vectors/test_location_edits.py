@@ -192,7 +192,7 @@ async def test_steps_that_ran_before_a_divergence_was_found_are_named(world, loo
 
 
 @pytest.mark.parametrize(("rule", "diverges"), [("off", False), ("warn", False), ("strict", True)])
-async def test_a_changed_input_is_told_of_if_that_is_wanted(rule, diverges):
+async def test_a_changed_input_is_reported_on_request(rule, diverges):
     def build(value):
         registry = World(None).registry()
 

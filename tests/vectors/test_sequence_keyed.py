@@ -137,7 +137,7 @@ async def test_items_that_were_left_out_are_reported_and_never_diverge(matching,
 
 
 @BOTH
-async def test_items_that_were_left_out_are_called_off_if_that_is_wanted(matching, caplog):
+async def test_items_that_were_left_out_are_cancelled_on_request(matching, caplog):
     log = await written(maps("abc", matching=matching))
     whole = await written(maps("b", matching=matching, orphans="cancel"), log[:5])
 
@@ -384,7 +384,7 @@ async def test_items_that_are_not_known_yet_do_not_look_like_a_divergence(matchi
 
 
 @BOTH
-async def test_on_a_store_items_are_changed_while_they_are_at_work(matching, tmp_path):
+async def test_on_a_store_items_are_changed_while_they_run(matching, tmp_path):
     ran: list[str] = []
     clock = ManualClock()
 

@@ -147,7 +147,7 @@ async def test_orphans_are_warned_of_once_each(caplog):
     assert warnings(caplog) == [SAID.format(each) for each in EACH]
 
 
-async def test_orphans_are_called_off(caplog):
+async def test_orphans_are_cancelled(caplog):
     """An activity that is still to be run is; what is over, or no activity, needs nothing."""
     _, added = await go_on(only_a, ORPHAN + ' | task P | done 4 "p"', orphans="cancel")
 

@@ -79,7 +79,7 @@ async def test_a_removed_call_takes_the_recorded_one_out_of_the_way():
     assert (report.diverged, report.new, report.orphans, report.result) == (None, (), (), ["a", "p"])
 
 
-async def test_a_removed_call_that_is_still_at_work_is_not_waited_for():
+async def test_a_removed_call_that_still_runs_is_not_waited_for():
     """Its answer is recorded, and the code does not get it."""
     written = await whole(without_b, 'task A | done 0 "a" | task B')
 

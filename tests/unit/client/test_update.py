@@ -48,7 +48,7 @@ async def test_the_same_id_again_returns_what_was_recorded_and_sends_nothing():
         assert await handle.update("add", id="u-1") == 7
 
 
-async def test_the_same_id_while_its_handler_is_at_work_waits_for_that_one():
+async def test_an_update_repeated_while_its_handler_runs_waits_for_that_one():
     async with workerless_engine() as (engine, worker):
         handle = await engine.start("sell", id="o-1")
         first = await sending(worker, handle.update("add", id="u-1"))

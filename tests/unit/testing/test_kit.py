@@ -179,7 +179,7 @@ async def test_crash_everywhere_finds_a_workflow_that_remembers_outside_of_its_h
         await crash_everywhere(forgetful, mocks={charge: "r"}, registry=registry)
 
 
-def test_a_manual_clock_calls_what_is_due_in_order_and_what_was_called_off_not():
+def test_a_manual_clock_makes_due_calls_in_order_and_no_cancelled_ones():
     clock = ManualClock(0)
     calls: list[tuple[str, int]] = []
     clock.call_at(20, lambda: calls.append(("b", clock.now())))
