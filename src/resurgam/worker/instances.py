@@ -60,7 +60,7 @@ class InstanceRunner:
             raise
         except TickTooLong as error:
             logger.error("workflow %r (%s): %s", instance.name, instance.entity_id, error)  # noqa: TRY400 -- reported
-            # Not at once: this worker may get it again, and its neighbours would wait once more.
+            # Not at once: this worker may get it again, and other instances would wait again.
             await self._evict(held)
             self._interruptions[instance.execution_id] += 1
             times = self._interruptions[instance.execution_id]
@@ -163,7 +163,7 @@ class InstanceRunner:
     async def _advance(self, held: HeldInstance, live: LiveInstance) -> bool:
         """Advance once and commit; return whether the instance is still held."""
         now = self._clock.now()
-        # Taken out first: what arrives while this waits for its turn is for the next advance.
+        # Taken out first: what arrives while this waits is for the next advance.
         inbox, held.inbox = held.inbox, []
         worker, watchdog = self._committer.worker, self._watchdog
         outcome = await run_outside_task(lambda: watchdog.run(live, live.advance, inbox, now, worker))

@@ -1,4 +1,4 @@
-"""Remove ended runs of a certain age, in small batches beside the work."""
+"""Remove ended runs of a certain age, in small batches beside other work."""
 
 import logging
 from dataclasses import dataclass
@@ -17,24 +17,24 @@ BATCH: Final = 25
 """Executions removed in one transaction: a few milliseconds for which other work waits."""
 
 DELAY: Final = 0.05
-"""Seconds between two batches, so that most of the time is left to the work."""
+"""Seconds between two batches, so that most of the time is left to other work."""
 
 _SHARE: Final = 10
 _SHORTEST: Final = 1_000
 _LONGEST: Final = 3_600_000
-"""A pass begins after a tenth of the age that is kept, but after a second at least and after an hour at most."""
+"""A pass starts after a tenth of the retained age, but at least a second and at most an hour after the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Removes what ended more than *age* milliseconds ago, unless another execution needs it."""
+    """Removes executions that ended more than *age* milliseconds ago, unless another execution needs them."""
 
     store: Store
     clock: Clock
     age: int
 
     async def run(self) -> None:
-        """Make a pass from time to time until cancelled; a store that fails is asked again at the next one."""
+        """Run passes until cancelled; if the store fails, the next pass tries again."""
         every = min(max(self.age // _SHARE, _SHORTEST), _LONGEST) / 1000
         while True:
             try:

@@ -54,7 +54,7 @@ class Slots:
         self._running: dict[asyncio.Task[Any], tuple[Heartbeat, OnEnd]] = {}
         self._reserved = 0
         self.closed = False
-        self._closed_down = False
+        self._drops_results = False
         self.on_free: Callable[[], None] = lambda: None
 
     def __len__(self) -> int:
@@ -146,7 +146,7 @@ class Slots:
         """
         answer: Accepted | Refused | None = None
         while answer is None:
-            if self._closed_down:
+            if self._drops_results:
                 return
             try:
                 [answer] = await self._store.complete_activities([result])
@@ -202,7 +202,7 @@ class Slots:
 
     def close(self) -> None:
         """Complete no more results: the leases of all attempts are released, and the store may be closed."""
-        self._closed_down = True
+        self._drops_results = True
 
     async def _attempt(self, task: ActivityTask, heartbeat: Heartbeat) -> ActivityResult:
         try:
