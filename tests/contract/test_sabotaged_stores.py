@@ -26,7 +26,7 @@ from resurgam.store.memory.topics import Topics
 from resurgam.store.memory.transfer import MemoryTransfer
 from resurgam.store.memory.values import MemoryValues
 from resurgam.store.memory.workers import MemoryWorkers
-from resurgam.store.watches import Waiting
+from resurgam.store.watches import Waiters
 from resurgam.testing.contract import LEASE, StoreContract
 
 SABOTAGE = {}
@@ -58,8 +58,8 @@ class NoEpochForActivities(Leases):
 
 
 @breaks(
-    "test_a_final_release_puts_an_instance_aside_until_it_is_revived",
-    "test_a_final_release_puts_an_activity_aside_until_it_is_revived",
+    "test_a_final_release_makes_an_instance_a_dead_letter",
+    "test_a_final_release_makes_an_activity_a_dead_letter",
 )
 class NoFinalRelease(Leases):
     def release(self, part):
@@ -134,7 +134,7 @@ class OnlyTheFirstQueueOfLostActivities(Table):
                 yield activity
 
 
-@breaks("test_an_activity_that_kills_its_workers_is_put_aside")
+@breaks("test_an_activity_that_kills_its_workers_is_made_a_dead_letter")
 class NoDeadLetters(Activities):
     def claim(self, activity, worker):
         activity.deliveries = min(activity.deliveries, 1)
@@ -213,7 +213,7 @@ class ListsWhatIsAtWork(MemoryInspector):
         return await super().ended(query)
 
 
-@breaks("test_a_signal_to_nobody_is_missing")
+@breaks("test_a_signal_to_an_unknown_entity_is_missing")
 class DeliversToNobody(Lifecycle):
     def deliver(self, part):
         answer = super().deliver(part)
@@ -248,8 +248,8 @@ class Backwards(Leases):
         return None if claim is None else msgspec.structs.replace(claim, inbox=claim.inbox[::-1])
 
 
-@breaks("test_a_deadline_wakes_whoever_waits_for_work")
-class NoAlarm(Waiting):
+@breaks("test_a_deadline_wakes_waiters_for_work")
+class NoAlarm(Waiters):
     def set_alarm(self, when, ring):
         return
 
@@ -454,14 +454,14 @@ class CopiesWithoutTheForgotten(MemoryTransfer):
         return [msgspec.structs.replace(copy, log=tuple(log), forgotten=()) for copy, log in found]
 
 
-@breaks("test_what_is_put_off_is_offered_from_its_moment_on")
+@breaks("test_a_scheduled_instance_is_offered_from_its_moment_on")
 class BeginsAtOnce(Lifecycle):
     def begin(self, started, paused=None):
         at_once = msgspec.structs.replace(started, begins_at=None, deferred=False)
         return super().begin(at_once, paused)
 
 
-@breaks("test_a_signal_does_not_begin_what_is_put_off", "test_a_successor_may_be_put_off")
+@breaks("test_a_signal_does_not_start_a_scheduled_instance", "test_a_successor_may_be_scheduled")
 class SignalsBegin(Lifecycle):
     def hand_on(self, row, event):
         if row.instance.status is Status.SCHEDULED:
@@ -470,16 +470,16 @@ class SignalsBegin(Lifecycle):
 
 
 @breaks(
-    "test_a_request_to_cancel_takes_out_what_is_put_off",
-    "test_a_request_to_cancel_that_moves_takes_out_what_is_put_off",
-    "test_what_is_deferred_begins_when_somebody_says_so",
+    "test_a_request_to_cancel_starts_a_scheduled_instance",
+    "test_a_request_to_cancel_that_moves_starts_a_scheduled_instance",
+    "test_a_deferred_instance_begins_on_request",
 )
 class NothingBegins(Lifecycle):
     def hand_on(self, row, event):
         self._table.put(row, event)
 
 
-@breaks("test_what_was_begun_meanwhile_is_not_put_off_again")
+@breaks("test_an_instance_that_has_begun_is_not_scheduled_again")
 class PutsOffAgain(Commits):
     def commit(self, part):
         row = self._table.rows[part.execution_id]
@@ -515,20 +515,20 @@ class FollowsAnybody(Lifecycle):
         return part.follows is not None or super().make_way(newest, part)
 
 
-@breaks("test_what_follows_the_open_is_refused_and_tells_nobody")
+@breaks("test_what_follows_the_open_is_refused_and_delivers_nothing")
 class TellsWhatIsNotFollowed(Lifecycle):
     def make_way(self, newest, part):
         return super().make_way(newest, msgspec.structs.replace(part, follows=None))
 
 
-@breaks("test_a_paused_instance_is_offered_to_nobody_and_shown_as_paused", "test_an_adopted_instance_stays_halted")
+@breaks("test_a_paused_instance_is_not_offered_and_shown_as_paused", "test_an_adopted_instance_stays_paused")
 class NeverHalts(Lifecycle):
     def pause(self, row, event):
         self._table.put(row, event)
         return True
 
 
-@breaks("test_activities_of_a_paused_instance_are_offered_to_nobody")
+@breaks("test_activities_of_a_paused_instance_are_not_offered")
 class OffersHaltedActivities(Table):
     def claimable_activities(self, queues):
         for execution_id, ref in self.queued:
@@ -681,7 +681,7 @@ class ForgetsTheAnswerOfAChild(Outbox):
         return super().start_child(request, paused)[:1]
 
 
-@breaks("test_a_child_that_ran_for_the_request_answers_with_its_end", "test_a_birth_that_is_repeated_changes_nothing")
+@breaks("test_a_child_that_ran_for_the_request_answers_with_its_end", "test_a_repeated_child_request_changes_nothing")
 class StartsAClosedChildAgain(Outbox):
     def start_child(self, request, paused):
         newest = self._table.newest(request.started.entity_id)
@@ -726,7 +726,7 @@ class ClosesBeforeItSends(Promises):
         return super().settle(promise_id, event)
 
 
-@breaks("test_a_child_of_a_tree_that_is_paused_is_born_paused")
+@breaks("test_a_child_of_a_tree_that_is_paused_starts_paused")
 class BornAwake(Outbox):
     def start_child(self, request, paused):
         return super().start_child(request, None)
@@ -818,13 +818,13 @@ class TheLastReplyCounts(MemoryQueries):
         await super().complete(parts)
 
 
-@breaks("test_a_question_is_with_one_worker_for_as_long_as_a_lease")
+@breaks("test_a_query_is_with_one_worker_for_as_long_as_a_lease")
 class AsksEverybody(MemoryQueries):
     async def claim(self, worker, queues, limit):
         return list(self.claimable(queues))[:limit]
 
 
-@breaks("test_a_question_is_given_up_at_its_moment")
+@breaks("test_a_query_is_given_up_at_its_moment")
 class NeverGivesUp(MemoryQueries):
     async def submit(self, parts):
         return await super().submit([msgspec.structs.replace(task, until=2**62) for task in parts])
@@ -907,13 +907,13 @@ class ForgetsDetails(Activities):
         return super().complete(part)
 
 
-@breaks("test_what_somebody_has_begun_once_is_left_alone")
+@breaks("test_an_activity_that_was_started_once_is_not_withdrawn")
 class WithdrawsWhatWasBegun(Activities):
     def withdraw(self, row, withdrawal):
         super().withdraw(row, msgspec.structs.replace(withdrawal, never_started=False))
 
 
-@breaks("test_a_log_that_grows_wakes_whoever_waits_for_more_of_it")
+@breaks("test_a_log_that_grows_wakes_its_waiters")
 class GrowsInSilence(Table):
     def note_growth(self, row):
         self.touched.add(row.instance.execution_id)
@@ -1006,7 +1006,7 @@ async def failed(contract, kind, name):
 
 
 @pytest.mark.parametrize("name", SABOTAGE)
-async def test_a_broken_promise_is_found_out(name):
+async def test_a_sabotaged_store_fails_its_case(name):
     kind, cases = SABOTAGE[name]
     for case in cases:
         assert await failed(StoreContract, kind, case), f"{case} finds no fault with {name}"

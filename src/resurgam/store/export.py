@@ -33,7 +33,7 @@ from resurgam.store import records as r
 from resurgam.store.encoding import decode, encode
 
 FORMAT: Final = 1
-"""Raised when a reader of before would misread what is written now."""
+"""The version of the format, raised when an older reader would misread it."""
 
 _AGAIN: Final = "export it again, and give every line as it is"
 _LARGEST: Final = 2**63 - 1
@@ -43,13 +43,13 @@ _WIDEST: Final = 60
 """Characters of a wrong location that an error repeats."""
 
 _FIXED: Final = ("entity_id", "execution_id", "run_id", "tree_id", "generation", "attempt", "kind", "name", "parent")
-"""What the head of an execution and its first event both say."""
+"""Fields that the head of an execution and its first event must agree on."""
 
 _TOLD: Final = (
     *(events.Answer, events.SignalReceived, events.UpdateAccepted, events.CancelRequested),
     *(events.WorkflowBegun, events.WorkflowPaused, events.WorkflowResumed),
 )
-"""What can wait in an inbox."""
+"""Events that an inbox can hold."""
 
 _NOTHING: Final = msgspec.Raw()
 
@@ -78,20 +78,20 @@ class Head(
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="forgotten", forbid_unknown_fields=True):
-    """An entry of the log that is forgotten."""
+    """A forgotten entry of the log."""
 
     location: str
     event: msgspec.Raw
 
 
 class InInbox(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="inbox", forbid_unknown_fields=True):
-    """An event that is not told yet."""
+    """An unread event of the inbox."""
 
     event: msgspec.Raw
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="activity", forbid_unknown_fields=True):
-    """An activity that is not answered yet."""
+    """An activity without an answer."""
 
     pending: r.Pending
     # Beside it and not in it, as long as msgspec cannot read a value that may be missing or anything.
@@ -111,7 +111,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="a
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """As much of a line as says how to read the rest."""
+    """The fields of a line that say how to decode it."""
 
     type: str
     format: object = None
@@ -119,7 +119,7 @@ class _Kind(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """Its own type, or ``event`` for all that an event can be."""
+        """The type of the line; ``event`` for every type of event."""
         if self.active is False:  # so `resurgam history --forgotten --json` marks an event that is forgotten
             return "forgotten"
         return (
@@ -170,7 +170,7 @@ def read(lines: str | Iterable[str]) -> tuple[r.Copy, ...]:
 
 
 def newest_history(lines: Iterable[str | events.Event]) -> list[events.Event]:
-    """Return the log of the last execution among lines, without what is forgotten; without a head they are all of it."""
+    """Return the active log of the last execution among lines; lines without a head are one log."""
     found: list[events.Event] = []
     for line in lines:
         if isinstance(line, events.Event):
@@ -185,7 +185,7 @@ def newest_history(lines: Iterable[str | events.Event]) -> list[events.Event]:
 
 
 def _kind_of(line: str) -> str:
-    """Return ``instance``, ``forgotten``, ``inbox``, ``activity`` or ``promise``; whatever else it may be is an event."""
+    """Return the kind of a line; ``event`` if it is none of the others."""
     try:
         return msgspec.json.decode(line, type=_Kind).kind
     except msgspec.MsgspecError:
@@ -193,7 +193,7 @@ def _kind_of(line: str) -> str:
 
 
 class _Reader:
-    """Goes through lines once, and knows where it is."""
+    """Read lines once, in order, and name the line in errors."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._lines = [(number, line) for number, line in enumerate(lines, 1) if not _blank(line)]
@@ -205,12 +205,12 @@ class _Reader:
         return self._at < len(self._lines)
 
     def refuse(self, reason: str) -> NoReturn:
-        """Say what is wrong with the line that was read last."""
+        """Raise `SerializationError` about the line that was read last."""
         number = self._lines[self._at - 1][0] if self._at else 1
         raise SerializationError(f"line {number}", reason)
 
     def execution(self) -> r.Copy:
-        """Read an execution from its head to its last promise."""
+        """Read one execution, from its head on."""
         head = self._head()
         of = f"of execution {head.instance.execution_id}"
         log, forgotten, state = self._log(head, of)
@@ -248,7 +248,7 @@ class _Reader:
         return head
 
     def _log(self, head: Head, of: str) -> tuple[list[events.Event], list[Forgotten], InstanceState]:
-        """Return the entries, which of them are forgotten, and what those amount to that are not."""
+        """Return the entries, those of them that are forgotten, and the state that the others fold to."""
         log: list[events.Event] = []
         forgotten: list[Forgotten] = []
         state = InstanceState()
@@ -284,7 +284,7 @@ class _Reader:
             self.refuse(f"{error}; {_AGAIN}")
 
     def _compare(self, head: Head, state: InstanceState, last_seq: int) -> None:
-        """Refuse a head that is not that of this log."""
+        """Refuse a head that contradicts its log."""
         instance, started = head.instance, state.started
         # Of a log that is forgotten from its first entry on nothing is known.
         wrong = [name for name in _FIXED if getattr(instance, name) != getattr(started, name, None)]

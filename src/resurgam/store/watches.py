@@ -1,4 +1,4 @@
-"""Who waits for what in a store within this process, and the alarm that wakes them when something becomes due."""
+"""The calls of `Store.wait` in this process, and the alarm for the next moment at which something is due."""
 
 import asyncio
 from collections import defaultdict
@@ -11,10 +11,10 @@ from resurgam.store import records as r
 from resurgam.store.records import Watch
 
 WatchKey: TypeAlias = str | tuple[str, str] | None
-"""Where a change is noted and waited for: an execution, None for work, or what the functions below return."""
+"""What a change is noted under: an execution, None for work, or a key made by the functions below."""
 
 GROWTH: Final = "growth"
-"""The kind of key that a log is."""
+"""The kind of the key of a log."""
 
 FEED: Final = ("feed", "")
 """The key of the events of all executions."""
@@ -24,23 +24,23 @@ _FOLLOWED: Final = (GROWTH, FEED[0])
 _Waiter = tuple[Watch, "asyncio.Future[bool]"]
 
 
-def growth_of(execution_id: str) -> WatchKey:
-    """Return the key of a log, apart from its execution: it changes with every step, which few wait for."""
+def log_key(execution_id: str) -> WatchKey:
+    """Return the key of a log. It is not that of its execution: a log changes with every step, and few wait for it."""
     return GROWTH, execution_id
 
 
-def reply_to(query_id: str) -> WatchKey:
-    """Return the key of the reply to a question."""
+def query_key(query_id: str) -> WatchKey:
+    """Return the key of the result of a query."""
     return "reply", query_id
 
 
-def topic_of(topic: str) -> WatchKey:
-    """Return the key of what is published on a topic."""
+def topic_key(topic: str) -> WatchKey:
+    """Return the key of the messages on a topic."""
     return "topic", topic
 
 
-class Waiting:
-    """Waiters by what they watch: those for work are asked after every change, the others only if theirs changed."""
+class Waiters:
+    """Waiters by the key of their watch: those for work are checked after every change, others when their key changed."""
 
     def __init__(self, clock: Clock, are_there: Callable[[Sequence[Watch]], Iterable[bool]]) -> None:
         self._clock = clock
@@ -54,7 +54,7 @@ class Waiting:
         return any(type(key) is tuple and key[0] in _FOLLOWED for key in self._waiters)
 
     async def wait(self, watch: Watch, until: int | None) -> bool:
-        """Return True once what is watched for is there, False when the moment *until* has come before."""
+        """Return True once the watch is fulfilled, False if the moment *until* comes first."""
         if any(self._are_there([watch])):
             return True
         if until is not None and until <= self._clock.now():
@@ -91,7 +91,7 @@ class Waiting:
                     _settle(waiter, there=True)
 
     def look_at_all(self) -> None:
-        """Settle everybody whose moment it is."""
+        """Settle all waiters whose watch is fulfilled."""
         self._look_at(self._waiters)
 
     def set_alarm(self, when: int | None, ring: Callable[[], None]) -> None:
@@ -108,7 +108,7 @@ class Waiting:
             self.set_alarm(when, ring)
 
     def rang(self) -> None:
-        """The alarm has rung; the next one is to be set."""
+        """Note that the alarm has rung."""
         self._alarm = None
 
     def call_off(self) -> None:
@@ -118,7 +118,7 @@ class Waiting:
             self._alarm = None
 
     def close(self) -> None:
-        """Tell whoever still waits that it is over."""
+        """Raise `StoreError` in all waiters: the store is closed."""
         self.call_off()
         self.fail(StoreError("the store was closed while this waited"))
 
@@ -137,13 +137,13 @@ def _key_of(watch: Watch) -> WatchKey:
         case r.Closed() | r.InboxChanged():
             return watch.execution_id
         case r.LogGrown():
-            return growth_of(watch.execution_id)
+            return log_key(watch.execution_id)
         case r.QueryAnswered():
-            return reply_to(watch.query_id)
+            return query_key(watch.query_id)
         case r.FeedGrown():
             return FEED
         case r.Published():
-            return topic_of(watch.topic)
+            return topic_key(watch.topic)
         case _:
             assert_never(watch)
 

@@ -9,7 +9,7 @@ from resurgam.store.memory.rows import Row
 from resurgam.store.memory.table import Table
 from resurgam.store.memory.topics import Topics
 from resurgam.store.rules import answer_child, child_pause, child_started, is_addressed, ran_for
-from resurgam.store.watches import topic_of
+from resurgam.store.watches import topic_key
 
 
 class Outbox:
@@ -36,7 +36,7 @@ class Outbox:
                 self._table.put(row, reply)
         for publication in outcome.publications:
             self._topics.publish(publication, self._table.clock.now())
-            self._table.touched.add(topic_of(publication.topic))
+            self._table.touched.add(topic_key(publication.topic))
         if outcome.successor is not None:
             self.begin_successor(row, outcome.successor, paused)
 

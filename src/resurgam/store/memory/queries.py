@@ -7,7 +7,7 @@ from typing import Final
 
 from resurgam.store import records as r
 from resurgam.store.memory.table import Table
-from resurgam.store.watches import reply_to
+from resurgam.store.watches import query_key
 
 _NO_EXECUTION: Final = ""
 """No execution has this id: a reminder for it only has the waiters checked again."""
@@ -67,7 +67,7 @@ class MemoryQueries:
         for result in parts:
             if self.is_open(result.query_id):
                 self._rows[result.query_id].result = result
-            self._table.touched.add(reply_to(result.query_id))
+            self._table.touched.add(query_key(result.query_id))
         self._changed()
 
     async def result(self, query_id: str) -> r.QueryResult | None:
@@ -91,4 +91,4 @@ class MemoryQueries:
         """Delete the queries of an execution."""
         for query_id in [key for key, row in self._rows.items() if row.task.execution_id == execution_id]:
             del self._rows[query_id]
-            self._table.touched.add(reply_to(query_id))
+            self._table.touched.add(query_key(query_id))

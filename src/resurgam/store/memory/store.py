@@ -26,7 +26,7 @@ from resurgam.store.memory.topics import Topics
 from resurgam.store.memory.transfer import MemoryTransfer
 from resurgam.store.memory.values import MemoryValues
 from resurgam.store.memory.workers import MemoryWorkers
-from resurgam.store.watches import Waiting
+from resurgam.store.watches import Waiters
 
 P = TypeVar("P")
 A = TypeVar("A")
@@ -46,7 +46,7 @@ class MemoryStore:
         self._lifecycle = Lifecycle(table, self._leases, promises)
         self._outbox = (outbox or Outbox)(table, self._lifecycle, promises, topics)
         self._commits = Commits(table, self._leases, self._activities, self._outbox)
-        self._waiting = Waiting(clock, lambda watches: map(self._is_there, watches))
+        self._waiting = Waiters(clock, lambda watches: map(self._is_there, watches))
         self.inspector = MemoryInspector(table, promises, topics, self._refresh)
         self.queries = MemoryQueries(table, self._refresh, self._changed)
         self.feed = MemoryFeed(table, self._refresh)

@@ -21,7 +21,7 @@ from resurgam.core.clock import Clock
 from resurgam.core.outcome import Entry
 from resurgam.store import records as r
 from resurgam.store.memory.rows import ActivityRow, Row
-from resurgam.store.watches import FEED, WatchKey, growth_of
+from resurgam.store.watches import FEED, WatchKey, log_key
 
 
 class Table:
@@ -125,7 +125,7 @@ class Table:
 
     def note_growth(self, row: Row) -> None:
         """Note that a log has more entries, or is closed."""
-        self.touched |= {row.instance.execution_id, growth_of(row.instance.execution_id)}
+        self.touched |= {row.instance.execution_id, log_key(row.instance.execution_id)}
 
     def schedule(self, row: Row, activity: ActivityRow) -> None:
         """Put an activity on its queue, now or at its moment."""

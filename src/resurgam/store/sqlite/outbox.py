@@ -26,7 +26,7 @@ from resurgam.store.sqlite.promises import close_promises, move_promises, open_p
 from resurgam.store.sqlite.rows import instance_of, pause_of
 from resurgam.store.sqlite.session import Row
 from resurgam.store.sqlite.transaction import Transaction
-from resurgam.store.watches import topic_of
+from resurgam.store.watches import topic_key
 
 _BEGINNING: Final = {str(kind.__struct_config__.tag) for kind in (events.CancelRequested, events.WorkflowBegun)}
 """Types of events that end the wait of a scheduled instance."""
@@ -95,7 +95,7 @@ def _publish(t: Transaction, publications: Sequence[Publication]) -> None:
     t.session.execute("expire_messages", before=t.now - MESSAGES_KEPT)
     rows = [{"topic": p.topic, "now": t.now, "body": text_of(p.value)} for p in publications]
     t.session.execute_many("publish", rows)
-    t.changes.touched |= {topic_of(publication.topic) for publication in publications}
+    t.changes.touched |= {topic_key(publication.topic) for publication in publications}
 
 
 def _succeed(t: Transaction, before: Row, succession: Succession) -> None:

@@ -7,7 +7,7 @@ from resurgam.store import records as r
 from resurgam.store.sqlite.instances import find
 from resurgam.store.sqlite.rows import instance_of
 from resurgam.store.sqlite.transaction import Transaction
-from resurgam.store.watches import growth_of, reply_to
+from resurgam.store.watches import log_key, query_key
 
 _STATEMENTS: Final = (
     "purge_instance",
@@ -32,6 +32,6 @@ def purge(t: Transaction, execution: r.Addressed) -> r.Purged | r.Missing | r.Un
     for statement in _STATEMENTS:
         t.session.execute(statement, execution_id=execution_id)
     queries = t.session.fetch("purge_queries", execution_id=execution_id)
-    t.changes.touched |= {execution_id, growth_of(execution_id)}
-    t.changes.touched |= {reply_to(query["query_id"]) for query in queries}
+    t.changes.touched |= {execution_id, log_key(execution_id)}
+    t.changes.touched |= {query_key(query["query_id"]) for query in queries}
     return r.Purged()

@@ -13,7 +13,7 @@ from resurgam.store.sqlite.activities import text_of
 from resurgam.store.sqlite.claimable import claimable_queries
 from resurgam.store.sqlite.session import Row, Session, Snapshots
 from resurgam.store.sqlite.transaction import Transaction, Write
-from resurgam.store.watches import reply_to
+from resurgam.store.watches import query_key
 
 _failures = msgspec.json.Decoder(Failure)
 
@@ -84,7 +84,7 @@ def complete(t: Transaction, result: r.QueryResult) -> None:
         failure=None if result.failure is None else encode(result.failure),
         now=t.now,
     )
-    t.changes.touched.add(reply_to(result.query_id))
+    t.changes.touched.add(query_key(result.query_id))
 
 
 def result_of(session: Session, query_id: str, now: int) -> r.QueryResult | None:

@@ -18,7 +18,7 @@ from resurgam.store.sqlite.connection import Database
 from resurgam.store.sqlite.open_file import OpenFile
 from resurgam.store.sqlite.transaction import Changes
 from resurgam.store.sqlite.wakeup import Wakeups
-from resurgam.store.watches import Waiting
+from resurgam.store.watches import Waiters
 
 _POLL: Final = 0.01
 """Seconds until the next poll after one that found a change by another connection."""
@@ -54,7 +54,7 @@ class Watcher:
         self._lifetime = lifetime
         self._wakeups = wakeups
         self._reap_dead_owners = reap_dead_owners
-        self._waiting = Waiting(clock, self._are_met)
+        self._waiting = Waiters(clock, self._are_met)
         # None after a failed read: waiters may not have been woken, and the next poll reads again.
         self._version: int | None = database.version()
         self._poll: asyncio.Task[None] | None = None

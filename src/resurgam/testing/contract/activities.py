@@ -178,7 +178,7 @@ class ActivityCases(OpensStores):
 
     # Dead letters.
 
-    async def test_an_activity_that_kills_its_workers_is_put_aside(self) -> None:
+    async def test_an_activity_that_kills_its_workers_is_made_a_dead_letter(self) -> None:
         """After the maximum of deliveries without an answer it becomes a dead letter, is counted, and affects no other activity."""
         async with self.bench() as b:
             await b.wanting(2)
@@ -206,7 +206,7 @@ class ActivityCases(OpensStores):
                 assert await b.answer(task, retried(task, b.clock.now())) == r.Accepted()
             assert (await b.store.inspector.stats()).dead_activities == 0
 
-    async def test_an_instance_that_kills_its_workers_is_put_aside(self) -> None:
+    async def test_an_instance_that_kills_its_workers_is_made_a_dead_letter(self) -> None:
         """After the maximum of deliveries without a commit it becomes a dead letter, is marked, and affects no other instance."""
         async with self.bench() as b:
             await b.create("poison")
@@ -222,7 +222,7 @@ class ActivityCases(OpensStores):
             assert not await b.claim()
             assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,)))
 
-    async def test_an_instance_that_was_put_aside_waits_in_no_queue(self) -> None:
+    async def test_an_instance_that_was_made_a_dead_letter_waits_in_no_queue(self) -> None:
         """Its inbox is kept, but the instance does not count as work."""
         async with self.bench() as b:
             await b.create("poison")
@@ -234,7 +234,7 @@ class ActivityCases(OpensStores):
             assert await b.tell("poison", "x") == r.Delivered()
             assert await b.queue() == r.QueueStats()
 
-    async def test_a_parked_instance_that_kills_its_workers_is_put_aside(self) -> None:
+    async def test_a_parked_instance_that_kills_its_workers_is_made_a_dead_letter(self) -> None:
         """The limit of deliveries applies to parked instances too."""
         async with self.bench() as b:
             await b.create("poison")
@@ -247,7 +247,7 @@ class ActivityCases(OpensStores):
             assert (await b.store.inspector.stats()).dead_instances == 1
             assert not await b.is_there(r.Work(worker="new", queues=(QUEUE,)))
 
-    async def test_a_final_release_puts_an_instance_aside_until_it_is_revived(self) -> None:
+    async def test_a_final_release_makes_an_instance_a_dead_letter(self) -> None:
         """The instance is a dead letter at once, with the given reason, and keeps its inbox; a stale release is refused."""
         async with self.bench() as b:
             await b.create("poison")
@@ -264,7 +264,7 @@ class ActivityCases(OpensStores):
             assert revived == r.Revived(count=1)
             assert len((await b.claim_one()).inbox) == 1
 
-    async def test_a_final_release_puts_an_activity_aside_until_it_is_revived(self) -> None:
+    async def test_a_final_release_makes_an_activity_a_dead_letter(self) -> None:
         """Its reason is among the problems of its instance, which is no dead letter itself."""
         async with self.bench() as b:
             await b.wanting(2)

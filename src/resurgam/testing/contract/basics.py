@@ -136,7 +136,7 @@ class BasicCases(OpensStores):
             assert claim.instance.tree_id == tree
             assert (await b.claim_one()).inbox == ()
 
-    async def test_a_signal_to_nobody_is_missing(self) -> None:
+    async def test_a_signal_to_an_unknown_entity_is_missing(self) -> None:
         """B14: a signal to an unknown id answers Missing."""
         async with self.bench() as b:
             assert await b.tell("nobody", "x") == r.Missing()

@@ -30,7 +30,7 @@ class ChildCases(OpensStores):
             assert await b.store.read(request.started) == [request.started]
             assert [entry.event for entry in claims["order"].inbox] == [request.created]
 
-    async def test_a_kept_lease_brings_the_news_of_a_birth_with_it(self) -> None:
+    async def test_a_kept_lease_brings_the_answers_to_child_requests(self) -> None:
         """With the raised counter, so that no entry is delivered twice or missed."""
         async with self.bench() as b:
             parent = await b.create()
@@ -88,7 +88,7 @@ class ChildCases(OpensStores):
             assert isinstance(told, events.ChildStarted)
             assert told.execution_id == retry.execution_id
 
-    async def test_a_birth_that_is_repeated_changes_nothing(self) -> None:
+    async def test_a_repeated_child_request_changes_nothing(self) -> None:
         """An existing execution of the same run and attempt counts, even if it has ended."""
         async with self.bench() as b:
             parent = await b.create(queue="parent")
@@ -187,7 +187,7 @@ class ChildCases(OpensStores):
             await b.committed(fresh)
             assert not await b.claim()
 
-    async def test_a_child_may_be_put_off(self) -> None:
+    async def test_a_child_may_be_scheduled(self) -> None:
         """It waits for its start time."""
         async with self.bench() as b:
             parent = await b.create(queue="parent")
@@ -198,7 +198,7 @@ class ChildCases(OpensStores):
             await b.pass_time(HOUR)
             await b.claim_one()
 
-    async def test_a_child_of_a_tree_that_is_paused_is_born_paused(self) -> None:
+    async def test_a_child_of_a_tree_that_is_paused_starts_paused(self) -> None:
         """With its own children; a child of an instance that is paused alone is not."""
         for tree in (True, False):
             async with self.bench() as b:
@@ -210,7 +210,7 @@ class ChildCases(OpensStores):
                 assert copy.paused is (r.Pause.TREE if tree else None)
                 assert len(await b.claim()) == int(not tree)
 
-    async def test_a_child_wakes_whoever_waits_for_work(self) -> None:
+    async def test_a_child_wakes_waiters_for_work(self) -> None:
         """Even while its parent is held."""
         async with self.bench() as b:
             parent = await b.create(queue="parent")

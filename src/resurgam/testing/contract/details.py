@@ -84,7 +84,7 @@ class DetailsCases(OpensStores):
             assert not await b.claim(queues=["wanting"])
             assert await b.answer(task) == r.Accepted()
 
-    async def test_what_somebody_has_begun_once_is_left_alone(self) -> None:
+    async def test_an_activity_that_was_started_once_is_not_withdrawn(self) -> None:
         """Even if it is not running now: it waits for its next attempt, or was released as failed."""
         async with self.bench() as b:
             await b.wanting(2, 3)

@@ -20,10 +20,10 @@ OFFER = r.EagerOffer(worker="first", queues=(QUEUE,))
 WORK = r.Work(worker="first", queues=(QUEUE,))
 
 
-class PausingCases(OpensStores):
+class PauseCases(OpensStores):
     """`WorkflowPaused` and `WorkflowResumed`."""
 
-    async def test_a_paused_instance_is_offered_to_nobody_and_shown_as_paused(self) -> None:
+    async def test_a_paused_instance_is_not_offered_and_shown_as_paused(self) -> None:
         """In every read; the status behind the pause is hidden."""
         async with self.bench() as b:
             await b.create()
@@ -116,7 +116,7 @@ class PausingCases(OpensStores):
                 await b.resume(name)
             assert len(await b.claim(queues=[QUEUE, "sleeping"])) == 2
 
-    async def test_resuming_wakes_whoever_waits_for_work(self) -> None:
+    async def test_resuming_wakes_waiters_for_work(self) -> None:
         """And an offer takes it at once."""
         async with self.bench() as b:
             await b.create()
@@ -157,7 +157,7 @@ class PausingCases(OpensStores):
 
     # Activities.
 
-    async def test_activities_of_a_paused_instance_are_offered_to_nobody(self) -> None:
+    async def test_activities_of_a_paused_instance_are_not_offered(self) -> None:
         """Neither new ones nor lost ones nor retries; after resumption all are."""
         async with self.bench() as b:
             await b.wanting(2, 3, 4)

@@ -7,7 +7,7 @@ from resurgam.store import records as r
 from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, completed, request, scheduled
 
 
-class HandingCases(OpensStores):
+class EagerClaimCases(OpensStores):
     """Activities claimed by a commit, activities left to others, and answers carried by a commit."""
 
     async def test_a_commit_claims_no_more_than_there_are_hands(self) -> None:

@@ -15,7 +15,7 @@ OFFER = r.EagerOffer(worker="first", queues=(QUEUE,))
 APPROVAL = OpenPromise("p-1", "approval")
 
 
-class PromisingCases(OpensStores):
+class PromiseCases(OpensStores):
     """`Outcome.promises`, `Outcome.closed` and deliveries with a promise."""
 
     async def test_a_promise_is_settled_once(self) -> None:

@@ -10,12 +10,12 @@ from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStor
 OFFER = r.EagerOffer(worker="first", queues=(QUEUE,))
 
 
-class BeginningCases(OpensStores):
+class CreationCases(OpensStores):
     """All options of `create`."""
 
     # Put off.
 
-    async def test_what_is_put_off_is_offered_from_its_moment_on(self) -> None:
+    async def test_a_scheduled_instance_is_offered_from_its_moment_on(self) -> None:
         """Until then it is ``scheduled``; waiting workers are woken at its time."""
         async with self.bench() as b:
             moment = b.clock.now() + HOUR
@@ -34,7 +34,7 @@ class BeginningCases(OpensStores):
             await b.committed(claim, events.WorkflowBegun(seq=2), status=Status.RUNNING)
             assert (await b.get()).status is Status.RUNNING
 
-    async def test_a_signal_does_not_begin_what_is_put_off(self) -> None:
+    async def test_a_signal_does_not_start_a_scheduled_instance(self) -> None:
         """It stays in the inbox until the start time."""
         async with self.bench() as b:
             await b.create(begins_at=b.clock.now() + HOUR)
@@ -43,7 +43,7 @@ class BeginningCases(OpensStores):
             await b.pass_time(HOUR)
             assert values((await b.claim_one()).inbox) == ["one", "two"]
 
-    async def test_what_is_deferred_begins_when_somebody_says_so(self) -> None:
+    async def test_a_deferred_instance_begins_on_request(self) -> None:
         """A deferred execution starts on request only; a second request changes nothing."""
         async with self.bench() as b:
             await b.create(deferred=True)
@@ -65,7 +65,7 @@ class BeginningCases(OpensStores):
             assert await b.deliver(events.WorkflowBegun(at=1), offer=OFFER) == r.Delivered()
             assert not await b.claim()
 
-    async def test_a_request_to_cancel_takes_out_what_is_put_off(self) -> None:
+    async def test_a_request_to_cancel_starts_a_scheduled_instance(self) -> None:
         """It becomes claimable at once, so that it can end without having started."""
         async with self.bench() as b:
             await b.create("late", begins_at=b.clock.now() + HOUR)
@@ -98,7 +98,7 @@ class BeginningCases(OpensStores):
             assert isinstance(answer, r.Created)
             assert answer.claim is not None
 
-    async def test_what_was_begun_meanwhile_is_not_put_off_again(self) -> None:
+    async def test_an_instance_that_has_begun_is_not_scheduled_again(self) -> None:
         """If a holder commits it as ``scheduled``, the request to begin is not lost."""
         async with self.bench() as b:
             await b.create(begins_at=b.clock.now())
@@ -216,7 +216,7 @@ class BeginningCases(OpensStores):
             assert values((await b.claim_one()).inbox) == ["again"]
             assert await self._follow(b, old) == r.Exists(instance=answer.instance)
 
-    async def test_what_follows_the_open_is_refused_and_tells_nobody(self) -> None:
+    async def test_what_follows_the_open_is_refused_and_delivers_nothing(self) -> None:
         """The open execution is unchanged."""
         async with self.bench() as b:
             instance = await b.create()

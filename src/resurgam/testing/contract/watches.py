@@ -10,14 +10,14 @@ from resurgam.core.outcome import Publication, Succession
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.clock import ManualClock
-from resurgam.testing.contract.asking import question
 from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, ids, request, retried, scheduled
 from resurgam.testing.contract.children import request_of
+from resurgam.testing.contract.queries import question
 
 WORK = r.Work(worker="first", queues=(QUEUE,))
 
 
-class WaitingCases(OpensStores):
+class WatchCases(OpensStores):
     """Work, Closed, InboxChanged, LogGrown, QueryAnswered and Published."""
 
     async def test_waiting_for_what_is_there_returns_at_once(self) -> None:
@@ -60,7 +60,7 @@ class WaitingCases(OpensStores):
             await b.create()
             assert await b.soon(b.store.wait(WORK, b.clock.now() - 1000)) is True
 
-    async def test_new_work_wakes_whoever_waits_for_it(self) -> None:
+    async def test_new_work_wakes_its_waiters(self) -> None:
         """A creation, a delivery, a commit with activities, a result and a release each wake who waits for work."""
         async with self.bench() as b:
             waiting = await self._wait(b, WORK)
@@ -140,7 +140,7 @@ class WaitingCases(OpensStores):
                 r.InboxChanged(entity_id=instance.entity_id, execution_id=instance.execution_id, wake=extended.wake)
             )
 
-    async def test_a_deadline_wakes_whoever_waits_for_work(self) -> None:
+    async def test_a_deadline_wakes_waiters_for_work(self) -> None:
         """Who waits is woken at the moment of a deadline, by the clock alone."""
         async with self.bench() as b:
             await b.create()
@@ -152,7 +152,7 @@ class WaitingCases(OpensStores):
             assert await b.soon(waiting)
             await b.claim_one()
 
-    async def test_a_lost_lease_wakes_whoever_waits_for_work(self) -> None:
+    async def test_a_lost_lease_wakes_waiters_for_work(self) -> None:
         """Who waits is woken when the lease of an instance or of an activity has run out."""
         async with self.bench() as b:
             await b.create()
@@ -163,7 +163,7 @@ class WaitingCases(OpensStores):
             await self._woken_after(b, LEASE)
             await b.task()
 
-    async def test_the_next_attempt_wakes_whoever_waits_for_work(self) -> None:
+    async def test_the_next_attempt_wakes_waiters_for_work(self) -> None:
         """Who waits is woken at the moment at which an activity is to be tried again."""
         async with self.bench() as b:
             await b.wanting(2)
@@ -172,7 +172,7 @@ class WaitingCases(OpensStores):
             await self._woken_after(b, 3000)
             await b.task()
 
-    async def test_an_end_wakes_whoever_waits_for_it(self) -> None:
+    async def test_an_end_wakes_its_waiters(self) -> None:
         """Every terminal status ends the wait, and so does a purge; nothing else does."""
         async with self.bench() as b:
             for status in (Status.COMPLETED, Status.FAILED, Status.CANCELLED):
@@ -256,7 +256,7 @@ class WaitingCases(OpensStores):
             await b.pass_time(LEASE)
             assert await b.soon(waiting) is False
 
-    async def test_other_ways_to_become_claimable_wake_whoever_waits(self) -> None:
+    async def test_other_ways_to_become_claimable_wake_waiters(self) -> None:
         """Resumption, start, a new child, a successor, a query, and a query that was not answered."""
         async with self.bench() as b:
             await b.create("deferred", deferred=True)
@@ -321,7 +321,7 @@ class WaitingCases(OpensStores):
                 await b.pass_time(LEASE)
             assert await b.soon(waiting) is False
 
-    async def test_a_log_that_grows_wakes_whoever_waits_for_more_of_it(self) -> None:
+    async def test_a_log_that_grows_wakes_its_waiters(self) -> None:
         """By every appended entry, and by its end; not by deliveries. A purged log does not grow."""
         async with self.bench() as b:
             instance = await b.create()
@@ -341,7 +341,7 @@ class WaitingCases(OpensStores):
             assert done.wake == 1
             assert await b.is_there(r.LogGrown(entity_id="nothing", execution_id="nothing", last_seq=1))
 
-    async def test_a_reply_and_a_message_wake_whoever_waits_for_them(self) -> None:
+    async def test_a_reply_and_a_message_wake_their_waiters(self) -> None:
         """Each wakes its own waiter only."""
         async with self.bench() as b:
             instance = await b.create()

@@ -12,7 +12,7 @@ from resurgam.testing.contract.children import parent_of, request_of
 MOVES = ("signal_received", "cancel_requested")
 
 
-class SucceedingCases(OpensStores):
+class SuccessionCases(OpensStores):
     """`Outcome.successor`."""
 
     async def test_a_successor_is_there_when_the_one_before_has_ended(self) -> None:
@@ -81,7 +81,7 @@ class SucceedingCases(OpensStores):
             await b.committed(new, consumed=ids(new.inbox))
             assert not await b.claim()
 
-    async def test_a_successor_may_be_put_off(self) -> None:
+    async def test_a_successor_may_be_scheduled(self) -> None:
         """It has a start time; moved signals do not start it."""
         async with self.bench() as b:
             await b.create()
@@ -103,7 +103,7 @@ class SucceedingCases(OpensStores):
             await self._succeed(b, await b.claim_one(), started, status=Status.FAILED)
             assert (await b.get()).status is Status.RUNNING
 
-    async def test_a_request_to_cancel_that_moves_takes_out_what_is_put_off(self) -> None:
+    async def test_a_request_to_cancel_that_moves_starts_a_scheduled_instance(self) -> None:
         """As if it arrived then; whether it is moved or among the first entries."""
         for moved in (True, False):
             async with self.bench() as b:

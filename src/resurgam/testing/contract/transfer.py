@@ -25,7 +25,7 @@ from resurgam.testing.contract.bench import (
 )
 
 
-class MovingCases(OpensStores):
+class TransferCases(OpensStores):
     """`copies` and `adopt`."""
 
     # Out of a store.
@@ -233,7 +233,7 @@ class MovingCases(OpensStores):
             assert await b.soon(waiting)
             assert values((await b.claim_one()).inbox) == ["one"]
 
-    async def test_an_adopted_instance_stays_halted(self) -> None:
+    async def test_an_adopted_instance_stays_paused(self) -> None:
         """Until it is resumed; the status behind the pause moves along."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _halted(a)

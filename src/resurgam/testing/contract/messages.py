@@ -11,14 +11,14 @@ from resurgam.store import records as r
 from resurgam.store.rules import MESSAGES_KEPT
 from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, signal, values
 from resurgam.testing.contract.children import parent_of, request_of
-from resurgam.testing.contract.promising import resolved
+from resurgam.testing.contract.promises import resolved
 
 DELIVERED = events.SignalDelivered(ref=2)
 ENDED = events.SignalDelivered(ref=2, first=False)
 MISSING = events.SignalFailed(ref=2, failure=events.Failure(type="NotFound", message="no"))
 
 
-class SendingCases(OpensStores):
+class MessageCases(OpensStores):
     """`Outcome.messages` and `Outcome.publications`."""
 
     async def test_a_message_comes_into_the_inbox_of_another(self) -> None:

@@ -11,10 +11,10 @@ from resurgam.testing.contract.bench import HOUR, LEASE, NOBODY, QUEUE, Bench, O
 QUESTIONS = r.Work(worker="first", queues=(QUEUE,), instances=False, activities=False)
 
 
-class AskingCases(OpensStores):
+class QueryCases(OpensStores):
     """`ask`, `claim`, `answer`, `reply` and `secret`."""
 
-    async def test_a_question_is_answered(self) -> None:
+    async def test_a_query_is_answered(self) -> None:
         """A worker of its queue claims it, and the client gets the result."""
         async with self.bench() as b:
             question = await self._ask(b)
@@ -34,7 +34,7 @@ class AskingCases(OpensStores):
             await b.store.queries.complete([r.QueryResult(query_id="q-1", failure=failure)])
             assert await b.store.queries.result("q-1") == r.QueryResult(query_id="q-1", failure=failure)
 
-    async def test_a_question_about_nobody_is_missing(self) -> None:
+    async def test_a_query_of_an_unknown_execution_is_missing(self) -> None:
         """A query of a held, paused or closed instance is accepted."""
         async with self.bench() as b:
             until = b.clock.now() + HOUR
@@ -50,7 +50,7 @@ class AskingCases(OpensStores):
                 assert await b.store.queries.submit([question(name, about, until)]) == [r.Submitted()]
             assert len(await b.store.queries.claim("first", [QUEUE], 10)) == 3
 
-    async def test_a_question_is_with_one_worker_for_as_long_as_a_lease(self) -> None:
+    async def test_a_query_is_with_one_worker_for_as_long_as_a_lease(self) -> None:
         """After that another worker can claim it, unless it is answered; waiting workers are woken for it."""
         async with self.bench() as b:
             await self._ask(b)
@@ -61,7 +61,7 @@ class AskingCases(OpensStores):
             assert await b.is_there(QUESTIONS)
             assert len(await b.store.queries.claim("second", [QUEUE], 10)) == 1
 
-    async def test_no_more_questions_are_handed_out_than_asked_for(self) -> None:
+    async def test_no_more_queries_are_handed_out_than_asked_for(self) -> None:
         """The oldest come first; a claimed query is not returned again."""
         async with self.bench() as b:
             for number in (1, 2, 2, 3):
@@ -81,7 +81,7 @@ class AskingCases(OpensStores):
             assert await b.store.queries.result("q-1") == r.QueryResult(query_id="q-1", result=Raw(b"1"))
             assert await b.store.queries.result("no") is None
 
-    async def test_a_question_is_given_up_at_its_moment(self) -> None:
+    async def test_a_query_is_given_up_at_its_moment(self) -> None:
         """After its deadline a query is not claimable, a result has no effect, and an existing result is removed."""
         async with self.bench() as b:
             await self._ask(b, "open")
@@ -97,7 +97,7 @@ class AskingCases(OpensStores):
             for name in ("open", "answered"):
                 assert await b.store.queries.result(name) is None
 
-    async def test_a_question_wakes_whoever_waits_for_work_in_its_queue(self) -> None:
+    async def test_a_query_wakes_waiters_for_work_in_its_queue(self) -> None:
         """Unless they do not wait for queries."""
         async with self.bench() as b:
             instance = await b.create(queue="elsewhere")
@@ -107,7 +107,7 @@ class AskingCases(OpensStores):
             assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,), queries=False))
             assert not await b.is_there(r.Work(worker="first", queues=("other",)))
 
-    async def test_a_reply_wakes_whoever_waits_for_it(self) -> None:
+    async def test_a_reply_wakes_its_waiters(self) -> None:
         """The result stays available."""
         async with self.bench() as b:
             await self._ask(b)
@@ -117,7 +117,7 @@ class AskingCases(OpensStores):
             for _ in range(2):
                 assert await b.is_there(watch)
 
-    async def test_purging_takes_the_questions_along(self) -> None:
+    async def test_purging_takes_the_queries_along(self) -> None:
         """No query is left to be answered or awaited."""
         async with self.bench() as b:
             instance = await b.ended()
@@ -128,7 +128,7 @@ class AskingCases(OpensStores):
             await b.store.queries.complete([r.QueryResult(query_id="q-1", result=Raw(b"1"))])
             assert await b.store.queries.result("q-1") is None
 
-    async def test_a_question_touches_nothing_of_its_instance(self) -> None:
+    async def test_a_query_touches_nothing_of_its_instance(self) -> None:
         """Its log, its inbox and its readiness do not change."""
         async with self.bench() as b:
             instance = await b.create()

@@ -18,7 +18,7 @@ _MORE: Final = {
 }
 
 
-class AcceptingCases(OpensStores):
+class SignalSchemaCases(OpensStores):
     """`Outcome.signal_schemas` and `Instance.signal_schemas`."""
 
     async def test_what_code_takes_is_kept_with_its_commit(self) -> None:

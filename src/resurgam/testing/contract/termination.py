@@ -8,7 +8,7 @@ from resurgam.store.rules import REDELIVERIES
 from resurgam.testing.contract.bench import LEASE, NOBODY, QUEUE, Bench, OpensStores, request
 
 
-class EndingCases(OpensStores):
+class TerminationCases(OpensStores):
     """`WorkflowTerminated` through deliver, and `revive`."""
 
     async def test_a_terminated_instance_has_ended_at_once(self) -> None:
