@@ -292,7 +292,7 @@ async def test_a_workflow_sends_signals(engines: Engines) -> None:
         own, ended, unknown = told
         assert own == 5
         assert "'hearer'" in ended
-        assert "ended" in ended
+        assert "is closed and accepts no more signals" in ended
         assert "'nobody'" in unknown
 
 
