@@ -2,8 +2,8 @@
 
 Values are decoded by their hint. A value given in the hint's JSON form (a dict for an object, text for a date, a tuple for
 a list) is accepted. Loss is refused: an object of another class than the hint names, keys with the same JSON form, a field
-that is not written, a value of a type that the hint does not restore. Where the hint is Any, the JSON form is what is
-decoded, and nothing is compared.
+that is not written, a value of a type that the hint does not restore. A hint of Any decodes to the JSON form, and nothing
+is compared.
 """
 
 from collections.abc import Callable, Iterable, Mapping

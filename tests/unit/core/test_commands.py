@@ -1,4 +1,4 @@
-"""The table of commands: every kind of durable call has one row, and what is derived from it fits together."""
+"""The table of commands: every kind of durable call has one row, and the derived tables are consistent."""
 
 import typing
 

@@ -197,14 +197,14 @@ async def test_a_wrong_argument_is_refused_where_the_call_is_made(name):
     _, kind, text = CALLS[name]
     async with Environment(registry=registry) as env:
         handle = await env.start(calls, name)
-        told = await env.finish(handle.result())
+        answer = await env.finish(handle.result())
         lines = [entry.to_json() for entry in await handle.history()]
     report = await replay(calls, lines)
 
-    assert told[0] == kind.__name__
-    assert text in told[1]
+    assert answer[0] == kind.__name__
+    assert text in answer[1]
     assert report.diverged is None
-    assert report.result == told
+    assert report.result == answer
 
 
 @registry.activity

@@ -107,8 +107,8 @@ async def test_options_return_a_copy_and_accumulate(env):
     assert (sleeper.queue, sleeper.overrides.timeout) == (None, None)
     assert await env.finish((await env.start(copy, 0)).result()) == "slow"
     assert await env.finish((await env.start(copy, 0, queue="default")).result()) == "default"
-    told = await env.signal_with_start(copy, 0, id="s-1", signal="go")
-    assert await env.finish(told.result()) == "slow"
+    signalled = await env.signal_with_start(copy, 0, id="s-1", signal="go")
+    assert await env.finish(signalled.result()) == "slow"
 
 
 @pytest.mark.parametrize(

@@ -94,19 +94,19 @@ def watched(monkeypatch):
 
 async def outcome_of(call) -> str:
     """Call a function in a workflow, and return the outcome."""
-    told = []
+    outcomes = []
 
     async def flow(ctx):
         await ctx.sleep(1)
         try:
             call()
         except NotDeterministic as error:
-            told.append(str(error))
+            outcomes.append(str(error))
         else:
-            told.append("fine")
+            outcomes.append("fine")
 
     await Simulation(Workflow("flow", flow, "default")).run()
-    return told[-1]
+    return outcomes[-1]
 
 
 def made_of(code: str, path: Path) -> Callable[[], object]:
@@ -163,18 +163,18 @@ async def test_all_verbs_of_a_context_are_allowed(watched, caplog):
 
 
 async def test_calls_are_still_watched_after_a_refusal_was_caught(watched):
-    told = []
+    outcomes = []
 
     async def flow(ctx):
         for _ in range(3):
             try:
                 time.monotonic()
             except NotDeterministic:
-                told.append("refused")
+                outcomes.append("refused")
             await asyncio.sleep(0)
 
     await Simulation(Workflow("flow", flow, "default")).run()
-    assert told[:3] == ["refused"] * 3
+    assert outcomes[:3] == ["refused"] * 3
 
 
 async def test_activities_and_operations_are_not_watched(watched):
@@ -204,17 +204,17 @@ async def test_activities_and_operations_are_not_watched(watched):
 
 
 async def test_finalizers_run_by_the_garbage_collector_are_allowed(watched):
-    told = []
+    outcomes = []
 
     def note(*_: object) -> None:
-        told.append(time.monotonic())
+        outcomes.append(time.monotonic())
 
     gc.callbacks.append(note)
     try:
         assert await outcome_of(gc.collect) == "fine"
     finally:
         gc.callbacks.remove(note)
-    assert told
+    assert outcomes
 
 
 async def test_another_profiler_is_not_replaced(watched):

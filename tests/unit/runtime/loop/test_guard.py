@@ -92,16 +92,16 @@ async def result_of(function):
 async def test_calls_that_cannot_be_replayed_are_refused_in_workflow_code(name):
     """The error names the call and the remedy."""
     call, called = REFUSED[name]
-    told = []
+    messages = []
 
     async def forbidden(ctx):
         with pytest.raises(NotDeterministic) as found:
             call()
-        told.append(str(found.value))
+        messages.append(str(found.value))
 
     await Simulation(workflow_of(forbidden)).run()
 
-    [text] = told
+    [text] = messages
     name_of_call, remedy = text.split(" in workflow code: ")
     assert called in name_of_call
     assert remedy == REMEDY
@@ -109,20 +109,20 @@ async def test_calls_that_cannot_be_replayed_are_refused_in_workflow_code(name):
 
 async def test_forbidden_calls_are_refused_after_a_wait_and_in_a_task_too():
     """Every tick is guarded, not only the first."""
-    told = []
+    messages = []
 
     async def forbidden(ctx):
         async def strand():
             await ctx.sleep(1)
             with pytest.raises(NotDeterministic) as found:
                 open_socket()
-            told.append(str(found.value))
+            messages.append(str(found.value))
 
         await asyncio.gather(strand(), strand())
 
     await Simulation(workflow_of(forbidden)).run()
 
-    assert told == [f"socket.__new__ in workflow code: {REMEDY}"] * 2
+    assert messages == [f"socket.__new__ in workflow code: {REMEDY}"] * 2
 
 
 async def test_a_workflow_with_a_forbidden_call_fails_and_its_worker_continues():
@@ -274,20 +274,20 @@ def test_the_guard_is_restored():
 
 async def test_all_tasks_is_refused_in_workflow_code():
     """Its set is ordered by addresses, which differ on replay."""
-    told = []
+    messages = []
 
     async def looks(ctx):
         beside = asyncio.create_task(asyncio.sleep(1))
         for ask in (asyncio.all_tasks, lambda: asyncio.all_tasks(asyncio.get_running_loop())):
             with pytest.raises(NotDeterministic) as found:
                 ask()
-            told.append(str(found.value))
+            messages.append(str(found.value))
         await beside
 
     await Simulation(workflow_of(looks)).run()
 
     assert (
-        told
+        messages
         == ["asyncio.all_tasks() returns tasks in an order that differs from run to run; keep a list of your own"] * 2
     )
 
@@ -322,7 +322,7 @@ async def test_all_tasks_works_in_operations():
 async def test_setting_an_event_of_another_workflow_is_refused():
     """Setting it would wake code of another run without an entry in that run's history."""
     shared = []
-    told = []
+    messages = []
 
     async def waits(ctx):
         event = asyncio.Event()
@@ -332,7 +332,7 @@ async def test_setting_an_event_of_another_workflow_is_refused():
     async def touches(ctx):
         with pytest.raises(NotDeterministic) as found:
             shared[0].set()
-        told.append(str(found.value))
+        messages.append(str(found.value))
         await ctx.sleep(1)
 
     waiting = workflow_of(waits)
@@ -349,7 +349,7 @@ async def test_setting_an_event_of_another_workflow_is_refused():
         "workflow_completed",
         "workflow_deactivated",
     ]
-    assert "such as an asyncio.Event that two workflows share; send a signal instead" in told[0]
+    assert "such as an asyncio.Event that two workflows share; send a signal instead" in messages[0]
     assert outcome.events == ()
     assert outcome.status == "running"
 

@@ -76,11 +76,11 @@ def test_an_interrupt_raised_by_code_is_not_raised_again(handler, function):
 
 
 def test_outside_the_main_thread_no_interrupt_is_a_users_ctrl_c():
-    told = []
-    thread = threading.Thread(target=lambda: told.append(is_passed_on(raises_it)))
+    results = []
+    thread = threading.Thread(target=lambda: results.append(is_passed_on(raises_it)))
     thread.start()
     thread.join()
-    assert told == [False]
+    assert results == [False]
 
 
 def test_other_errors_are_not_raised_again():

@@ -1,4 +1,4 @@
-"""Edited code over a recorded history: it finds what is recorded, or diverges at the entry where it differs."""
+"""Edited code over a recorded history: it finds its recorded commands, or diverges at the entry where it differs."""
 
 import asyncio
 from collections.abc import Sequence
