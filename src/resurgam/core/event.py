@@ -2,7 +2,7 @@
 
 An event is one of
 
-- a `Command`: workflow code made a durable call. It has a location, a version, a command id such as ``Task(0)`` and,
+- a `Command`: workflow code made a durable call. It has a location, a version, a command id such as ``Task(0)`` and
   a digest of its input, if any;
 - an `Answer`: the result of a command. It carries ``ref``, the ``seq`` of that command; never a name, never a
   location. The first answer to a command is final;
