@@ -17,6 +17,11 @@ from resurgam.worker import tasks
 TURNS = 40
 
 
+@pytest.fixture(params=["memory://", "sqlite://"])
+def url(request):
+    return request.param
+
+
 class Hanging:
     """A workflow whose activity goes on until it is let, and then says so."""
 
