@@ -141,7 +141,7 @@ class BasicCases(OpensStores):
         async with self.bench() as b:
             assert await b.tell("nobody", "x") == r.Missing()
 
-    async def test_a_cancel_request_to_nobody_is_missing(self) -> None:
+    async def test_a_cancel_request_to_an_unknown_entity_is_missing(self) -> None:
         """B15: a cancel request to an unknown id or execution answers Missing."""
         async with self.bench() as b:
             stop = events.CancelRequested(reason="enough")

@@ -77,7 +77,7 @@ class CreationCases(OpensStores):
                 assert values(claim.inbox) == ["cancel_requested"]
                 await b.end(claim, consumed=ids(claim.inbox))
 
-    async def test_an_offer_does_not_take_what_is_put_off(self) -> None:
+    async def test_an_offer_does_not_claim_a_scheduled_instance(self) -> None:
         """Neither its creation nor a signal leads to an eager claim; the request to begin does."""
         async with self.bench() as b:
             [answer] = await b.store.create([r.Creation(started=b.started(deferred=True), offer=OFFER)])
@@ -89,7 +89,7 @@ class CreationCases(OpensStores):
             assert told.claim is not None
             assert values(told.claim.inbox) == ["x", "workflow_begun"]
 
-    async def test_what_is_put_off_does_not_stand_in_the_way_of_an_offer(self) -> None:
+    async def test_a_scheduled_instance_does_not_block_an_offer(self) -> None:
         """Though it is older and has an inbox: it is not claimable."""
         async with self.bench() as b:
             await b.create("late", begins_at=b.clock.now() + HOUR)
@@ -107,7 +107,7 @@ class CreationCases(OpensStores):
             await b.committed(claim, status=Status.SCHEDULED, wake_at=b.clock.now() + HOUR)
             assert values((await b.claim_one()).inbox) == ["workflow_begun"]
 
-    async def test_what_is_left_put_off_waits_for_its_moment(self) -> None:
+    async def test_an_instance_left_scheduled_waits_for_its_moment(self) -> None:
         """A holder that claimed it too early releases it unchanged, with or without a commit."""
         async with self.bench() as b:
             moment = b.clock.now() + HOUR
@@ -121,7 +121,7 @@ class CreationCases(OpensStores):
             assert await b.release(again) == r.Released()
             assert values((await b.claim_one()).inbox) == ["x"]
 
-    async def test_a_lost_lease_of_what_was_put_off_is_offered_again(self) -> None:
+    async def test_a_scheduled_instance_whose_lease_was_lost_is_offered_again(self) -> None:
         """Its start time has passed for good."""
         async with self.bench() as b:
             await b.create(begins_at=b.clock.now())
@@ -154,7 +154,7 @@ class CreationCases(OpensStores):
             assert await self._replace(b, started) == first
             assert (await b.get()).status is Status.RUNNING
 
-    async def test_a_replacement_of_nobody_only_begins(self) -> None:
+    async def test_a_replacement_without_an_open_execution_only_creates(self) -> None:
         """A closed execution is unchanged."""
         async with self.bench() as b:
             old = await b.ended()

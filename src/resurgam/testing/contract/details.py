@@ -44,7 +44,7 @@ class DetailsCases(OpensStores):
             assert await b.store.complete_activities([failed]) == [r.Accepted()]
             assert (await b.task()).details == Raw(b"2")
 
-    async def test_whoever_lost_the_lease_tells_nothing(self) -> None:
+    async def test_a_worker_that_lost_its_lease_keeps_no_details(self) -> None:
         """The details of the current holder stay."""
         async with self.bench() as b:
             await b.wanting(2)
@@ -67,7 +67,7 @@ class DetailsCases(OpensStores):
             assert tuple(await b.store.transfer.copies("order")) == copies
             assert (await b.task()).details == Raw(b"[7]")
 
-    async def test_what_nobody_has_begun_is_withdrawn(self) -> None:
+    async def test_an_activity_that_was_never_started_is_withdrawn(self) -> None:
         """And its instance gets an entry."""
         async with self.bench() as b:
             await b.wanting(2)
@@ -75,7 +75,7 @@ class DetailsCases(OpensStores):
             assert values((await b.claim_one(queues=["wanting"])).inbox) == ["activity_cancelled"]
             assert not await b.tasks()
 
-    async def test_what_somebody_is_at_is_left_alone(self) -> None:
+    async def test_an_activity_that_is_running_is_not_withdrawn(self) -> None:
         """The attempt continues, and its answer is accepted."""
         async with self.bench() as b:
             await b.wanting(2)

@@ -80,7 +80,7 @@ class FencingCases(OpensStores):
             assert isinstance(await b.release(stale), r.Refused)
             assert not await b.claim()
 
-    async def test_nobody_holds_a_lease_that_was_never_given(self) -> None:
+    async def test_a_lease_that_was_never_given_is_refused(self) -> None:
         """A future epoch and an unknown execution are refused."""
         async with self.bench() as b:
             instance = await b.create()
@@ -118,7 +118,7 @@ class FencingCases(OpensStores):
             await b.end(claim)
             assert await b.answer(task) == r.Accepted()
 
-    async def test_an_expired_lease_that_nobody_took_still_commits(self) -> None:
+    async def test_an_expired_lease_that_was_not_taken_still_commits(self) -> None:
         """A slow worker whose work was not claimed by another loses nothing."""
         async with self.bench() as b:
             await b.wanting(2)
@@ -144,7 +144,7 @@ class FencingCases(OpensStores):
             assert not await b.claim()
             assert not await b.tasks()
 
-    async def test_an_expired_lease_that_nobody_took_is_renewed(self) -> None:
+    async def test_an_expired_lease_that_was_not_taken_is_renewed(self) -> None:
         """A late heartbeat renews the lease, if no other worker has claimed it."""
         async with self.bench() as b:
             await b.wanting(2)

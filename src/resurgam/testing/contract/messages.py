@@ -96,7 +96,7 @@ class MessageCases(OpensStores):
             assert again.inbox == ()
             assert not await b.claim()
 
-    async def test_whoever_ends_can_send_but_is_told_nothing_by_itself(self) -> None:
+    async def test_an_instance_that_closes_can_send_but_receives_nothing(self) -> None:
         """The last commit of a child notifies its parent; its own inbox accepts nothing from outside."""
         async with self.bench() as b:
             await b.create("target", queue="target")
@@ -237,7 +237,7 @@ class MessageCases(OpensStores):
 
     # Topics.
 
-    async def test_whoever_listens_has_what_was_published_since(self) -> None:
+    async def test_a_subscriber_reads_what_was_published_since(self) -> None:
         """In order, of that topic alone; the numbers go through all topics."""
         async with self.bench() as b:
             assert await b.store.inspector.messages("prices") == r.Messages(last=0)
@@ -247,7 +247,7 @@ class MessageCases(OpensStores):
             assert await b.store.inspector.messages("prices", 1) == r.Messages(last=3, values=(Raw(b"2"),))
             assert await b.store.inspector.messages("weather", 3) == r.Messages(last=3)
 
-    async def test_whoever_waits_for_a_topic_is_woken_by_it_alone(self) -> None:
+    async def test_a_waiter_for_a_topic_is_woken_by_it_alone(self) -> None:
         """By messages newer than the known number."""
         async with self.bench() as b:
             await self._publish(b, ("prices", "1"))

@@ -11,7 +11,7 @@ OFFER = r.EagerOffer(worker="first", queues=(QUEUE,))
 class OfferingCases(OpensStores):
     """Eager offers that are taken, and those that are not."""
 
-    async def test_what_is_created_with_an_offer_is_leased_to_whoever_offers(self) -> None:
+    async def test_an_instance_created_with_an_offer_is_leased_to_its_worker(self) -> None:
         """With its log, as by any other claim: no other worker gets it until its lease expires."""
         async with self.bench() as b:
             claim = await self._created(b)

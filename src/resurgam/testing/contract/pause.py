@@ -76,7 +76,7 @@ class PauseCases(OpensStores):
             assert copy.paused is r.Pause.TREE
             assert [getattr(event, "tree", None) for event in copy.inbox] == [False, True]
 
-    async def test_whoever_holds_a_paused_instance_hears_of_it_and_may_commit(self) -> None:
+    async def test_the_holder_of_a_paused_instance_is_notified_and_may_commit(self) -> None:
         """Its release leaves the instance paused, though there are new entries; then it is resumed."""
         async with self.bench() as b:
             instance = await b.create()
@@ -141,7 +141,7 @@ class PauseCases(OpensStores):
             assert isinstance(created, r.Created)
             assert created.claim is not None
 
-    async def test_a_parked_instance_that_is_paused_is_offered_to_nobody(self) -> None:
+    async def test_a_parked_instance_that_is_paused_is_not_offered(self) -> None:
         """Until it is resumed: then to workers that have not tried it."""
         async with self.bench() as b:
             await b.create()
@@ -198,7 +198,7 @@ class PauseCases(OpensStores):
                 assert (await b.task()).deliveries == 0
                 assert len(await b.claim()) == int(release)
 
-    async def test_activities_that_are_halted_do_not_hold_up_the_hands_of_others(self) -> None:
+    async def test_activities_of_a_paused_instance_do_not_block_those_of_others(self) -> None:
         """They are older, but not claimable."""
         async with self.bench() as b:
             await b.wanting(2, entity_id="halted")
@@ -230,7 +230,7 @@ class PauseCases(OpensStores):
             assert (await b.get()).status is Status.COMPLETED
             assert values((await b.claim_one()).inbox) == ["workflow_paused"]
 
-    async def test_what_is_put_off_can_be_paused(self) -> None:
+    async def test_a_scheduled_instance_can_be_paused(self) -> None:
         """Its start time passes; it starts when it is resumed. A request to begin leaves it paused."""
         async with self.bench() as b:
             await b.create(begins_at=b.clock.now() + LEASE)
@@ -244,7 +244,7 @@ class PauseCases(OpensStores):
                 await b.resume(name)
             assert len(await b.claim()) == 2
 
-    async def test_what_is_put_off_and_was_paused_still_waits_for_its_moment(self) -> None:
+    async def test_a_scheduled_instance_that_was_paused_still_waits_for_its_moment(self) -> None:
         """Resuming does not start it."""
         async with self.bench() as b:
             await b.create(begins_at=b.clock.now() + HOUR)

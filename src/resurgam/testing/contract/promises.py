@@ -81,7 +81,7 @@ class PromiseCases(OpensStores):
             claim = await b.claim_one()
             assert [entry.event for entry in claim.inbox] == [resolved("0", "b"), resolved("1", "a")]
 
-    async def test_a_promise_that_nobody_made_is_missing(self) -> None:
+    async def test_an_unknown_promise_is_missing(self) -> None:
         """By id or by name, while its execution is open and after its end."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)
@@ -141,7 +141,7 @@ class PromiseCases(OpensStores):
             assert len(copy.promises) == PROMISES_KEPT + 1
             assert await b.deliver(resolved("1"), "", promise_id="p-00001") == r.Missing()
 
-    async def test_a_settlement_reaches_what_is_held_halted_or_put_off(self) -> None:
+    async def test_a_settlement_reaches_leased_paused_and_scheduled_instances(self) -> None:
         """It stays in the inbox like any other entry."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)

@@ -148,7 +148,7 @@ class SuccessionCases(OpensStores):
             [copy] = await b.store.transfer.copies("order")
             assert values_of(copy) == ["x"]
 
-    async def test_whoever_waits_for_the_end_of_the_one_before_is_told(self) -> None:
+    async def test_a_waiter_for_the_end_of_the_predecessor_is_woken(self) -> None:
         """And whoever waits for work finds the successor."""
         async with self.bench() as b:
             old = await b.create()

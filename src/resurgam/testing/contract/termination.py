@@ -24,7 +24,7 @@ class TerminationCases(OpensStores):
             assert InstanceState(log).status is Status.TERMINATED
             assert await self._terminate(b) == r.Ended(status=Status.TERMINATED)
 
-    async def test_whoever_holds_a_terminated_instance_is_fenced(self) -> None:
+    async def test_the_holder_of_a_terminated_instance_is_fenced(self) -> None:
         """Its commit is refused, and so is its next renewal."""
         async with self.bench() as b:
             await b.create()

@@ -219,7 +219,7 @@ class TransferCases(OpensStores):
             assert await b.store.revive([copy.instance]) == [r.Revived(count=1)]
             await b.claim_one()
 
-    async def test_an_adopted_instance_that_is_put_off_waits_for_its_moment(self) -> None:
+    async def test_an_adopted_scheduled_instance_waits_for_its_moment(self) -> None:
         """Also with a signal in its inbox; waiting workers are woken at its time."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _put_off(a)
@@ -306,7 +306,7 @@ class TransferCases(OpensStores):
             task = await b.task()
             assert (task.attempt, task.deliveries, task.request) == (2, 0, request(2))
 
-    async def test_an_activity_that_somebody_was_at_work_on_is_handed_out_again(self) -> None:
+    async def test_an_adopted_activity_that_was_running_is_handed_out_again(self) -> None:
         """At least once, marked as a redelivery; the answer goes to the instance in its new store."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await a.wanting(2)

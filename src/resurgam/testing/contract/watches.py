@@ -84,7 +84,7 @@ class WatchCases(OpensStores):
             await b.told("order", "x")
             assert await b.soon(waiting)
 
-    async def test_work_of_others_wakes_nobody(self) -> None:
+    async def test_work_in_other_queues_wakes_no_waiter(self) -> None:
         """Work in other queues, or of another kind, does not end the wait."""
         async with self.bench() as b:
             await b.wanting(2, queue="elsewhere")
@@ -121,7 +121,7 @@ class WatchCases(OpensStores):
             await b.committed(claim)
             assert await b.soon(work)
 
-    async def test_news_that_is_known_wakes_nobody(self) -> None:
+    async def test_known_entries_wake_no_waiter(self) -> None:
         """InboxChanged is what is newer than the counter that the holder names."""
         async with self.bench() as b:
             instance = await b.create()
@@ -287,7 +287,7 @@ class WatchCases(OpensStores):
             await b.store.queries.claim("first", [QUEUE], 1)
             await self._woken_after(b, LEASE)
 
-    async def test_what_begins_later_wakes_whoever_waits_at_its_moment(self) -> None:
+    async def test_a_scheduled_instance_wakes_waiters_at_its_moment(self) -> None:
         """A paused one does not, even when its start time or the end of its lease comes."""
         async with self.bench() as b:
             await b.create("late", begins_at=b.clock.now() + 1000)
@@ -302,7 +302,7 @@ class WatchCases(OpensStores):
             await b.resume("halted")
             assert await b.soon(waiting)
 
-    async def test_halted_instances_that_are_due_do_not_keep_the_clock_busy(self) -> None:
+    async def test_paused_instances_that_are_due_do_not_keep_the_clock_busy(self) -> None:
         """With their deadlines, leases and activities."""
         clock = _Counting()
         async with self.bench(clock) as b:
