@@ -1,4 +1,4 @@
-"""How long a store may be used: until it is closed, and only in the process that opened it.
+"""The lifetime of an open store: until it is closed, and only in the process that opened it.
 
 A fork copies connections, locks and waiting tasks that still belong to the parent. The child must not use them.
 """

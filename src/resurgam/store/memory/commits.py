@@ -58,7 +58,7 @@ class Commits:
         row.deliveries = 0
         row.last_failure = ""
         paused = row.paused
-        row.settle(outcome, self._table.clock.now())
+        row.update(outcome, self._table.clock.now())
         self._table.note_growth(row)
         self._park(row, part)
         self._outbox.send(row, outcome, paused)

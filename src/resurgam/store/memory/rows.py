@@ -1,4 +1,4 @@
-"""What the memory store keeps of an instance and of an activity."""
+"""The rows of the memory store: instances and their activities."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from resurgam.store.rules import kept_answer, status_after
 
 @dataclass(slots=True)
 class ActivityRow:
-    """An activity that somebody wants, until it is answered."""
+    """An activity, until it is answered."""
 
     execution_id: str
     request: ActivityRequest
@@ -32,7 +32,7 @@ class ActivityRow:
 
     @property
     def begun(self) -> bool:
-        """Whether somebody is, or was, at work on it."""
+        """Whether an attempt has ever started."""
         return self.leased_until is not None or self.deliveries > 0 or self.attempt > 1
 
     def pending(self) -> r.Pending:
@@ -51,7 +51,7 @@ class ActivityRow:
 
 @dataclass(slots=True)
 class Row:
-    """An instance with all that belongs to it. Entries are found by ``seq``: *log* has the active ones in order."""
+    """An instance with all that belongs to it. *log* has the active entries by ``seq``, in order."""
 
     instance: r.Instance
     log: dict[int, events.Event]
@@ -72,11 +72,11 @@ class Row:
     tried_by: set[str] = field(default_factory=set)
 
     def shown(self) -> r.Instance:
-        """Return the instance as others see it: while it is halted, that hides what it was doing."""
+        """Return the instance as others see it: a pause hides its status."""
         return self.instance if self.paused is None else msgspec.structs.replace(self.instance, status=Status.PAUSED)
 
     def seen(self) -> r.Instance:
-        """Return the instance as it is shown, with what is wrong with its activities."""
+        """Return the instance as it is shown, with the dead letters among its activities."""
         activity_dead_letters = tuple(
             activity.dead_letter for _, activity in sorted(self.activities.items()) if activity.dead_letter is not None
         )
@@ -87,12 +87,12 @@ class Row:
         )
 
     def begins(self, now: int) -> bool:
-        """Whether its code may run: that of an instance that is put off, from its moment on."""
+        """Whether its code may run: that of a scheduled instance, from its moment on."""
         wake_at = self.instance.wake_at
         return self.instance.status is not Status.SCHEDULED or (wake_at is not None and wake_at <= now)
 
     def append(self, entries: Iterable[events.Event]) -> None:
-        """Put entries at the end of the log."""
+        """Append entries to the log."""
         self.log.update((entry.seq, entry) for entry in entries)
 
     def forget(self, marks: Iterable[Forgotten]) -> None:
@@ -115,7 +115,7 @@ class Row:
         return self.log.get(seq, forgotten)
 
     def kept(self) -> list[events.Event]:
-        """Return all entries that are still there, forgotten or not, in order."""
+        """Return all entries that are kept, forgotten or not, in order."""
         forgotten = (entry for _, entry in self.forgotten.values())
         return sorted((*self.log.values(), *forgotten), key=lambda entry: entry.seq)
 
@@ -133,7 +133,7 @@ class Row:
         )
 
     def open_work(self) -> r.OpenWork:
-        """Return what is under way that the log does not show."""
+        """Return the open activities, the inbox and the lease."""
         return r.OpenWork(
             activities=tuple(activity.opened() for _, activity in sorted(self.activities.items())),
             inbox=tuple(entry.event for _, entry in self.inbox.values()),
@@ -143,11 +143,11 @@ class Row:
         )
 
     def news(self, since: int) -> tuple[Entry, ...]:
-        """Return what has come into the inbox after the wake counter was *since*."""
+        """Return the inbox entries since the wake counter was *since*."""
         return tuple(entry for wake, entry in self.inbox.values() if wake > since)
 
-    def settle(self, outcome: Outcome, now: int) -> None:
-        """Take over what a commit says of the instance."""
+    def update(self, outcome: Outcome, now: int) -> None:
+        """Update the instance by the outcome of a commit."""
         self.answer = kept_answer(outcome) or self.answer
         self.instance = msgspec.structs.replace(
             self.instance,
