@@ -50,7 +50,7 @@ def schedule(
     command = future.command
     if recorder.is_wanted(command):
         recorder.outbox.activities[command.seq] = _request(wanted, recorder, command, queue, written)
-    if limit is not None and recorder.is_open(command):
+    if limit is not None and recorder.log.is_open(command):
         assert isinstance(command, events.ActivityScheduled)
         if command.start_by is not None:
             recorder.pending.add_start_deadline(command.start_by, command.seq)

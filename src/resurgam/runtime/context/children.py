@@ -156,13 +156,7 @@ def start_child(
     """Issue the command that starts a child, and put its request into the outbox."""
     own = recorder.started
     queue = options.queue or definition.queue or recorder.settings.queue_of(definition.name) or own.queue
-    if recorder.mode.rehearsing:
-        written, digest = events.NULL, None
-    else:
-        written = check_size(
-            recorder.settings.max_payload, definition.encode(args), f"arguments of {definition.name!r}"
-        )
-        digest = blake2b(bytes(written), digest_size=8).hexdigest()
+    written, digest = _encode(recorder, definition, args)
 
     def complete(location: Location) -> dict[str, Any]:
         entity_id = options.id or entity_of(own.run_id, location)
@@ -195,6 +189,14 @@ def start_child(
     if recorder.mode.rehearsing or future.command.seq in recorder.pending.started_children:
         future.set_started(recorder.pending.started_children.get(future.command.seq, ""))
     return future
+
+
+def _encode(recorder: Recorder, definition: Workflow[..., Any], args: tuple[Any, ...]) -> tuple[Raw, str | None]:
+    """Return the arguments of a child as they are recorded, and their fingerprint; neither in a rehearsal."""
+    if recorder.mode.rehearsing:
+        return events.NULL, None
+    written = check_size(recorder.settings.max_payload, definition.encode(args), f"arguments of {definition.name!r}")
+    return written, blake2b(bytes(written), digest_size=8).hexdigest()
 
 
 def execution_id_of(parent: events.WorkflowStarted, call: events.ChildScheduled) -> str:

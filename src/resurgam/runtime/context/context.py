@@ -83,7 +83,7 @@ class Context:
         result = result_codec(function)
         future = self._recorder.call(events.OperationStarted, label, result, step=self._step)
         command = future.command
-        if self._recorder.is_open(command):
+        if self._recorder.log.is_open(command):
             limit = self._recorder.settings.max_payload
             operation = Operation(command.seq, label, function, args, result, limit)
             self._recorder.pending.add_operation(operation)
@@ -103,7 +103,7 @@ class Context:
     def set(self, key: str, value: object) -> None:
         """Store a value in the workflow's durable state, which clients can read too."""
         _check_key(key)
-        written = self._recorder.write(ANY, value, f"state {key!r}")
+        written = self._recorder.payloads.write(ANY, value, f"state {key!r}")
         digest = None if self._recorder.mode.rehearsing else fingerprint(written)
         command = self._recorder.issue(events.StateSet, key, step=self._step, value=written, digest=digest)
         self._recorder.state.set(key, command, written)
@@ -125,7 +125,7 @@ class Context:
             read = recorder.issue(events.StateRead, key, step=self._step, value=value, found=found)
             assert isinstance(read, events.StateRead)
             written = read.value if read.found else None
-        return default if written is None else recorder.read(ANY, written, f"state {key!r}")
+        return default if written is None else recorder.payloads.read(ANY, written, f"state {key!r}")
 
     def branch(
         self,
@@ -198,7 +198,7 @@ class Context:
         future = recorder.call(
             events.LoopStarted,
             step=self._step,
-            state=recorder.write(state_codec(body), state, "the state of a loop"),
+            state=recorder.payloads.write(state_codec(body), state, "the state of a loop"),
             forget_every=forget_every,
             keep_forgotten=keep_forgotten,
         )
@@ -382,7 +382,7 @@ class Context:
         if signals not in ("carry", "drop"):
             raise ValueError(f"ctx.continue_as_new: signals must be 'carry' or 'drop', got {signals!r}")
         recorder = self._recorder
-        recorder.check_allowed("continue_as_new")
+        recorder.verdict.check_allowed("continue_as_new")
         what = f"arguments of workflow {recorder.started.name!r}"
         written = events.NULL
         if not recorder.mode.rehearsing:
@@ -430,7 +430,7 @@ class Context:
         here = copy_context()
 
         def holds() -> bool:
-            return self._recorder.without_calls("the predicate of ctx.until", lambda: here.run(predicate))
+            return self._recorder.verdict.without_calls("the predicate of ctx.until", lambda: here.run(predicate))
 
         return self._recorder.loop.add_condition(holds)
 

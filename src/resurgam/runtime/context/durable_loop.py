@@ -20,6 +20,7 @@ from resurgam.core.retry import is_whole
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.loop.scope import Scope, current
 from resurgam.runtime.matching.divergence import source, unfit
+from resurgam.runtime.matching.open_locations import is_quiet_below
 from resurgam.runtime.matching.pending import LoopProgress
 from resurgam.runtime.matching.recorder import Recorder
 
@@ -89,7 +90,7 @@ class DurableLoop:
                 raise TypeError(
                     f"the body of a loop returned {answer!r}; return Continue(state) to continue, or Break(value) to end it"
                 )
-            self._progress.state = self._recorder.write(self._state_codec, answer.state, "the state of a loop")
+            self._progress.state = self._recorder.payloads.write(self._state_codec, answer.state, "the state of a loop")
             self._state_entry = None
             if self._interval_reached() and await self._is_due():
                 self._resume(await self._checkpoint(self._progress.done))
@@ -119,7 +120,7 @@ class DurableLoop:
         if self._progress.done in self._progress.early:
             return True
         # A history that continues without a checkpoint was written by code that had to postpone it here.
-        return self._recorded <= self._progress.done and self._recorder.is_quiet_below(self._command.location)
+        return self._recorded <= self._progress.done and is_quiet_below(self._recorder, self._command.location)
 
     async def _checkpoint(self, iteration: int) -> events.LoopCheckpointed:
         early = self._progress.early.pop(iteration, None)
@@ -136,7 +137,7 @@ class DurableLoop:
 
     async def _end(self, answer: "Break[Any] | None") -> Any:
         if answer is not None:
-            self._progress.value = self._recorder.write(self._value_codec, answer.value, "the value of a loop")
+            self._progress.value = self._recorder.payloads.write(self._value_codec, answer.value, "the value of a loop")
             self._progress.wants = events.LoopCompleted
         completed = await self._future
         if completed.whole:
@@ -146,7 +147,7 @@ class DurableLoop:
     def _read(self, codec: Codec[Any], written: Any, what: str, entry: events.Event | None) -> Any:
         """Decode a value; a recorded one that no longer fits its type is a divergence, not a failure."""
         try:
-            return self._recorder.read(codec, written, what)
+            return self._recorder.payloads.read(codec, written, what)
         except SerializationError as error:
             if entry is None or not 0 < entry.seq <= self._recorder.log.recorded_seq:
                 raise

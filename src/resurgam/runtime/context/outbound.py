@@ -25,7 +25,7 @@ def send(
     for what, given in (("workflow id", entity_id), ("signal name", name)):
         if not isinstance(given, str) or not given:
             raise ValueError(f"ctx.signal: {what} must be a non-empty string, got {given!r}")
-    written = recorder.write(_ANY, value, f"signal {name!r}")
+    written = recorder.payloads.write(_ANY, value, f"signal {name!r}")
     own = recorder.started
 
     def complete(location: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def settle(recorder: Recorder, promise_id: str, value: object, step: int | None 
     """Settle a promise of any workflow; the future tells whether this was the first settlement."""
     if not isinstance(promise_id, str) or not promise_id:
         raise ValueError(f"ctx.resolve: promise id must be a non-empty string, got {promise_id!r}")
-    written = recorder.write(_ANY, value, "value of a promise")
+    written = recorder.payloads.write(_ANY, value, "value of a promise")
     _check_own(recorder, promise_id, written)
     future = recorder.call(
         events.PromiseSettled, promise_id, step=step, digest=_digest(recorder, written), value=written
@@ -66,18 +66,18 @@ def _check_own(recorder: Recorder, promise_id: str, written: Any) -> None:
     """Refuse a value that a promise of this run does not accept; the types of other promises are not known here."""
     future = recorder.pending.open_promise(promise_id)
     if future is not None:
-        recorder.read(future.codec, written, f"value of promise {future.command.name!r}")
+        recorder.payloads.read(future.codec, written, f"value of promise {future.command.name!r}")
 
 
 def publish(recorder: Recorder, topic: str, value: object, step: int | None = None) -> "asyncio.Future[None]":
     """Publish a message to the current subscribers of a topic."""
     if not isinstance(topic, str) or not topic:
         raise ValueError(f"ctx.publish: topic must be a non-empty string, got {topic!r}")
-    written = recorder.write(_ANY, value, f"message on {topic!r}")
+    written = recorder.payloads.write(_ANY, value, f"message on {topic!r}")
     digest = _digest(recorder, written)
     command = recorder.issue(events.MessagePublished, topic, step=step, digest=digest, value=written)
     published = recorder.carryover.anything and recorder.carryover.has_published(command)
-    if recorder.is_new(command) and not recorder.mode.rehearsing and not published:
+    if recorder.log.is_new(command) and not recorder.mode.rehearsing and not published:
         recorder.outbox.add(command.seq, "publications", Publication(topic, written))
     done: asyncio.Future[None] = recorder.loop.create_future()
     done.set_result(None)

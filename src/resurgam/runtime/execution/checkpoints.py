@@ -6,6 +6,7 @@ from resurgam.core import event as events
 from resurgam.core.outcome import Forgotten, Span
 from resurgam.runtime.matching.dedup import ReceivedIds
 from resurgam.runtime.matching.forgetting import dropped
+from resurgam.runtime.matching.open_locations import is_quiet_below
 from resurgam.runtime.matching.pending import LoopProgress
 from resurgam.runtime.replay.driver import Driver
 
@@ -42,7 +43,7 @@ class Checkpoints:
             if loop.wants is events.LoopCheckpointed:
                 return self._write(loop, state=loop.state)
             if loop.wants is events.LoopCompleted:
-                if loop.forgets and self._recorder.is_quiet_below(loop.command.location):
+                if loop.forgets and is_quiet_below(self._recorder, loop.command.location):
                     return self._write(loop, result=loop.value, whole=True)
                 loop.wants = None
                 ref, done = loop.command.seq, loop.done

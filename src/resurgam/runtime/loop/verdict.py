@@ -1,6 +1,11 @@
 """The reason why the code of an execution must stop."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from resurgam.core.errors import NotDeterministic
+
+T = TypeVar("T")
 
 PATIENCE: Final = 1000
 """Refused calls after which `Verdict.exhausted` is set: the code catches the refusals in a loop."""
@@ -13,12 +18,14 @@ class Verdict:
     *exhausted*: it gets futures that never settle, so that it yields the thread.
     """
 
-    __slots__ = ("_patience", "_refusals", "exhausted", "reason")
+    __slots__ = ("_forbidden_in", "_patience", "_refusals", "exhausted", "reason")
 
     def __init__(self, patience: int = PATIENCE) -> None:
         # Plain attributes: every durable call and every callback of the loop reads them.
         self.reason: BaseException | None = None
         self.exhausted = False
+        # The function of the user that is running and may not make durable calls, as errors name it.
+        self._forbidden_in = ""
         self._patience = patience
         self._refusals = 0
 
@@ -32,3 +39,20 @@ class Verdict:
         self._refusals += 1
         self.exhausted = self._refusals > self._patience
         return reason
+
+    def check_allowed(self, what: str) -> None:
+        """Refuse a call once there is a reason, and inside functions that may not make durable calls."""
+        if self.reason is not None:
+            raise self.refuse(self.reason)
+        if self._forbidden_in:
+            raise NotDeterministic(
+                f"a durable call ({what}) inside {self._forbidden_in}; make it before, and pass on its result"
+            )
+
+    def without_calls(self, what: str, function: Callable[[], T]) -> T:
+        """Call a function of the user that must not make durable calls."""
+        self._forbidden_in, before = what, self._forbidden_in
+        try:
+            return function()
+        finally:
+            self._forbidden_in = before

@@ -1,8 +1,8 @@
 """Ended scopes of an execution whose recorded commands are not all matched."""
 
-from resurgam.core.errors import LatentHistory
 from resurgam.core.location import Location
 from resurgam.runtime.loop.scope import Scope
+from resurgam.runtime.loop.verdict import Verdict
 from resurgam.runtime.matching.divergence import latent
 
 
@@ -32,10 +32,12 @@ class EndedScopes:
         """Whether a location belongs to a scope that was cut off before it reached that location."""
         return any(cut.contains(location) for cut in self._cut)
 
-    def divergence(self) -> LatentHistory | None:
-        """Return the divergence of a scope whose code returned before its history ended."""
+    def check(self, verdict: Verdict) -> None:
+        """Diverge if the history of a returned scope continues, once every entry is delivered."""
+        if not self.returned or verdict.reason is not None:
+            return
         for scope in self.returned:
             left = scope.cursor.step
             if left is not None:
-                return latent(left, scope)
-        return None
+                verdict.decide(latent(left, scope))
+                return

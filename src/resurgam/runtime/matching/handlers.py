@@ -23,6 +23,7 @@ from resurgam.runtime.loop.closures import check_handler
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.loop.scope import current
 from resurgam.runtime.matching.forgetting import HANDLERS
+from resurgam.runtime.matching.open_locations import open_locations
 from resurgam.runtime.matching.recorder import Recorder
 from resurgam.runtime.matching.signal_schemas import SignalSchemas
 
@@ -161,7 +162,7 @@ class Handlers:
 
     def at_work(self) -> set[int]:
         """Return the numbers of the handlers that have not ended."""
-        locations = (location.coordinates for location in self._recorder.locations_at_work() if location.coordinates)
+        locations = (location.coordinates for location in open_locations(self._recorder) if location.coordinates)
         at_work = {parts[1][0] for parts in locations if parts[0] == HANDLERS}
         return at_work | {update.scope for update in self._recorder.log.state.updates.values()}
 
@@ -309,7 +310,7 @@ class Handlers:
         inside = copy_context()
         inside.run(current.set, self._recorder.root)
         with self._recorder.state.looking():
-            return self._recorder.without_calls(what, lambda: inside.run(function))
+            return self._recorder.verdict.without_calls(what, lambda: inside.run(function))
 
     def _diverge(self, entry: events.Event, field: str, code: str, history: str) -> None:
         error = HistoryDiverged(

@@ -33,6 +33,14 @@ class Log:
         """The moment of this advance."""
         return self._clock
 
+    def is_new(self, command: events.Command) -> bool:
+        """Whether a command was not in the history that this execution was loaded with."""
+        return command.seq > self.recorded_seq
+
+    def is_open(self, command: events.Command) -> bool:
+        """Whether the history holds no answer to a command."""
+        return command.seq in self.state.open
+
     def stamp(self) -> int:
         """Return the ``at`` of the next entry; it never decreases, whatever the machine's clock does."""
         return max(self._clock, self.state.last_at)

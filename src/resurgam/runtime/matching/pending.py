@@ -24,9 +24,9 @@ class Race:
 class LoopProgress:
     """How far a durable loop has come, and which entry it waits for the engine to write.
 
-    *done* iterations have ended, of which *forgotten* are in the last checkpoint; *state* goes into the next one, *value* is the loop's result. *wants* is a checkpoint or
-    the loop's end; *waiting* is settled by the checkpoint. *early* are checkpoints that were delivered before the code
-    came to them.
+    *done* iterations have ended, of which *forgotten* are in the last checkpoint; *state* goes into the next one, *value*
+    is the loop's result. *wants* is a checkpoint or the loop's end; *waiting* is settled by the checkpoint. *early* are
+    checkpoints that were delivered before the code came to them.
     """
 
     command: events.LoopStarted
@@ -106,7 +106,7 @@ class PendingCommands:
         self.futures.pop(seq, None)
 
     def add_start_deadline(self, deadline: int, seq: int) -> None:
-        """Give an activity up that no worker has started by *deadline*."""
+        """Give up an activity that no worker has started by *deadline*."""
         heappush(self.start_deadlines, (deadline, seq))
 
     def take(self, seq: int) -> tuple[Durable[Any] | None, tuple[str, ...]]:

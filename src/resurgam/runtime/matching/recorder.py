@@ -5,13 +5,11 @@ Rule 2: once there is a `Verdict` (the code diverged, or is evicted) every furth
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from msgspec import Raw
-
 from resurgam.core import event as events
-from resurgam.core.codec import Codec, check_size, codec_for
+from resurgam.core.codec import Codec, codec_for
 from resurgam.core.commands import COMMANDS, COMMANDS_BY_TAG, Intent
 from resurgam.core.edit import Check, Insert, Note, Remove
 from resurgam.core.errors import Evicted, NotDeterministic
@@ -38,10 +36,11 @@ from resurgam.runtime.matching.carryover import Carryover
 from resurgam.runtime.matching.divergence import diverged, gone_on, in_values, source
 from resurgam.runtime.matching.durable_state import DurableState
 from resurgam.runtime.matching.ended_scopes import EndedScopes
-from resurgam.runtime.matching.log import Log, outstanding
+from resurgam.runtime.matching.log import Log
 from resurgam.runtime.matching.mailbox import Mailbox
 from resurgam.runtime.matching.mode import LIVE, Mode, Rehearsing
 from resurgam.runtime.matching.outbox import Outbox
+from resurgam.runtime.matching.payloads import Payloads
 from resurgam.runtime.matching.pending import PendingCommands
 from resurgam.runtime.matching.recorded import EarlyAnswers, RecordedCommands
 
@@ -57,7 +56,7 @@ _NOWHERE = events.ActivityScheduled(location=ROOT, command="", name="", queue=""
 class Recorder:
     """Match the durable calls of one execution's code with its history, or append them to its log.
 
-    The parts that it works on are attributes, each with an interface of its own: the *log* and the *outbox* of the next
+    The parts that it works on are attributes, each with an interface of its own: the *payloads*, the *log* and the *outbox* of the next
     commit, the *recorded* commands, the *pending* calls, answers that came *early* or by *carryover*, the *mailbox* of
     signals, the durable *state*, the *ended_scopes*, the *mode* and the *verdict*.
     """
@@ -78,6 +77,7 @@ class Recorder:
         # Remedies are searched for by many rehearsals, of which the reason is all that is wanted.
         self.verdict = Verdict(PATIENCE // 20 if mode.rehearsing else PATIENCE)
         self.log, self.recorded = Log(log), RecordedCommands(log, self.matching)
+        self.payloads = Payloads(mode, settings.max_payload)
         self.outbox = Outbox()
         self.pending = PendingCommands()
         self.early = EarlyAnswers()
@@ -91,7 +91,6 @@ class Recorder:
         self.timed_out: int | None = None
         self.ignored: list[events.StepRemoved] = []
         self.notes: list[Note] = []
-        self._forbidden_in = ""
         # The forbidden methods are set on the class from a table, where mypy does not see them.
         self.loop = WorkflowLoop(started.run_id, self)  # type: ignore[abstract]
         self.root = self.scope_at(ROOT)
@@ -124,13 +123,13 @@ class Recorder:
         *step* is the number given to ``ctx.v``, None without it; *target* the id that the code gives to a child.
         *complete* returns the fields of a new command that depend on its location.
         """
-        made = COMMANDS[kind]
-        self.check_allowed(made.type)
+        described = COMMANDS[kind]
+        self.verdict.check_allowed(described.type)
         if name is not None and not isinstance(name, str):
-            raise TypeError(f"the name of a {made.type} must be a string, got {name!r}")
+            raise TypeError(f"the name of a {described.type} must be a string, got {name!r}")
         scope = self.scope()
-        step = self._counted(scope, step, (made.verb, name))
-        command_id = scope.command_id(made.type)
+        step = self._counted(scope, step, (described.verb, name))
+        command_id = scope.command_id(described.type)
         intent = Intent(kind, name, scope.absolute(step), key, target)
         match = scope.match(scope.cursor, intent)
         if isinstance(match, Diverged):
@@ -215,41 +214,21 @@ class Recorder:
         if kind is None or self.verdict.reason is not None or command.seq not in self.log.state.open:
             return
         entry = self.log.append(lambda seq, at: kind(seq=seq, at=at, ref=command.seq))
-        if not self.is_new(command):
+        if not self.log.is_new(command):
             self.pending.cancelled.append(command)
         if isinstance(command, events.PromiseCreated):
             self.outbox.add(entry.seq, "closed", command.promise_id)
 
-    def is_new(self, command: events.Command) -> bool:
-        """Whether a command was not in the history that this execution was loaded with."""
-        return command.seq > self.log.recorded_seq
-
     def is_wanted(self, command: events.Command) -> bool:
         """Whether the outbox must ask for a command: it is new, and no answer is carried over."""
-        return command.seq > self.log.recorded_seq and command.seq not in self.carryover.answered
-
-    def is_open(self, command: events.Command) -> bool:
-        """Whether the history holds no answer to a command."""
-        return command.seq in self.log.state.open
-
-    # Values.
-
-    def write(self, codec: Codec[Any], value: object, what: str) -> Any:
-        """Return a value as it is recorded; a rehearsal passes values on as they are, placeholders among them."""
-        if self.mode.rehearsing:
-            return value
-        return check_size(self.settings.max_payload, codec.check(value, what), what)
-
-    def read(self, codec: Codec[Any], written: Any, what: str) -> Any:
-        """Return a recorded value."""
-        return codec.decode(written, what) if isinstance(written, Raw) else written
+        return self.log.is_new(command) and command.seq not in self.carryover.answered
 
     # Calls that were removed from the code, and checks of its version.
 
     def remove(self, kind: type[events.Command], name: str | None, *, step: int | None = None) -> None:
         """Skip a removed call where it is recorded, and leave a mark where there is no history."""
         removed = COMMANDS[kind]
-        self.check_allowed(removed.type)
+        self.verdict.check_allowed(removed.type)
         scope = self.scope()
         self._counted(scope, step)
         skipped = self._skip(scope, Intent(kind, name, scope.absolute(step)))
@@ -279,7 +258,7 @@ class Recorder:
 
     def check_version(self, version: int, name: str | None = None) -> int:
         """Return the version of the code that this run belongs to here; *version*, where there is no history yet."""
-        self.check_allowed(COMMANDS[events.VersionChecked].type)
+        self.verdict.check_allowed(COMMANDS[events.VersionChecked].type)
         scope = self.scope()
         self._counted(scope, None)
         if isinstance(self.mode, Rehearsing):
@@ -309,7 +288,7 @@ class Recorder:
         self.recorded.reach(match.event)
         return match.event.answer
 
-    # Strands.
+    # Scopes.
 
     def branch(self, name: str | None = None, *, step: int | None = None, **fields: Any) -> Scope:
         """Open a scope at the next location of the running one."""
@@ -336,49 +315,11 @@ class Recorder:
         """Note that the code of a scope was cancelled or has failed."""
         self.ended_scopes.add_cut(scope)
 
-    def locations_at_work(self) -> Iterator[Location]:
-        """Return the locations of open calls and of scopes that have not ended."""
-        yield from (command.location for command in self.pending.commands())
-        yield from (task.scope.location for task in self.loop.tasks)
-        # Calls that the code no longer makes are answered too: removed calls, items that a map has lost.
-        yield from (command.location for command in outstanding(self.log.state))
-
-    def is_quiet_below(self, location: Location) -> bool:
-        """Whether nothing is under way below a location."""
-        depth = len(location.coordinates)
-        return not any(location.contains(at) and len(at.coordinates) > depth for at in self.locations_at_work())
-
-    # Entries for calls that the code has not made yet.
+    # Reports.
 
     def is_delayed(self, entry: int) -> bool:
         """Whether the code waits for a call that was made after this entry was recorded."""
         return self.matching != "location" or self.pending.has_call_after(entry)
-
-    def check_ended_scopes(self) -> None:
-        """Diverge if the history of a returned scope continues, once every entry is delivered."""
-        if self.ended_scopes.returned and self.verdict.reason is None:
-            latent = self.ended_scopes.divergence()
-            if latent is not None:
-                self.verdict.decide(latent)
-
-    # Refusals and reports.
-
-    def check_allowed(self, what: str) -> None:
-        """Refuse a call once there is a verdict, and inside functions that may not make durable calls."""
-        if self.verdict.reason is not None:
-            raise self.verdict.refuse(self.verdict.reason)
-        if self._forbidden_in:
-            raise NotDeterministic(
-                f"a durable call ({what}) inside {self._forbidden_in}; make it before, and pass on what it gave"
-            )
-
-    def without_calls(self, what: str, function: Callable[[], T]) -> T:
-        """Call a function of the user that must not make durable calls."""
-        self._forbidden_in, before = what, self._forbidden_in
-        try:
-            return function()
-        finally:
-            self._forbidden_in = before
 
     def reports_unawaited(self, *, settled: bool) -> bool:
         """Return whether a future that was dropped without being awaited is a mistake of the code.

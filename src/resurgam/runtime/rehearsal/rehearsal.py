@@ -138,7 +138,7 @@ class Rehearsal:
                 self._driver.deliver_overdue()
             finally:
                 self._recorder.loop.open = False
-            self._recorder.check_ended_scopes()
+            self._recorder.ended_scopes.check(self._recorder.verdict)
         self._inspected = not self._beyond
 
     def _next_answer(self, order: "Order") -> "Callable[[], None] | None":

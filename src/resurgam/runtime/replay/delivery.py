@@ -126,7 +126,7 @@ def _keep_early(recorder: Recorder, answer: events.Answer) -> None:
         return
     if not (recorder.is_delayed(answer.ref) or recorded.is_keyed(command.location)):
         # A scope that has ended too soon is the better explanation, and has a remedy.
-        recorder.check_ended_scopes()
+        recorder.ended_scopes.check(recorder.verdict)
         if recorder.verdict.reason is None:
             recorder.verdict.decide(unasked(command, answer))
     elif isinstance(answer, events.LoopCheckpointed):

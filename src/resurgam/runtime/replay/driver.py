@@ -114,7 +114,7 @@ class Driver:
                 while self.undelivered and self.goes_on:
                     self.tick(self.undelivered.popleft())
             recorder.mode = mode
-        recorder.check_ended_scopes()
+        recorder.ended_scopes.check(recorder.verdict)
         if isinstance(self.verdict.reason, ContinueAsNew):
             self._check_goes_on(self.verdict.reason)
         elif self.root_ended and self.verdict.reason is None:
@@ -158,7 +158,7 @@ class Driver:
         finally:
             loop.open = False
         if is_new and recorder.ended_scopes.returned:
-            recorder.check_ended_scopes()
+            recorder.ended_scopes.check(recorder.verdict)
 
     def deliver_overdue(self) -> None:
         """Deliver the entries whose calls the code has made by now, each followed by a run of the loop."""

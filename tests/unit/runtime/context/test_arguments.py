@@ -174,7 +174,7 @@ CALLS = {
     "until(durable)": (
         lambda ctx: ctx.until(lambda: ctx.sleep(1)),
         errors.NotDeterministic,
-        "a durable call (Timer) inside the predicate of ctx.until; make it before, and pass on what it gave",
+        "a durable call (Timer) inside the predicate of ctx.until; make it before, and pass on its result",
     ),
 }
 

@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.codec import codec_for
-from resurgam.core.errors import Evicted, NotDeterministic
+from resurgam.core.errors import Evicted, LatentHistory, NotDeterministic
 from resurgam.core.location import ROOT, Location
 from resurgam.core.operation import Operation
 from resurgam.core.replay import Cursor, Replayed
@@ -92,9 +92,9 @@ def test_warnings_are_logged_once_and_not_on_replay(mode, logged, caplog):
 
 def test_a_rehearsal_passes_values_on_as_they_are():
     codec, value = codec_for(Any), object()
-    assert recorder(mode=Rehearsing()).write(codec, value, "x") is value
-    assert bytes(recorder().write(codec, [1], "x")) == b"[1]"
-    assert recorder().read(codec, Raw(b"[1]"), "x") == [1]
+    assert recorder(mode=Rehearsing()).payloads.write(codec, value, "x") is value
+    assert bytes(recorder().payloads.write(codec, [1], "x")) == b"[1]"
+    assert recorder().payloads.read(codec, Raw(b"[1]"), "x") == [1]
 
 
 def test_an_answered_call_is_removed_with_all_that_belongs_to_it():
@@ -167,22 +167,28 @@ def scope_of(matching: str = "location", location: Location = ROOT) -> Scope:
     return Scope(location, Cursor(COMMANDS), seed="", owner=None, matching=matching)
 
 
+def divergence(ended: EndedScopes) -> BaseException | None:
+    verdict = Verdict()
+    ended.check(verdict)
+    return verdict.reason
+
+
 def test_a_scope_that_returned_before_its_history_ended_diverges_unless_it_is_matched_later():
     ended, scope = EndedScopes(), scope_of()
-    assert ended.divergence() is None
+    assert divergence(ended) is None
     ended.add_returned(scope)
-    latent = ended.divergence()
-    assert latent is not None
+    latent = divergence(ended)
+    assert isinstance(latent, LatentHistory)
     assert latent.event_seq == 2
     for command in COMMANDS:
         scope.cursor.take(Replayed(command))
-    assert ended.divergence() is None
+    assert divergence(ended) is None
 
 
 def test_by_sequence_a_scope_may_return_early():
     ended = EndedScopes()
     ended.add_returned(scope_of("sequence"))
-    assert ended.divergence() is None
+    assert divergence(ended) is None
 
 
 def test_locations_of_a_scope_that_was_cut_off_have_no_receiver():
