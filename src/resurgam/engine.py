@@ -49,9 +49,9 @@ _NOT_OPEN = "the engine is not open; use it inside `async with Engine(...) as en
 class Engine:
     """Open a store, and serve its queues unless ``worker=False``.
 
-    Leaving the ``async with`` drains the worker: it claims nothing more, running work may finish within *grace*, and the
-    rest is released for other workers. If the leaving task is cancelled meanwhile, the rest of the grace is skipped and the
-    store is still closed. A value larger than *max_payload* bytes as JSON is refused where it is passed.
+    Leaving the ``async with`` drains the worker: it claims nothing more, running work may finish within *grace*, and
+    the rest is released for other workers. If the leaving task is cancelled meanwhile, the rest of the grace is skipped
+    and the store is still closed. A value larger than *max_payload* bytes as JSON is refused where it is passed.
 
     With *retain* the worker removes runs that closed longer ago than that, as `purge` does, in small batches.
     """
@@ -274,10 +274,10 @@ class Engine:
     ) -> Handle[Any]:
         """Start a workflow and return its handle.
 
-        *id* is your own name for it. While an execution of that id is open, another start raises `AlreadyExists`, unless
-        *if_exists* is ``"attach"``, which returns a handle of the existing one, open or closed, or ``"replace"``, which
-        terminates an open one and starts this one in one step. With *delay* the workflow is ``scheduled`` until it has
-        passed.
+        *id* is your own name for it. While an execution of that id is open, another start raises `AlreadyExists`,
+        unless *if_exists* is ``"attach"``, which returns a handle of the existing one, open or closed, or
+        ``"replace"``, which terminates an open one and starts this one in one step. With *delay* the workflow is
+        ``scheduled`` until it has passed.
         """
         refuse_options("engine.start", workflow, unknown)
         client = self._client()
@@ -367,8 +367,8 @@ class Engine:
     ) -> Any:
         """Update the open execution of *id*, or start one with the update, in one atomic step; return its result.
 
-        The update handler is called with *with_args*. If an update of *update_id* was sent to the workflow before, it does
-        not run again and nothing is started. Everything else is as for `Handle.update`.
+        The update handler is called with *with_args*. If an update of *update_id* was sent to the workflow before, it
+        does not run again and nothing is started. Everything else is as for `Handle.update`.
         """
         refuse_options("engine.update_with_start", workflow, options.keys() - UpdateOptions.__annotations__.keys())
         self._check_known(workflow, options.get("queue"))
@@ -402,9 +402,10 @@ class Engine:
     ) -> Handle[Any]:
         """Return a handle to a workflow by its id.
 
-        With *run_id* it is a handle of that one run, with *execution_id* of one attempt, which can only be read. *workflow*
-        gives the handle its type: the result is decoded by the workflow's annotation, and the id of another workflow raises
-        `NotFound`. Without it the result is decoded by the annotation of the registered workflow, if there is one.
+        With *run_id* it is a handle of that one run, with *execution_id* of one attempt, which can only be read.
+        *workflow* gives the handle its type: the result is decoded by the workflow's annotation, and the id of another
+        workflow raises `NotFound`. Without it the result is decoded by the annotation of the registered workflow, if
+        there is one.
         """
         return self._client().handle(entity_id, run_id, execution_id, workflow)
 
@@ -437,8 +438,8 @@ class Engine:
         """Return a page of executions, newest first; pass its ``cursor`` to get the next page.
 
         *parent* is the id of the workflow whose children are listed. *failure* is the type name of the exception that
-        failed the run, as in ``"ValueError"``; a failed activity or child counts by its own cause. *since* (inclusive) and
-        *until* (exclusive) bound the time of creation. With *newest_only* each id is listed once, with its newest
+        failed the run, as in ``"ValueError"``; a failed activity or child counts by its own cause. *since* (inclusive)
+        and *until* (exclusive) bound the time of creation. With *newest_only* each id is listed once, with its newest
         execution.
         """
         query = query_of(
@@ -458,8 +459,8 @@ class Engine:
     async def purge(self, *, before: datetime, status: Status | str | None = None, name: str | None = None) -> int:
         """Remove runs that closed before a moment, and return how many; each attempt of a run counts.
 
-        *status* and *name* filter them. A run is kept while another one needs it: its parent is open and waits for it, or
-        failed and may be retried, or it is one of the last before an open run that continues it.
+        *status* and *name* filter them. A run is kept while another one needs it: its parent is open and waits for it,
+        or failed and may be retried, or it is one of the last before an open run that continues it.
         """
         if not isinstance(before, datetime):
             raise TypeError(f"before must be a datetime, got {before!r}")
@@ -485,8 +486,9 @@ class Engine:
     async def import_(self, lines: str | Iterable[str]) -> builtins.list[Arrival]:
         """Import the lines of `export`, all executions or none; they go on in this store exactly where they were.
 
-        An execution that this store already has is left unchanged, and its `Arrival` is not ``new``. Raise `AlreadyExists`
-        for an open execution of an id that has another open one here, `SerializationError` for lines that are not an export.
+        An execution that this store already has is left unchanged, and its `Arrival` is not ``new``. Raise
+        `AlreadyExists` for an open execution of an id that has another open one here, `SerializationError` for lines
+        that are not an export.
         """
         return await self._client().import_(lines)
 

@@ -1,7 +1,8 @@
 """The engine for code without an event loop: scripts, notebooks, Django.
 
-The `Engine` runs on an event loop in a thread of its own. Each verb here runs the coroutine of the same verb of `Engine`
-on that loop and waits for it, so no verb is written twice, and any number of threads may wait at the same time.
+The `Engine` runs on an event loop in a thread of its own. Each verb here runs the coroutine of the same verb of
+`Engine` on that loop and waits for it, so no verb is written twice, and any number of threads may wait at the same
+time.
 """
 
 import asyncio

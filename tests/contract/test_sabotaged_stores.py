@@ -13,11 +13,11 @@ from resurgam.store import records as r
 from resurgam.store.memory import store as memory
 from resurgam.store.memory.activities import Activities
 from resurgam.store.memory.commits import Commits
+from resurgam.store.memory.effects import Effects
 from resurgam.store.memory.feed import MemoryFeed
 from resurgam.store.memory.inspector import MemoryInspector
 from resurgam.store.memory.leases import Leases
 from resurgam.store.memory.lifecycle import Lifecycle
-from resurgam.store.memory.outbox import Outbox
 from resurgam.store.memory.promises import Promises
 from resurgam.store.memory.queries import MemoryQueries
 from resurgam.store.memory.store import MemoryStore
@@ -585,7 +585,7 @@ class LooksUpTheNewestOfAName(Promises):
 
 
 @breaks("test_a_retry_takes_the_promises_along")
-class LeavesPromisesBehind(Outbox):
+class LeavesPromisesBehind(Effects):
     def begin_successor(self, row, succession, paused):
         for promise_id in row.promises:
             del self._table.promises[promise_id]
@@ -594,7 +594,7 @@ class LeavesPromisesBehind(Outbox):
 
 
 @breaks("test_a_continuation_leaves_the_promises_behind")
-class TakesPromisesToAnotherRun(Outbox):
+class TakesPromisesToAnotherRun(Effects):
     def begin_successor(self, row, succession, paused):
         run_id, row.instance = row.instance, msgspec.structs.replace(row.instance, run_id=succession.started.run_id)
         super().begin_successor(row, succession, paused)
@@ -664,25 +664,25 @@ class RedirectsPromises(MemoryTransfer):
 class BearsBeforeTheFence(Commits):
     def commit(self, part):
         for request in part.outcome.children:
-            self._outbox.start_child(request, None)
+            self._effects.start_child(request, None)
         return super().commit(part)
 
 
 @breaks("test_an_id_that_is_taken_refuses_the_child")
-class TakesAnybodyForItsChild(Outbox):
+class TakesAnybodyForItsChild(Effects):
     def start_child(self, request, paused):
         super().start_child(request, paused)
         return [request.created]
 
 
 @breaks("test_a_child_that_ran_for_the_request_answers_with_its_end", "test_the_last_execution_of_a_child_answers")
-class ForgetsTheAnswerOfAChild(Outbox):
+class ForgetsTheAnswerOfAChild(Effects):
     def start_child(self, request, paused):
         return super().start_child(request, paused)[:1]
 
 
 @breaks("test_a_child_that_ran_for_the_request_answers_with_its_end", "test_a_repeated_child_request_changes_nothing")
-class StartsAClosedChildAgain(Outbox):
+class StartsAClosedChildAgain(Effects):
     def start_child(self, request, paused):
         newest = self._table.newest(request.started.entity_id)
         if newest is not None and newest.instance.status.terminal:
@@ -692,7 +692,7 @@ class StartsAClosedChildAgain(Outbox):
 
 
 @breaks("test_the_last_execution_of_a_child_answers")
-class TheFirstExecutionOfAChildAnswers(Outbox):
+class TheFirstExecutionOfAChildAnswers(Effects):
     def start_child(self, request, paused):
         rows = self._table.executions_of(request.started.entity_id)
         kept = [row.answer for row in rows]
@@ -705,7 +705,7 @@ class TheFirstExecutionOfAChildAnswers(Outbox):
 
 
 @breaks("test_another_run_of_a_child_does_not_answer")
-class AnyRunOfAChildAnswers(Outbox):
+class AnyRunOfAChildAnswers(Effects):
     def start_child(self, request, paused):
         known = self._table.newest(request.started.entity_id)
         answers = super().start_child(request, paused)
@@ -713,7 +713,7 @@ class AnyRunOfAChildAnswers(Outbox):
 
 
 @breaks("test_a_child_of_the_same_key_is_the_one_that_is_meant", "test_a_retried_child_has_the_key_still")
-class DoesNotKnowItsChild(Outbox):
+class DoesNotKnowItsChild(Effects):
     def start_child(self, request, paused):
         parent = msgspec.structs.replace(request.started.parent, key=f"key-{len(self._table.rows)}")
         started = msgspec.structs.replace(request.started, parent=parent)
@@ -727,7 +727,7 @@ class ClosesBeforeItSends(Promises):
 
 
 @breaks("test_a_child_of_a_tree_that_is_paused_starts_paused")
-class BornAwake(Outbox):
+class BornAwake(Effects):
     def start_child(self, request, paused):
         return super().start_child(request, None)
 
@@ -736,24 +736,24 @@ class BornAwake(Outbox):
 class SendsBeforeTheFence(Commits):
     def commit(self, part):
         for message in part.outcome.messages:
-            self._outbox.send_message(self._table.rows[part.execution_id], message)
+            self._effects.send_message(self._table.rows[part.execution_id], message)
         return super().commit(changed(part, messages=()))
 
 
 @breaks("test_a_message_may_be_for_one_run_only")
-class SendsToAnyRun(Outbox):
+class SendsToAnyRun(Effects):
     def send_message(self, sender, message):
         return super().send_message(sender, msgspec.structs.replace(message, run_id=None))
 
 
 @breaks("test_a_message_may_be_for_the_child_of_one_call_only")
-class SendsToAnyChild(Outbox):
+class SendsToAnyChild(Effects):
     def send_message(self, sender, message):
         return super().send_message(sender, msgspec.structs.replace(message, key=None))
 
 
 @breaks("test_a_message_does_all_that_a_delivery_does")
-class OnlyPutsMessages(Outbox):
+class OnlyPutsMessages(Effects):
     def send_message(self, sender, message):
         target = self._table.newest(message.entity_id)
         self._table.put(target, message.event)
@@ -774,14 +774,14 @@ class NeverStrict(Commits):
 
 
 @breaks("test_what_is_unread_moves_along_in_order", "test_what_moved_is_told_once")
-class MovesBackwards(Outbox):
+class MovesBackwards(Effects):
     def begin_successor(self, row, succession, paused):
         row.inbox = dict(reversed(row.inbox.items()))
         super().begin_successor(row, succession, paused)
 
 
 @breaks("test_what_is_unread_moves_along_in_order")
-class MovesEverything(Outbox):
+class MovesEverything(Effects):
     def begin_successor(self, row, succession, paused):
         types = tuple(entry.event.type for _, entry in row.inbox.values())
         super().begin_successor(row, msgspec.structs.replace(succession, moves=types), paused)
@@ -799,12 +799,12 @@ class SucceedsBeforeTheFence(Commits):
     def commit(self, part):
         row = self._table.rows[part.execution_id]
         if part.outcome.successor is not None:
-            self._outbox.begin_successor(row, part.outcome.successor, row.paused)
+            self._effects.begin_successor(row, part.outcome.successor, row.paused)
         return super().commit(changed(part, successor=None))
 
 
 @breaks("test_a_successor_is_paused_as_the_one_before_was")
-class SucceedsAwake(Outbox):
+class SucceedsAwake(Effects):
     def begin_successor(self, row, succession, paused):
         super().begin_successor(row, succession, None)
 

@@ -17,10 +17,8 @@ from resurgam.cli import worker as worker_module
 from resurgam.cli.main import main
 
 SRC = str(Path(__file__).parents[2] / "src")
-COMMANDS = (
-    *("worker", "check", "start", "list", "show", "history", "signal", "cancel", "export", "import"),
-    *("query", "update", "resolve", "reject", "pause", "resume", "begin", "retry", "purge", "vacuum"),
-)
+STORELESS = {"lint", "bench", "demo"}
+COMMANDS = sorted(set(main.commands) - STORELESS)
 LOOKING = (
     ["list"],
     ["show", "x"],

@@ -15,7 +15,7 @@ from resurgam.core.commands import Intent
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
-from resurgam.core.replay import (
+from resurgam.core.matchers import (
     MATCHERS,
     Cursor,
     Diverged,

@@ -12,7 +12,7 @@ import pytest
 
 from laws import test_edits, test_illegal_edits, test_matchers
 from laws.mutation import Mutant, alive, mutants
-from resurgam.core import replay
+from resurgam.core import matchers
 
 PATIENCE = 60
 """Seconds that a mutant is given: one that goes round in circles is noticed too."""
@@ -65,7 +65,7 @@ def is_noticed(mutant: Mutant) -> bool:
     before = signal.signal(signal.SIGALRM, out_of_patience)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
     try:
-        with alive(replay, mutant):
+        with alive(matchers, mutant):
             for function, arguments in TABLES:
                 function(**arguments)
             asyncio.run(laws())
@@ -88,7 +88,7 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_no_mutant_of_the_matchers_survives():
-    everyone = list(mutants(replay))
+    everyone = list(mutants(matchers))
     survived = [str(mutant) for mutant in everyone if not is_noticed(mutant)]
 
     print(f"{len(everyone)} mutants, {len(survived)} survived")
@@ -99,7 +99,9 @@ def test_no_mutant_of_the_matchers_survives():
 def test_the_tables_pass_without_a_mutant_and_notice_one():
     for function, arguments in TABLES:
         function(**arguments)
-    flipped = next(m for m in mutants(replay) if m.where == "by_location" and m.was == "intent.version > found.version")
+    flipped = next(
+        m for m in mutants(matchers) if m.where == "by_location" and m.was == "intent.version > found.version"
+    )
     assert is_noticed(flipped)
     for function, arguments in TABLES:
         function(**arguments)

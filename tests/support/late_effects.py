@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from resurgam.core.clock import Clock
 from resurgam.core.outcome import Outcome
 from resurgam.store import records as r
+from resurgam.store.memory.effects import Effects
 from resurgam.store.memory.lifecycle import Lifecycle
-from resurgam.store.memory.outbox import Outbox
 from resurgam.store.memory.promises import Promises
 from resurgam.store.memory.rows import Row
 from resurgam.store.memory.store import MemoryStore
@@ -25,7 +25,7 @@ TURNS: Final = 3
 """Turns of the event loop until an effect arrives: callers that await the commit have gone on by then."""
 
 
-class LateOutbox(Outbox):
+class LateEffects(Effects):
     """Keep children and messages back until `arrive`; everything of the own entity is applied at once."""
 
     def __init__(self, table: Table, lifecycle: Lifecycle, promises: Promises, topics: Topics) -> None:
@@ -54,13 +54,13 @@ class LateEffectsStore(MemoryStore):
     """The memory store, with effects that arrive late."""
 
     def __init__(self, clock: Clock, *, lease: int = 10_000) -> None:
-        super().__init__(clock, lease=lease, outbox=LateOutbox)
+        super().__init__(clock, lease=lease, effects=LateEffects)
         self._planned = False
 
     def _changed(self) -> None:
         super()._changed()
-        assert isinstance(self._outbox, LateOutbox)
-        if self._outbox.waits and not self._planned:
+        assert isinstance(self._effects, LateEffects)
+        if self._effects.waits and not self._planned:
             self._planned = True
             self._plan(TURNS)
 
@@ -69,8 +69,8 @@ class LateEffectsStore(MemoryStore):
         loop.call_soon(self._arrive if turns == 0 else lambda: self._plan(turns - 1))
 
     def _arrive(self) -> None:
-        assert isinstance(self._outbox, LateOutbox)
+        assert isinstance(self._effects, LateEffects)
         self._planned = False
         self._refresh()
-        self._outbox.arrive()
+        self._effects.arrive()
         self._changed()

@@ -7,7 +7,7 @@ from resurgam.core import event as events
 from resurgam.core.commands import Intent
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
-from resurgam.core.replay import Cursor, Diverged, Ignored, Peeked, Replayed, by_location, removal, version_check
+from resurgam.core.matchers import Cursor, Diverged, Ignored, Peeked, Replayed, by_location, removal, version_check
 from vectors.history_notation import KINDS, place
 from vectors.program_notation import Call, Program
 

@@ -15,7 +15,7 @@ from resurgam.core.commands import COMMANDS, Intent
 from resurgam.core.errors import CorruptHistory, DeterminismViolation
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
-from resurgam.core.replay import (
+from resurgam.core.matchers import (
     MATCHERS,
     Cursor,
     Diverged,

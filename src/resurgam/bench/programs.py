@@ -39,8 +39,8 @@ async def echo(payload: str) -> str:
 async def gate() -> None:
     """Return at the first call of a process; at the second print a line and never return, until the process is killed.
 
-    The first may be an activity that a killed process left behind, which runs without its workflow. The second is called by
-    the workflow's code, which must have been replayed by then.
+    The first may be an activity that a killed process left behind, which runs without its workflow. The second is
+    called by the workflow's code, which must have been replayed by then.
     """
     if next(_gates) > 0:
         print("reached", flush=True)  # noqa: T201 -- read by the parent process

@@ -27,7 +27,8 @@ Progress: TypeAlias = Callable[[int, int], None]
 class Plan:
     """What to check: the open runs of *url*, against the *module* that *load* has imported.
 
-    Further processes call *load* again, so it must be importable. With *limit* only that many runs, the newest, are checked.
+    Further processes call *load* again, so it must be importable. With *limit* only that many runs, the newest, are
+    checked.
     """
 
     url: str

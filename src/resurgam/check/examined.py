@@ -13,8 +13,8 @@ Edits: TypeAlias = tuple[Edit, ...]
 class Outcome(StrEnum):
     """Whether code fits a history.
 
-    *fails*: the code raises an exception that the history does not have. *unreadable*: the history cannot be decoded or is
-    corrupt. *unknown*: the code has no such workflow. *ended*: the run has closed meanwhile.
+    *fails*: the code raises an exception that the history does not have. *unreadable*: the history cannot be decoded or
+    is corrupt. *unknown*: the code has no such workflow. *ended*: the run has closed meanwhile.
     """
 
     FITS = "fits"
@@ -73,8 +73,8 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one run. *key* is the same for runs with the same finding, *shape* for histories with the same commands.
 
-    *notes* are the ``ctx.removed`` calls that its replay reached. *remedy* is None if none was searched for. Only the first
-    run of a key in each process has a *detail*.
+    *notes* are the ``ctx.removed`` calls that its replay reached. *remedy* is None if none was searched for. Only the
+    first run of a key in each process has a *detail*.
     """
 
     run: Run

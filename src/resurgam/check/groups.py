@@ -23,8 +23,8 @@ class Group:
     """Runs with the same finding.
 
     *detail* is that of the run *shown*. *remedy* is one for all of them, empty if there is none. *untried* counts runs
-    with histories of shapes that it was not tried on; *unhelped* runs do not fit with it; *harmed* runs fit now and would
-    not with it. *found* are the remedies of single runs.
+    with histories of shapes that it was not tried on; *unhelped* runs do not fit with it; *harmed* runs fit now and
+    would not with it. *found* are the remedies of single runs.
     """
 
     workflow: str

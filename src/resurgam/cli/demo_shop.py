@@ -1,8 +1,8 @@
 """The shop of `resurgam demo`: a workflow, its activities, and the worker process that the demo kills.
 
-Each activity writes to the effects file when it starts and when its work is done, which shows what happened outside of the
-database: ``started`` twice is an activity that a kill interrupted, ``done`` twice one whose worker died between the work and
-its record. Activities run at least once.
+Each activity writes to the effects file when it starts and when its work is done, which shows what happened outside of
+the database: ``started`` twice is an activity that a kill interrupted, ``done`` twice one whose worker died between the
+work and its record. Activities run at least once.
 """
 
 import asyncio

@@ -121,7 +121,8 @@ def show(*, store: str, as_json: bool, id: str, whole: bool, ids: bool) -> None:
 def history(*, store: str, as_json: bool, id: str, execution: str | None, by_location: bool, forgotten: bool) -> None:
     """Print the history of the workflow ID, of its newest execution by default.
 
-    LOCATION is the location of a call and its version, as in {2}v1; for an answer, the number of the call it belongs to.
+    LOCATION is the location of a call and its version, as in {2}v1; for an answer, the number of the call it belongs
+    to.
     """
     entries, active = call_engine(store, lambda engine: _entries(engine, id, execution, forgotten=forgotten))
     ordered = histories.by_location(entries) if by_location else entries

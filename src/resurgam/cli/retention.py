@@ -55,8 +55,8 @@ def purge_command(
 
     Each attempt and each generation of a workflow counts as one execution. An execution that another one needs is kept:
     its parent is open and waits for it, or failed and may be retried; or it is one of the last before an open workflow
-    that continues it; or it is the manual compensation of an execution that is kept. The file does not shrink, its pages
-    are reused; `resurgam vacuum` frees them.
+    that continues it; or it is the manual compensation of an execution that is kept. The file does not shrink, its
+    pages are reused; `resurgam vacuum` frees them.
     """
     query = EndedQuery(
         before=round(before.timestamp() * 1000),
@@ -112,8 +112,8 @@ def _executions(number: int) -> str:
 def vacuum_command(*, store: str, as_json: bool) -> None:
     """Rewrite a SQLite file without the unused pages that purged workflows left.
 
-    Workers may have the file open; their writes wait meanwhile, so choose a quiet time for a large file. The disk needs as
-    much free space as the file has.
+    Workers may have the file open; their writes wait meanwhile, so choose a quiet time for a large file. The disk needs
+    as much free space as the file has.
     """
     check_file(store)
     done = vacuum(store)

@@ -1,7 +1,8 @@
 """Follow a chain: the executions of one entity that retry or continue each other.
 
 A later start of the same id is another chain, and its result must not be given to a caller that waits for this one. Two
-executions belong to one chain if they have the same run, or the same tree and the same call of a parent (a root has none).
+executions belong to one chain if they have the same run, or the same tree and the same call of a parent (a root has
+none).
 """
 
 from typing import Final

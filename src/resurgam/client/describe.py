@@ -36,10 +36,10 @@ class ParentCall:
 class Description:
     """The state of an execution. *previous* is the execution that this one retries or continues.
 
-    *input* are its arguments, *result* its return value once completed, and *state* its durable state (``ctx.set``), all
-    as plain values. *pending* is its open work, *waiting_for* the same as text. *worker* is the worker that holds the
-    execution now; *redeliveries* counts how often it was claimed again without a commit. *previous_error* is the failure
-    of the attempt before.
+    *input* are its arguments, *result* its return value once completed, and *state* its durable state (``ctx.set``),
+    all as plain values. *pending* is its open work, *waiting_for* the same as text. *worker* is the worker that holds
+    the execution now; *redeliveries* counts how often it was claimed again without a commit. *previous_error* is the
+    failure of the attempt before.
 
     *uncompensated* are saga steps whose compensation failed or was cut off; each needs `Handle.compensate`.
     """

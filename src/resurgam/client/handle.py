@@ -48,8 +48,9 @@ D = TypeVar("D")
 class Handle(Generic[R]):
     """One workflow: the newest execution of the entity or, with a *run_id*, the newest of that run.
 
-    With an *execution_id* it is one attempt, which can only be read: messages and control belong to the run. *workflow* is
-    the name that the workflow must have. *started* is the execution that a start created: `result` follows its chain.
+    With an *execution_id* it is one attempt, which can only be read: messages and control belong to the run. *workflow*
+    is the name that the workflow must have. *started* is the execution that a start created: `result` follows its
+    chain.
     """
 
     def __init__(
@@ -126,9 +127,9 @@ class Handle(Generic[R]):
         """Return the result of the handler of query *name*, in any state of the workflow, which does not change.
 
         The query runs in this process if the workflow's code is registered here, otherwise on a worker that serves its
-        queue; raise `ResultTimeout`, a `TimeoutError`, if none answers within *timeout*. The result is decoded as *type*,
-        else by the handler's annotation if the query runs here, else as plain JSON types; raise `SerializationError` if
-        it does not fit.
+        queue; raise `ResultTimeout`, a `TimeoutError`, if none answers within *timeout*. The result is decoded as
+        *type*, else by the handler's annotation if the query runs here, else as plain JSON types; raise
+        `SerializationError` if it does not fit.
         """
         check_text(name, "query name")
         codec = codec_of(type, f"query {name!r}")
@@ -162,9 +163,9 @@ class Handle(Generic[R]):
         """Call the handler of update *name* in the workflow, wait for it, and return its result.
 
         Raise `UpdateRejected` if the update is refused or the handler raises. An update with the same *id* does not run
-        again and returns the recorded result. Raise `ResultTimeout`, a `TimeoutError`, after *timeout*; the update itself
-        goes on. The result is decoded as *type*, else by the handler's annotation if the workflow's code is registered
-        here, else as plain JSON types.
+        again and returns the recorded result. Raise `ResultTimeout`, a `TimeoutError`, after *timeout*; the update
+        itself goes on. The result is decoded as *type*, else by the handler's annotation if the workflow's code is
+        registered here, else as plain JSON types.
 
         With ``wait="accepted"`` return an `UpdateHandle` once the update is accepted; await its ``result()``.
         """
@@ -286,8 +287,8 @@ class Handle(Generic[R]):
     async def compensate(self, location: Location | str) -> "Handle[None]":
         """Compensate the saga step at this location by hand, and return the handle of the workflow that does it.
 
-        Use it for a step whose own compensation failed, or whose saga was cut off. Its undo is called with the result of
-        the step and with the idempotency key of the saga's own compensation.
+        Use it for a step whose own compensation failed, or whose saga was cut off. Its undo is called with the result
+        of the step and with the idempotency key of the saga's own compensation.
         """
         self._check_acts_on_run("compensate")
         if not isinstance(location, Location | str):

@@ -33,10 +33,10 @@ class PendingWork:
     letter, ``answered`` if the workflow has not read its result yet. A child has its own status, everything else is
     ``open``.
 
-    *attempt* is the current or the next one, of *max_attempts* (None: no limit, or not known here). *redeliveries* counts
-    how often this attempt was claimed again without a result. *error* is the failure of the attempt before. *entity_id*
-    is the child, the target of a signal, or the id of a promise or an update. *details* and *heartbeat_at* are those of
-    the last heartbeat in the store; workers report heartbeats when they renew a lease.
+    *attempt* is the current or the next one, of *max_attempts* (None: no limit, or not known here). *redeliveries*
+    counts how often this attempt was claimed again without a result. *error* is the failure of the attempt before.
+    *entity_id* is the child, the target of a signal, or the id of a promise or an update. *details* and *heartbeat_at*
+    are those of the last heartbeat in the store; workers report heartbeats when they renew a lease.
     """
 
     kind: str

@@ -1,7 +1,7 @@
 """Retry a failed workflow by hand: start the next attempt with what earlier attempts recorded.
 
-A child may have closed while its parent was closed. The next attempt requests it again: the store answers with the result
-of one that completed, and one that failed is started anew.
+A child may have closed while its parent was closed. The next attempt requests it again: the store answers with the
+result of one that completed, and one that failed is started anew.
 """
 
 from resurgam.client import chain

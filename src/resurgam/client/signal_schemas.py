@@ -28,8 +28,8 @@ async def check(access: Access, instance: Instance, signal: events.SignalReceive
 async def _fits_newer_code(access: Access, instance: Instance, signal: events.SignalReceived) -> bool:
     """Whether the code registered here accepts a signal that the stored schema refuses.
 
-    The store keeps the schema of the code that last ran. If the code was changed to accept another type, this signal may
-    be the only thing that ever wakes the run, so replay it with the code registered here.
+    The store keeps the schema of the code that last ran. If the code was changed to accept another type, this signal
+    may be the only thing that ever wakes the run, so replay it with the code registered here.
     """
     if instance.name not in access.registry.workflows:
         return False

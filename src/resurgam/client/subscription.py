@@ -14,8 +14,8 @@ from resurgam.store.records import Published
 class Subscription:
     """An async iterator over the values published on a topic.
 
-    It starts with the first message published after ``async with``, or after the first step without one, and never ends.
-    Delivery is at most once: a subscriber that does not read for longer than a minute misses messages.
+    It starts with the first message published after ``async with``, or after the first step without one, and never
+    ends. Delivery is at most once: a subscriber that does not read for longer than a minute misses messages.
     """
 
     def __init__(self, store: Store, topic: str) -> None:

@@ -1,7 +1,7 @@
 """Read the whole tree of a workflow, with all ids: runs, executions, steps, attempts and children.
 
-The ids of steps are derived from their locations (`core.identity`), so they are the same for every attempt of a run; the
-attempts are listed below them.
+The ids of steps are derived from their locations (`core.identity`), so they are the same for every attempt of a run;
+the attempts are listed below them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,8 +26,8 @@ _UNDONE: Final = (2,)
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt at a step, within one execution of its workflow.
 
-    *redeliveries* and *worker* belong to an open attempt: how often it was claimed again without a result, and the worker
-    that holds it.
+    *redeliveries* and *worker* belong to an open attempt: how often it was claimed again without a result, and the
+    worker that holds it.
     """
 
     execution_id: str
@@ -41,8 +41,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 class Step(msgspec.Struct, kw_only=True):
     """A durable call at one location of a run.
 
-    A ``saga`` has *steps*, each a ``saga_step`` with its *transaction* and, if it was compensated, its *compensation*. A
-    saga has no entry of its own in the history: it has the location and the id of its first step.
+    A ``saga`` has *steps*, each a ``saga_step`` with its *transaction* and, if it was compensated, its *compensation*.
+    A saga has no entry of its own in the history: it has the location and the id of its first step.
     """
 
     kind: str
@@ -251,8 +251,9 @@ class _RunSteps:
 class _SagaGroups:
     """Group steps by saga, for which the history has no entry of its own.
 
-    A saga closes all its steps when it ends, so a step that is registered while another one of its scope is open belongs
-    to the same saga. *known* maps the location of each step to that of the first step of its saga, for all attempts.
+    A saga closes all its steps when it ends, so a step that is registered while another one of its scope is open
+    belongs to the same saga. *known* maps the location of each step to that of the first step of its saga, for all
+    attempts.
     """
 
     def __init__(self, known: dict[Location, Location]) -> None:

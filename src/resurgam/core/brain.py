@@ -1,7 +1,7 @@
 """The interface between a worker and the brain that advances an instance.
 
-The worker finds the `Brain` by the instance's kind and knows nothing else about it: a workflow's coroutine and a fold over
-events are served alike. Both protocols are synchronous and do no I/O, except that `Brain.answer` and
+The worker finds the `Brain` by the instance's kind and knows nothing else about it: a workflow's coroutine and a fold
+over events are served alike. Both protocols are synchronous and do no I/O, except that `Brain.answer` and
 `LiveInstance.advance` may run user code. The worker watches these calls, and interrupts one that does not return.
 """
 

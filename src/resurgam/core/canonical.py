@@ -1,8 +1,8 @@
 """Canonical JSON: one form per value, equal in every process.
 
 msgspec writes sets in hash order, which differs between processes, and datetimes without the name of their zone.
-`ValueScan` detects whether a value holds either, and refuses values that cannot be restored; `canonical` then builds the
-tree to be encoded: sets in the order of their members' JSON, datetimes as ``{"$datetime": ...}``.
+`ValueScan` detects whether a value holds either, and refuses values that cannot be restored; `canonical` then builds
+the tree to be encoded: sets in the order of their members' JSON, datetimes as ``{"$datetime": ...}``.
 """
 
 import math
@@ -136,8 +136,8 @@ def _key_name(key: object) -> str:
 def canonical(value: object, tree: object, named: frozenset[type] = frozenset()) -> object:
     """Return *tree*, the builtins form of *value*, with its sets sorted and the names of *named* classes added.
 
-    Set members are sorted by their JSON. Only the value shows which lists were sets and which class an object has, so both
-    are walked side by side. A part to which a custom serializer gave another shape is left unchanged.
+    Set members are sorted by their JSON. Only the value shows which lists were sets and which class an object has, so
+    both are walked side by side. A part to which a custom serializer gave another shape is left unchanged.
     """
     if is_pydantic(type(value)):
         # Unions inside a model are pydantic's business.

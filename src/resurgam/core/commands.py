@@ -1,7 +1,7 @@
 """The kinds of durable calls: one table with everything that the rest of the engine knows of each kind.
 
-A new kind of call is an event in `event`, a row here, and a verb of the context; the matchers, the transition table, the
-remedies and the descriptions of open work follow from the row.
+A new kind of call is an event in `event`, a row here, and a verb of the context; the matchers, the transition table,
+the remedies and the descriptions of open work follow from the row.
 """
 
 from collections.abc import Callable
@@ -27,8 +27,9 @@ class CommandKind(msgspec.Struct, frozen=True, kw_only=True):
     after the workflow has ended. *address* returns the name by which an answer from outside finds it, where the sender
     cannot know the ``seq``.
 
-    *answered_by*: ``"work"`` is done without a further message, ``"message"`` waits for one until its deadline, ``"code"``
-    is settled by the workflow's own code. *has_effect*: it does something itself, apart from the calls below it.
+    *answered_by*: ``"work"`` is done without a further message, ``"message"`` waits for one until its deadline,
+    ``"code"`` is settled by the workflow's own code. *has_effect*: it does something itself, apart from the calls below
+    it.
 
     *compares_name*: ``"always"``; ``"given"``, where code and history both have a name; ``"never"``.
     """

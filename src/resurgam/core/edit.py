@@ -1,7 +1,7 @@
 """Edits of workflow code, as values, that make the code fit a recorded history again.
 
-An edit names a scope and a call in it. Calls are numbered from 0 over all kinds: ``call`` is the number of the call to be
-changed, or before which a line is to be added; at the end of a scope it is the number of calls.
+An edit names a scope and a call in it. Calls are numbered from 0 over all kinds: ``call`` is the number of the call to
+be changed, or before which a line is to be added; at the end of a scope it is the number of calls.
 """
 
 from collections.abc import Iterable

@@ -49,8 +49,9 @@ class Event(
 class Command(Event, frozen=True, kw_only=True):
     """A durable call made by workflow code, at its location.
 
-    *digest* is a fingerprint of its input. *gate*: the command was inserted directly after a version check that had given
-    this answer, and the check must keep giving it. *key* identifies the command among its siblings in a keyed scope.
+    *digest* is a fingerprint of its input. *gate*: the command was inserted directly after a version check that had
+    given this answer, and the check must keep giving it. *key* identifies the command among its siblings in a keyed
+    scope.
     """
 
     location: Location

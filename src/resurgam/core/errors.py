@@ -329,7 +329,8 @@ class StoreError(ResurgamError):
 class WriteRejected(StoreError):
     """The store can never accept this write: a row is too large, or violates a constraint of the database.
 
-    Retrying does not help. A workflow whose commit is rejected becomes a dead letter, and ``handle.retry()`` releases it.
+    Retrying does not help. A workflow whose commit is rejected becomes a dead letter, and ``handle.retry()`` releases
+    it.
     """
 
 
@@ -354,8 +355,8 @@ class ContinueAsNew(BaseException):
 class HistoryDiverged(BaseException):
     """The code does not fit the recorded history. The run is parked until a worker has code that fits.
 
-    *remedy* lists the edits that make the code fit; it is empty if no local edit does, and None if none was searched for.
-    *ran* lists the steps that were started before the divergence was detected.
+    *remedy* lists the edits that make the code fit; it is empty if no local edit does, and None if none was searched
+    for. *ran* lists the steps that were started before the divergence was detected.
     """
 
     def __init__(

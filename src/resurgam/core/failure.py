@@ -1,7 +1,8 @@
 """Record exceptions as `Failure` values, and rebuild them.
 
-An exception is rebuilt without calling its ``__init__``, whose arguments may be unknown, and only if its module is already
-imported: reading a history must not import code. An exception whose rebuilt text would differ becomes a `RemoteError`.
+An exception is rebuilt without calling its ``__init__``, whose arguments may be unknown, and only if its module is
+already imported: reading a history must not import code. An exception whose rebuilt text would differ becomes a
+`RemoteError`.
 """
 
 import re

@@ -1,9 +1,9 @@
 """Compare a value with its decoded JSON, and report what was lost.
 
-Values are decoded by their hint. A value given in the hint's JSON form (a dict for an object, text for a date, a tuple for
-a list) is accepted. Loss is refused: an object of another class than the hint names, keys with the same JSON form, a field
-that is not written, a value of a type that the hint does not restore. A hint of Any decodes to the JSON form, and nothing
-is compared.
+Values are decoded by their hint. A value given in the hint's JSON form (a dict for an object, text for a date, a tuple
+for a list) is accepted. Loss is refused: an object of another class than the hint names, keys with the same JSON form,
+a field that is not written, a value of a type that the hint does not restore. A hint of Any decodes to the JSON form,
+and nothing is compared.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -1,8 +1,8 @@
 """Ids derived from the location of a durable call, so that they need not be stored.
 
 An *entity* id belongs to one location of one run: it is the same for every attempt of the activity and of its workflow,
-and differs between runs, even under a reused workflow id. It is safe in a header and in a path. An *execution* id belongs
-to one attempt.
+and differs between runs, even under a reused workflow id. It is safe in a header and in a path. An *execution* id
+belongs to one attempt.
 """
 
 from hashlib import blake2b
@@ -13,7 +13,8 @@ from resurgam.core.location import Location
 def entity_of(run_id: str, location: Location, undone: int = 0) -> str:
     """Return the entity id of a call at this location of a run: an activity, an operation, a saga step, a child.
 
-    *undone* counts the compensations of the call's saga step: after each, the step is a new entity to the outside world.
+    *undone* counts the compensations of the call's saga step: after each, the step is a new entity to the outside
+    world.
     """
     entity_id = f"{run_id}/{str(location)[1:-1].replace(', ', '/')}"
     return f"{entity_id}~{undone}" if undone else entity_id

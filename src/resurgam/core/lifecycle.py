@@ -11,7 +11,8 @@ from resurgam.core.retry import RetryRule
 class Parent(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """The call that started a child. *key* is shared by all executions of the child: retries and continuations.
 
-    So is *first_run*, the run that the call requested: a call that is made again may request another. A *detached* child is independent: its parent is not notified of its end.
+    So is *first_run*, the run that the call requested: a call that is made again may request another. A *detached*
+    child is independent: its parent is not notified of its end.
     """
 
     entity_id: str
@@ -27,8 +28,8 @@ class Carried(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults
     """A result of an earlier attempt of this run, reused where the new attempt makes the same call.
 
     *kind* is the type of the command, *answer* the event that answered it, as JSON; for a child that is still open, the
-    command that started it. With *times* it counts the compensations of a saga step: the step's next execution must have
-    another idempotency key.
+    command that started it. With *times* it counts the compensations of a saga step: the step's next execution must
+    have another idempotency key.
     """
 
     location: Location
@@ -85,10 +86,10 @@ class Started(Event, frozen=True, kw_only=True):
 class WorkflowStarted(Started, frozen=True, kw_only=True, tag="workflow_started"):
     """The start of a workflow execution; it holds everything needed to run it.
 
-    *matching* is None if the caller knew the workflow by name only: then the definition decides. *since* is the start of
-    the run, if that was earlier.
-    *signals* are the ids received by earlier generations, so that a signal sent again is not delivered twice.
-    *retry* and *timeout* (milliseconds) override the definition, if the caller gave them for this run.
+    *matching* is None if the caller knew the workflow by name only: then the definition decides. *since* is the start
+    of the run, if that was earlier. *signals* are the ids received by earlier generations, so that a signal sent again
+    is not delivered twice. *retry* and *timeout* (milliseconds) override the definition, if the caller gave them for
+    this run.
     """
 
     matching: str | None = None

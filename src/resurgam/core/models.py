@@ -1,8 +1,8 @@
 """Pydantic models as signal types: validated by the class where it is imported, by a loose schema elsewhere.
 
-The loose schema refuses only what pydantic itself refuses in lax mode: a missing field, an unknown field of a model that
-forbids extras, text outside an enum, a JSON type that is never converted. A model with validators that run before or
-around pydantic's own may accept anything; its schema is empty.
+The loose schema refuses only what pydantic itself refuses in lax mode: a missing field, an unknown field of a model
+that forbids extras, text outside an enum, a JSON type that is never converted. A model with validators that run before
+or around pydantic's own may accept anything; its schema is empty.
 """
 
 import functools

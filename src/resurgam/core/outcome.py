@@ -53,9 +53,9 @@ class Withdrawal(msgspec.Struct, gc=False, frozen=True):
 class ChildRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """A child to be started. The store puts *created* into the parent's inbox if the child exists then, else *refused*.
 
-    The request names the run of the parent, the call and the run of the child (``started.parent``, ``started.run_id``). A
-    target that already ran for it, open or closed, is not started again: *created* is followed by the answer that it has
-    sent to its parent, if it has. An open execution of that id with the same parent key counts as the child too: an
+    The request names the run of the parent, the call and the run of the child (``started.parent``, ``started.run_id``).
+    A target that already ran for it, open or closed, is not started again: *created* is followed by the answer that it
+    has sent to its parent, if it has. An open execution of that id with the same parent key counts as the child too: an
     earlier attempt has started it.
     """
 
@@ -69,8 +69,8 @@ class Message(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 
     With *run_id*, only if that execution belongs to the run; with *key*, only if it is the child with that key; with
     *promise_id*, which addresses the target by itself, only if the promise is still open. The store puts one of three
-    entries, if given, into the sender's inbox: *delivered*; *missing* if there is no such instance or promise; *ended* if
-    the target is closed or the promise settled. *kept*: this is the answer of a child to its parent, which the store
+    entries, if given, into the sender's inbox: *delivered*; *missing* if there is no such instance or promise; *ended*
+    if the target is closed or the promise settled. *kept*: this is the answer of a child to its parent, which the store
     keeps with the sender for a parent that requests the child again.
     """
 
@@ -88,8 +88,8 @@ class Message(msgspec.Struct, gc=False, frozen=True, kw_only=True):
 class Succession(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The execution that follows the one ended by this commit: a retry, or a continuation.
 
-    Its inbox starts with *inbox*, followed by the unread entries of the old inbox whose event types are in *moves*. Open
-    promises move along if both executions belong to the same run.
+    Its inbox starts with *inbox*, followed by the unread entries of the old inbox whose event types are in *moves*.
+    Open promises move along if both executions belong to the same run.
     """
 
     started: Started
@@ -129,16 +129,16 @@ class Span(msgspec.Struct, gc=False, frozen=True):
 class Outcome(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     """The atomic result of one advance. *diagnosis* says why a run is parked, with status ``diverged``.
 
-    Applied in this order: events, consumed entries, forgotten entries, activities, withdrawals, newly open *promises* and
-    *closed* ones, children, messages, publications, the successor. A terminal status closes all remaining promises.
-    *strict*: refuse the commit if the inbox holds the end of a child or the settlement of a promise that the advance has
-    not seen.
+    Applied in this order: events, forgotten entries, consumed entries, activities, withdrawals, newly open *promises*
+    and *closed* ones, children, messages, publications, the successor. A terminal status closes all remaining promises.
+    *strict*: refuse the commit if the inbox holds the end of a child or the settlement of a promise that the advance
+    has not seen.
 
     *forgotten* are entries of the log, older ones or of this commit, that are not read when the instance is loaded;
     *dropped* are spans of locations whose forgotten entries are deleted, for tools too.
 
-    *signal_schemas* are the schemas of the signals that the code accepts, by name, checked by senders; None if unchanged.
-    *failure* is the type name of the error that failed the run, for lists; it goes with status ``failed``.
+    *signal_schemas* are the schemas of the signals that the code accepts, by name, checked by senders; None if
+    unchanged. *failure* is the type name of the error that failed the run, for lists; it goes with status ``failed``.
     """
 
     events: tuple[Event, ...] = ()

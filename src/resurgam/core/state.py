@@ -1,8 +1,8 @@
 """Fold events into the state of an instance, by a transition table.
 
-`TRANSITIONS` lists which events may occur in each status, and which status follows. Recording is unconditional: an answer
-that arrives after the end is still appended, but never delivered. Any further effect of an event is one short function,
-found by its type in `_EFFECTS`.
+`TRANSITIONS` lists which events may occur in each status, and which status follows. Recording is unconditional: an
+answer that arrives after the end is still appended, but never delivered. Any further effect of an event is one short
+function, found by its type in `_EFFECTS`.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -35,8 +35,8 @@ def next_attempt(
 ) -> tuple[events.WorkflowStarted, tuple[events.Event, ...]]:
     """Return the first entry of the next attempt of a run, and the first entries of its inbox.
 
-    A *manual* retry gets a fresh timeout: that of the earlier attempts may have expired. *compensated* are the saga steps
-    that were compensated manually since.
+    A *manual* retry gets a fresh timeout: that of the earlier attempts may have expired. *compensated* are the saga
+    steps that were compensated manually since.
     """
     started = log[0]
     assert isinstance(started, events.WorkflowStarted)

@@ -206,10 +206,10 @@ class ActivityDecorator:
     def heartbeat(self, details: object = None) -> None:
         """Report that the running attempt is alive, and its progress.
 
-        The *details* are stored with the next renewal of the attempt's lease, or with its failure; the next attempt finds
-        the latest in ``activity.info().details``. Without details, earlier ones stay. An attempt that was cancelled or
-        timed out gets `asyncio.CancelledError` here. A thread started by the activity may call this too, if it runs in
-        the activity's context (``asyncio.to_thread``, ``contextvars.copy_context().run``).
+        The *details* are stored with the next renewal of the attempt's lease, or with its failure; the next attempt
+        finds the latest in ``activity.info().details``. Without details, earlier ones stay. An attempt that was
+        cancelled or timed out gets `asyncio.CancelledError` here. A thread started by the activity may call this too,
+        if it runs in the activity's context (``asyncio.to_thread``, ``contextvars.copy_context().run``).
         """
         heartbeat(details)
 

@@ -34,8 +34,8 @@ class SystemClock:
 class _LongWait:
     """A wait in strides: after each, the wall clock is read again, which may have been set forward meanwhile.
 
-    The loop's monotonic clock stops while a machine is suspended, and does not follow a step of the wall clock. If the wall
-    clock is set back, the wait ends by the loop's clock.
+    The loop's monotonic clock stops while a machine is suspended, and does not follow a step of the wall clock. If the
+    wall clock is set back, the wait ends by the loop's clock.
     """
 
     def __init__(self, clock: SystemClock, when: int, callback: Callable[[], None], delay: float) -> None:

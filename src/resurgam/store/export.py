@@ -1,7 +1,8 @@
 """Executions as lines of JSON, the form in which they leave one store and enter another.
 
 An execution is a head line, every event of its log as it is on disk, then its inbox in order, then the activities that
-are not answered, then its promises. An entry that is forgotten stands where it stood, with the location that it is kept under::
+are not answered, then its promises. An entry that is forgotten stands where it stood, with the location that it is kept
+under::
 
     {"type":"instance","format":1,"events":4,"inbox":1,"activities":1,"instance":{"entity_id":"o-1", ...}}
     {"type":"workflow_started","seq":1, ...}
@@ -13,9 +14,10 @@ are not answered, then its promises. An entry that is forgotten stands where it 
     {"type":"promise","promise":{"promise_id":"p-1","name":"approval","settled":false,"schema":null}}
     {"type":"answer","event":{"type":"child_completed", ...}}
 
-The head says how many lines of each kind follow (of promises, if there are any), so that a file that was cut off is found
-out, and whether the execution is paused. No event has one of the six types. Entries that are kept no longer leave gaps in the log; whether what is there can be replayed without them,
-its `InstanceState` says. Whatever is wrong is a `SerializationError` that names the line.
+The head says how many lines of each kind follow (of promises, if there are any), so that a file that was cut off is
+found out, and whether the execution is paused. No event has one of the six types. Entries that are kept no longer leave
+gaps in the log; whether what is there can be replayed without them, its `InstanceState` says. Whatever is wrong is a
+`SerializationError` that names the line.
 """
 
 from collections.abc import Iterable, Iterator

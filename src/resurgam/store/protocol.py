@@ -1,13 +1,14 @@
 """The seam: `Store`, thirteen verbs that are each a whole intention, and the protocols of its parts beside it.
 
 **Parts.** Every verb takes a batch and answers each part by itself, in order: a refused part never holds up another. A
-part is applied whole or not at all. Nothing is raised for a part; `StoreError` means that the store as a whole failed, and
-then it is unknown what was done. Every part names its entity, and ids that are used without one begin with its route
-(`core.identity.route_of`): a store with partitions knows the partition of a part without a look-up.
+part is applied whole or not at all. Nothing is raised for a part; `StoreError` means that the store as a whole failed,
+and then it is unknown what was done. Every part names its entity, and ids that are used without one begin with its
+route (`core.identity.route_of`): a store with partitions knows the partition of a part without a look-up.
 
 **Effects.** What a commit does to other instances (children, messages, settlements) is durable with the commit. It
 arrives exactly once, in order for each pair of instances, and possibly after the reply of the commit. Answers that the
-sender needs are entries of its inbox. Everything within the entity itself, its successor included, is part of the commit.
+sender needs are entries of its inbox. Everything within the entity itself, its successor included, is part of the
+commit.
 
 **No single writer.** An entity has at most one open execution: a unique index, not a check before the insert. A verb
 locks the instances that it changes in the order of their entity ids, its own first where it holds the lease, and checks
@@ -145,17 +146,17 @@ class Values(Protocol):
 class Feed(Protocol):
     """The events of all executions, in the order in which they were committed.
 
-    The feed has one or more partitions; an entity belongs to one of them. Within a partition the order is total and never
-    changes, and each execution's events are in the order of ``seq``. A cursor names a position in every partition. It is
-    opaque, belongs to one store, and stays valid for ever.
+    The feed has one or more partitions; an entity belongs to one of them. Within a partition the order is total and
+    never changes, and each execution's events are in the order of ``seq``. A cursor names a position in every
+    partition. It is opaque, belongs to one store, and stays valid for ever.
 
     A reader that continues at the cursor of the last page gets every event once: no event appears behind a cursor that
     was returned, with any number of writers and processes. A store whose transactions overlap therefore returns nothing
     that is newer than its oldest open transaction.
 
     Forgotten events stay in the feed. Events that were dropped, and those of purged executions, are gone: a reader that
-    has not come so far misses them, and is not told. An adopted execution enters the feed with all its events when it is
-    adopted.
+    has not come so far misses them, and is not told. An adopted execution enters the feed with all its events when it
+    is adopted.
     """
 
     async def now(self) -> str:
@@ -228,7 +229,7 @@ class Store(Protocol):
         ...
 
     async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
-        """Put events into inboxes and make the instances ready; a leased one becomes ready with its commit.
+        """Put events into inboxes and make the instances ready; a leased one, when its lease ends.
 
         Some events are applied at once:
 
@@ -256,15 +257,16 @@ class Store(Protocol):
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
         """Append events, consume inbox entries and queue activities; then apply the rest, in the order of `Outcome`.
 
-        Forgotten entries, old or just appended, are kept under the location that is named, but no longer read; a ``seq``
-        that is not there is skipped. Dropped locations delete what is forgotten below them. ``last_seq`` does not change.
+        Forgotten entries, old or just appended, are kept under the location that is named, but no longer read; a
+        ``seq`` that is not there is skipped. Dropped locations delete what is forgotten below them. ``last_seq`` does
+        not change.
 
         A child of an instance that is paused with its tree starts paused, and a successor is paused like its
         predecessor. A promise that a later attempt opens again is open unless its settlement waits in the inbox. A
         closed execution keeps its promises, which can no longer be settled, unless the next attempt takes them over.
 
         Refused if the lease is lost, or if the outcome is *strict* and unseen entries overtake it (`rules.overtakes`).
-        After release the instance is ready again exactly if the wake counter has moved.
+        After release the instance is ready again if and only if the wake counter has moved.
         """
         ...
 

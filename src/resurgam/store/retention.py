@@ -1,7 +1,7 @@
 """Retention: decide which closed executions may be purged, and purge them in batches.
 
-A closed execution is a candidate once it is complete (`Instance.deactivated`): no activity is outstanding, and its answer
-was sent to its parent. It is kept while another execution needs it:
+A closed execution is a candidate once it is complete (`Instance.deactivated`): no activity is outstanding, and its
+answer was sent to its parent. It is kept while another execution needs it:
 
 - *An open execution continues or retries it*, and it is one of the `LOOKED_UP` newest of that chain: an update that is
   sent again is looked up there by its id. Older ones are not read, because an attempt starts with all that it needs.
@@ -9,8 +9,8 @@ was sent to its parent. It is kept while another execution needs it:
   awaits the child (`InstanceState.awaited_children`). Detached children are not awaited.
 - *It is a compensation by hand of an execution that is kept.* Without this record the step could be compensated twice.
 
-Stores list candidates (`Inspector.ended`) and delete what they are given (`Store.purge`). The decision is taken here and
-stays valid in between: a closed execution never opens again.
+Stores list candidates (`Inspector.ended`) and delete what they are given (`Store.purge`). The decision is taken here
+and stays valid in between: a closed execution never opens again.
 """
 
 import asyncio

@@ -121,8 +121,8 @@ def answer_child(
 ) -> events.Event | None:
     """Return the answer to a child request; None if the child must be started.
 
-    *same* is the first execution that `ran_for` the request before, *newest* the newest of the entity, which is *closed* or
-    open. The answer of a child that ran for this request follows: see `ChildRequest`.
+    *same* is the first execution that `ran_for` the request before, *newest* the newest of the entity, which is
+    *closed* or open. The answer of a child that ran for this request follows: see `ChildRequest`.
     """
     if same is not None:
         return child_started(request, same)

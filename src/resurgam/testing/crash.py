@@ -19,8 +19,8 @@ Ts = TypeVarTuple("Ts")
 class Crashes:
     """The result of `crash_everywhere`: the number of crash *points*, and the undisturbed history.
 
-    *histories* are those of all executions (children, attempts, generations) by id, in the order of their start. *history*
-    is that of the workflow's last execution.
+    *histories* are those of all executions (children, attempts, generations) by id, in the order of their start.
+    *history* is that of the workflow's last execution.
     """
 
     points: int
@@ -44,11 +44,12 @@ async def crash_everywhere(
 ) -> Crashes:
     """Run *workflow* once undisturbed, then kill it after every event and resume it.
 
-    The workflow and its children are killed together, after every event of any of them. Raise `AssertionError` if a resumed
-    run has another outcome, issues other commands, or repeats completed activities.
+    The workflow and its children are killed together, after every event of any of them. Raise `AssertionError` if a
+    resumed run has another outcome, issues other commands, or repeats completed activities.
 
-    *mocks* replace activities, by activity or name, by a value, an exception or a callable. *messages* are signals, updates
-    and cancel requests that are sent to the workflow. *promises* are settled by name, with a value or an exception.
+    *mocks* replace activities, by activity or name, by a value, an exception or a callable. *messages* are signals,
+    updates and cancel requests that are sent to the workflow. *promises* are settled by name, with a value or an
+    exception.
     """
     assert isinstance(workflow, Workflow), f"{workflow!r} is not a workflow; decorate it with @workflow"
     named = {key.name if isinstance(key, Activity) else key: value for key, value in (mocks or {}).items()}

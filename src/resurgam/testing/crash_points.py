@@ -1,7 +1,7 @@
 """Cut a commit after any of its entries, as far as a crash there is possible.
 
-A simulation keeps the state of its store after each entry of a commit, so that it can be resumed from there. Not every cut
-is possible: what leaves the instance with one commit leaves it whole or not at all.
+A simulation keeps the state of its store after each entry of a commit, so that it can be resumed from there. Not every
+cut is possible: what leaves the instance with one commit leaves it whole or not at all.
 """
 
 from collections import Counter

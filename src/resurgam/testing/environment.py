@@ -32,8 +32,8 @@ UNSET: Final = _Unset()
 class Environment:
     """An engine for one test, with its own virtual time.
 
-    Virtual time moves only in `advance` and `finish`. An activity that waits for something real (a socket, a thread) gets
-    *patience* real seconds without progress before virtual time moves past it.
+    Virtual time moves only in `advance` and `finish`. An activity that waits for something real (a socket, a thread)
+    gets *patience* real seconds without progress before virtual time moves past it.
     """
 
     def __init__(

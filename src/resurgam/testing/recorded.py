@@ -49,8 +49,8 @@ class Recorded:
     def check(self, workflow: Workflow[..., Any] | None = None, *, registry: Registry = default_registry) -> Outcome:
         """Raise `AssertionError` with the report of ``resurgam check`` unless the code fits; return the outcome.
 
-        *workflow* is by default the one of the same name in *registry*. A closed run is checked as it was before its end:
-        code with additional steps would go on beyond it.
+        *workflow* is by default the one of the same name in *registry*. A closed run is checked as it was before its
+        end: code with additional steps would go on beyond it.
         """
         whole = self.history
         ended = next((index for index, entry in enumerate(whole) if type(entry) in ENDS), None)

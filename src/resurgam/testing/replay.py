@@ -20,10 +20,10 @@ from resurgam.store.export import newest_history
 class Report:
     """The result of a replay.
 
-    *new*: the commands of the code that the history does not have. *orphans*: the commands of the history that the code has
-    not issued. *removed_ignored*: the ``ctx.removed`` calls without effect. *result* is the return value of the code, *error*
-    its exception, both None if it is still running at the end of the history. *undecided*: the code uses the result of a
-    step that has not run, so whether it fits the rest of the history is not known.
+    *new*: the commands of the code that the history does not have. *orphans*: the commands of the history that the code
+    has not issued. *removed_ignored*: the ``ctx.removed`` calls without effect. *result* is the return value of the
+    code, *error* its exception, both None if it is still running at the end of the history. *undecided*: the code uses
+    the result of a step that has not run, so whether it fits the rest of the history is not known.
     """
 
     new: tuple[events.Command, ...]

@@ -1,7 +1,7 @@
 """The durable state of a simulation: executions with their logs and inboxes, as a store keeps them.
 
-There are no leases and no queues, and the clock is a number, so that the whole store can be copied after any entry and a
-simulation resumed from there, as workers resume after all of them were killed.
+There are no leases and no queues, and the clock is a number, so that the whole store can be copied after any entry and
+a simulation resumed from there, as workers resume after all of them were killed.
 """
 
 from collections.abc import Iterable
@@ -38,9 +38,9 @@ class StoredPromise:
 class StoredExecution:
     """One execution as it is stored.
 
-    *full_log* is everything that was ever in its log; *forgotten_by* maps a forgotten entry to its checkpoint. *held* are
-    the inbox entries that its code has received and not consumed, *unread* those that it was offered and has not read: they
-    go before the next results of the worker. *begun*: a worker has advanced it.
+    *full_log* is everything that was ever in its log; *forgotten_by* maps a forgotten entry to its checkpoint. *held*
+    are the inbox entries that its code has received and not consumed, *unread* those that it was offered and has not
+    read: they go before the next results of the worker. *begun*: a worker has advanced it.
     """
 
     started: events.WorkflowStarted

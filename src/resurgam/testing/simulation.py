@@ -1,11 +1,12 @@
 """Simulate one workflow without a store, a worker and a clock; a chooser picks each step.
 
-At every point one of several steps is possible: complete any open activity, deliver an inbox, settle a promise, send the
-next message from outside, reach the next deadline. The *chooser* picks one. Every history that an engine could write is the
-result of some sequence of choices. Children, further attempts and generations of the workflow are simulated too.
+At every point one of several steps is possible: complete any open activity, deliver an inbox, settle a promise, send
+the next message from outside, reach the next deadline. The *chooser* picks one. Every history that an engine could
+write is the result of some sequence of choices. Children, further attempts and generations of the workflow are
+simulated too.
 
-`Simulation(..., log=prefix)` resumes any prefix of a history, as a worker does after a crash; `at=point` resumes any point
-of a simulation that kept them, with everything that was durable then.
+`Simulation(..., log=prefix)` resumes any prefix of a history, as a worker does after a crash; `at=point` resumes any
+point of a simulation that kept them, with everything that was durable then.
 """
 
 import inspect
@@ -67,8 +68,8 @@ class Chooser(Protocol):
 class Possibility:
     """A step that can happen next in the execution *of*.
 
-    Complete an activity (with the command *ref*), deliver its inbox, settle a promise (of this *name*), begin a deferred
-    execution, reach a deadline; or send a message from outside to the workflow.
+    Complete an activity (with the command *ref*), deliver its inbox, settle a promise (of this *name*), begin a
+    deferred execution, reach a deadline; or send a message from outside to the workflow.
     """
 
     kind: str
@@ -144,13 +145,13 @@ class Stuck(ResurgamError):
 class Simulation:
     """A simulated workflow, with its children, attempts and generations.
 
-    *mocks* replace the functions of activities by a value, an exception or a callable. *messages* are sent to the workflow
-    in their order, at moments that the chooser picks; they cannot be repeated after a crash, so those that *log* already
-    holds are skipped. *promises* are settled by name, with a value or an exception. Children run if *registry* has their
-    workflows.
+    *mocks* replace the functions of activities by a value, an exception or a callable. *messages* are sent to the
+    workflow in their order, at moments that the chooser picks; they cannot be repeated after a crash, so those that
+    *log* already holds are skipped. *promises* are settled by name, with a value or an exception. Children run if
+    *registry* has their workflows.
 
-    *log* is what a store would read, without the entries that a loop has forgotten; `as_of` returns an earlier state of it.
-    With *keep*, `points` has a copy of the store after every entry of every execution.
+    *log* is what a store would read, without the entries that a loop has forgotten; `as_of` returns an earlier state of
+    it. With *keep*, `points` has a copy of the store after every entry of every execution.
     """
 
     def __init__(  # noqa: PLR0913 -- each is an option of its own with a default, and only given by name

@@ -134,7 +134,8 @@ class ActivityRunner:
     ) -> Any:
         """Wait for an attempt until one of its timeouts passes.
 
-        One that does not end when *stop* is called is abandoned: its lease ends with the answer, so its result is refused.
+        One that does not end when *stop* is called is abandoned: its lease ends with the answer, so its result is
+        refused.
         """
         timeouts = AttemptTimeouts(self._clock, request, heartbeat)
         try:

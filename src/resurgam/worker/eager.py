@@ -1,7 +1,7 @@
 """The store as an engine's client sees it: what the client starts or wakes, the engine's own worker serves at once.
 
-The start of a workflow, or a signal to one, and its claim are then one commit instead of two, and the worker need not be
-woken to look for work.
+The start of a workflow, or a signal to one, and its claim are then one commit instead of two, and the worker need not
+be woken to look for work.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Share activities between workers that serve the same queue.
 
 A commit claims at most the worker's share of what it schedules (`fair_share`). What waits in a queue is claimed at the
-pace of `ClaimWindow`, so that the other workers have had their turn before one of them claims the rest. A worker that is
-alone uses neither.
+pace of `ClaimWindow`, so that the other workers have had their turn before one of them claims the rest. A worker that
+is alone uses neither.
 """
 
 from collections import Counter

@@ -17,9 +17,10 @@ from resurgam.store.records import ActivityResult, Claim, Committed, Extended, L
 class HeldInstance:
     """A claimed instance and the work in progress for it.
 
-    *inbox* holds what the next advance delivers. *base_seq* and *wake* are those of the last claim or commit, *wake_at* is
-    the next deadline. *operations* and *attempts* run now, by the ``seq`` of their commands; *results* of attempts go into
-    the next commit. Once *released*, a result is handed to the store by itself. *cancel* stops the task that serves it.
+    *inbox* holds what the next advance delivers. *base_seq* and *wake* are those of the last claim or commit, *wake_at*
+    is the next deadline. *operations* and *attempts* run now, by the ``seq`` of their commands; *results* of attempts
+    go into the next commit. Once *released*, a result is handed to the store by itself. *cancel* stops the task that
+    serves it.
     """
 
     claim: Claim

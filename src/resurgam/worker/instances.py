@@ -209,8 +209,8 @@ class InstanceRunner:
     async def _reject(self, held: HeldInstance, error: WriteRejected) -> None:
         """Dead-letter an instance whose commit the store can never write.
 
-        If the commit carried results of activities, one of these may be the cause: each is handed in by itself, accepted or
-        rejected alone, and the instance is advanced once more without them in its commit.
+        If the commit carried results of activities, one of these may be the cause: each is handed in by itself,
+        accepted or rejected alone, and the instance is advanced once more without them in its commit.
         """
         if held.results:
             await self._release(held, Release(lease=held.lease))

@@ -18,8 +18,8 @@ def raise_in(thread: int, error: type[BaseException]) -> None:
 def absorb_pending(error: type[BaseException]) -> None:
     """Let a pending interruption be raised here, where it does no harm.
 
-    It could be revoked instead, but then Python 3.11 keeps checking for it at every step for as long as the process lives,
-    and a profile function that is set later sends it into an endless loop.
+    It could be revoked instead, but then Python 3.11 keeps checking for it at every step for as long as the process
+    lives, and a profile function that is set later sends it into an endless loop.
     """
     try:
         for _ in range(_STEPS):

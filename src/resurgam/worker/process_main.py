@@ -1,8 +1,8 @@
 """The main program of a process that `resurgam.worker.processes` starts: run attempts of activities, one by one.
 
-A call names a function, which is imported here, and has the recorded bytes of its arguments. The answer is the bytes of the
-result, or the recorded failure, after any number of heartbeats. No object of the user crosses the connection. A message that
-arrives while an attempt runs means that the attempt is abandoned.
+A call names a function, which is imported here, and has the recorded bytes of its arguments. The answer is the bytes of
+the result, or the recorded failure, after any number of heartbeats. No object of the user crosses the connection. A
+message that arrives while an attempt runs means that the attempt is abandoned.
 """
 
 import contextlib
@@ -41,8 +41,8 @@ importing_main = threading.Event()
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt to run. *main* says how to import the main script, if that defines the function.
 
-    *details* are those of an earlier attempt, which *info* does not hold yet: they are decoded by the process. Values of
-    more than *max_payload* bytes are refused.
+    *details* are those of an earlier attempt, which *info* does not hold yet: they are decoded by the process. Values
+    of more than *max_payload* bytes are refused.
     """
 
     module: str

@@ -1,9 +1,9 @@
 """Run plain functions in processes of their own, which can be stopped.
 
 The processes are reused, and there are at most as many as processors. One that is interrupted is ended, by SIGTERM and
-after a short grace by SIGKILL, with everything that it started; another takes its place. Not a ``ProcessPoolExecutor``: there
-the death of one process breaks all others, and a single attempt cannot be ended. They are started by exec, never by fork
-alone: a fork of a process with threads may hang on any of their locks.
+after a short grace by SIGKILL, with everything that it started; another takes its place. Not a ``ProcessPoolExecutor``:
+there the death of one process breaks all others, and a single attempt cannot be ended. They are started by exec, never
+by fork alone: a fork of a process with threads may hang on any of their locks.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """Run plain functions in threads of their own.
 
-Not in a pool: an abandoned attempt is interrupted, but one that waits in C code, or swallows the interruption, goes on in
-its thread and cannot be stopped. In a pool such threads would block other work, and Python would wait for them at exit.
+Not in a pool: an abandoned attempt is interrupted, but one that waits in C code, or swallows the interruption, goes on
+in its thread and cannot be stopped. In a pool such threads would block other work, and Python would wait for them at
+exit.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Watch the thread that runs workflow code, so that a coroutine that does not yield blocks no other instance for long.
 
-While a tick runs, the event loop cannot advance other instances or renew leases. A thread does so in its place: it renews
-the leases, reports where the tick is stuck, and past a limit interrupts it, which counts as a failed delivery of that
-instance alone.
+While a tick runs, the event loop cannot advance other instances or renew leases. A thread does so in its place: it
+renews the leases, reports where the tick is stuck, and past a limit interrupts it, which counts as a failed delivery of
+that instance alone.
 """
 
 import asyncio

@@ -140,8 +140,8 @@ class Worker:
     async def stop(self) -> None:
         """Claim nothing more, let running work finish within the grace, and release the rest.
 
-        Any number of callers may wait for it. If one is cancelled, the rest of the grace is skipped and the worker still
-        stops.
+        Any number of callers may wait for it. If one is cancelled, the rest of the grace is skipped and the worker
+        still stops.
         """
         if self._drained is None or self._drained.cancelled():
             self._drained = asyncio.get_running_loop().create_task(self._drain(), name="drain")

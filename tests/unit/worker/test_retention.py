@@ -7,7 +7,7 @@ import pytest
 
 from resurgam import Context, Engine, Registry
 from resurgam.errors import StoreError
-from resurgam.store.memory.outbox import Outbox
+from resurgam.store.memory.effects import Outbox
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment
 from resurgam.worker.retention import BATCH

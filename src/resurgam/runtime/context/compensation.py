@@ -1,7 +1,7 @@
 """The built-in workflow for manual compensation of a saga step, after the saga has ended.
 
-Every worker registers it. Its run id is chosen so that its only activity has the same id, and so the same idempotency key,
-as the compensation that the saga itself would have run, or has tried.
+Every worker registers it. Its run id is chosen so that its only activity has the same id, and so the same idempotency
+key, as the compensation that the saga itself would have run, or has tried.
 """
 
 from typing import Any, Final

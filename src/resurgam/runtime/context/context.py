@@ -1,4 +1,4 @@
-"""The API of workflow code. Each verb passes an intent to the `Recorder`; no decisions are made here."""
+"""The API of workflow code. Each verb calls the module of its family, which issues a command to the `Recorder`."""
 
 import asyncio
 import logging
@@ -157,8 +157,8 @@ class Context:
     ) -> asyncio.Future[list[Any]]:
         """Run an activity, or ``function(ctx, item)``, for each item; return the results in the order of the items.
 
-        Each item is identified by its *key*, by default its JSON: items may be reordered, added or removed while a run is
-        open. At most *limit* run at once; the first failure cancels the rest.
+        Each item is identified by its *key*, by default its JSON: items may be reordered, added or removed while a run
+        is open. At most *limit* run at once; the first failure cancels the rest.
         """
         if isinstance(function, str) or not callable(function):
             raise DefinitionError(f"ctx.map needs an activity or an async function of (ctx, item), got {function!r}")
@@ -288,8 +288,8 @@ class Context:
         """Register a function, async or plain, for an update; it may make durable calls.
 
         The sender of the update gets its result or its exception. The *validator* is called first with the same
-        arguments; if it raises, the update is rejected and the handler does not run. With *one_at_a_time* the handler runs
-        for one update after another, in the order in which they were accepted.
+        arguments; if it raises, the update is rejected and the handler does not run. With *one_at_a_time* the handler
+        runs for one update after another, in the order in which they were accepted.
         """
         messaging.check_name(name, "update")
         if not isinstance(one_at_a_time, bool):
@@ -359,10 +359,10 @@ class Context:
     ) -> Child[Any]:
         """Start a child workflow and return the future of its result; raise `ChildWorkflowFailed` if it fails.
 
-        It runs on *queue*, else on the queue of its definition, else on that of this workflow. When this workflow closes,
-        *on_parent_close* decides: ``"cancel"`` it (the default), ``"terminate"`` it or ``"abandon"`` it. A *deferred*
-        child starts when `Handle.begin` is called. With *detach* the child is independent: awaiting it waits for its start
-        only, and returns None.
+        It runs on *queue*, else on the queue of its definition, else on that of this workflow. When this workflow
+        closes, *on_parent_close* decides: ``"cancel"`` it (the default), ``"terminate"`` it or ``"abandon"`` it. A
+        *deferred* child starts when `Handle.begin` is called. With *detach* the child is independent: awaiting it waits
+        for its start only, and returns None.
         """
         refuse_options("ctx.workflow", workflow, options.keys() - ChildOptions.__dataclass_fields__.keys())
         return start_child(self._recorder, workflow_of(workflow), args, ChildOptions(**options), self._step)

@@ -1,10 +1,10 @@
 """`ctx.loop`: run a body repeatedly, and forget the entries of completed iterations.
 
 The steps of iteration *i* of a loop at ``{2}`` are located below ``{2, i}``. Every `forget_every` iterations the loop
-requests a checkpoint, an entry that the engine appends as soon as nothing else is ready: it holds the states of the loop
-and of the workflow, and all entries of the iterations are forgotten with it. When the run is loaded again, the loop resumes
-from its latest checkpoint; earlier iterations never run again. That is why a body must not share mutable data with the code
-around it.
+requests a checkpoint, an entry that the engine appends as soon as nothing else is ready: it holds the states of the
+loop and of the workflow, and all entries of the iterations are forgotten with it. When the run is loaded again, the
+loop resumes from its latest checkpoint; earlier iterations never run again. That is why a body must not share mutable
+data with the code around it.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """`ctx.removed`: notes of calls that were removed from the code.
 
-If the history holds the call, it is skipped, with everything below it. If the history ends before it, a mark is recorded,
-so that later replays of the same code find it. If the history continues with another call, the note has no effect.
+If the history holds the call, it is skipped, with everything below it. If the history ends before it, a mark is
+recorded, so that later replays of the same code find it. If the history continues with another call, the note has no
+effect.
 """
 
 import asyncio

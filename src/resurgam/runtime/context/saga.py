@@ -1,8 +1,8 @@
 """`ctx.saga`: steps that are compensated in reverse order if the block fails.
 
-A step is three things in the history: its registration, which names the compensation before anything runs; the activity of
-its action, below ``1`` of that location; and, if necessary, the activity of its compensation, below ``2``. Each is recorded
-and retried by itself, so that a saga continues after any crash exactly where it was.
+A step is three things in the history: its registration, which names the compensation before anything runs; the activity
+of its action, below ``1`` of that location; and, if necessary, the activity of its compensation, below ``2``. Each is
+recorded and retried by itself, so that a saga continues after any crash exactly where it was.
 """
 
 import asyncio
@@ -133,8 +133,8 @@ class Saga:
     ) -> Durable[Any]:
         """Run an activity; if the saga fails, run *undo* with its result.
 
-        With *undo_on_unknown*, also if the activity failed or was cancelled, so that its effect is unknown: then *undo* is
-        called with None.
+        With *undo_on_unknown*, also if the activity failed or was cancelled, so that its effect is unknown: then *undo*
+        is called with None.
         """
         if not self._open:
             raise NotDeterministic("a saga step outside its block; write it inside `async with ctx.saga()`")

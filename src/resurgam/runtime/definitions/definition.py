@@ -61,14 +61,14 @@ OnDivergence: TypeAlias = Literal["block", "fail"]
 class WorkflowOptions:
     """Options of a workflow.
 
-    *matching*: match steps with the history by location, or by type and number. *on_divergence*: park a diverged run until
-    a worker has code that fits, or fail it; None means "block" by location and "fail" by sequence. *late_new* (sequence):
-    how to treat a new step while recorded ones are not matched yet. *orphans* (sequence): how to treat recorded steps that
-    the code no longer makes. *input_check*: how to treat arguments, durations, and names of listeners and branches that
-    differ from the recorded ones.
+    *matching*: match steps with the history by location, or by type and number. *on_divergence*: park a diverged run
+    until a worker has code that fits, or fail it; None means "block" by location and "fail" by sequence. *late_new*
+    (sequence): how to treat a new step while recorded ones are not matched yet. *orphans* (sequence): how to treat
+    recorded steps that the code no longer makes. *input_check*: how to treat arguments, durations, and names of
+    listeners and branches that differ from the recorded ones.
 
-    *retry*: the policy by which a failed run is retried, as a new execution. *timeout*: the limit for a run over all its
-    attempts, counted from the start of its code.
+    *retry*: the policy by which a failed run is retried, as a new execution. *timeout*: the limit for a run over all
+    its attempts, counted from the start of its code.
     """
 
     matching: Matching = "location"

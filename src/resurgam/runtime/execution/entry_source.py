@@ -1,8 +1,8 @@
 """Find the next entry of a live history: the engine makes it, a deadline has passed, or it is in the inbox.
 
-Entries that the engine itself makes (a signal meets its listener, a race is decided, a handler has returned) are pending
-until recorded. On replay they come from the log; live they are made once every recorded entry has been delivered, and
-before anything from outside, so that a crash between the two changes nothing.
+Entries that the engine itself makes (a signal meets its listener, a race is decided, a handler has returned) are
+pending until recorded. On replay they come from the log; live they are made once every recorded entry has been
+delivered, and before anything from outside, so that a crash between the two changes nothing.
 """
 
 from collections import deque

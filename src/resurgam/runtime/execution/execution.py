@@ -258,15 +258,16 @@ class Execution:
     def _open_status(self) -> Status:
         """Return the status of an execution that has not ended.
 
-        A parked run that this code fits is running again, even if there is nothing to record yet; and so is a retry that
-        waits for its moment.
+        A parked run that this code fits is running again, even if there is nothing to record yet; and so is a retry
+        that waits for its moment.
         """
         return Status.SCHEDULED if self.driver.root is None and self.started.attempt == 1 else Status.RUNNING
 
     def _must_know_all(self, requests: dict[str, Any]) -> bool:
         """Whether this commit would be wrong if an entry has arrived that it has not seen.
 
-        A promise that is given up may just have been settled; a child that an earlier attempt started may just have ended.
+        A promise that is given up may just have been settled; a child that an earlier attempt started may just have
+        ended.
         """
         return "closed" in requests or ("children" in requests and self.started.attempt > 1)
 

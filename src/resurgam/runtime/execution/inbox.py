@@ -15,7 +15,8 @@ from resurgam.runtime.replay.driver import Driver
 class Inbox:
     """Take the entries of the inbox into the log, in the order of their arrival.
 
-    An entry whose call the code has not made yet, and an update without a handler, stay in the store's inbox until then.
+    An entry whose call the code has not made yet, and an update without a handler, stay in the store's inbox until
+    then.
     """
 
     def __init__(self, driver: Driver, log: Sequence[events.Event]) -> None:

@@ -26,8 +26,8 @@ def withdraw(refs: Iterable[int], clock: int) -> tuple[Withdrawal, ...]:
 def record(recorded: Sequence[events.Event], inbox: Sequence[Entry], clock: int) -> Outcome:
     """Record the inbox of an instance whose outcome is decided.
 
-    Every entry is recorded while activities are outstanding. Once the history is complete, an entry that crossed the end on
-    its way, such as a signal, is consumed without a record.
+    Every entry is recorded while activities are outstanding. Once the history is complete, an entry that crossed the
+    end on its way, such as a signal, is consumed without a record.
     """
     log = Log(recorded)
     log.begin(clock)
@@ -51,8 +51,8 @@ def record(recorded: Sequence[events.Event], inbox: Sequence[Entry], clock: int)
 def _notifications(log: Log, recorded: Sequence[events.Event]) -> tuple[Message, ...]:
     """Return the notifications of an instance that the store has terminated: no execution has sent them.
 
-    They may be sent again while activities are outstanding, and the receivers deduplicate them. A second request to stop,
-    however, would cancel the clean-up of a child, so the first one is recorded.
+    They may be sent again while activities are outstanding, and the receivers deduplicate them. A second request to
+    stop, however, would cancel the clean-up of a child, so the first one is recorded.
     """
     started, ended, at = log.state.started, log.state.ended, log.clock
     if not isinstance(ended, events.WorkflowTerminated) or log.state.deactivated:

@@ -9,7 +9,7 @@ from resurgam.runtime.matching.recorder import Recorder
 
 
 def meet_any_listener(recorder: Recorder) -> events.Event | None:
-    """Hand the oldest signal that has a listener to the first one."""
+    """Hand its oldest signal to the first listener that has one."""
     for seq in recorder.pending.listeners:
         # A listener that is cancelled in the history, and not yet by edited code, gets nothing.
         met = meet_listener(recorder, seq) if seq in recorder.log.state.open else None

@@ -2,8 +2,8 @@
 
 An update whose handler is not registered when the code comes to rest waits, and stays in the inbox, as long as an open
 call of the workflow is settled without a further message: an activity, a child, an operation, a timer, a wait with a
-timeout. The code goes on then, and may register the handler. The update is refused once the workflow waits for nothing but
-messages, and `PATIENCE` after it was sent at the latest.
+timeout. The code goes on then, and may register the handler. The update is refused once the workflow waits for nothing
+but messages, and `PATIENCE` after it was sent at the latest.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Refuse functions that share mutable values with the code around them.
 
-The body of a forgetting loop does not run again once its iterations are forgotten, and neither does a handler beside such
-a loop. Their changes outside the durable state would be missing after a replay.
+The body of a forgetting loop does not run again once its iterations are forgotten, and neither does a handler beside
+such a loop. Their changes outside the durable state would be missing after a replay.
 """
 
 import dis

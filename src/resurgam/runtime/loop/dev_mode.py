@@ -1,12 +1,12 @@
 """Development mode (``RESURGAM_DEV=1``): refuse forbidden calls of workflow code when they happen.
 
 The table of calls is `resurgam.runtime.loop.forbidden`. While a tick runs, a profile function sees every call of its
-thread, including functions written in C; a forbidden one raises `NotDeterministic` before it happens. That is too slow for
-production, so it is decided once, when this module is imported, and costs nothing otherwise.
+thread, including functions written in C; a forbidden one raises `NotDeterministic` before it happens. That is too slow
+for production, so it is decided once, when this module is imported, and costs nothing otherwise.
 
-A call is attributed to the workflow unless a frame between it and the user's code exempts it: importing a module, reading
-source for a traceback or a time zone, and finalizers run by the garbage collector are allowed. So are the packages listed
-in ``RESURGAM_DEV_ALLOW`` and their callees, except user code that they call back.
+A call is attributed to the workflow unless a frame between it and the user's code exempts it: importing a module,
+reading source for a traceback or a time zone, and finalizers run by the garbage collector are allowed. So are the
+packages listed in ``RESURGAM_DEV_ALLOW`` and their callees, except user code that they call back.
 """
 
 import asyncio

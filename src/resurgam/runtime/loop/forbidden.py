@@ -1,7 +1,7 @@
 """The table of calls that workflow code may not make, with remedies; used by `resurgam.lint` and at run time.
 
-Names are written as Python resolves them: ``time.time``, ``builtins.open``. A name that ends in ``.*`` covers everything
-below it; ``()`` denotes an instance of the preceding class: ``pathlib.Path().read_text``.
+Names are written as Python resolves them: ``time.time``, ``builtins.open``. A name that ends in ``.*`` covers
+everything below it; ``()`` denotes an instance of the preceding class: ``pathlib.Path().read_text``.
 """
 
 import re

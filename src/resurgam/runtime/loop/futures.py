@@ -1,7 +1,7 @@
 """Futures whose hash is the same in every process.
 
-`asyncio.wait` and `asyncio.TaskGroup` keep futures in sets; with the usual hash, an address, their order would differ from
-run to run. Here the hash is derived from the future's location in the history.
+`asyncio.wait` and `asyncio.TaskGroup` keep futures in sets; with the usual hash, an address, their order would differ
+from run to run. Here the hash is derived from the future's location in the history.
 """
 
 import asyncio

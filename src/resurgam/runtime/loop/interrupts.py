@@ -1,7 +1,7 @@
 """Distinguish the user's Ctrl-C from a `KeyboardInterrupt` raised by workflow or activity code.
 
-Both are the same exception. One caused by a signal is raised between two instructions of the main thread, or by the signal
-handler; one raised by code has a ``raise`` instruction at the end of its traceback.
+Both are the same exception. One caused by a signal is raised between two instructions of the main thread, or by the
+signal handler; one raised by code has a ``raise`` instruction at the end of its traceback.
 """
 
 import dis

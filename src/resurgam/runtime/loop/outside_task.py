@@ -1,8 +1,8 @@
 """Run workflow code outside the tasks of the worker's event loop.
 
-From Python 3.14 on, the running task is thread state, so that a workflow's task cannot run inside a task of the worker's
-loop: it is called from a plain callback, which belongs to no task. Before 3.14 each loop keeps its own running task, and
-the two loop iterations that a callback costs are saved.
+From Python 3.14 on, the running task is thread state, so that a workflow's task cannot run inside a task of the
+worker's loop: it is called from a plain callback, which belongs to no task. Before 3.14 each loop keeps its own running
+task, and the two loop iterations that a callback costs are saved.
 """
 
 import asyncio

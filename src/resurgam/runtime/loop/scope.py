@@ -11,7 +11,7 @@ from random import Random
 from typing import TypeAlias
 
 from resurgam.core.location import Location
-from resurgam.core.replay import Cursor, matcher
+from resurgam.core.matchers import Cursor, matcher
 
 
 class Scope:

@@ -14,8 +14,8 @@ PATIENCE: Final = 1000
 class Verdict:
     """Stop the code of one execution: once there is a *reason*, every further durable call raises it.
 
-    So no ``except BaseException`` of the user can swallow a divergence. Code that continues after *patience* refusals is
-    *exhausted*: it gets futures that never settle, so that it yields the thread.
+    So no ``except BaseException`` of the user can swallow a divergence. Code that continues after *patience* refusals
+    is *exhausted*: it gets futures that never settle, so that it yields the thread.
     """
 
     __slots__ = ("_forbidden_in", "_patience", "_refusals", "exhausted", "reason")

@@ -14,7 +14,8 @@ REMEMBERED_SIGNALS: Final = 100
 class ReceivedIds:
     """The ids of the signals and updates that were received.
 
-    A signal is the same if its name and its id are; signals of different names, or a signal and an update, may share an id.
+    A signal is the same if its name and its id are; signals of different names, or a signal and an update, may share an
+    id.
     """
 
     def __init__(self, log: Sequence[events.Event]) -> None:

@@ -16,7 +16,7 @@ from resurgam.core.commands import Intent
 from resurgam.core.errors import DeterminismViolation, HistoryDiverged, LatentHistory, ResurgamError
 from resurgam.core.failure import capture, in_user_code
 from resurgam.core.location import ROOT, Location
-from resurgam.core.replay import Diverged
+from resurgam.core.matchers import Diverged
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.loop.scope import Scope
 

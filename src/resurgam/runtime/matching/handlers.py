@@ -1,7 +1,7 @@
 """The handlers that running workflow code has registered, for queries, updates and signals.
 
-A query is answered from the workflow's variables and records nothing. A signal or an update that meets its handler is an
-entry of the history, and starts a task with a scope of its own; the steps of the k-th are located below ``{0, k}``.
+A query is answered from the workflow's variables and records nothing. A signal or an update that meets its handler is
+an entry of the history, and starts a task with a scope of its own; the steps of the k-th are located below ``{0, k}``.
 """
 
 import asyncio

@@ -24,9 +24,9 @@ class Race:
 class LoopProgress:
     """How far a durable loop has come, and which entry it waits for the engine to write.
 
-    *done* iterations have ended, of which *forgotten* are in the last checkpoint; *state* goes into the next one, *value*
-    is the loop's result. *wants* is a checkpoint or the loop's end; *waiting* is settled by the checkpoint. *early* are
-    checkpoints that were delivered before the code came to them.
+    *done* iterations have ended, of which *forgotten* are in the last checkpoint; *state* goes into the next one,
+    *value* is the loop's result. *wants* is a checkpoint or the loop's end; *waiting* is settled by the checkpoint.
+    *early* are checkpoints that were delivered before the code came to them.
     """
 
     command: events.LoopStarted

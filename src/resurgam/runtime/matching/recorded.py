@@ -7,7 +7,7 @@ from resurgam.core import event as events
 from resurgam.core.commands import COMMANDS
 from resurgam.core.history import History
 from resurgam.core.location import Coordinate, Location
-from resurgam.core.replay import Cursor
+from resurgam.core.matchers import Cursor
 
 
 class RecordedCommands:

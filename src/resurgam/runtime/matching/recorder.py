@@ -14,7 +14,7 @@ from resurgam.core.commands import COMMANDS, COMMANDS_BY_TAG, Intent
 from resurgam.core.edit import Check, Insert, Note, Remove
 from resurgam.core.errors import Evicted, NotDeterministic
 from resurgam.core.location import ROOT, Location
-from resurgam.core.replay import (
+from resurgam.core.matchers import (
     Diverged,
     Ignored,
     Inserted,
@@ -56,9 +56,9 @@ _NOWHERE = events.ActivityScheduled(location=ROOT, command="", name="", queue=""
 class Recorder:
     """Match the durable calls of one execution's code with its history, or append them to its log.
 
-    The parts that it works on are attributes, each with an interface of its own: the *payloads*, the *log* and the *outbox* of the next
-    commit, the *recorded* commands, the *pending* calls, answers that came *early* or by *carryover*, the *mailbox* of
-    signals, the durable *state*, the *ended_scopes*, the *mode* and the *verdict*.
+    The parts that it works on are attributes, each with an interface of its own: the *payloads*, the *log* and the
+    *outbox* of the next commit, the *recorded* commands, the *pending* calls, answers that came *early* or by
+    *carryover*, the *mailbox* of signals, the durable *state*, the *ended_scopes*, the *mode* and the *verdict*.
     """
 
     def __init__(
@@ -381,8 +381,8 @@ class Recorder:
     def _apply_edits(self, scope: Scope, step: int | None, call: tuple[str | None, str | None] | None) -> int | None:
         """Apply the edits that are tried out to the next call; return the number that it gives to ``ctx.v``.
 
-        *call* is its verb and name, None at the end of the scope. A line may make several calls, so an edit that is found
-        by the line applies to the call that it names.
+        *call* is its verb and name, None at the end of the scope. A line may make several calls, so an edit that is
+        found by the line applies to the call that it names.
         """
         assert isinstance(self.mode, Rehearsing)
         trial = self.mode.trial

@@ -1,7 +1,7 @@
-"""The schemas of the signals that a workflow accepts; the store checks values against them when they are sent.
+"""The schemas of the signals that a workflow accepts; senders check their values against them.
 
-A type that was declared for a name holds until another one is, even while the code does not listen: most workflows listen
-for the same names again. Schemas are not part of the history, and nothing in the workflow depends on them.
+A type that was declared for a name holds until another one is, even while the code does not listen: most workflows
+listen for the same names again. Schemas are not part of the history, and nothing in the workflow depends on them.
 """
 
 from collections.abc import Iterable, Mapping

@@ -13,8 +13,8 @@ class Trial:
     """Edits that a rehearsal applies to the code's calls, and what they did.
 
     *edits* are found by the number of a call in its scope, by the line of a call, or by the end of a scope. *taken_out*
-    are the commands that they skipped as removed, *put_back* the version checks that they inserted by name; *asked_twice*
-    if the code still makes one of those checks itself.
+    are the commands that they skipped as removed, *put_back* the version checks that they inserted by name;
+    *asked_twice* if the code still makes one of those checks itself.
     """
 
     edits: Mapping[object, Sequence[Edit]] = field(default_factory=dict)

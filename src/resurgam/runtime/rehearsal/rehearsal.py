@@ -1,9 +1,9 @@
 """Rehearse the rest of a history on a throwaway coroutine, before anything new is started.
 
-When a replay makes a new call while recorded ones are unmatched, the code may still return to them: after an inserted step
-it does, after a mistake it does not. So the run is rehearsed first: new calls are answered by placeholders, nothing is
-written and nothing is started. A divergence found this way has done no damage. If the code inspects a placeholder, its next
-call cannot be predicted, and the run continues as it is.
+When a replay makes a new call while recorded ones are unmatched, the code may still return to them: after an inserted
+step it does, after a mistake it does not. So the run is rehearsed first: new calls are answered by placeholders,
+nothing is written and nothing is started. A divergence found this way has done no damage. If the code inspects a
+placeholder, its next call cannot be predicted, and the run continues as it is.
 
 "Fits" is no guarantee, since answers may arrive in an order that was not tried. Only a divergence has consequences, and
 only if the code diverges in every order that was tried.
@@ -61,8 +61,8 @@ class Undecided:
 class Fits:
     """The code did not diverge.
 
-    *new* are calls that the history does not hold, *gone* recorded ones that an edit marked as removed, with all that they
-    did. *whole*: the code has reached all others, and makes no named version check that an edit has added again.
+    *new* are calls that the history does not hold, *gone* recorded ones that an edit marked as removed, with all that
+    they did. *whole*: the code has reached all others, and makes no named version check that an edit has added again.
     """
 
     def __init__(self, new: Sequence[events.Command], gone: Sequence[events.Command], *, whole: bool) -> None:
@@ -83,8 +83,8 @@ Prediction: TypeAlias = HistoryDiverged | Undecided | Fits
 class Rehearsal:
     """One pass through a history and beyond.
 
-    An edit applies to one call, given by its number in its scope; with *by_line*, to a line of code, wherever and however
-    often that runs, as an edit in the source does.
+    An edit applies to one call, given by its number in its scope; with *by_line*, to a line of code, wherever and
+    however often that runs, as an edit in the source does.
     """
 
     def __init__(
@@ -272,8 +272,8 @@ def find_remedy(
 ) -> Edits:
     """Search for the fewest edits with which the code fits; return none if the search fails.
 
-    Breadth first. Versions are tried before removals. A call that the code still makes is not marked as removed: it would
-    run a second time.
+    Breadth first. Versions are tried before removals. A call that the code still makes is not marked as removed: it
+    would run a second time.
     """
     level: list[tuple[Edits, HistoryDiverged]] = [((), found)]
     least, most = _TRIES

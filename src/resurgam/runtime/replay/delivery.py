@@ -1,7 +1,7 @@
 """Settle the future that waits for an answer: one short function per kind of answer, found in a table.
 
-`settle` looks the future up once, before the function is called. Kinds that are not in the table (a retry was scheduled,
-the code itself cancelled a call) are neither delivered, nor do they move the workflow's time.
+`settle` looks the future up once, before the function is called. Kinds that are not in the table (a retry was
+scheduled, the code itself cancelled a call) are neither delivered, nor do they move the workflow's time.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
 """Deliver a history to the code that wrote it, one entry at a time.
 
-Live execution, replay and rehearsal share this code: every entry that came from outside is delivered to the coroutine one
-at a time, in the order of ``seq``, and after each the workflow's loop runs until nothing is ready. Replay merely finds the
-commands already recorded. The order of delivery is what makes unchanged code replay exactly, through gather, races and
-shared variables; settling a future when its call is made, or delivering two entries before running, would not.
+Live execution, replay and rehearsal share this code: every entry that came from outside is delivered to the coroutine
+one at a time, in the order of ``seq``, and after each the workflow's loop runs until nothing is ready. Replay merely
+finds the commands already recorded. The order of delivery is what makes unchanged code replay exactly, through gather,
+races and shared variables; settling a future when its call is made, or delivering two entries before running, would
+not.
 """
 
 import asyncio
@@ -242,8 +243,8 @@ def decode_arguments(
 ) -> tuple[Sequence[object], HistoryDiverged | None]:
     """Return the arguments that a run was started with, or the divergence if the code does not accept them.
 
-    That is a change of the code, even if nothing but the arguments is recorded: a deployment with a mistake in it must not
-    fail every run that waits in a queue.
+    That is a change of the code, even if nothing but the arguments is recorded: a deployment with a mistake in it must
+    not fail every run that waits in a queue.
     """
     assert workflow.signature is not None
     try:

@@ -8,8 +8,8 @@ from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.memory.activities import Activities
+from resurgam.store.memory.effects import Effects
 from resurgam.store.memory.leases import Leases
-from resurgam.store.memory.outbox import Outbox
 from resurgam.store.memory.rows import Row
 from resurgam.store.memory.table import Table
 from resurgam.store.rules import overtakes
@@ -18,11 +18,11 @@ from resurgam.store.rules import overtakes
 class Commits:
     """Apply outcomes, each whole or not at all."""
 
-    def __init__(self, table: Table, leases: Leases, activities: Activities, outbox: Outbox) -> None:
+    def __init__(self, table: Table, leases: Leases, activities: Activities, effects: Effects) -> None:
         self._table = table
         self._leases = leases
         self._activities = activities
-        self._outbox = outbox
+        self._effects = effects
 
     def commit(self, part: r.Commit) -> r.Committed | r.Refused:
         """Apply an outcome if the lease holds and the log is where the advance began."""
@@ -61,7 +61,7 @@ class Commits:
         row.update(outcome, self._table.clock.now())
         self._table.note_growth(row)
         self._park(row, part)
-        self._outbox.send(row, outcome, paused)
+        self._effects.send(row, outcome, paused)
         return tasks
 
     def _park(self, row: Row, part: r.Commit) -> None:

@@ -13,11 +13,11 @@ from resurgam.store import records as r
 from resurgam.store.lifetime import Lifetime
 from resurgam.store.memory.activities import Activities
 from resurgam.store.memory.commits import Commits
+from resurgam.store.memory.effects import Effects
 from resurgam.store.memory.feed import MemoryFeed
 from resurgam.store.memory.inspector import MemoryInspector
 from resurgam.store.memory.leases import Leases
 from resurgam.store.memory.lifecycle import Lifecycle
-from resurgam.store.memory.outbox import Outbox
 from resurgam.store.memory.promises import Promises
 from resurgam.store.memory.queries import MemoryQueries
 from resurgam.store.memory.rows import Row
@@ -35,7 +35,7 @@ A = TypeVar("A")
 class MemoryStore:
     """A store in the memory of this process."""
 
-    def __init__(self, clock: Clock, *, lease: int = 10_000, outbox: type[Outbox] | None = None) -> None:
+    def __init__(self, clock: Clock, *, lease: int = 10_000, effects: type[Effects] | None = None) -> None:
         self._clock = clock
         self._lifetime = Lifetime()
         self._table = table = Table(clock, lease=lease)
@@ -44,8 +44,8 @@ class MemoryStore:
         self._leases = Leases(table)
         self._activities = Activities(table, self._leases)
         self._lifecycle = Lifecycle(table, self._leases, promises)
-        self._outbox = (outbox or Outbox)(table, self._lifecycle, promises, topics)
-        self._commits = Commits(table, self._leases, self._activities, self._outbox)
+        self._effects = (effects or Effects)(table, self._lifecycle, promises, topics)
+        self._commits = Commits(table, self._leases, self._activities, self._effects)
         self._waiting = Waiters(clock, lambda watches: map(self._is_there, watches))
         self.inspector = MemoryInspector(table, promises, topics, self._refresh)
         self.queries = MemoryQueries(table, self._refresh, self._changed)

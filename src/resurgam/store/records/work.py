@@ -29,8 +29,8 @@ class Commit(Record, frozen=True):
     *base_seq* is the ``seq`` the advance started from and *wake* the counter of the last claim or commit: an event
     delivered since then makes the instance ready again. With *release* the lease ends with the commit.
 
-    The commit claims up to *claim_slots* of the activities that it schedules in *queues*, unless older work waits there.
-    If it claims any, the lease is kept, so that their results are delivered to the coroutine in memory.
+    The commit claims up to *claim_slots* of the activities that it schedules in *queues*, unless older work waits
+    there. If it claims any, the lease is kept, so that their results are delivered to the coroutine in memory.
     """
 
     entity_id: str

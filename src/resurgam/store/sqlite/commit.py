@@ -14,9 +14,9 @@ from resurgam.store.encoding import encode
 from resurgam.store.rules import overtakes
 from resurgam.store.sqlite import history
 from resurgam.store.sqlite.activities import choose_eager, eager_task, schedule, withdraw
+from resurgam.store.sqlite.effects import send_effects
 from resurgam.store.sqlite.inbox import entries_since
 from resurgam.store.sqlite.instances import find
-from resurgam.store.sqlite.outbox import send_effects
 from resurgam.store.sqlite.session import Row
 from resurgam.store.sqlite.transaction import Transaction
 

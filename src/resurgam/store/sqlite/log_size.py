@@ -1,7 +1,7 @@
 """Keep the write-ahead log small.
 
-SQLite checkpoints by itself after some megabytes, but only passively: it never waits. While several processes write, one
-of them is always reading, so the log is not restarted and grows, and it is never cut. So each store checks its size
+SQLite checkpoints by itself after some megabytes, but only passively: it never waits. While several processes write,
+one of them is always reading, so the log is not restarted and grows, and it is never cut. So each store checks its size
 from time to time, and past `LOG_LIMIT` copies all of it into the database and cuts it.
 """
 

@@ -1,9 +1,9 @@
 """Detect dead processes: each open store holds a lock on a file of its own, beside the database.
 
 The lock ends with its process, however that ends. If another process can take it, its owner is dead, and the leases of
-that owner end at once. It is an `flock` on a separate file: POSIX record locks belong to the process, so a second engine
-in it could take them, and SQLite locks the database file itself. The lock files have the mode of the database, since every
-user who may open it must be able to test them.
+that owner end at once. It is an `flock` on a separate file: POSIX record locks belong to the process, so a second
+engine in it could take them, and SQLite locks the database file itself. The lock files have the mode of the database,
+since every user who may open it must be able to test them.
 """
 
 import contextlib

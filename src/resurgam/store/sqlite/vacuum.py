@@ -27,7 +27,8 @@ class Vacuumed:
 def vacuum(path: Path) -> Vacuumed:
     """Rewrite the file without its free pages.
 
-    Engines may have the file open: they can read meanwhile, and their writes wait. Needs free disk space of the file's size.
+    Engines may have the file open: they can read meanwhile, and their writes wait. Needs free disk space of the file's
+    size.
     """
     try:
         existing = f"file:{quote(str(path.absolute()))}?mode=rw"

@@ -1,7 +1,7 @@
 """Wake waiters when something they wait for may be there.
 
-Three things can bring it: a commit of this store (`note`), a commit of another connection (a wake-up by its pipe, or the
-poll), and time (the alarm, set to the next moment at which something becomes due).
+Three things can bring it: a commit of this store (`note`), a commit of another connection (a wake-up by its pipe, or
+the poll), and time (the alarm, set to the next moment at which something becomes due).
 """
 
 import asyncio

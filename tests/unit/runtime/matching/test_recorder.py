@@ -9,8 +9,8 @@ from resurgam.core import event as events
 from resurgam.core.codec import codec_for
 from resurgam.core.errors import Evicted, LatentHistory, NotDeterministic
 from resurgam.core.location import ROOT, Location
+from resurgam.core.matchers import Cursor, Replayed
 from resurgam.core.operation import Operation
-from resurgam.core.replay import Cursor, Replayed
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.loop.scope import Scope

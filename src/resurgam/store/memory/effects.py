@@ -12,7 +12,7 @@ from resurgam.store.rules import answer_child, child_pause, child_started, is_ad
 from resurgam.store.watches import topic_key
 
 
-class Outbox:
+class Effects:
     """Apply the effects of a commit, and put the answers into the inbox of its instance."""
 
     def __init__(self, table: Table, lifecycle: Lifecycle, promises: Promises, topics: Topics) -> None:

@@ -13,11 +13,12 @@ By *location*, that is the command at the cursor::
     same version, kind, name     the same                   Replayed
     another kind or name         any                        Diverged
 
-A mark of a removed call (`step_removed`) has no effect of its own: once its note is gone from the code, matchers skip the
-mark and consider the command after it. So a note can be deleted later.
+A mark of a removed call (`step_removed`) has no effect of its own: once its note is gone from the code, matchers skip
+the mark and consider the command after it. So a note can be deleted later.
 
-By *sequence*, it is the next command of the intent's type (``Task``, ``Timer``, ...), anywhere in the scope; commands left
-over at the end are orphans, not errors. *Keyed*, it is the command with the intent's key. Neither compares versions.
+By *sequence*, it is the next command of the intent's type (``Task``, ``Timer``, ...), anywhere in the scope; commands
+left over at the end are orphans, not errors. *Keyed*, it is the command with the intent's key. Neither compares
+versions.
 
 Inputs are not compared: changing an argument of a completed step is a harmless edit, unless the workflow opts in to
 comparing inputs (`differs`).

@@ -8,7 +8,7 @@ from resurgam.core import event as events
 from resurgam.core.commands import Intent
 from resurgam.core.history import History
 from resurgam.core.location import ROOT, Location
-from resurgam.core.replay import Cursor, Diverged, New, Replayed, by_location
+from resurgam.core.matchers import Cursor, Diverged, New, Replayed, by_location
 
 A, B, C, D, X, P, Q, R = (Intent(events.ActivityScheduled, name) for name in "abcdxpqr")
 SLEEP = Intent(events.TimerStarted)
