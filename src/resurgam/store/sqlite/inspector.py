@@ -21,10 +21,9 @@ from resurgam.store.sqlite.activities import open_activity_of
 from resurgam.store.sqlite.connection import BUSY_TIMEOUT, explain
 from resurgam.store.sqlite.history import decode_log
 from resurgam.store.sqlite.instances import find, newest
-from resurgam.store.sqlite.migrate import check_ours
+from resurgam.store.sqlite.migrate import check_ours, check_readable, newest_version
 from resurgam.store.sqlite.rows import instance_of, promise_of
 from resurgam.store.sqlite.session import Row, Session, Snapshots
-from resurgam.store.sqlite.statements import migrations
 
 logger = logging.getLogger("resurgam.store")
 
@@ -144,11 +143,11 @@ class ReadOnlyFile:
 
     def _check_version(self) -> None:
         [version] = self._connection.execute("PRAGMA user_version").fetchone()
-        known = len(migrations())
-        if version != known:
-            remedy = "use a newer one" if version > known else "open it with a worker of this version first"
+        check_readable(version, self._path)
+        if version < newest_version():
             raise StoreError(
-                f"{self._path}: the file has schema version {version}, this Resurgam knows {known}; {remedy}"
+                f"{self._path}: the file has schema version {version}, this Resurgam knows {newest_version()}; "
+                "open it with a worker of this version first"
             )
 
     def read(self, look: Callable[[Session], T]) -> T:

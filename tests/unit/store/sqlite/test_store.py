@@ -115,13 +115,20 @@ def test_a_file_that_is_not_a_database_is_named(tmp_path):
         opened(file)
 
 
-def test_a_file_of_a_newer_schema_is_left_alone(tmp_path):
-    file = tmp_path / "new.db"
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (999, "schema version 999, this Resurgam knows 101; use a newer one"),
+        (1, "the file is of a version before 0.2, which cannot be read; use a new file"),
+    ],
+)
+def test_a_file_of_a_schema_that_is_not_known_is_left_alone(tmp_path, version, message):
+    file = tmp_path / "other.db"
     connection = sqlite3.connect(file)
-    connection.execute("PRAGMA user_version = 99")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
 
-    with pytest.raises(StoreError, match=r"schema version 99, this Resurgam knows 1; use a newer one"):
+    with pytest.raises(StoreError, match=message):
         opened(file)
 
     assert sqlite3.connect(file).execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
@@ -384,4 +391,4 @@ def test_the_schema_is_made_in_one_step_that_can_be_repeated(tmp_path):
     Database(tmp_path / "b.db").close()
 
     assert len(migrations()) == 1
-    assert sqlite3.connect(tmp_path / "b.db").execute("PRAGMA user_version").fetchone() == (1,)
+    assert sqlite3.connect(tmp_path / "b.db").execute("PRAGMA user_version").fetchone() == (101,)
