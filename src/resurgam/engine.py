@@ -18,9 +18,10 @@ from resurgam.client.subscription import Subscription
 from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD
 from resurgam.core.errors import StoreError
+from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.core.state import Status
-from resurgam.runtime.brain import KIND, CodeBrain
+from resurgam.runtime.brain import CodeBrain
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Workflow, WorkflowRef, refuse_options
 from resurgam.runtime.definitions.settings import Settings
@@ -135,7 +136,7 @@ class Engine:
         )
         self._worker = Worker(
             self._store,
-            {KIND: CodeBrain(self._registry, settings)},
+            {WORKFLOW: CodeBrain(self._registry, settings)},
             self._registry,
             self._clock,
             self._options,

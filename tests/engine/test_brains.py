@@ -6,10 +6,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec import Raw
 
+from resurgam.client.access import Access
+from resurgam.client.retry import retry_failed
 from resurgam.core import event as events
 from resurgam.core.brain import Brain
+from resurgam.core.errors import StoreError
 from resurgam.core.state import Status
 from resurgam.engine import Engine
 from resurgam.runtime.brain import CodeBrain
@@ -268,6 +272,47 @@ async def test_workflows_and_counters_are_served_side_by_side(engines: Engines) 
             assert ended.result == Raw(b"12")
             listed = await world.store.inspector.list(r.Query(kind=KIND))
             assert [found.entity_id for found in listed.instances] == ["counted"]
+
+
+@asynccontextmanager
+async def namesake(engines: Engines) -> AsyncIterator[tuple[Counting, Engine, Worker]]:
+    """Serve the counter ``c`` named ``tally`` beside a client that knows a workflow of the same name."""
+    async with counting(engines) as world:
+
+        @world.registry.workflow
+        async def tally(ctx: Context) -> str:
+            return "by code"
+
+        await world.create()
+        client = Engine(world.store, registry=world.registry, clock=world.clock, worker=False)
+        async with client, world.worker({KIND: CounterBrain()}) as worker:
+            yield world, client, worker
+
+
+async def test_a_query_of_a_counter_named_like_a_workflow_goes_to_its_brain(engines: Engines) -> None:
+    """The client replays only workflows itself."""
+    async with namesake(engines) as (world, client, worker):
+        await world.add(3)
+        await settle(worker)
+        answer = asyncio.ensure_future(client.handle("c").query("total"))
+        await settle(worker)
+        assert await answer == 3
+
+
+async def test_the_result_of_a_counter_is_not_decoded_by_the_annotation_of_a_workflow(engines: Engines) -> None:
+    """The name of a counter says nothing about workflows."""
+    async with namesake(engines) as (world, client, worker):
+        await world.add(12)
+        await settle(worker)
+        assert await client.handle("c").result() == 12
+
+
+async def test_a_failed_instance_of_another_kind_is_not_retried_as_a_workflow(engines: Engines) -> None:
+    """Its log is no basis for the next attempt of a workflow."""
+    async with namesake(engines) as (world, _, _):
+        access = Access(world.store, world.registry, world.clock)
+        with pytest.raises(StoreError, match="'c' cannot be retried: only workflows can, got kind 'counter'"):
+            await retry_failed(access, await world.instance())
 
 
 class Dying:

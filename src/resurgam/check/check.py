@@ -42,7 +42,7 @@ def check(plan: Plan, progress: Progress) -> Report:
     """Replay the open runs; *progress* is called with the number of runs done and of all."""
     open_runs = OpenRuns(plan.url, default_registry)
     try:
-        count = open_runs.count()
+        count = open_runs.count(None if plan.limit is None else plan.limit + 1)
         total = count if plan.limit is None else min(count, plan.limit)
         report = Report(limited=total < count)
         with _pool(plan, open_runs, total) as pool:

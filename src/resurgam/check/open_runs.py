@@ -11,6 +11,7 @@ from resurgam.check.examined import Edits, Examined, Outcome, Run
 from resurgam.check.examiner import Examiner
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory
+from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.state import ENDS, Status
 from resurgam.runtime.registry import Registry
 from resurgam.runtime.system import SystemClock
@@ -37,18 +38,17 @@ class OpenRuns:
         self._runner.run(self._inspector.close())
         self._runner.close()
 
-    def count(self) -> int:
-        """Return how many runs are open."""
-        stats = self._runner.run(self._inspector.stats())
-        return sum(stats.instances.get(status, 0) for status in OPEN)
+    def count(self, limit: int | None) -> int:
+        """Return how many runs are open, at most *limit*."""
+        return sum(1 for _ in self.runs(limit))
 
     def runs(self, limit: int | None) -> Iterator[Run]:
-        """Yield the open runs, newest first; a run that changes its status meanwhile is not yielded twice."""
+        """Yield the open runs of workflows, newest first; a run that changes its status meanwhile is not yielded twice."""
         seen: set[str] = set()
         for status in OPEN:
             cursor = None
             while True:
-                query = Query(status=status, limit=_PAGE, cursor=cursor)
+                query = Query(status=status, kind=WORKFLOW, limit=_PAGE, cursor=cursor)
                 page = self._runner.run(self._inspector.list(query))
                 for found in page.instances:
                     if found.execution_id not in seen and (limit is None or len(seen) < limit):

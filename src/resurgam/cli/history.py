@@ -65,7 +65,7 @@ def by_location(entries: Sequence[Event]) -> list[Event]:
 
 def _location_of(entry: Event, locations: dict[int, Location | None]) -> Location | None:
     """Return the location of an entry: its own, that of its command, or that of the handler it started."""
-    if isinstance(entry, events.WorkflowStarted):
+    if isinstance(entry, events.Started):
         return ROOT
     if isinstance(entry, events.SignalHandled | events.UpdateAccepted) and entry.scope:
         return Location((0,), (entry.scope,))

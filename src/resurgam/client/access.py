@@ -9,9 +9,12 @@ from msgspec import Raw
 from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD, Codec, TypeForm, check_size, codec_for
 from resurgam.core.errors import SerializationError
+from resurgam.core.lifecycle import WORKFLOW, Started
 from resurgam.core.retry import Duration, milliseconds
+from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
+from resurgam.store.records import Instance
 
 ANY: Final[Codec[Any]] = codec_for(Any)
 
@@ -24,6 +27,11 @@ class Access:
     registry: Registry
     clock: Clock
     max_payload: int = MAX_PAYLOAD
+
+    def workflow_of(self, instance: Instance | Started) -> Workflow[..., Any] | None:
+        """Return the workflow registered here that an instance runs; None if there is none, or it is of another kind."""
+        known = self.registry.workflows
+        return known.find(instance.name) if instance.kind == WORKFLOW and instance.name in known else None
 
     def encode(self, value: object, where: str) -> Raw:
         """Return a caller's value as JSON; *where* names it in an error."""

@@ -64,9 +64,9 @@ async def next_execution(store: Store, execution: Addressed, closing: events.Eve
     return None if later is None else later.execution_id
 
 
-async def _started(store: Store, execution: Addressed) -> events.WorkflowStarted | None:
+async def _started(store: Store, execution: Addressed) -> events.Started | None:
     first = next(iter(await store.inspector.history(execution)), None)
-    return first if isinstance(first, events.WorkflowStarted) else None
+    return first if isinstance(first, events.Started) else None
 
 
 async def newest_of_run(store: Store, instance: Instance) -> Instance:

@@ -128,11 +128,11 @@ class Client:
         encoded = encode_update(self._access, update, with_args, update_id)
         until = deadline_after(self._access.clock, timeout)
         labels: Labels = {"id": id, "queue": queue, "tags": tags}
-        definition, started = self._prepare(workflow, args, labels)
+        _, started = self._prepare(workflow, args, labels)
         sent = Update(
             access=self._access,
             entity_id=started.entity_id,
-            workflow=definition.name,
+            workflow=self._access.workflow_of(started),
             name=update,
             id=update_id or new_id(started.at),
             input=encoded,
@@ -143,7 +143,7 @@ class Client:
         position = await sent.find(earlier) if earlier is not None else None
         while position is None:
             [answer] = await self._store.create([Creation(started=started, inbox=(sent.event,))])
-            sent = replace(sent, workflow=answer.instance.name)
+            sent = replace(sent, workflow=self._access.workflow_of(answer.instance))
             found = Position(answer.instance.entity_id, answer.instance.execution_id, answer.instance.last_seq)
             try:
                 return await sent.result(found, until)

@@ -178,7 +178,7 @@ class Handle(Generic[R]):
         sent = Update(
             access=self._access,
             entity_id=self.entity_id,
-            workflow=instance.name,
+            workflow=self._access.workflow_of(instance),
             name=name,
             id=id or new_id(self._clock.now()),
             input=encoded,
@@ -380,9 +380,9 @@ class Handle(Generic[R]):
     def _result_of(self, instance: Instance, closing: events.Event | None) -> Any:
         match closing:
             case events.WorkflowCompleted():
-                codec = self._result
-                if codec is ANY and instance.name in self._access.registry.workflows:
-                    codec = self._access.registry.workflows.find(instance.name).result
+                codec, workflow = self._result, self._access.workflow_of(instance)
+                if codec is ANY and workflow is not None:
+                    codec = workflow.result
                 return codec.decode(closing.result, f"result of workflow {instance.name!r}")
             case events.WorkflowFailed() | events.WorkflowRetried():
                 raise WorkflowFailed(instance.name, self.entity_id) from rebuild(closing.failure)

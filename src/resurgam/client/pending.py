@@ -175,7 +175,7 @@ class Survey:
         if child.attempt == 1:
             return None
         first = next(iter(await self.store.inspector.history(child)), None)
-        previous = first.previous if isinstance(first, events.WorkflowStarted) else None
+        previous = first.previous if isinstance(first, events.Started) else None
         if previous is None:
             return None
         return await failure_of(self.store, ExecutionRef(entity_id=child.entity_id, execution_id=previous))

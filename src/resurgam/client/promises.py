@@ -50,9 +50,9 @@ async def _check(access: Access, held: HeldPromise, value: Raw) -> None:
     wrong = None if promise.schema == events.NULL else mismatch(promise.schema, value)
     if wrong is None:
         return
-    if instance.name in access.registry.workflows:
+    workflow = access.workflow_of(instance)
+    if workflow is not None:
         # The code may have changed since it created the promise, and accept another type now.
-        workflow = access.registry.workflows.find(instance.name)
         log = await access.store.inspector.history(instance)
         if await run_outside_task(lambda: query.accepts_value(workflow, log, promise.promise_id, value)):
             return

@@ -11,6 +11,7 @@ from resurgam.core.event import Failure
 from resurgam.core.failure import rebuild
 from resurgam.core.identity import route_of
 from resurgam.core.retry import Duration, milliseconds
+from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.rehearsal import query as replayed
@@ -35,16 +36,18 @@ async def query(
     within = milliseconds(timeout)
     if within < 0:
         raise ValueError(f"timeout must be 0 or more, got {timeout!r}")
-    if instance.name in access.registry.workflows:
-        answer, annotated = await _replay(access, instance, name, encoded)
+    workflow = access.workflow_of(instance)
+    if workflow is not None:
+        answer, annotated = await _replay(access, workflow, instance, name, encoded)
     else:
         answer, annotated = await _ask_worker(access, instance, name, encoded, access.clock.now() + within), ANY
     return (codec or annotated).decode(answer, f"answer to query {name!r}")
 
 
-async def _replay(access: Access, instance: Instance, name: str, encoded: Raw) -> tuple[Raw, Codec[Any]]:
+async def _replay(
+    access: Access, workflow: Workflow[..., Any], instance: Instance, name: str, encoded: Raw
+) -> tuple[Raw, Codec[Any]]:
     """Replay the committed history on a throwaway coroutine; no worker need hold the instance, and it does not change."""
-    workflow = access.registry.workflows.find(instance.name)
     log = await access.store.inspector.history(instance)
     settings = Settings(secret=await secret_of(access.store.values), max_payload=access.max_payload)
     return await run_outside_task(lambda: replayed.answer_query(workflow, log, name, encoded, settings))

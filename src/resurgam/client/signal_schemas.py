@@ -31,9 +31,9 @@ async def _fits_newer_code(access: Access, instance: Instance, signal: events.Si
     The store keeps the schema of the code that last ran. If the code was changed to accept another type, this signal
     may be the only thing that ever wakes the run, so replay it with the code registered here.
     """
-    if instance.name not in access.registry.workflows:
+    workflow = access.workflow_of(instance)
+    if workflow is None:
         return False
-    workflow = access.registry.workflows.find(instance.name)
     log = await access.store.inspector.history(instance)
     accepts = await run_outside_task(lambda: query.signal_schemas(workflow, log, instance.signal_schemas))
     schema = accepts.get(signal.name)

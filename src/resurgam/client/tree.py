@@ -146,7 +146,7 @@ class _TreeReader:
                     execution_id=execution.execution_id,
                     attempt=execution.attempt,
                     status=str(execution.status),
-                    previous=started.previous if isinstance(started, events.WorkflowStarted) else None,
+                    previous=started.previous if isinstance(started, events.Started) else None,
                 )
             )
             if inside:

@@ -19,6 +19,7 @@ from resurgam.core.errors import AlreadyExists, NotFound, ResultTimeout, Seriali
 from resurgam.core.failure import rebuild
 from resurgam.core.retry import Duration
 from resurgam.core.state import ENDS
+from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.rehearsal import query
 from resurgam.store.records import Delivery, Ended, Instance, LogGrown, Missing
@@ -72,11 +73,14 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """An update that is sent to *workflow*; if *pinned*, to one run only. *codec* is that of the caller's ``type=``."""
+    """An update that is sent to *entity_id*; if *pinned*, to one run only.
+
+    *workflow* is the receiver's definition, if it is known here; *codec* is that of the caller's ``type=``.
+    """
 
     access: Access
     entity_id: str
-    workflow: str
+    workflow: Workflow[..., Any] | None
     name: str
     id: str
     input: Raw
@@ -138,7 +142,7 @@ class Update:
             if found or self._outcome(log) is not None:
                 return position
             first = log[0] if log else None
-            execution_id = first.previous if isinstance(first, events.WorkflowStarted) else None
+            execution_id = first.previous if isinstance(first, events.Started) else None
         return None
 
     async def _deliver(self, instance: Instance) -> Position | None:
@@ -231,9 +235,9 @@ class Update:
 
     async def _decode_by_annotation(self, encoded: Raw, position: Position) -> Any:
         what = f"result of update {self.name!r}"
-        if self.workflow not in self.access.registry.workflows:
+        definition = self.workflow
+        if definition is None:
             return ANY.decode(encoded, what)
-        definition = self.access.registry.workflows.find(self.workflow)
         known = definition.update_results.get(self.name)
         if known is not None:
             try:

@@ -1,11 +1,16 @@
 """Events without a location: lifecycle events of an instance, and messages from outside."""
 
+from typing import Final
+
 import msgspec
 from msgspec import Raw
 
 from resurgam.core.entry import NULL, Event, Failure
 from resurgam.core.location import Location
 from resurgam.core.retry import RetryRule
+
+WORKFLOW: Final = "workflow"
+"""The kind of instances that run a workflow function."""
 
 
 class Parent(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,7 +71,7 @@ class Started(Event, frozen=True, kw_only=True):
     *begins_at* if that is given; if *deferred*, on request. Either way `WorkflowBegun` follows.
     """
 
-    kind: str = "workflow"
+    kind: str = WORKFLOW
     name: str
     queue: str
     entity_id: str

@@ -19,7 +19,6 @@ from resurgam.core.location import Location
 
 _MARKED: Final = (events.ActivityCompleted, events.ChildCompleted, events.PromiseResolved, events.PromiseRejected)
 _KEPT: Final = (*_MARKED, events.SignalDelivered)
-_CHILD: Final = str(events.ChildScheduled.__struct_config__.tag)
 _SAGA: Final = str(events.SagaStepRegistered.__struct_config__.tag)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from msgspec import Raw
 
@@ -13,9 +12,6 @@ from resurgam.runtime.execution import late_results
 from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.registry import Registry
 from resurgam.runtime.rehearsal import query as queries
-
-KIND: Final = "workflow"
-"""The kind of instances that this brain advances."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from resurgam.check.groups import Report
 from resurgam.check.text import lines
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory, NotFound
+from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.state import ENDS
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.registry import Registry, default_registry
@@ -58,6 +59,8 @@ class Recorded:
         if not history or not isinstance(history[0], events.WorkflowStarted):
             raise CorruptHistory(f"{self.file}: a history begins with workflow_started; this one does not")
         started = history[0]
+        if started.kind != WORKFLOW:
+            raise ValueError(f"{self.file}: must be the history of a workflow, got kind {started.kind!r}")
         code = registry.workflows.find(started.name) if workflow is None else workflow
         examiner = Examiner({started.name: code}.get)
         # Where the end of the history is cut off, an exception of the code may be the recorded outcome.
