@@ -85,7 +85,7 @@ async def fill(url: str, runs: int, length: int, diverging: float) -> None:
     for begin in range(0, runs, BATCH):
         numbers = range(begin, min(runs, begin + BATCH))
         copies = [copied(logs["chain" if n < changed else "other_chain"], n) for n in numbers]
-        await store.transfer.adopt([Adoption(copies=(copy,)) for copy in copies])
+        await store.transfer.adopt([Adoption(entity_id=copy.instance.entity_id, copies=(copy,)) for copy in copies])
     await store.close()
 
 

@@ -485,11 +485,12 @@ class Engine:
         return await self._client().export(entity_id, run_id)
 
     async def import_(self, lines: str | Iterable[str]) -> builtins.list[Arrival]:
-        """Import the lines of `export`, all executions or none; they go on in this store exactly where they were.
+        """Import the lines of `export`; their executions go on in this store exactly where they were.
 
-        An execution that this store already has is left unchanged, and its `Arrival` is not ``new``. Raise
-        `AlreadyExists` for an open execution of an id that has another open one here, `SerializationError` for lines
-        that are not an export.
+        Each workflow is imported whole or not at all. An execution that this store already has is left unchanged, and
+        its `Arrival` is not ``new``. Raise `AlreadyExists` for an open execution of an id that has another open one
+        here, after the other workflows are imported; `SerializationError` for lines that are not an export, and then
+        nothing is imported.
         """
         return await self._client().import_(lines)
 

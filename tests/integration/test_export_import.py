@@ -243,6 +243,25 @@ async def test_an_open_workflow_of_the_same_id_is_in_the_way(clock):
         assert [arrival.new for arrival in await new.import_(await old.export("o-1"))] == [True]
 
 
+@pytest.mark.parametrize("refused_first", [True, False])
+async def test_each_workflow_of_an_import_comes_whole_or_not_at_all(refused_first, clock):
+    async with half_way("memory", clock) as old, opened("sqlite", clock) as new:
+        await old.start(brief, "theirs", id="o-2")
+        await new.start(brief, "mine", id="o-1")
+        before = await new.export("o-1")
+        exports = [await old.export("o-1"), await old.export("o-2")]
+        lines = [line for one in (exports if refused_first else exports[::-1]) for line in one]
+
+        with pytest.raises(AlreadyExists, match="nothing of 'o-1' was imported"):
+            await new.import_(lines)
+
+        assert await new.export("o-1") == before
+        assert await new.export("o-2") == exports[1]
+        await new.handle("o-1").terminate()
+        arrivals = {arrival.instance.entity_id: arrival.new for arrival in await new.import_(lines)}
+        assert arrivals == {"o-1": True, "o-2": False}
+
+
 async def test_an_import_cannot_redirect_a_promise_of_another_workflow(clock):
     promised = Registry()
 

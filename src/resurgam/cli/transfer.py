@@ -46,7 +46,7 @@ def export(*, store: str, as_json: bool, id: str, run: str | None, file: str | N
 @click.argument("file", type=click.File("rb"))
 @with_store
 def import_(*, store: str, as_json: bool, file: BinaryIO) -> None:
-    """Import workflows from FILE, written by export (- is the standard input): all of them or none.
+    """Import workflows from FILE, written by export (- is the standard input), each whole or not at all.
 
     They go on in this store exactly where they were. Executions that the store already has are left unchanged.
     """

@@ -206,12 +206,17 @@ class Client:
         return export.write(copies)
 
     async def import_(self, exported: str | Iterable[str]) -> builtins.list[Arrival]:
-        """Import exported executions, all of them or none."""
-        copies = export.read(exported)
-        [answer] = await self._store.transfer.adopt([Adoption(copies=copies)])
-        if isinstance(answer, Exists):
-            raise _import_conflict(answer.instance, copies)
-        return list(answer.arrivals)
+        """Import exported workflows, each whole or not at all; raise for the first that is refused."""
+        workflows: dict[str, builtins.list[Copy]] = {}
+        for copy in export.read(exported):
+            workflows.setdefault(copy.instance.entity_id, []).append(copy)
+        parts = [Adoption(entity_id=entity_id, copies=tuple(copies)) for entity_id, copies in workflows.items()]
+        arrivals: builtins.list[Arrival] = []
+        for part, answer in zip(parts, await self._store.transfer.adopt(parts), strict=True):
+            if isinstance(answer, Exists):
+                raise _import_conflict(answer.instance, part.entity_id)
+            arrivals += answer.arrivals
+        return arrivals
 
     def _handle(self, instance: Instance, result: Codec[Any]) -> Handle[Any]:
         return Handle(self._access, instance.entity_id, None, result=result, started=instance)
@@ -279,17 +284,17 @@ def _termination(started: events.WorkflowStarted) -> events.WorkflowTerminated:
     )
 
 
-def _import_conflict(found: Instance, copies: Sequence[Copy]) -> AlreadyExists:
-    """Return the error for an import that conflicts with an execution of this store."""
-    if found.entity_id in {copy.instance.entity_id for copy in copies} and not found.status.terminal:
+def _import_conflict(found: Instance, entity_id: str) -> AlreadyExists:
+    """Return the error for a workflow of an import that conflicts with an execution of this store."""
+    if found.entity_id == entity_id and not found.status.terminal:
         return AlreadyExists(
-            f"workflow id {found.entity_id!r} is in use by an open execution of {found.name!r} ({found.status}, "
-            f"run {found.run_id}), and the import has another open execution of it; nothing was imported: "
-            "terminate one of them first"
+            f"workflow id {entity_id!r} is in use by an open execution of {found.name!r} ({found.status}, "
+            f"run {found.run_id}), and the import has another open execution of it; nothing of {entity_id!r} was "
+            "imported: terminate one of them first"
         )
     return AlreadyExists(
         f"a promise of the import belongs to workflow {found.entity_id!r} (run {found.run_id}, {found.status}) in this "
-        "store; nothing was imported: import the export unchanged, or purge that run first"
+        f"store; nothing of {entity_id!r} was imported: import the export unchanged, or purge that run first"
     )
 
 

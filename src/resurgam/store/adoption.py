@@ -19,11 +19,11 @@ from resurgam.store import records as r
 
 @dataclass(frozen=True, slots=True)
 class AdoptionPlan:
-    """The copies to insert, the answer, and the order of executions of each entity, oldest first."""
+    """The copies to insert, the answer, and the order of the entity's executions, oldest first."""
 
     copies: Sequence[r.Copy]
     answer: r.Adopted
-    orders: dict[str, list[str]]
+    order: list[str]
 
 
 def plan_adoption(
@@ -39,14 +39,12 @@ def plan_adoption(
     """
     here = {copy.instance.execution_id: find(copy.instance.execution_id) for copy in part.copies}
     new = {copy.instance.execution_id: copy for copy in part.copies if here[copy.instance.execution_id] is None}
-    orders: dict[str, list[str]] = {}
-    for entity_id in {copy.instance.entity_id for copy in new.values()}:
-        known = executions_of(entity_id)
-        coming = [copy.instance for copy in new.values() if copy.instance.entity_id == entity_id]
-        open_ones = [instance for instance in (*known, *coming) if not instance.status.terminal]
-        if len(open_ones) > 1:
-            return r.Exists(instance=open_ones[0])
-        orders[entity_id] = [instance.execution_id for instance in merge(known, coming, key=_age)]
+    known = executions_of(part.entity_id)
+    coming = [copy.instance for copy in new.values()]
+    open_ones = [instance for instance in (*known, *coming) if not instance.status.terminal]
+    if len(open_ones) > 1:
+        return r.Exists(instance=open_ones[0])
+    order = [instance.execution_id for instance in merge(known, coming, key=_age)]
     copies = []
     for copy in new.values():
         holders = {promise.promise_id: holder_of(promise.promise_id) for promise in copy.promises}
@@ -54,7 +52,7 @@ def plan_adoption(
             if holder is not None and holder.run_id != copy.instance.run_id:
                 return r.Exists(instance=holder)
         copies.append(_without(copy, holders))
-    return AdoptionPlan(copies, r.Adopted(arrivals=_arrivals(part.copies, here)), orders)
+    return AdoptionPlan(copies, r.Adopted(arrivals=_arrivals(part.copies, here)), order)
 
 
 def _without(copy: r.Copy, holders: dict[str, r.Instance | None]) -> r.Copy:

@@ -10,9 +10,11 @@ arrives exactly once, in order for each pair of instances, and possibly after th
 sender needs are entries of its inbox. Everything within the entity itself, its successor included, is part of the
 commit.
 
-**No single writer.** An entity has at most one open execution: a unique index, not a check before the insert. A verb
-locks the instances that it changes in the order of their entity ids, its own first where it holds the lease, and checks
-what guards a commit (epoch, ``last_seq``, a strict inbox) under that lock. A strict commit guards its own inbox only.
+**No single writer.** An entity has at most one open execution: a unique index, not a check before the insert. A
+transaction locks all instances that it touches before it changes one, in one global order: that of their entity ids,
+those that it creates included. A settlement that names only a promise takes its place by the entity of the promise,
+which never changes and is looked up before the first lock is taken. What guards a commit (epoch, ``last_seq``, a strict
+inbox) is checked under the locks. A strict commit guards its own inbox only.
 
 **Decisions.** A verb decides as little as possible. The rules that remain are pure functions in `rules`.
 """
@@ -109,7 +111,7 @@ class Transfer(Protocol):
         ...
 
     async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
-        """Take in executions from another store, without their leases, by the rules of `adoption`.
+        """Take in executions from another store, without their leases, by the rules of `adoption`; one entity per part.
 
         They are ready to be claimed, unless they are complete; activities keep their attempt and their moment.
         """
@@ -160,7 +162,7 @@ class Feed(Protocol):
     """
 
     async def now(self) -> str:
-        """Return the cursor after everything that is committed."""
+        """Return the cursor after everything that `read` returns now."""
         ...
 
     async def read(self, query: r.FeedQuery) -> r.FeedPage:

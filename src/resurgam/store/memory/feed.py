@@ -19,7 +19,7 @@ class MemoryFeed:
         self._refresh = refresh
 
     async def now(self) -> str:
-        """Return the cursor after everything that is committed."""
+        """Return the cursor after everything that `read` returns now."""
         self._refresh()
         return str(self._table.last_position)
 

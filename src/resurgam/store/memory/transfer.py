@@ -42,7 +42,7 @@ class MemoryTransfer:
             return plan
         for copy in plan.copies:
             self.take_in(copy)
-        self._table.executions.update(plan.orders)
+        self._table.executions[part.entity_id] = plan.order
         return plan.answer
 
     def _find(self, execution_id: str) -> r.Instance | None:

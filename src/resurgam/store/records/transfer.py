@@ -30,8 +30,9 @@ class Copy(Record, frozen=True):
 
 
 class Adoption(Record, frozen=True):
-    """Adopt executions that belong together: all of them, or none."""
+    """Adopt executions of one entity: all of them, or none."""
 
+    entity_id: str
     copies: tuple[Copy, ...]
 
 

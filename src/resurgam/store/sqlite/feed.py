@@ -23,7 +23,7 @@ class SqliteFeed:
         self._file = file
 
     async def now(self) -> str:
-        """Return the cursor after everything that is committed."""
+        """Return the cursor after everything that `read` returns now."""
         return str(self._file.read(last_position))
 
     async def read(self, query: r.FeedQuery) -> r.FeedPage:

@@ -57,7 +57,7 @@ def _copy(session: Session, row: Row) -> r.Copy:
 
 
 def adopt(t: Transaction, part: r.Adoption) -> r.Adopted | r.Exists:
-    """Adopt executions that belong together, ready from now on: all of them, or none."""
+    """Adopt executions of one entity, ready from now on: all of them, or none."""
     session = t.session
 
     def find_instance(execution_id: str) -> r.Instance | None:
@@ -77,10 +77,9 @@ def adopt(t: Transaction, part: r.Adoption) -> r.Adopted | r.Exists:
     ready_at = t.ready_at()
     for copy in plan.copies:
         _insert(t, copy, ready_at)
-    for entity_id, order in plan.orders.items():
-        if [instance.execution_id for instance in executions_of(entity_id)] != order:
-            for execution_id in order:
-                session.execute("move_to_end", execution_id=execution_id)
+    if [instance.execution_id for instance in executions_of(part.entity_id)] != plan.order:
+        for execution_id in plan.order:
+            session.execute("move_to_end", execution_id=execution_id)
     _note(t, part)
     return plan.answer
 

@@ -166,7 +166,7 @@ class ChildCases(OpensStores):
             await b.end(await b.claim_one(), messages=(ANSWER,))
             [copy] = await b.store.transfer.copies("child")
             assert copy.answer == ANSWER.event
-            await other.store.transfer.adopt([r.Adoption(copies=(copy,))])
+            await other.store.transfer.adopt([r.Adoption(entity_id="child", copies=(copy,))])
             assert await other.store.transfer.copies("child") == [copy]
             await b.store.purge([request.started])
             done = await b.committed(claim, children=(request,), wake=done.wake, release=False)

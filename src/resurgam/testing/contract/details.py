@@ -63,7 +63,7 @@ class DetailsCases(OpensStores):
             await self._beat(a, await a.task(), Raw(b"[7]"))
             copies = tuple(await a.store.transfer.copies("order"))
             assert copies[0].activities[0].details == Raw(b"[7]")
-            await b.store.transfer.adopt([r.Adoption(copies=copies)])
+            await b.store.transfer.adopt([r.Adoption(entity_id="order", copies=copies)])
             assert tuple(await b.store.transfer.copies("order")) == copies
             assert (await b.task()).details == Raw(b"[7]")
 

@@ -1,6 +1,8 @@
 """The feed: every event once, in the order of commits, after a cursor."""
 
 import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
 
 from resurgam.core import event as events
 from resurgam.core.event import decode_event
@@ -28,7 +30,7 @@ class FeedCases(OpensStores):
             assert ids == {("order", instance.execution_id, instance.kind)}
 
     async def test_the_feed_of_many_executions_has_every_event_once(self) -> None:
-        """With any limit, and each execution's in the order of their seq."""
+        """With any limit, and each entity's in one order, which is that of their seq within an execution."""
         async with self.bench() as b:
             await asyncio.gather(*(b.create(f"order-{number}") for number in range(5)))
             for claim in await b.claim():
@@ -38,7 +40,7 @@ class FeedCases(OpensStores):
             for number in range(5):
                 assert [entry.seq for entry in whole if entry.entity_id == f"order-{number}"] == [1, 2, 3]
             for limit in (1, 2, 7, 15):
-                assert await read_all(b, limit=limit) == whole
+                assert by_entity(await read_all(b, limit=limit)) == by_entity(whole)
 
     async def test_a_reader_that_continues_misses_and_repeats_nothing(self) -> None:
         """Its cursor stays behind what is committed later, also if the page was empty."""
@@ -47,11 +49,10 @@ class FeedCases(OpensStores):
             seen = []
             for number in range(4):
                 await b.create(f"order-{number}")
-                page = await b.store.feed.read(r.FeedQuery(after=cursor))
-                seen += [entry.entity_id for entry in page.entries]
-                again = await b.store.feed.read(r.FeedQuery(after=page.cursor))
-                assert (again.entries, again.more) == ((), False)
-                cursor = again.cursor
+                found, cursor = await read_on(b, cursor)
+                seen += [entry.entity_id for entry in found]
+                found, cursor = await read_on(b, cursor)
+                assert found == []
             assert seen == [f"order-{number}" for number in range(4)]
 
     async def test_a_reader_that_begins_now_gets_what_is_committed_from_now_on(self) -> None:
@@ -59,12 +60,12 @@ class FeedCases(OpensStores):
         async with self.bench() as b:
             await b.create("old")
             now = await b.store.feed.now()
-            assert (await b.store.feed.read(r.FeedQuery(after=now))).entries == ()
+            assert await read_all(b, after=now) == []
             await b.create("new")
             assert [entry.entity_id for entry in await read_all(b, after=now)] == ["new"]
 
     async def test_the_feed_of_one_entity_or_type_has_only_its_events(self) -> None:
-        """In the same order, over all executions of the entity; the cursor passes over the others."""
+        """Each entity's in the same order, over all its executions; the cursor passes over the others."""
         async with self.bench() as b:
             for entity_id in ("one", "two", "one"):
                 await b.create(entity_id)
@@ -81,9 +82,10 @@ class FeedCases(OpensStores):
                 assert 0 < len(wanted) < len(whole)
                 for limit in (1, 100):
                     found = await read_all(b, limit=limit, entity_id=query.entity_id, types=query.types)
-                    assert found == wanted
-            page = await b.store.feed.read(r.FeedQuery(entity_id="nobody"))
-            assert (await b.store.feed.read(r.FeedQuery(after=page.cursor))).entries == ()
+                    assert by_entity(found) == by_entity(wanted)
+            found, cursor = await read_on(b, entity_id="nobody")
+            assert found == []
+            assert await read_all(b, after=cursor) == []
 
     async def test_a_refused_commit_is_not_in_the_feed(self) -> None:
         """What is there is what was committed."""
@@ -127,7 +129,9 @@ class FeedCases(OpensStores):
             await a.committed(await a.claim_one(), entry(2))
             await b.create("here", execution_id="here", run_id="here")
             now = await b.store.feed.now()
-            await b.store.transfer.adopt([r.Adoption(copies=tuple(await a.store.transfer.copies("moved")))])
+            await b.store.transfer.adopt(
+                [r.Adoption(entity_id="moved", copies=tuple(await a.store.transfer.copies("moved")))]
+            )
             assert [(entry.entity_id, entry.seq) for entry in await read_all(b, after=now)] == [
                 ("moved", 1),
                 ("moved", 2),
@@ -152,6 +156,12 @@ class FeedCases(OpensStores):
 
 async def read_all(b: Bench, after: str = "", limit: int = 100, **fields: object) -> list[r.FeedEntry]:
     """Return the events of all pages after a cursor."""
+    found, _ = await read_on(b, after, limit, **fields)
+    return found
+
+
+async def read_on(b: Bench, after: str = "", limit: int = 100, **fields: object) -> tuple[list[r.FeedEntry], str]:
+    """Return the events of all pages after a cursor, and the cursor of the last page."""
     found: list[r.FeedEntry] = []
     more = True
     while more:
@@ -159,6 +169,14 @@ async def read_all(b: Bench, after: str = "", limit: int = 100, **fields: object
         assert len(page.entries) <= limit
         found += page.entries
         after, more = page.cursor, page.more
+    return found, after
+
+
+def by_entity(entries: Iterable[r.FeedEntry]) -> dict[str, list[r.FeedEntry]]:
+    """Return the events of each entity in their order; that of several entities may differ with every reading."""
+    found: defaultdict[str, list[r.FeedEntry]] = defaultdict(list)
+    for one in entries:
+        found[one.entity_id].append(one)
     return found
 
 

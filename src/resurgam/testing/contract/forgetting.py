@@ -201,7 +201,9 @@ class ForgettingCases(OpensStores):
             copies = tuple(await a.store.transfer.copies("order"))
             assert copies[0].forgotten == marks
             assert copies[0].log == tuple(await a.store.inspector.history(log, forgotten=True))
-            assert isinstance((await b.store.transfer.adopt([r.Adoption(copies=copies)]))[0], r.Adopted)
+            assert isinstance(
+                (await b.store.transfer.adopt([r.Adoption(entity_id="order", copies=copies)]))[0], r.Adopted
+            )
             assert tuple(await b.store.transfer.copies("order")) == copies
             assert (await _active(b, log), await _kept(b, log)) == ([1, 5], [1, 2, 3, 4, 5])
             await b.committed(await b.claim_one(queues=["order"]), dropped=_spans(("{2, 5}", "{2, 6}")))

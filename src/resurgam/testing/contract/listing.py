@@ -157,7 +157,9 @@ class ListingCases(OpensStores):
                     pages = await self._pages(b, replace(query, limit=limit))
                     assert "".join(found.entity_id for page in pages for found in page.instances) == expected
             assert (await b.get("b")).failure == "KeyError"
-            await other.store.transfer.adopt([r.Adoption(copies=tuple(await b.store.transfer.copies("b")))])
+            await other.store.transfer.adopt(
+                [r.Adoption(entity_id="b", copies=tuple(await b.store.transfer.copies("b")))]
+            )
             assert [
                 one.entity_id for one in (await other.store.inspector.list(r.Query(failure="KeyError"))).instances
             ] == ["b"]

@@ -85,7 +85,7 @@ class SignalSchemaCases(OpensStores):
             assert copies[0].instance.signal_schemas == _MORE
             read = export.read(export.write(copies))
             assert read == copies
-            await b.store.transfer.adopt([r.Adoption(copies=read)])
+            await b.store.transfer.adopt([r.Adoption(entity_id="order", copies=read)])
             assert tuple(await b.store.transfer.copies("order")) == copies
             assert (await b.get()).signal_schemas == _MORE
 

@@ -132,7 +132,7 @@ class TransferCases(OpensStores):
             copies = await _move(a, b)
             await b.end(await b.claim_one())
             ended = await b.get()
-            [answer] = await b.store.transfer.adopt([r.Adoption(copies=copies)])
+            [answer] = await b.store.transfer.adopt([_adoption(*copies)])
             assert answer == r.Adopted(arrivals=(r.Arrival(instance=ended, new=False),))
             assert await b.get() == ended
             assert not await b.claim()
@@ -144,14 +144,21 @@ class TransferCases(OpensStores):
             await a.create()
             await a.create("other")
             mine = await b.create(execution_id="here", run_id="here")
-            both = (*await a.store.transfer.copies("other"), *await a.store.transfer.copies("order"))
-            answers = await b.store.transfer.adopt([r.Adoption(copies=both), r.Adoption(copies=both[:1])])
+            [other] = await a.store.transfer.copies("other")
+            parts = [_adoption(*await a.store.transfer.copies("order")), _adoption(other)]
+            answers = await b.store.transfer.adopt(parts)
             assert answers[0] == r.Exists(instance=mine)
             assert isinstance(answers[1], r.Adopted)
             assert [copy.instance for copy in await b.store.transfer.copies("order")] == [mine]
-            twins = tuple(_renamed(both[0], f"twin-{n}") for n in (1, 2))
-            assert isinstance((await b.store.transfer.adopt([r.Adoption(copies=twins)]))[0], r.Exists)
-            assert await b.store.inspector.get("twins") is None
+
+    async def test_two_open_executions_of_one_part_are_refused(self) -> None:
+        """The rule of one open execution holds within a part too."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            await a.create()
+            [copy] = await a.store.transfer.copies("order")
+            [answer] = await b.store.transfer.adopt([_adoption(copy, _with_id(copy, "twin"))])
+            assert isinstance(answer, r.Exists)
+            assert await b.store.inspector.get("order") is None
 
     async def test_older_executions_arrive_behind_the_current_one(self) -> None:
         """A delivery still means the open execution, and a second one is still refused."""
@@ -272,7 +279,7 @@ class TransferCases(OpensStores):
             assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id="p-1") == r.Settled()
 
     async def _refused(self, b: Bench, copy: r.Copy) -> None:
-        [answer] = await b.store.transfer.adopt([r.Adoption(copies=(copy,))])
+        [answer] = await b.store.transfer.adopt([_adoption(copy)])
         assert isinstance(answer, r.Exists)
         assert answer.instance.execution_id == "held"
         assert await b.store.inspector.get("order") is None
@@ -284,11 +291,12 @@ class TransferCases(OpensStores):
             [sent] = await a.store.transfer.copies("order")
             ended = replace(sent, instance=replace(sent.instance, status=Status.FAILED, closed_at=1, deactivated=True))
             second = replace(sent.instance, execution_id="second", attempt=2)
-            for copy in (ended, replace(sent, instance=second), _renamed(ended, "older")):
-                [answer] = await b.store.transfer.adopt([r.Adoption(copies=(copy,))])
+            for copy in (ended, replace(sent, instance=second), _with_id(ended, "older")):
+                [answer] = await b.store.transfer.adopt([_adoption(copy)])
                 assert isinstance(answer, r.Adopted)
             assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id="p-1") == r.Delivered()
-            [_, newest] = await b.store.transfer.copies("order")
+            *_, newest = await b.store.transfer.copies("order")
+            assert newest.instance.execution_id == "second"
             assert [getattr(event, "promise_id", None) for event in newest.inbox] == ["p-2", "p-1"]
 
     # Its activities.
@@ -335,7 +343,7 @@ class TransferCases(OpensStores):
 
 async def _move(a: Bench, b: Bench) -> tuple[r.Copy, ...]:
     copies = tuple(await a.store.transfer.copies("order"))
-    [answer] = await b.store.transfer.adopt([r.Adoption(copies=copies)])
+    [answer] = await b.store.transfer.adopt([_adoption(*copies)])
     assert isinstance(answer, r.Adopted)
     assert [arrival.new for arrival in answer.arrivals] == [True] * len(copies)
     return copies
@@ -414,5 +422,9 @@ async def _twice(b: Bench) -> None:
     await b.told("order", "one", "two")
 
 
-def _renamed(copy: r.Copy, execution_id: str) -> r.Copy:
-    return replace(copy, instance=replace(copy.instance, entity_id="twins", execution_id=execution_id))
+def _adoption(*copies: r.Copy) -> r.Adoption:
+    return r.Adoption(entity_id=copies[0].instance.entity_id, copies=copies)
+
+
+def _with_id(copy: r.Copy, execution_id: str) -> r.Copy:
+    return replace(copy, instance=replace(copy.instance, execution_id=execution_id))
