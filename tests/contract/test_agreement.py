@@ -92,7 +92,7 @@ class Story:
             started=self.started(self.random.choice(ENTITIES)),
             attach=self.chance(0.2),
             replace=events.WorkflowTerminated(reason="replaced") if self.chance(0.2) else None,
-            inbox=tuple(self.news() for _ in range(self.random.choice((0, 0, 1, 2)))),
+            inbox=tuple(self.arrival() for _ in range(self.random.choice((0, 0, 1, 2)))),
             follows=self.some_execution() if self.chance(0.2) else None,
             offer=self.offer(),
         )
@@ -100,7 +100,7 @@ class Story:
         self.note([getattr(answer[0], "claim", None) for answer in answers])
 
     async def deliver(self):
-        part = r.Delivery(event=self.event(), entity_id=self.random.choice((*ENTITIES, "nobody")), offer=self.offer())
+        part = r.Delivery(event=self.event(), entity_id=self.random.choice((*ENTITIES, "unknown")), offer=self.offer())
         kind = self.random.random()
         if kind < 0.2:
             part = msgspec.structs.replace(part, execution_id=self.some_execution())
@@ -217,7 +217,7 @@ class Story:
 
     async def ask(self):
         about = self.some_ref()
-        question = r.QueryTask(
+        task = r.QueryTask(
             query_id=f"q-{self.random.randrange(5)}",
             entity_id=about.entity_id,
             execution_id=about.execution_id,
@@ -226,7 +226,7 @@ class Story:
             input=Raw(b"1"),
             until=self.clock.now() + 1000,
         )
-        await self.both("queries.submit", [question])
+        await self.both("queries.submit", [task])
         if self.chance(0.5):
             await self.both("queries.claim", "first", QUEUES, 2)
 
@@ -298,7 +298,7 @@ class Story:
 
     def some_ref(self):
         execution_id = self.some_execution()
-        return r.ExecutionRef(entity_id=self.entities.get(execution_id, "nobody"), execution_id=execution_id)
+        return r.ExecutionRef(entity_id=self.entities.get(execution_id, "unknown"), execution_id=execution_id)
 
     def some_execution(self):
         return f"e-{self.random.randrange(self.number + 1)}"
@@ -320,7 +320,7 @@ class Story:
             **{"run_id": f"r-{run}", "attempt": self.random.choice((1, 1, 2)), **fields},
         )
 
-    def news(self):
+    def arrival(self):
         signal = events.SignalReceived(name="s", id=f"{self.next()}", at=1)
         return signal if self.chance(0.7) else events.CancelRequested()
 
@@ -329,7 +329,7 @@ class Story:
             *(events.WorkflowPaused(), events.WorkflowPaused(tree=True), events.WorkflowResumed()),
             *(events.WorkflowResumed(), events.WorkflowBegun(), events.CancelRequested(), events.WorkflowTerminated()),
         )
-        return self.news() if self.chance(0.5) else self.random.choice(kinds)
+        return self.arrival() if self.chance(0.5) else self.random.choice(kinds)
 
     def promise(self):
         return f"{self.random.choice(ENTITIES)}-{self.random.randrange(3)}"
@@ -413,7 +413,7 @@ class Story:
             return Message(event=self.settlement(), promise_id=self.promise(), kept=self.chance(0.2), **told)
         return Message(
             event=self.event(),
-            entity_id=self.random.choice((*ENTITIES, "child-0", "child-1", "nobody")),
+            entity_id=self.random.choice((*ENTITIES, "child-0", "child-1", "unknown")),
             run_id=f"r-{self.random.randrange(self.number + 1)}" if self.chance(0.2) else None,
             key=self.random.choice("kl") if self.chance(0.2) else None,
             kept=self.chance(0.3),
@@ -425,7 +425,7 @@ class Story:
         other = {"run_id": f"r-new-{self.next()}", "parent": instance.parent}
         return Succession(
             started=self.started(instance.entity_id, **(same if self.chance(0.5) else other)),
-            inbox=tuple(self.news() for _ in range(self.random.choice((0, 1)))),
+            inbox=tuple(self.arrival() for _ in range(self.random.choice((0, 1)))),
             moves=("signal_received", "cancel_requested", "promise_resolved"),
         )
 

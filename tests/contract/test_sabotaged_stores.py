@@ -162,7 +162,7 @@ class NoDeadlines(Table):
 
 
 @breaks("test_a_claimed_activity_of_an_ended_workflow_runs_on")
-class WithdrawsWhatRuns(Commits):
+class WithdrawsRunningActivities(Commits):
     def commit(self, part):
         for withdrawal in part.outcome.withdrawals:
             activity = self._table.rows[part.execution_id].activities.get(withdrawal.ref)
@@ -194,19 +194,19 @@ class PurgesThePointer(Lifecycle):
     "test_ended_executions_are_listed_in_the_order_in_which_they_ended",
     "test_executions_that_ended_at_one_moment_are_listed_once_each",
 )
-class ListsEndedExecutionsAnyhow(MemoryInspector):
+class ListsEndedExecutionsUnordered(MemoryInspector):
     async def ended(self, query):
         return [row.instance for row in self._table.rows.values() if query.fits(row.instance)][::-1][: query.limit]
 
 
 @breaks("test_a_pass_removes_what_ended_before_the_moment")
-class ListsTheYoungToo(MemoryInspector):
+class ListsYoungExecutionsToo(MemoryInspector):
     async def ended(self, query):
         return await super().ended(msgspec.structs.replace(query, before=2**62))
 
 
 @breaks("test_ended_executions_are_listed_in_the_order_in_which_they_ended")
-class ListsWhatIsAtWork(MemoryInspector):
+class ListsExecutionsWithOpenWork(MemoryInspector):
     async def ended(self, query):
         for row in self._table.rows.values():
             row.instance = msgspec.structs.replace(row.instance, deactivated=row.instance.status.terminal)
@@ -214,14 +214,14 @@ class ListsWhatIsAtWork(MemoryInspector):
 
 
 @breaks("test_a_signal_to_an_unknown_entity_is_missing")
-class DeliversToNobody(Lifecycle):
+class AcceptsSignalsToUnknownEntities(Lifecycle):
     def deliver(self, part):
         answer = super().deliver(part)
         return r.Delivered() if isinstance(answer, r.Missing) else answer
 
 
 @breaks("test_an_instance_that_has_ended_takes_nothing_from_outside")
-class DeliversToTheDead(Lifecycle):
+class DeliversToClosedInstances(Lifecycle):
     def deliver(self, part):
         answer = super().deliver(part)
         return r.Delivered() if isinstance(answer, r.Ended) else answer
@@ -305,21 +305,21 @@ class AdoptsRetriesAtOnce(MemoryTransfer):
 
 
 @breaks("test_an_adopted_instance_is_ready_once_though_nothing_came_for_it")
-class AdoptsAsleep(MemoryTransfer):
+class AdoptsWithoutWaking(MemoryTransfer):
     def take_in(self, copy):
         super().take_in(copy)
         self._table.ready.pop(copy.instance.execution_id, None)
 
 
 @breaks("test_an_ended_execution_is_not_handed_out")
-class RunsTheEndedAgain(MemoryTransfer):
+class RunsClosedExecutionsAgain(MemoryTransfer):
     def take_in(self, copy):
         super().take_in(copy)
         self._table.make_ready(self._table.rows[copy.instance.execution_id])
 
 
 @breaks("test_a_copy_holds_all_but_the_leases")
-class CopiesWithoutTheHeld(MemoryTransfer):
+class CopiesWithoutLeasedActivities(MemoryTransfer):
     async def copies(self, entity_id, run_id=None):
         found = await super().copies(entity_id, run_id)
         return [msgspec.structs.replace(copy, activities=copy.activities[1:]) for copy in found]
@@ -332,7 +332,7 @@ class ReadsTheForgotten(MemoryStore):
 
 
 @breaks("test_tools_see_all_that_is_kept_in_order")
-class ForgetsForGood(Commits):
+class DropsForgottenEntries(Commits):
     def commit(self, part):
         answer = super().commit(part)
         self._table.rows[part.execution_id].forgotten.clear()
@@ -373,8 +373,8 @@ class ForgetsOnlyTheOld(Commits):
         return super().commit(changed(part, forgotten=old))
 
 
-@breaks("test_forgetting_again_moves_to_the_new_place")
-class KeepsTheFirstPlace(Commits):
+@breaks("test_forgetting_again_moves_to_the_new_location")
+class KeepsTheFirstLocation(Commits):
     def commit(self, part):
         known = self._table.rows[part.execution_id].forgotten
         new = tuple(mark for mark in part.outcome.forgotten if mark.seq not in known)
@@ -388,28 +388,28 @@ class DropsOtherwise(Commits):
         answer = super().commit(changed(part, dropped=()))
         row = self._table.rows[part.execution_id]
         for span in part.outcome.dropped:
-            for seq, (place, _) in list(row.forgotten.items()):
-                if self._drops(span, place):
+            for seq, (location, _) in list(row.forgotten.items()):
+                if self._drops(span, location):
                     del row.forgotten[seq]
         return answer
 
 
-@breaks("test_a_span_drops_exactly_the_places_within_it", "test_a_place_is_dropped_with_all_below_it")
+@breaks("test_a_span_drops_exactly_the_locations_within_it", "test_a_location_is_dropped_with_all_below_it")
 class DropsTheEndToo(DropsOtherwise):
-    def _drops(self, span, place):
-        return span.start <= place <= span.end
+    def _drops(self, span, location):
+        return span.start <= location <= span.end
 
 
-@breaks("test_a_span_drops_exactly_the_places_within_it")
+@breaks("test_a_span_drops_exactly_the_locations_within_it")
 class DropsByText(DropsOtherwise):
-    def _drops(self, span, place):
-        return str(span.start) <= str(place) < str(span.end)
+    def _drops(self, span, location):
+        return str(span.start) <= str(location) < str(span.end)
 
 
-@breaks("test_a_span_drops_exactly_the_places_within_it", "test_a_place_is_dropped_with_all_below_it")
+@breaks("test_a_span_drops_exactly_the_locations_within_it", "test_a_location_is_dropped_with_all_below_it")
 class DropsNothingBelow(DropsOtherwise):
-    def _drops(self, span, place):
-        return span.start <= place < span.end and len(place.coordinates) <= len(span.start.coordinates)
+    def _drops(self, span, location):
+        return span.start <= location < span.end and len(location.coordinates) <= len(span.start.coordinates)
 
 
 @breaks("test_what_is_active_is_never_dropped")
@@ -424,7 +424,7 @@ class DropsTheActive(Commits):
 
 
 @breaks("test_only_the_log_that_is_named_forgets")
-class DropsOfEverybody(Commits):
+class DropsEntriesOfOtherLogs(Commits):
     def commit(self, part):
         answer = super().commit(part)
         for row in self._table.rows.values():
@@ -433,7 +433,7 @@ class DropsOfEverybody(Commits):
 
 
 @breaks("test_a_log_whose_end_is_forgotten_can_be_terminated")
-class TerminatesByTheActive(Lifecycle):
+class TerminatesByActiveEntriesOnly(Lifecycle):
     def terminate(self, row, event):
         forgotten, row.forgotten = row.forgotten, {}
         super().terminate(row, event)
@@ -477,13 +477,13 @@ class SignalsBegin(Lifecycle):
     "test_a_request_to_cancel_that_moves_starts_a_scheduled_instance",
     "test_a_deferred_instance_begins_on_request",
 )
-class NothingBegins(Lifecycle):
+class NeverStartsScheduledInstances(Lifecycle):
     def hand_on(self, row, event):
         self._table.put(row, event)
 
 
 @breaks("test_an_instance_that_has_begun_is_not_scheduled_again")
-class PutsOffAgain(Commits):
+class SchedulesStartedInstancesAgain(Commits):
     def commit(self, part):
         row = self._table.rows[part.execution_id]
         if part.outcome.status is Status.SCHEDULED:
@@ -507,32 +507,32 @@ class ReplacesWithoutAnEnd(Lifecycle):
 
 
 @breaks("test_an_open_execution_is_told_instead_of_a_new_one")
-class TellsOnlyTheNew(Lifecycle):
+class DeliversOnlyToNewExecutions(Lifecycle):
     def make_way(self, newest, part):
         return super().make_way(newest, msgspec.structs.replace(part, inbox=()))
 
 
 @breaks("test_what_follows_begins_only_after_that_very_execution")
-class FollowsAnybody(Lifecycle):
+class FollowsAnyExecution(Lifecycle):
     def make_way(self, newest, part):
         return part.follows is not None or super().make_way(newest, part)
 
 
 @breaks("test_what_follows_the_open_is_refused_and_delivers_nothing")
-class TellsWhatIsNotFollowed(Lifecycle):
+class DeliversWithoutFollowing(Lifecycle):
     def make_way(self, newest, part):
         return super().make_way(newest, msgspec.structs.replace(part, follows=None))
 
 
 @breaks("test_a_paused_instance_is_not_offered_and_shown_as_paused", "test_an_adopted_instance_stays_paused")
-class NeverHalts(Lifecycle):
+class IgnoresPauses(Lifecycle):
     def pause(self, row, event):
         self._table.put(row, event)
         return True
 
 
 @breaks("test_activities_of_a_paused_instance_are_not_offered")
-class OffersHaltedActivities(Table):
+class OffersActivitiesOfPausedInstances(Table):
     def claimable_activities(self, queues):
         for execution_id, ref in self.queued:
             activity = self.rows[execution_id].activities[ref]
@@ -541,7 +541,7 @@ class OffersHaltedActivities(Table):
 
 
 @breaks("test_a_commit_of_a_paused_instance_hands_nothing_out")
-class HandsOutWhatIsHalted(Activities):
+class DispatchesActivitiesOfPausedInstances(Activities):
     def dispatch(self, row, part):
         paused, row.paused = row.paused, None
         tasks = super().dispatch(row, part)
@@ -550,14 +550,14 @@ class HandsOutWhatIsHalted(Activities):
 
 
 @breaks("test_pausing_and_resuming_again_change_nothing", "test_a_pause_can_be_widened_to_the_tree_but_not_narrowed")
-class HaltsAgainAndAgain(Lifecycle):
+class PausesPausedInstancesAgain(Lifecycle):
     def pause(self, row, event):
         row.paused = None
         return super().pause(row, event)
 
 
 @breaks("test_terminating_ends_the_pause_too")
-class HaltsTheDead(Lifecycle):
+class KeepsThePauseOfTerminatedInstances(Lifecycle):
     def terminate(self, row, event):
         paused = row.paused
         super().terminate(row, event)
@@ -664,7 +664,7 @@ class RedirectsPromises(MemoryTransfer):
 
 
 @breaks("test_a_refused_commit_begins_no_child")
-class BearsBeforeTheFence(Commits):
+class StartsChildrenBeforeTheFence(Commits):
     def commit(self, part):
         for request in part.outcome.children:
             self._effects.start_child(request, None)
@@ -672,7 +672,7 @@ class BearsBeforeTheFence(Commits):
 
 
 @breaks("test_an_id_that_is_taken_refuses_the_child")
-class TakesAnybodyForItsChild(Effects):
+class AcceptsAnyExecutionAsTheChild(Effects):
     def start_child(self, request, paused):
         super().start_child(request, paused)
         return [request.created]
@@ -716,7 +716,7 @@ class AnyRunOfAChildAnswers(Effects):
 
 
 @breaks("test_a_child_of_the_same_key_is_the_one_that_is_meant", "test_a_retried_child_has_the_key_still")
-class DoesNotKnowItsChild(Effects):
+class IgnoresTheKeyOfAChild(Effects):
     def start_child(self, request, paused):
         parent = msgspec.structs.replace(request.started.parent, key=f"key-{len(self._table.rows)}")
         started = msgspec.structs.replace(request.started, parent=parent)
@@ -730,7 +730,7 @@ class ClosesBeforeItSends(Promises):
 
 
 @breaks("test_a_child_of_a_tree_that_is_paused_starts_paused")
-class BornAwake(Effects):
+class StartsChildrenOfPausedTreesUnpaused(Effects):
     def start_child(self, request, paused):
         return super().start_child(request, None)
 
@@ -764,7 +764,7 @@ class OnlyPutsMessages(Effects):
 
 
 @breaks("test_what_comes_while_the_lease_is_kept_is_returned_by_the_commit")
-class KeepsItsNewsToItself(Commits):
+class CommitsWithoutNewEntries(Commits):
     def commit(self, part):
         answer = super().commit(part)
         return msgspec.structs.replace(answer, inbox=()) if isinstance(answer, r.Committed) else answer
@@ -791,14 +791,14 @@ class MovesEverything(Effects):
 
 
 @breaks("test_what_is_unread_moves_along_in_order")
-class MovesWhatWasRead(Commits):
+class MovesConsumedEntries(Commits):
     def commit(self, part):
         consumed = () if part.outcome.successor is not None else part.outcome.consumed
         return super().commit(changed(part, consumed=consumed))
 
 
 @breaks("test_a_refused_commit_leaves_no_successor")
-class SucceedsBeforeTheFence(Commits):
+class StartsSuccessorsBeforeTheFence(Commits):
     def commit(self, part):
         row = self._table.rows[part.execution_id]
         if part.outcome.successor is not None:
@@ -807,7 +807,7 @@ class SucceedsBeforeTheFence(Commits):
 
 
 @breaks("test_a_successor_is_paused_as_the_one_before_was")
-class SucceedsAwake(Effects):
+class StartsSuccessorsUnpaused(Effects):
     def begin_successor(self, row, succession, paused):
         super().begin_successor(row, succession, None)
 
@@ -822,13 +822,13 @@ class TheLastReplyCounts(MemoryQueries):
 
 
 @breaks("test_a_query_is_with_one_worker_for_as_long_as_a_lease")
-class AsksEverybody(MemoryQueries):
+class OffersQueriesToSeveralWorkers(MemoryQueries):
     async def claim(self, worker, queues, limit):
         return list(self.claimable(queues))[:limit]
 
 
 @breaks("test_a_query_is_given_up_at_its_moment")
-class NeverGivesUp(MemoryQueries):
+class KeepsExpiredQueries(MemoryQueries):
     async def submit(self, parts):
         return await super().submit([msgspec.structs.replace(task, until=2**62) for task in parts])
 
@@ -851,7 +851,7 @@ class PutsThoughPresent(MemoryValues):
 
 
 @breaks("test_a_worker_that_is_not_seen_any_more_expires")
-class WorkersForEver(MemoryWorkers):
+class NeverExpiresWorkers(MemoryWorkers):
     def expire(self):
         pass
 
@@ -898,7 +898,7 @@ class FeedWithoutFilter(MemoryFeed):
 
 
 @breaks("test_a_value_expires_at_its_moment")
-class ValuesForEver(MemoryValues):
+class NeverExpiresValues(MemoryValues):
     def expire(self):
         pass
 
@@ -911,19 +911,19 @@ class ForgetsDetails(Activities):
 
 
 @breaks("test_an_activity_that_was_started_once_is_not_withdrawn")
-class WithdrawsWhatWasBegun(Activities):
+class WithdrawsStartedActivities(Activities):
     def withdraw(self, row, withdrawal):
         super().withdraw(row, msgspec.structs.replace(withdrawal, never_started=False))
 
 
 @breaks("test_a_log_that_grows_wakes_its_waiters")
-class GrowsInSilence(Table):
+class GrowsWithoutWaking(Table):
     def note_growth(self, row):
         self.touched.add(row.instance.execution_id)
 
 
 @breaks("test_children_and_trees_are_listed")
-class ListsStrangers(MemoryInspector):
+class ListsWithoutTheParentFilter(MemoryInspector):
     async def list(self, query):
         return await super().list(msgspec.structs.replace(query, parent=None))
 
@@ -954,7 +954,7 @@ class ForgetsHeartbeats(Activities):
 
 
 @breaks("test_what_waits_in_the_inbox_is_shown_in_order")
-class LooksAndTakes(MemoryInspector):
+class EmptiesTheInboxWhenRead(MemoryInspector):
     async def open_work(self, execution):
         work = await super().open_work(execution)
         self._table.rows[execution.execution_id].inbox.clear()
@@ -980,7 +980,7 @@ def cases_of(contract):
 
 
 def opened(kind, clock):
-    """Return a memory store of this kind, or with this kind in the place of the part that it derives from."""
+    """Return a memory store of this kind, or with this kind in the location of the part that it derives from."""
     if issubclass(kind, MemoryStore):
         return kind(clock, lease=LEASE)
     part = next(name for base in kind.__mro__ for name, known in vars(memory).items() if known is base)

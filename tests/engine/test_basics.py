@@ -78,8 +78,8 @@ async def test_the_shortest_history_has_three_entries(engines: Engines) -> None:
 async def test_an_unknown_workflow_is_refused_where_it_would_run(engines: Engines) -> None:
     """An engine that serves the queue itself refuses a name that it does not know."""
     async with engines.open(Registry()) as env:
-        with raises(errors.NotFound, "'nobody'"):
-            await env.start("nobody")
+        with raises(errors.NotFound, "'unknown'"):
+            await env.start("unknown")
         assert (await env.engine.list()).instances == ()
 
 
@@ -129,7 +129,7 @@ async def test_arguments_that_do_not_fit_are_refused_by_the_client(engines: Engi
 async def test_an_unregistered_activity_fails(engines: Engines) -> None:
     """An activity that the worker does not know is a failure that the workflow hears of."""
     registry = Registry()
-    unknown = registry.activity.ref("nobody", returns=str).options(retry=ONCE)
+    unknown = registry.activity.ref("unknown", returns=str).options(retry=ONCE)
 
     @registry.workflow
     async def ask(ctx: Context) -> str:
@@ -140,7 +140,7 @@ async def test_an_unregistered_activity_fails(engines: Engines) -> None:
 
     async with engines.open(registry) as env:
         result = await run(env, ask)
-        assert result.startswith("NotFound activity 'nobody' is not registered")
+        assert result.startswith("NotFound activity 'unknown' is not registered")
 
 
 async def test_an_activity_called_with_wrong_arguments_fails_at_once(engines: Engines) -> None:
@@ -230,7 +230,7 @@ async def test_a_workflow_that_has_ended_takes_no_signal(engines: Engines) -> No
 
     async with engines.open(registry) as env:
         handle = await env.start(nothing, id="over")
-        for told in (handle, env.engine.handle("nobody")):
+        for told in (handle, env.engine.handle("unknown")):
             with raises(errors.NotFound, told.entity_id):
                 await told.signal("news", 1)
             with raises(errors.NotFound, told.entity_id):

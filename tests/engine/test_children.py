@@ -219,7 +219,7 @@ async def test_a_signal_to_a_child_that_does_not_exist_fails(engines: Engines) -
         told = []
         over = ctx.workflow(child, id="over")
         await over
-        for target in ("nobody", "over"):
+        for target in ("unknown", "over"):
             try:
                 await ctx.signal(target, "word")
             except errors.SignalFailed as failed:
@@ -228,7 +228,7 @@ async def test_a_signal_to_a_child_that_does_not_exist_fails(engines: Engines) -
 
     async with engines.open(registry) as env:
         missing, ended = await run(env, parent)
-        assert "there is no workflow 'nobody'" in missing
+        assert "there is no workflow 'unknown'" in missing
         assert "'over' is closed and accepts no more signals" in ended
 
 

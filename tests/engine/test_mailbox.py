@@ -278,7 +278,7 @@ async def test_a_workflow_sends_signals(engines: Engines) -> None:
         own = ctx.signal(ctx.info.entity_id, "own", 5)
         told.append(await ctx.listen("own"))
         await own
-        for gone in (other, "nobody"):
+        for gone in (other, "unknown"):
             try:
                 await ctx.signal(gone, "news")
             except errors.SignalFailed as failed:
@@ -293,7 +293,7 @@ async def test_a_workflow_sends_signals(engines: Engines) -> None:
         assert own == 5
         assert "'hearer'" in ended
         assert "is closed and accepts no more signals" in ended
-        assert "'nobody'" in unknown
+        assert "'unknown'" in unknown
 
 
 async def test_a_signal_sent_twice_does_not_let_a_later_one_pass_a_deadline(engines: Engines) -> None:

@@ -324,8 +324,8 @@ async def test_pause_and_resume_where_they_mean_nothing(engines: Engines) -> Non
         for verb in ("pause", "resume", "begin", "cancel", "terminate", "retry"):
             with raises(errors.ResurgamError):
                 await getattr(handle, verb)()
-            with raises(errors.NotFound, "nobody"):
-                await getattr(env.engine.handle("nobody"), verb)()
+            with raises(errors.NotFound, "unknown"):
+                await getattr(env.engine.handle("unknown"), verb)()
         assert await handle.history() == history
 
 

@@ -96,8 +96,8 @@ async def test_a_query_needs_a_handler(engines: Engines) -> None:
     async with engines.open(counter(), max_payload=1000) as env:
         handle = await env.start("count", 1)
         length = len(await handle.history())
-        with raises(errors.NotFound, "'nobody'") as caught:
-            await handle.query("nobody")
+        with raises(errors.NotFound, "'unknown'") as caught:
+            await handle.query("unknown")
         for name in ("total", "raise", "act", "wait"):
             assert f"'{name}'" in str(caught[0])
         with raises(LookupError, "no such thing"):
@@ -151,7 +151,7 @@ async def test_a_query_is_answered_by_a_worker_where_the_code_is_not(engines: En
             length = len(await handle.history())
             assert await env.finish(handle.query("total", 3)) == 3
             with raises(errors.NotFound, "'total'"):
-                await env.finish(handle.query("nobody"))
+                await env.finish(handle.query("unknown"))
             with raises(LookupError, "no such thing"):
                 await env.finish(handle.query("raise"))
             with raises(errors.NotDeterministic, "query 'act'"):

@@ -181,12 +181,12 @@ async def test_options_that_make_no_sense_are_refused(options, text):
 
 async def test_unknown_ids_are_not_found():
     async with Engine(registry=registry) as engine:
-        handle = engine.handle("nobody")
+        handle = engine.handle("unknown")
         for call in (handle.result, handle.describe, handle.history, handle.cancel):
-            with pytest.raises(errors.NotFound, match="there is no workflow with id 'nobody'"):
+            with pytest.raises(errors.NotFound, match="there is no workflow with id 'unknown'"):
                 await call()
-        with pytest.raises(errors.NotFound, match="no workflow with id 'nobody' and run 'r'"):
-            await engine.handle("nobody", "r").signal("x")
+        with pytest.raises(errors.NotFound, match="no workflow with id 'unknown' and run 'r'"):
+            await engine.handle("unknown", "r").signal("x")
         with pytest.raises(errors.StoreError, match=r"await handle\.describe"):
             _ = handle.execution_id
 

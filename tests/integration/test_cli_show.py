@@ -48,7 +48,7 @@ def workerless_engine(url, act):
 async def _busy(engine, worker):
     """Begin a workflow with open work of several kinds: one activity runs, one failed, one is on a queue without a worker."""
     await engine.start("sell", {"id": 7}, 2, id="o-1", tags={"shop": "b"})
-    intents = tuple(request(ref, "q" if ref < 4 else "nobody") for ref in (2, 3, 4))
+    intents = tuple(request(ref, "q" if ref < 4 else "unknown") for ref in (2, 3, 4))
     activities = [
         events.ActivityScheduled(name="charge", queue=intent.queue, **at(intent.ref - 1)) for intent in intents
     ]
@@ -80,8 +80,8 @@ def test_open_work_is_shown_with_attempts_errors_heartbeats_and_workers(url):
         "waits for activity 'charge' on queue 'q' at {2}",
         "attempt 2 of 5, next attempt at 2100-01-01 00:00:00.000Z",
         "last error ValueError: no",
-        "waits for activity 'charge' on queue 'nobody' at {3}",
-        "attempt 1 of 5, waits for a worker that serves queue 'nobody'",
+        "waits for activity 'charge' on queue 'unknown' at {3}",
+        "attempt 1 of 5, waits for a worker that serves queue 'unknown'",
         "waits for signal 'go' or 'no' at {4}",
         "until 1970-01-01 00:00:09.000Z",
         "waits for promise 'pay' at {5}",

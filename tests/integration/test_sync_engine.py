@@ -78,8 +78,8 @@ def test_errors_come_out_as_they_do_elsewhere(engine):
     assert isinstance(failed.value.cause, KeyError)
     with pytest.raises(errors.ResultTimeout, match="'more'"):
         engine.start(counting, 1, id="c-1").result(timeout=0.05)
-    with pytest.raises(errors.NotFound, match="'nobody'"):
-        engine.handle("nobody").cancel()
+    with pytest.raises(errors.NotFound, match="'unknown'"):
+        engine.handle("unknown").cancel()
     with pytest.raises(errors.DefinitionError):
         engine.execute(counting)
     engine.handle("c-1").terminate("enough")

@@ -264,14 +264,14 @@ async def signals_to_a_child(ctx: Context) -> list[Any]:
     return [heard]
 
 
-@case([1, "nobody"], "signal_delivered", "signal_failed")
+@case([1, "unknown"], "signal_delivered", "signal_failed")
 async def signals_to_itself_and_to_nobody(ctx: Context) -> list[Any]:
     await ctx.signal(ctx.info.entity_id, "s", 1)
     heard = await ctx.listen("s")
     try:
-        await ctx.signal("nobody", "s")
+        await ctx.signal("unknown", "s")
     except SignalFailed:
-        return [heard, "nobody"]
+        return [heard, "unknown"]
     return [heard]
 
 

@@ -296,9 +296,9 @@ async def _own_promise(ctx: Context, node: Node, seen: list[Any]) -> Any:
 
 async def _signal(ctx: Context, node: Node, seen: list[Any]) -> str:
     try:
-        await ctx.signal("nobody" if node[1] % 3 == 0 else ctx.info.entity_id, "s", node[1])
+        await ctx.signal("unknown" if node[1] % 3 == 0 else ctx.info.entity_id, "s", node[1])
     except SignalFailed:
-        return "nobody"
+        return "unknown"
     return "sent"
 
 

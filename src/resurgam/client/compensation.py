@@ -56,7 +56,7 @@ def uncompensated(log: Sequence[events.Event], *, ended: bool) -> tuple[SagaStep
     )
 
 
-async def compensated_by_hand(store: Store, instance: Instance, log: Sequence[events.Event]) -> list[Location]:
+async def compensated_manually(store: Store, instance: Instance, log: Sequence[events.Event]) -> list[Location]:
     """Return the locations of the steps that were compensated by hand."""
     locations = []
     for step in steps_of(log):

@@ -6,7 +6,7 @@ result of one that completed, and one that failed is started anew.
 
 from resurgam.client import chain
 from resurgam.client.access import Access
-from resurgam.client.compensation import compensated_by_hand
+from resurgam.client.compensation import compensated_manually
 from resurgam.core import event as events
 from resurgam.core.errors import AlreadyExists, StoreError
 from resurgam.core.lifecycle import WORKFLOW
@@ -30,7 +30,7 @@ async def retry_failed(access: Access, failed: Instance) -> Instance:
         at=now,
         python=python(),
         manual=True,
-        compensated=await compensated_by_hand(access.store, failed, log),
+        compensated=await compensated_manually(access.store, failed, log),
     )
     started = without_children(started, await _failed_children(access.store, started))
     [answer] = await access.store.create([Creation(started=started, inbox=inbox, follows=failed.execution_id)])

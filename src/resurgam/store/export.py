@@ -79,7 +79,9 @@ class Head(
     instance: r.Instance
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="forgotten", forbid_unknown_fields=True):
+class ForgottenEvent(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="forgotten", forbid_unknown_fields=True
+):
     """A forgotten entry of the log."""
 
     location: str
@@ -151,7 +153,7 @@ def _written(copy: r.Copy) -> Iterator[str]:
 def _entry(event: events.Event, location: Location | None) -> str:
     if location is None:
         return event.to_json()
-    return encode(Past(location=str(location), event=msgspec.Raw(event.to_json().encode())))
+    return encode(ForgottenEvent(location=str(location), event=msgspec.Raw(event.to_json().encode())))
 
 
 def _wanted(pending: r.Pending) -> str:
@@ -271,13 +273,13 @@ class _Reader:
         line, found = self._take(("event", "forgotten"), what)
         if found.kind == "event":
             return self._decode_event(line), None
-        past = self._decode(line, Past)
+        kept = self._decode(line, ForgottenEvent)
         try:
-            location = Location.parse(past.location)
+            location = Location.parse(kept.location)
             location.key()  # which an ordinate may be too large for
         except ValueError:
-            self.refuse(f"{past.location[:_WIDEST]!r} is not a location that an entry can be kept under; {_AGAIN}")
-        return self._decode_event(bytes(past.event)), location
+            self.refuse(f"{kept.location[:_WIDEST]!r} is not a location that an entry can be kept under; {_AGAIN}")
+        return self._decode_event(bytes(kept.event)), location
 
     def _apply(self, state: InstanceState, event: events.Event) -> None:
         try:

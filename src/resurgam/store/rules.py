@@ -165,9 +165,9 @@ def settlement(event: events.Event, promise_id: str) -> events.Event:
 # Commits.
 
 
-def overtakes(news: Iterable[Entry]) -> bool:
+def overtakes(entries: Iterable[Entry]) -> bool:
     """Whether a strict commit is refused that has not seen these: the end of a child, the settlement of a promise."""
-    return any(isinstance(entry.event, events.ChildAnswer | events.PromiseAnswer) for entry in news)
+    return any(isinstance(entry.event, events.ChildAnswer | events.PromiseAnswer) for entry in entries)
 
 
 def status_after(status: Status, outcome: Outcome) -> Status:

@@ -91,7 +91,7 @@ async def timers(world: World) -> None:
     await world.start(sleeper, id="s")
 
 
-@activity(queue="nobody", start_timeout=5 * MINUTE)
+@activity(queue="unknown", start_timeout=5 * MINUTE)
 async def unserved() -> None:
     did()
 

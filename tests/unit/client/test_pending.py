@@ -207,7 +207,7 @@ async def test_an_activity_that_outlives_its_workflow_is_still_told():
         scheduled = events.ActivityScheduled(name="charge", queue="q", **at(1))
         await worker.does("o-1", scheduled, events.TimerStarted(deadline=9, **at(2)), activities=(request(2, "q"),))
         await worker.task(queues=["q"])
-        await worker.told("o-1", "x")
+        await worker.send_signals("o-1", "x")
         await worker.fails("o-1", FAILURE)
         work = await pending(handle)
         assert (work.kind, work.status) == ("activity", "running")

@@ -55,10 +55,10 @@ async def test_a_query_for_unknown_code_is_answered_by_a_worker_of_the_queue():
         handle = await engine.start("sell", id="o-1", queue="slow")
         waiting = asyncio.ensure_future(handle.query("total", 1))
         await worker.quiet()
-        [question] = await worker.store.queries.claim("first", ["slow"], 10)
-        await worker.store.queries.complete([r.QueryResult(query_id=question.query_id, result=Raw(b'{"a": 5}'))])
+        [task] = await worker.store.queries.claim("first", ["slow"], 10)
+        await worker.store.queries.complete([r.QueryResult(query_id=task.query_id, result=Raw(b'{"a": 5}'))])
 
-        assert (question.name, bytes(question.input)) == ("total", b"[1]")
+        assert (task.name, bytes(task.input)) == ("total", b"[1]")
         assert await worker.soon(waiting) == {"a": 5}
 
 
@@ -67,8 +67,8 @@ async def test_what_the_handler_raised_there_is_raised_here():
         handle = await engine.start("sell", id="o-1")
         waiting = asyncio.ensure_future(handle.query("total"))
         await worker.quiet()
-        [question] = await worker.store.queries.claim("first", ["default"], 10)
-        await worker.store.queries.complete([r.QueryResult(query_id=question.query_id, failure=FAILURE)])
+        [task] = await worker.store.queries.claim("first", ["default"], 10)
+        await worker.store.queries.complete([r.QueryResult(query_id=task.query_id, failure=FAILURE)])
 
         with pytest.raises(ValueError, match="no"):
             await worker.soon(waiting)

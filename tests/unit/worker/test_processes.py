@@ -81,10 +81,10 @@ def test_there_are_two_executors():
 def test_what_stands_in_for_a_function_stays_here():
     twin = process_activities.known.copy()
     twin.replace("double", lambda parcel: parcel)
-    twin.replace("nobody", lambda: None)
+    twin.replace("unknown", lambda: None)
 
     assert not twin.activities.find("double").runs_in_process("process")
-    assert not twin.activities.find("nobody").runs_in_process("process")
+    assert not twin.activities.find("unknown").runs_in_process("process")
 
 
 def test_a_function_is_found_by_its_module_and_its_name():

@@ -517,7 +517,7 @@ class _ReplaySilent(logging.LoggerAdapter[logging.Logger]):
 
 def _is_read_recorded(recorder: Recorder) -> bool:
     """Whether a read of the durable state must be recorded: a forgetting loop runs beside the running scope."""
-    if recorder.state.only_looking:
+    if recorder.state.unrecorded:
         return False
     location = recorder.scope().location
     return any(not loop.location.contains(location) for loop in recorder.pending.forgetting_loops())

@@ -236,7 +236,7 @@ class Execution:
         requests = outbox.fields(state.last_seq)
         schemas = self.driver.handlers.schemas
         if schemas.changed and not ended:
-            requests["signal_schemas"] = schemas.news()
+            requests["signal_schemas"] = schemas.take_changes()
         withdrawn = withdraw((command.seq for command in outstanding(state)), log.stamp()) if ended else ()
         strict = bool(requests) and self._must_know_all(requests)
         if isinstance(state.ended, _FAILED):

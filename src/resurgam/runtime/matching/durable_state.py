@@ -14,16 +14,16 @@ class DurableState:
         self.values: dict[str, Any] = {}
         self._changed: dict[str, int] = {}
         # Whether reads leave no record, because a query or a validator makes them.
-        self.only_looking = False
+        self.unrecorded = False
 
     @contextmanager
-    def looking(self) -> Iterator[None]:
+    def unrecorded_reads(self) -> Iterator[None]:
         """Let a query or a validator read values without recording that it did."""
-        self.only_looking = True
+        self.unrecorded = True
         try:
             yield
         finally:
-            self.only_looking = False
+            self.unrecorded = False
 
     def get(self, key: str) -> Any | None:
         """Return the recorded value of a key, None if it is not set."""

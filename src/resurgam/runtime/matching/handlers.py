@@ -309,7 +309,7 @@ class Handlers:
         """Call a function that may read the durable state, but make no durable calls."""
         inside = copy_context()
         inside.run(current.set, self._recorder.root)
-        with self._recorder.state.looking():
+        with self._recorder.state.unrecorded_reads():
             return self._recorder.verdict.without_calls(what, lambda: inside.run(function))
 
     def _diverge(self, entry: events.Event, field: str, code: str, history: str) -> None:

@@ -32,7 +32,7 @@ class SignalSchemas:
                 self.now[name] = schema
                 self.changed = True
 
-    def news(self) -> dict[str, Raw] | None:
+    def take_changes(self) -> dict[str, Raw] | None:
         """Return all schemas for the next commit, if they are not what the store has; else None."""
         self.changed = False
         if self.now == self._known:  # a replay goes through all that was declared before

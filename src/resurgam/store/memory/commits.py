@@ -31,7 +31,7 @@ class Commits:
             return row
         if row.instance.last_seq != part.base_seq:
             return r.Refused(reason=f"the log is at {row.instance.last_seq}, not at {part.base_seq}")
-        if part.outcome.strict and overtakes(row.news(part.wake)):
+        if part.outcome.strict and overtakes(row.entries_since(part.wake)):
             return r.Refused(reason=r.INBOX_CHANGED)
         tasks = self._apply(row, part)
         if row.epoch != part.epoch:  # a message has terminated its own sender
@@ -39,7 +39,7 @@ class Commits:
         if part.release and not tasks:
             self._table.free(row, ready=row.wake != part.wake)
             return r.Committed(wake=row.wake)
-        return r.Committed(wake=row.wake, inbox=row.news(part.wake), tasks=tasks)
+        return r.Committed(wake=row.wake, inbox=row.entries_since(part.wake), tasks=tasks)
 
     def _apply(self, row: Row, part: r.Commit) -> tuple[r.ActivityTask, ...]:
         outcome = part.outcome

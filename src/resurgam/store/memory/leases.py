@@ -91,7 +91,7 @@ class Leases:
             return r.Extended()
         held.ready = False
         table.ready.pop(lease.execution_id, None)
-        return r.Extended(wake=held.wake, inbox=held.news(lease.wake))
+        return r.Extended(wake=held.wake, inbox=held.entries_since(lease.wake))
 
     def release(self, part: r.Release) -> r.Released | r.Refused:
         """End a lease."""

@@ -142,7 +142,7 @@ class Row:
             deliveries=self.deliveries,
         )
 
-    def news(self, since: int) -> tuple[Entry, ...]:
+    def entries_since(self, since: int) -> tuple[Entry, ...]:
         """Return the inbox entries since the wake counter was *since*."""
         return tuple(entry for wake, entry in self.inbox.values() if wake > since)
 

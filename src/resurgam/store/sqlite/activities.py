@@ -13,7 +13,7 @@ from resurgam.store import records as r
 from resurgam.store.rules import REDELIVERIES, activity_dead_letter
 from resurgam.store.sqlite import inbox
 from resurgam.store.sqlite.claimable import claimable_activities
-from resurgam.store.sqlite.dead_letters import bury_activity, undecodable
+from resurgam.store.sqlite.dead_letters import mark_activity_dead, undecodable
 from resurgam.store.sqlite.session import Row, Session
 from resurgam.store.sqlite.transaction import Transaction
 
@@ -38,10 +38,10 @@ def _lease(t: Transaction, row: Row) -> r.ActivityTask | None:
     try:
         request = _requests.decode(row["request"])
     except ValueError as error:
-        bury_activity(t, execution_id, ref, undecodable(f"activity (entry {ref})", error))
+        mark_activity_dead(t, execution_id, ref, undecodable(f"activity (entry {ref})", error))
         return None
     if row["deliveries"] >= REDELIVERIES:
-        bury_activity(t, execution_id, ref, activity_dead_letter(request, row["deliveries"]))
+        mark_activity_dead(t, execution_id, ref, activity_dead_letter(request, row["deliveries"]))
         return None
     t.session.execute("lease_activity", execution_id=execution_id, ref=ref, owner=t.owner, until=t.lease_until)
     t.changes.due(t.lease_until)
@@ -104,7 +104,7 @@ def release(t: Transaction, part: r.Release) -> r.Released | r.Refused:
     undelivered = int(part.failed is None)
     t.session.execute("release_activity", execution_id=lease.execution_id, ref=lease.ref, undelivered=undelivered)
     if part.final and part.failed is not None:
-        bury_activity(t, lease.execution_id, held["ref"], part.failed)
+        mark_activity_dead(t, lease.execution_id, held["ref"], part.failed)
     return r.Released()
 
 

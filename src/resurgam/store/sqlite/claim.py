@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from resurgam.store import records as r
 from resurgam.store.rules import REDELIVERIES, instance_dead_letter
 from resurgam.store.sqlite.claimable import claimable_instances
-from resurgam.store.sqlite.dead_letters import bury_instance, undecodable
+from resurgam.store.sqlite.dead_letters import mark_instance_dead, undecodable
 from resurgam.store.sqlite.inbox import Undecodable, entry_of, rows_of_inboxes
 from resurgam.store.sqlite.rows import instance_of
 from resurgam.store.sqlite.session import Row
@@ -26,7 +26,7 @@ def claim_eagerly(t: Transaction, execution_id: str, queue: str, offer: r.EagerO
 
 
 def _lease(t: Transaction, rows: Sequence[Row]) -> list[r.Claim]:
-    alive = [row for row in rows if not _bury_if_exhausted(t, row)]
+    alive = [row for row in rows if not _mark_dead_if_exhausted(t, row)]
     inboxes = rows_of_inboxes(t.session, [row["execution_id"] for row in alive if row["wake"]])
     claims = [(row["position"], claim) for row in alive if (claim := _claim_of(t, row, inboxes)) is not None]
     if not claims:
@@ -44,16 +44,16 @@ def _claim_of(t: Transaction, row: Row, inboxes: Mapping[str, Sequence[Row]]) ->
         inbox = tuple([entry_of(entry) for entry in inboxes.get(execution_id, ())])
         return r.Claim(instance=instance_of(row), epoch=row["epoch"] + 1, wake=row["wake"], inbox=inbox)
     except Undecodable as error:
-        bury_instance(t, execution_id, undecodable(error.what, error))
+        mark_instance_dead(t, execution_id, undecodable(error.what, error))
     except ValueError as error:
-        bury_instance(t, execution_id, undecodable("its row", error))
+        mark_instance_dead(t, execution_id, undecodable("its row", error))
     return None
 
 
-def _bury_if_exhausted(t: Transaction, row: Row) -> bool:
+def _mark_dead_if_exhausted(t: Transaction, row: Row) -> bool:
     """Make an instance a dead letter that was handed out too often."""
     if row["deliveries"] < REDELIVERIES:
         return False
     reason = instance_dead_letter(row["deliveries"], row["last_failure"])
-    bury_instance(t, row["execution_id"], reason)
+    mark_instance_dead(t, row["execution_id"], reason)
     return True

@@ -57,9 +57,9 @@ def commit(t: Transaction, part: r.Commit) -> r.Committed | r.Refused:
     tasks = tuple(eager_task(part, request) for request in eager)
     if not keeps:
         return r.Committed(wake=wake, tasks=tasks)
-    news = entries_since(t, part.execution_id, part.wake) if wake != part.wake else ()
+    entries = entries_since(t, part.execution_id, part.wake) if wake != part.wake else ()
     # None: the instance is a dead letter and its lease is over, which the next verb of the worker finds. This one counts.
-    return r.Committed(wake=wake, inbox=news or (), tasks=tasks)
+    return r.Committed(wake=wake, inbox=entries or (), tasks=tasks)
 
 
 def _step(t: Transaction, part: r.Commit) -> bool:

@@ -5,15 +5,15 @@ from resurgam.store.sqlite.instances import find
 from resurgam.store.sqlite.transaction import Transaction
 
 
-def bury_instance(t: Transaction, execution_id: str, reason: str) -> None:
+def mark_instance_dead(t: Transaction, execution_id: str, reason: str) -> None:
     """Stop handing out an instance."""
-    t.session.execute("bury_instance", execution_id=execution_id, reason=reason)
+    t.session.execute("mark_instance_dead", execution_id=execution_id, reason=reason)
     t.changes.touched.add(execution_id)
 
 
-def bury_activity(t: Transaction, execution_id: str, ref: int, reason: str) -> None:
+def mark_activity_dead(t: Transaction, execution_id: str, ref: int, reason: str) -> None:
     """Stop handing out an activity."""
-    t.session.execute("bury_activity", execution_id=execution_id, ref=ref, reason=reason)
+    t.session.execute("mark_activity_dead", execution_id=execution_id, ref=ref, reason=reason)
     t.changes.touched.add(execution_id)
 
 

@@ -6,7 +6,7 @@ from resurgam.core import event as events
 from resurgam.core.event import decode_event, encode_event
 from resurgam.core.outcome import Entry
 from resurgam.store.encoding import encode
-from resurgam.store.sqlite.dead_letters import bury_instance, undecodable
+from resurgam.store.sqlite.dead_letters import mark_instance_dead, undecodable
 from resurgam.store.sqlite.session import Row, Session
 from resurgam.store.sqlite.transaction import Transaction
 
@@ -34,7 +34,7 @@ def entries_since(t: Transaction, execution_id: str, wake: int) -> tuple[Entry, 
     try:
         return tuple([entry_of(row) for row in rows])
     except Undecodable as error:
-        bury_instance(t, execution_id, undecodable(error.what, error))
+        mark_instance_dead(t, execution_id, undecodable(error.what, error))
         return None
 
 

@@ -3,7 +3,7 @@
 from resurgam.store import records as r
 from resurgam.store.rules import failure_note
 from resurgam.store.sqlite import activities
-from resurgam.store.sqlite.dead_letters import bury_instance
+from resurgam.store.sqlite.dead_letters import mark_instance_dead
 from resurgam.store.sqlite.inbox import entries_since
 from resurgam.store.sqlite.transaction import Transaction
 
@@ -16,10 +16,10 @@ def extend(t: Transaction, lease: r.Lease) -> r.Extended | r.Refused:
     if not hit:
         return r.Refused(reason="the lease is lost")
     t.changes.due(t.lease_until)
-    news = entries_since(t, lease.execution_id, lease.wake)
-    if news is None:
+    entries = entries_since(t, lease.execution_id, lease.wake)
+    if entries is None:
         return r.Refused(reason="something in the inbox cannot be decoded")
-    return r.Extended(wake=hit[0]["wake"], inbox=news)
+    return r.Extended(wake=hit[0]["wake"], inbox=entries)
 
 
 def release(t: Transaction, part: r.Release) -> r.Released | r.Refused:
@@ -37,7 +37,7 @@ def release(t: Transaction, part: r.Release) -> r.Released | r.Refused:
         ready_at=t.ready_at(),
     )
     if released and part.final and part.failed is not None:
-        bury_instance(t, lease.execution_id, part.failed)
+        mark_instance_dead(t, lease.execution_id, part.failed)
     return r.Released() if released else r.Refused(reason="the lease is lost")
 
 

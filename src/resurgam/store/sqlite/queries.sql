@@ -149,7 +149,7 @@ UPDATE instances
 SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1, ready = 0
 WHERE position = :position;
 
--- bury_instance: Make an instance a dead letter, which is not handed out.
+-- mark_instance_dead: Make an instance a dead letter, which is not handed out.
 UPDATE instances SET dead_letter = :reason, leased_until = NULL, lease_owner = NULL, ready = 0
 WHERE execution_id = :execution_id;
 
@@ -252,7 +252,7 @@ UPDATE activities
 SET epoch = epoch + 1, lease_owner = :owner, available_at = :until, deliveries = deliveries + 1
 WHERE execution_id = :execution_id AND ref = :ref;
 
--- bury_activity: Make an activity a dead letter, which is not handed out.
+-- mark_activity_dead: Make an activity a dead letter, which is not handed out.
 UPDATE activities SET dead_letter = :reason, available_at = NULL, lease_owner = NULL
 WHERE execution_id = :execution_id AND ref = :ref;
 

@@ -141,7 +141,7 @@ class ActivityCases(OpensStores):
         async with self.bench() as b:
             await b.wanting(2, 3)
             [task] = await b.tasks(limit=1)
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one(queues=["wanting"])
             log = [events.ActivityCancelled(seq=seq, ref=seq - 2) for seq in (4, 5)]
             gone = tuple(Withdrawal(ref, answered=True) for ref in (2, 3))
@@ -159,7 +159,7 @@ class ActivityCases(OpensStores):
         async with self.bench() as b:
             await b.wanting(2)
             task = await b.task()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one(queues=["wanting"])
             assert await b.answer(task) == r.Accepted()
             await self._end_claimed(b, claim, 2)
@@ -169,7 +169,7 @@ class ActivityCases(OpensStores):
         """The entry of a withdrawal is returned by the commit that withdraws."""
         async with self.bench() as b:
             await b.wanting(2)
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one(queues=["wanting"])
             kept = await b.committed(
                 claim, withdrawals=(self._withdrawal(2),), consumed=ids(claim.inbox), release=False
@@ -218,7 +218,7 @@ class ActivityCases(OpensStores):
             assert (await b.get("poison")).dead_letter is not None
             assert (await b.get("neighbour")).dead_letter is None
             assert (await b.store.inspector.stats()).dead_instances == 1
-            await b.told("poison", "x")
+            await b.send_signals("poison", "x")
             assert not await b.claim()
             assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,)))
 
@@ -231,7 +231,7 @@ class ActivityCases(OpensStores):
                 await b.pass_time(LEASE)
             assert not await b.claim()
             assert await b.queue() == r.QueueStats()
-            assert await b.tell("poison", "x") == r.Delivered()
+            assert await b.send_signal("poison", "x") == r.Delivered()
             assert await b.queue() == r.QueueStats()
 
     async def test_a_parked_instance_that_kills_its_workers_is_made_a_dead_letter(self) -> None:
@@ -254,7 +254,7 @@ class ActivityCases(OpensStores):
             claim = await b.claim_one()
             assert await b.release(claim, "too large", final=True) == r.Released()
             assert await b.release(claim, "too late", final=True) == r.Refused(reason="the lease is lost")
-            await b.told("poison", "x")
+            await b.send_signals("poison", "x")
             assert (await b.get("poison")).dead_letter == "too large"
             assert (await b.store.inspector.stats()).dead_instances == 1
             assert not await b.claim()
@@ -311,14 +311,14 @@ class ActivityCases(OpensStores):
             for number in range(2 * REDELIVERIES):
                 claim = await b.claim_one()
                 await b.committed(claim, consumed=ids(claim.inbox))
-                await b.told("order", f"{number}")
+                await b.send_signals("order", f"{number}")
             assert (await b.store.inspector.stats()).dead_instances == 0
 
     def _withdrawal(self, ref: int) -> Withdrawal:
         return Withdrawal(ref, answered=False, entry=events.ActivityCancelled(at=1, ref=ref))
 
     async def _end_with_withdrawals(self, b: Bench, *refs: int) -> None:
-        await b.told("order", "finish")
+        await b.send_signals("order", "finish")
         await self._end_claimed(b, await b.claim_one(queues=["wanting"]), *refs)
 
     async def _end_claimed(self, b: Bench, claim: r.Claim, *refs: int) -> None:

@@ -6,7 +6,7 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.testing.contract.bench import NOBODY, QUEUE, Bench, OpensStores, ids, request, scheduled, values
+from resurgam.testing.contract.bench import QUEUE, UNKNOWN, Bench, OpensStores, ids, request, scheduled, values
 
 
 class BasicCases(OpensStores):
@@ -54,7 +54,7 @@ class BasicCases(OpensStores):
     async def test_an_unknown_execution_cannot_be_purged(self) -> None:
         """B05: purging an unknown execution answers Missing."""
         async with self.bench() as b:
-            assert await b.store.purge([NOBODY]) == [r.Missing()]
+            assert await b.store.purge([UNKNOWN]) == [r.Missing()]
 
     async def test_there_is_nothing_to_claim_in_an_empty_store(self) -> None:
         """B06: a claim on empty queues returns nothing, and a wait times out."""
@@ -129,7 +129,7 @@ class BasicCases(OpensStores):
             tree = (await b.create("parent")).tree_id
             child = await b.create("child", tree_id=tree, queue="children")
             await b.committed(await b.claim_one(queues=["children"]))
-            await b.told("child", "before")
+            await b.send_signals("child", "before")
             await self._ask_to_stop(b, "child", child.execution_id)
             claim = await b.claim_one(queues=["children"])
             assert values(claim.inbox) == ["before", "cancel_requested"]
@@ -139,7 +139,7 @@ class BasicCases(OpensStores):
     async def test_a_signal_to_an_unknown_entity_is_missing(self) -> None:
         """B14: a signal to an unknown id answers Missing."""
         async with self.bench() as b:
-            assert await b.tell("nobody", "x") == r.Missing()
+            assert await b.send_signal("unknown", "x") == r.Missing()
 
     async def test_a_cancel_request_to_an_unknown_entity_is_missing(self) -> None:
         """B15: a cancel request to an unknown id or execution answers Missing."""
@@ -147,8 +147,8 @@ class BasicCases(OpensStores):
             stop = events.CancelRequested(reason="enough")
             answers = await b.store.deliver(
                 [
-                    r.Delivery(event=stop, entity_id="nobody"),
-                    r.Delivery(event=stop, entity_id="nobody", execution_id="nothing"),
+                    r.Delivery(event=stop, entity_id="unknown"),
+                    r.Delivery(event=stop, entity_id="unknown", execution_id="nothing"),
                 ]
             )
             assert list(answers) == [r.Missing(), r.Missing()]
@@ -157,7 +157,7 @@ class BasicCases(OpensStores):
         """B16: a cancel request comes after earlier entries, with its reason."""
         async with self.bench() as b:
             await b.create("order")
-            await b.told("order", "one", "two")
+            await b.send_signals("order", "one", "two")
             await self._ask_to_stop(b, "order")
             claim = await b.claim_one()
             assert values(claim.inbox) == ["one", "two", "cancel_requested"]
@@ -188,7 +188,7 @@ class BasicCases(OpensStores):
         async with self.bench() as b:
             await b.wanting(2, queue="custom")
             task = await b.task(queues=["custom"])
-            await b.told("order", "before")
+            await b.send_signals("order", "before")
             assert await b.answer(task) == r.Accepted()
             assert not await b.claim(queues=["custom"])
             claim = await b.claim_one(queues=["wanting"])
@@ -207,9 +207,9 @@ class BasicCases(OpensStores):
             await b.committed(claim, *log)
             for after in range(1, 6):
                 assert list(await b.store.read(instance, after)) == log[after - 1 :]
-            assert list(await b.store.read(NOBODY)) == []
-            assert list(await b.store.inspector.history(NOBODY)) == []
-            assert await b.store.inspector.get("nobody") is None
+            assert list(await b.store.read(UNKNOWN)) == []
+            assert list(await b.store.inspector.history(UNKNOWN)) == []
+            assert await b.store.inspector.get("unknown") is None
 
     async def _ask_to_stop(self, b: Bench, entity_id: str, execution_id: str | None = None) -> None:
         stop = events.CancelRequested(at=1, reason="enough")

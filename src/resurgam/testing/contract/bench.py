@@ -24,7 +24,7 @@ LEASE: Final = 10_000
 
 HOUR: Final = 3_600_000
 QUEUE: Final = "default"
-NOBODY: Final = r.ExecutionRef(entity_id="nobody", execution_id="nobody")
+UNKNOWN: Final = r.ExecutionRef(entity_id="unknown", execution_id="unknown")
 """An execution that was never created."""
 
 _QUIET: Final = 10
@@ -177,7 +177,7 @@ class Bench:
         assert found is not None
         return found
 
-    async def tell(
+    async def send_signal(
         self, entity_id: str, value: str, execution_id: str | None = None
     ) -> r.Delivered | r.Missing | r.Ended | r.Settled:
         """Deliver a signal."""
@@ -200,10 +200,10 @@ class Bench:
         """Resume an instance."""
         assert await self.deliver(events.WorkflowResumed(at=1), entity_id) == r.Delivered()
 
-    async def told(self, entity_id: str, *values: str) -> None:
+    async def send_signals(self, entity_id: str, *values: str) -> None:
         """Deliver signals that must be accepted."""
         for value in values:
-            assert await self.tell(entity_id, value) == r.Delivered()
+            assert await self.send_signal(entity_id, value) == r.Delivered()
 
     async def get(self, entity_id: str = "order") -> r.Instance:
         """Return the newest execution of an entity, which must exist."""

@@ -11,7 +11,7 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, ids, values
 
-ANSWER = Message(event=events.ChildCompleted(ref=0, child="{1, 2}", by="execution"), entity_id="nobody", kept=True)
+ANSWER = Message(event=events.ChildCompleted(ref=0, child="{1, 2}", by="execution"), entity_id="unknown", kept=True)
 """What a child sends to its parent when it ends; here its parent is gone."""
 
 
@@ -235,7 +235,7 @@ class ChildCases(OpensStores):
             await b.pause("child-2")
             assert await self._names(b, parent="order", status=Status.PAUSED) == ["child-2"]
             assert await self._names(b, tree_id=parent.tree_id, status=Status.PAUSED) == ["child-2"]
-            assert await self._names(b, parent="nobody") == []
+            assert await self._names(b, parent="unknown") == []
             assert await self._names(b, parent="order", limit=2) == named
             assert await self._names(b, tree_id=parent.tree_id, limit=2) == [*named[1:], "order"]
 

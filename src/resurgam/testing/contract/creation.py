@@ -38,7 +38,7 @@ class CreationCases(OpensStores):
         """It stays in the inbox until the start time."""
         async with self.bench() as b:
             await b.create(begins_at=b.clock.now() + HOUR)
-            await b.told("order", "one", "two")
+            await b.send_signals("order", "one", "two")
             assert not await b.claim()
             await b.pass_time(HOUR)
             assert values((await b.claim_one()).inbox) == ["one", "two"]
@@ -47,7 +47,7 @@ class CreationCases(OpensStores):
         """A deferred execution starts on request only; a second request changes nothing."""
         async with self.bench() as b:
             await b.create(deferred=True)
-            await b.told("order", "one")
+            await b.send_signals("order", "one")
             await b.pass_time(HOUR)
             assert not await b.claim()
             for _ in range(2):
@@ -93,7 +93,7 @@ class CreationCases(OpensStores):
         """Though it is older and has an inbox: it is not claimable."""
         async with self.bench() as b:
             await b.create("late", begins_at=b.clock.now() + HOUR)
-            await b.told("late", "x")
+            await b.send_signals("late", "x")
             [answer] = await b.store.create([r.Creation(started=b.started(), offer=OFFER)])
             assert isinstance(answer, r.Created)
             assert answer.claim is not None
@@ -113,7 +113,7 @@ class CreationCases(OpensStores):
             moment = b.clock.now() + HOUR
             await b.create(begins_at=b.clock.now())
             claim = await b.claim_one()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             await b.committed(claim, status=Status.SCHEDULED, wake_at=moment)
             assert not await b.claim()
             await b.pass_time(HOUR)

@@ -108,7 +108,7 @@ class DetailsCases(OpensStores):
 
     async def _withdraw(self, b: Bench) -> None:
         """Commit a withdrawal of activities that were never started."""
-        await b.told("order", "x")
+        await b.send_signals("order", "x")
         claim = await b.claim_one(queues=["wanting"])
         withdrawals = tuple(
             Withdrawal(ref, answered=False, entry=events.ActivityCancelled(ref=ref), never_started=True)

@@ -10,29 +10,29 @@ from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, co
 class EagerClaimCases(OpensStores):
     """Activities claimed by a commit, activities left to others, and answers carried by a commit."""
 
-    async def test_a_commit_claims_no_more_than_there_are_hands(self) -> None:
+    async def test_a_commit_claims_no_more_activities_than_slots(self) -> None:
         """The rest waits in its queue."""
         async with self.bench() as b:
-            answer = await self._asking(b, request(2), request(3), request(4), claim_slots=2)
+            answer = await self._schedule(b, request(2), request(3), request(4), claim_slots=2)
             assert [task.request.ref for task in answer.tasks] == [2, 3]
             assert [(task.epoch, task.attempt, task.entity_id) for task in answer.tasks] == [(1, 1, "order")] * 2
             left = await b.store.claim_activities("other", (QUEUE,), 10)
             assert [task.request.ref for task in left] == [4]
 
-    async def test_a_commit_without_hands_claims_nothing_and_releases(self) -> None:
+    async def test_a_commit_without_slots_claims_nothing_and_releases(self) -> None:
         """The activities wait, and so does the instance."""
         async with self.bench() as b:
-            answer = await self._asking(b, request(2), claim_slots=0)
+            answer = await self._schedule(b, request(2), claim_slots=0)
             assert answer.tasks == ()
             assert len(await b.store.claim_activities("other", (QUEUE,), 10)) == 1
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             await b.claim_one("other")
 
     async def test_a_commit_that_claims_keeps_the_lease(self) -> None:
         """No other worker can claim the instance while its worker runs the activities, even if entries arrive."""
         async with self.bench() as b:
-            await self._asking(b, request(2), claim_slots=1)
-            await b.told("order", "x")
+            await self._schedule(b, request(2), claim_slots=1)
+            await b.send_signals("order", "x")
             assert not await b.claim("other")
             b.clock.move_to(b.clock.now() + LEASE)
             await b.claim_one("other")
@@ -40,15 +40,15 @@ class EagerClaimCases(OpensStores):
     async def test_an_activity_for_a_queue_that_the_worker_does_not_serve_is_left_to_others(self) -> None:
         """And the instance is released."""
         async with self.bench() as b:
-            answer = await self._asking(b, request(2, queue="gpu"), claim_slots=5)
+            answer = await self._schedule(b, request(2, queue="gpu"), claim_slots=5)
             assert answer.tasks == ()
             assert len(await b.store.claim_activities("other", ("gpu",), 10)) == 1
 
     async def test_older_work_goes_first(self) -> None:
         """While older work waits in a queue, no commit claims activities of that queue."""
         async with self.bench() as b:
-            await self._asking(b, request(2), claim_slots=0, entity_id="older")
-            answer = await self._asking(b, request(2), claim_slots=5)
+            await self._schedule(b, request(2), claim_slots=0, entity_id="older")
+            answer = await self._schedule(b, request(2), claim_slots=5)
             assert answer.tasks == ()
             tasks = await b.store.claim_activities("other", (QUEUE,), 10)
             assert [task.entity_id for task in tasks] == ["older", "order"]
@@ -56,7 +56,7 @@ class EagerClaimCases(OpensStores):
     async def test_what_a_commit_claimed_is_leased_as_any_other(self) -> None:
         """It expires, and can then be claimed by another worker."""
         async with self.bench() as b:
-            [task] = (await self._asking(b, request(2), claim_slots=1)).tasks
+            [task] = (await self._schedule(b, request(2), claim_slots=1)).tasks
             assert not await b.store.claim_activities("other", (QUEUE,), 10)
             b.clock.move_to(b.clock.now() + LEASE)
             [again] = await b.store.claim_activities("other", (QUEUE,), 10)
@@ -78,7 +78,7 @@ class EagerClaimCases(OpensStores):
             )
             assert isinstance((await b.store.complete_activities([late]))[0], r.Refused)
 
-    async def _asking(
+    async def _schedule(
         self, b: Bench, *intents: ActivityRequest, claim_slots: int, entity_id: str = "order"
     ) -> r.Committed:
         await b.create(entity_id)

@@ -83,7 +83,7 @@ class FeedCases(OpensStores):
                 for limit in (1, 100):
                     found = await read_all(b, limit=limit, entity_id=query.entity_id, types=query.types)
                     assert by_entity(found) == by_entity(wanted)
-            found, cursor = await read_on(b, entity_id="nobody")
+            found, cursor = await read_on(b, entity_id="unknown")
             assert found == []
             assert await read_all(b, after=cursor) == []
 
@@ -100,11 +100,11 @@ class FeedCases(OpensStores):
         """The others stand where they stood."""
         async with self.bench() as b:
             await b.create()
-            place = Location((1,))
+            location = Location((1,))
             claim = await b.claim_one()
-            kept = await b.committed(claim, entry(2), entry(3), forgotten=(Forgotten(2, place),), release=False)
+            kept = await b.committed(claim, entry(2), entry(3), forgotten=(Forgotten(2, location),), release=False)
             assert [entry.seq for entry in await read_all(b)] == [1, 2, 3]
-            span = Span(place, Location((2,)))
+            span = Span(location, Location((2,)))
             await b.committed(claim, entry(4), base_seq=3, wake=kept.wake, dropped=(span,))
             assert [entry.seq for entry in await read_all(b)] == [1, 3, 4]
 

@@ -6,8 +6,8 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import (
     LEASE,
-    NOBODY,
     QUEUE,
+    UNKNOWN,
     Bench,
     OpensStores,
     completed,
@@ -85,7 +85,7 @@ class FencingCases(OpensStores):
         async with self.bench() as b:
             instance = await b.create()
             ahead = r.Lease(entity_id=instance.entity_id, execution_id=instance.execution_id, epoch=1)
-            nobody = r.Lease(entity_id="nobody", execution_id="nobody", epoch=1)
+            nobody = r.Lease(entity_id="unknown", execution_id="unknown", epoch=1)
             for answer in await b.store.extend([ahead, nobody]):
                 assert isinstance(answer, r.Refused)
             for freed in await b.store.release([r.Release(lease=ahead), r.Release(lease=nobody)]):
@@ -161,7 +161,7 @@ class FencingCases(OpensStores):
         """After a release others can claim at once, with the whole inbox."""
         async with self.bench() as b:
             await b.create()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             first = await b.claim_one("first")
             assert await b.release(first) == r.Released()
             second = await b.claim_one("second")
@@ -184,7 +184,7 @@ class FencingCases(OpensStores):
         """A commit names the seq it started from; if the log has another, nothing is applied."""
         async with self.bench() as b:
             instance = await b.create()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one()
             for base_seq in (0, 2):
                 refused = await b.commit(
@@ -227,7 +227,7 @@ class FencingCases(OpensStores):
         async with self.bench() as b:
             await b.ended("ended")
             await b.create("open")
-            parts = [r.Delivery(event=signal("x"), entity_id=name) for name in ("nobody", "open", "ended", "open")]
+            parts = [r.Delivery(event=signal("x"), entity_id=name) for name in ("unknown", "open", "ended", "open")]
             answers = await b.store.deliver(parts)
             assert list(answers) == [r.Missing(), r.Delivered(), r.Ended(status=Status.COMPLETED), r.Delivered()]
             assert len((await b.claim_one()).inbox) == 2
@@ -261,7 +261,7 @@ class FencingCases(OpensStores):
             claims = await self._three(b)
             leases = [
                 lease_of(claims[0]),
-                r.Lease(entity_id="nobody", execution_id="nobody", epoch=1),
+                r.Lease(entity_id="unknown", execution_id="unknown", epoch=1),
                 lease_of(task),
                 lease_of(claims[2]),
             ]
@@ -298,7 +298,7 @@ class FencingCases(OpensStores):
         """In a batch of purges one that is refused holds up no other."""
         async with self.bench() as b:
             ended, running = await b.ended("ended"), await b.create("running")
-            wanted: list[r.Addressed] = [running, NOBODY, ended, ended]
+            wanted: list[r.Addressed] = [running, UNKNOWN, ended, ended]
             answers = await b.store.purge(wanted)
             assert list(answers) == [r.Unfinished(status=Status.RUNNING), r.Missing(), r.Purged(), r.Missing()]
             assert await b.store.inspector.get("ended") is None

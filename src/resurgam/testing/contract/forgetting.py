@@ -12,14 +12,14 @@ from resurgam.core.outcome import Forgotten, Span
 from resurgam.core.state import Status
 from resurgam.store import export
 from resurgam.store import records as r
-from resurgam.testing.contract.bench import HOUR, LEASE, NOBODY, Bench, OpensStores
+from resurgam.testing.contract.bench import HOUR, LEASE, UNKNOWN, Bench, OpensStores
 
-_PLACES = ("{2}", "{2, 5}", "{2, 5, 3, 1}", "{2, 5.0.1}", "{2, 6}", "{2, 10}", "{2, 300}", "{3}", "{20}")
+_LOCATIONS = ("{2}", "{2, 5}", "{2, 5, 3, 1}", "{2, 5.0.1}", "{2, 6}", "{2, 10}", "{2, 300}", "{3}", "{20}")
 """In the order of locations, which is neither that of their texts nor that of their lengths."""
 
 
 class ForgettingCases(OpensStores):
-    """`commit` with entries that are forgotten and places that are dropped."""
+    """`commit` with entries that are forgotten and locations that are dropped."""
 
     # Forgetting.
 
@@ -43,7 +43,7 @@ class ForgettingCases(OpensStores):
             await b.committed(claim, forgotten=_marks({2: "{9}", 4: "{1}", 5: "{1}"}))
             assert list(await b.store.inspector.history(log, forgotten=True)) == written
             assert list(await b.store.inspector.history(log, 2, forgotten=True)) == written[-2:]
-            assert list(await b.store.inspector.history(NOBODY, forgotten=True)) == []
+            assert list(await b.store.inspector.history(UNKNOWN, forgotten=True)) == []
 
     async def test_a_commit_forgets_what_it_appends_itself(self) -> None:
         """Old entries and new ones alike."""
@@ -65,7 +65,7 @@ class ForgettingCases(OpensStores):
             assert (await b.get()).last_seq == 4
 
     async def test_only_the_log_that_is_named_forgets(self) -> None:
-        """Another execution has entries of the same numbers, and keeps its own under the same places."""
+        """Another execution has entries of the same numbers, and keeps its own under the same locations."""
         async with self.bench() as b:
             mine, other = await _grown(b, 3), await _grown(b, 3, "other")
             await b.committed(other, release=False, forgotten=_marks({3: "{2}"}))
@@ -74,7 +74,7 @@ class ForgettingCases(OpensStores):
             assert await _active(b, other.instance) == [1, 2]
             assert await _kept(b, other.instance) == [1, 2, 3]
 
-    async def test_forgetting_again_moves_to_the_new_place(self) -> None:
+    async def test_forgetting_again_moves_to_the_new_location(self) -> None:
         """Also within one commit; the earlier location no longer counts."""
         async with self.bench() as b:
             claim = await _grown(b, 3)
@@ -99,23 +99,23 @@ class ForgettingCases(OpensStores):
 
     # Dropping.
 
-    async def test_a_span_drops_exactly_the_places_within_it(self) -> None:
-        """From its start on and before its end, in the order of locations; what lies below a place is behind it."""
+    async def test_a_span_drops_exactly_the_locations_within_it(self) -> None:
+        """From its start on and before its end, in the order of locations; an entry below a location comes after it."""
         async with self.bench() as b:
-            marks = _marks(dict(enumerate(_PLACES, 2)))
-            for first, end in combinations_with_replacement(range(len(_PLACES)), 2):
-                claim = await _grown(b, len(_PLACES) + 1, f"from {first} before {end}")
+            marks = _marks(dict(enumerate(_LOCATIONS, 2)))
+            for first, end in combinations_with_replacement(range(len(_LOCATIONS)), 2):
+                claim = await _grown(b, len(_LOCATIONS) + 1, f"from {first} before {end}")
                 await b.committed(claim, release=False, forgotten=marks)
-                await b.committed(claim, dropped=_spans((_PLACES[first], _PLACES[end])))
+                await b.committed(claim, dropped=_spans((_LOCATIONS[first], _LOCATIONS[end])))
                 left = [mark.seq for mark in (*marks[:first], *marks[end:])]
-                assert await _kept(b, claim.instance) == [1, *left], (_PLACES[first], _PLACES[end])
+                assert await _kept(b, claim.instance) == [1, *left], (_LOCATIONS[first], _LOCATIONS[end])
 
-    async def test_a_place_is_dropped_with_all_below_it(self) -> None:
+    async def test_a_location_is_dropped_with_all_below_it(self) -> None:
         """The fifth iteration of a loop and whatever stands in it, but neither the loop nor the sixth."""
         async with self.bench() as b:
             claim = await _grown(b, 6)
-            places = {2: "{2}", 3: "{2, 5}", 4: "{2, 5, 3, 1}", 5: "{2, 6}", 6: "{2, 4, 9}"}
-            await b.committed(claim, forgotten=_marks(places), dropped=_spans(("{2, 5}", "{2, 6}")))
+            locations = {2: "{2}", 3: "{2, 5}", 4: "{2, 5, 3, 1}", 5: "{2, 6}", 6: "{2, 4, 9}"}
+            await b.committed(claim, forgotten=_marks(locations), dropped=_spans(("{2, 5}", "{2, 6}")))
             assert await _kept(b, claim.instance) == [1, 2, 5, 6]
 
     async def test_several_spans_are_dropped_by_one_commit(self) -> None:
@@ -192,7 +192,7 @@ class ForgettingCases(OpensStores):
             assert await _kept(b, claim.instance) == []
 
     async def test_the_forgotten_moves_to_another_store_and_stays_so(self) -> None:
-        """Each under its place, by which it is dropped there."""
+        """Each under its location, by which it is dropped there."""
         async with self.bench() as a, self.bench(a.clock) as b:
             claim = await _grown(a, 5)
             log = claim.instance
@@ -232,8 +232,8 @@ def _entry(seq: int) -> events.TimerStarted:
     return events.TimerStarted(seq=seq, location=Location((seq - 1,)), command=f"Timer({seq - 2})", deadline=0)
 
 
-def _marks(places: Mapping[int, str]) -> tuple[Forgotten, ...]:
-    return tuple(Forgotten(seq, Location.parse(place)) for seq, place in places.items())
+def _marks(locations: Mapping[int, str]) -> tuple[Forgotten, ...]:
+    return tuple(Forgotten(seq, Location.parse(location)) for seq, location in locations.items())
 
 
 def _spans(*ends: tuple[str, str]) -> tuple[Span, ...]:

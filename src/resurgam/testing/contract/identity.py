@@ -86,9 +86,9 @@ class IdentityCases(OpensStores):
         async with self.bench() as b:
             old = await b.ended("order")
             new = await b.create("order")
-            assert await b.tell("order", "by id") == r.Delivered()
-            assert await b.tell("order", "too late", old.execution_id) == r.Ended(status=Status.COMPLETED)
-            assert await b.tell("order", "by execution", new.execution_id) == r.Delivered()
+            assert await b.send_signal("order", "by id") == r.Delivered()
+            assert await b.send_signal("order", "too late", old.execution_id) == r.Ended(status=Status.COMPLETED)
+            assert await b.send_signal("order", "by execution", new.execution_id) == r.Delivered()
             assert values((await b.claim_one()).inbox) == ["by id", "by execution"]
 
     async def test_a_late_result_does_not_touch_the_newer_execution(self) -> None:
@@ -96,7 +96,7 @@ class IdentityCases(OpensStores):
         async with self.bench() as b:
             old = await b.wanting(2)
             task = await b.task()
-            await b.told("order", "finish")
+            await b.send_signals("order", "finish")
             claim = await b.claim_one(queues=["wanting"])
             await b.committed(claim, consumed=ids(claim.inbox), status=Status.COMPLETED)
             new = await b.create("order")
@@ -106,7 +106,7 @@ class IdentityCases(OpensStores):
             assert late.instance.execution_id == old.execution_id
             await b.end(late, consumed=ids(late.inbox))
             assert (await b.get()).execution_id == new.execution_id
-            assert await b.tell("order", "x") == r.Delivered()
+            assert await b.send_signal("order", "x") == r.Delivered()
             [refused] = await b.store.create([r.Creation(started=b.started("order"))])
             assert isinstance(refused, r.Exists)
             await b.committed(newer)
@@ -119,7 +119,7 @@ class IdentityCases(OpensStores):
             assert await b.store.purge([old]) == [r.Purged()]
             assert await b.get() == new
             assert await b.store.inspector.get("order", old.run_id) is None
-            assert await b.tell("order", "x") == r.Delivered()
+            assert await b.send_signal("order", "x") == r.Delivered()
             [refused] = await b.store.create([r.Creation(started=b.started("order"))])
             assert refused == r.Exists(instance=new)
             claim = await b.claim_one()
@@ -130,7 +130,7 @@ class IdentityCases(OpensStores):
         async with self.bench() as b:
             instance = await b.wanting(2, 3)
             [task] = await b.tasks(limit=1)
-            await b.told("order", "finish")
+            await b.send_signals("order", "finish")
             claim = await b.claim_one(queues=["wanting"])
             await b.committed(claim, status=Status.FAILED)
             assert await b.store.purge([instance]) == [r.Purged()]
@@ -139,7 +139,7 @@ class IdentityCases(OpensStores):
             assert (await b.store.inspector.list(r.Query())).instances == ()
             assert isinstance(await b.answer(task), r.Refused)
             assert isinstance(await b.extend(task), r.Refused)
-            assert await b.tell("order", "x") == r.Missing()
+            assert await b.send_signal("order", "x") == r.Missing()
             await b.pass_time(10 * LEASE)
             assert not await b.tasks()
             assert not await b.claim(queues=["wanting"])
@@ -154,14 +154,14 @@ class IdentityCases(OpensStores):
             old, new = await b.ended("order"), await b.ended("order")
             assert await b.store.purge([new]) == [r.Purged()]
             assert (await b.get()).execution_id == old.execution_id
-            assert await b.tell("order", "x") == r.Ended(status=Status.COMPLETED)
+            assert await b.send_signal("order", "x") == r.Ended(status=Status.COMPLETED)
 
     async def test_ids_may_hold_any_character(self) -> None:
         """Ids with separators, brackets, quotes, blanks or letters of any script are kept apart and come back."""
         async with self.bench() as b:
             for number, odd in enumerate(ODD_IDS):
                 await b.create(odd, name=odd, tags={odd: odd})
-                assert await b.tell(odd, str(number)) == r.Delivered()
+                assert await b.send_signal(odd, str(number)) == r.Delivered()
             claims = {claim.instance.entity_id: claim for claim in await b.claim()}
             assert set(claims) == set(ODD_IDS)
             for number, odd in enumerate(ODD_IDS):

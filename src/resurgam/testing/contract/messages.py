@@ -36,11 +36,11 @@ class MessageCases(OpensStores):
             await b.create("target", queue="target")
             news = await self._send(
                 b,
-                message(signal("one"), "nobody"),
+                message(signal("one"), "unknown"),
                 message(signal("two"), "target"),
                 message(signal("three"), "ended"),
                 Message(event=signal("four"), entity_id="target"),
-                Message(event=signal("five"), entity_id="nobody"),
+                Message(event=signal("five"), entity_id="unknown"),
                 Message(event=signal("six"), entity_id="ended"),
             )
             assert news == [MISSING, DELIVERED, ENDED]
@@ -203,7 +203,7 @@ class MessageCases(OpensStores):
                 await b.create("target", queue="target")
                 await b.create("sender")
                 claim = await b.claim_one()
-                await b.told("sender", "x")
+                await b.send_signals("sender", "x")
                 sent = (message(signal("y"), "target"),)
                 await b.deliver(events.ChildCompleted(ref=0, at=1, child="{1}"), "sender")
                 refused = await b.commit(claim, strict=True, messages=sent, release=release)
@@ -219,7 +219,7 @@ class MessageCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            await b.told("order", "x", "y")
+            await b.send_signals("order", "x", "y")
             await b.committed(claim, strict=True)
             assert values((await b.claim_one()).inbox) == ["x", "y"]
 

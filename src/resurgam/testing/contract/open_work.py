@@ -4,7 +4,7 @@ from msgspec import Raw
 
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
-from resurgam.testing.contract.bench import LEASE, NOBODY, OpensStores, ids, lease_of, request, retried, signal
+from resurgam.testing.contract.bench import LEASE, UNKNOWN, OpensStores, ids, lease_of, request, retried, signal
 
 
 class OpenWorkCases(OpensStores):
@@ -94,7 +94,7 @@ class OpenWorkCases(OpensStores):
         """Reading does not consume entries."""
         async with self.bench() as b:
             instance = await b.create()
-            await b.told("order", "a", "b")
+            await b.send_signals("order", "a", "b")
             for _ in range(2):
                 work = await b.store.inspector.open_work(instance)
                 assert work is not None
@@ -122,7 +122,7 @@ class OpenWorkCases(OpensStores):
     async def test_an_execution_that_is_not_there_has_no_open_work(self) -> None:
         """Neither an unknown one nor a purged one."""
         async with self.bench() as b:
-            assert await b.store.inspector.open_work(NOBODY) is None
+            assert await b.store.inspector.open_work(UNKNOWN) is None
             gone = await b.ended()
             assert await b.store.inspector.open_work(gone) == r.OpenWork()
             await b.store.purge([gone])

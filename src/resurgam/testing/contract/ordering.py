@@ -14,17 +14,17 @@ class OrderingCases(OpensStores):
         async with self.bench() as b:
             await self._at_rest(b, "a", "b", "c")
             for entity_id in ("c", "a", "b"):
-                await b.told(entity_id, "x")
+                await b.send_signals(entity_id, "x")
             assert await self._order(b) == ["c", "a", "b"]
 
     async def test_more_news_do_not_change_the_turn_of_an_instance(self) -> None:
         """It is ready since the first of them arrived."""
         async with self.bench() as b:
             await self._at_rest(b, "a", "b")
-            await b.told("b", "x")
+            await b.send_signals("b", "x")
             await b.pass_time(1)
-            await b.told("a", "x")
-            await b.told("b", "y")
+            await b.send_signals("a", "x")
+            await b.send_signals("b", "y")
             assert await self._order(b) == ["b", "a"]
 
     async def test_due_and_ready_instances_share_one_order(self) -> None:
@@ -35,7 +35,7 @@ class OrderingCases(OpensStores):
             await self._at_rest(b, "early", wake_at=now + 50)
             await self._at_rest(b, "told")
             await b.pass_time(100)
-            await b.told("told", "x")
+            await b.send_signals("told", "x")
             await b.pass_time(100)
             await b.create("new")
             assert await self._order(b) == ["early", "told", "late", "new"]

@@ -46,9 +46,9 @@ class PauseCases(OpensStores):
         """Then it gets all entries in order, with the pause and its end."""
         async with self.bench() as b:
             await b.create()
-            await b.told("order", "one")
+            await b.send_signals("order", "one")
             await b.pause()
-            await b.told("order", "two")
+            await b.send_signals("order", "two")
             assert not await b.claim()
             await b.resume()
             assert (await b.get()).status is Status.RUNNING
@@ -87,7 +87,7 @@ class PauseCases(OpensStores):
             )
             kept = await b.committed(claim, scheduled(request(2)), release=False)
             assert values(kept.inbox) == ["workflow_paused"]
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             await b.committed(
                 claim,
                 events.WorkflowPaused(seq=3),

@@ -67,7 +67,7 @@ class PromiseCases(OpensStores):
             unknowns: tuple[dict[str, Any], ...] = (
                 {"promise_id": "p-4"},
                 {"entity_id": "order", "promise": "no"},
-                {"entity_id": "nobody", "promise": "same"},
+                {"entity_id": "unknown", "promise": "same"},
             )
             for unknown in unknowns:
                 assert await b.store.inspector.promise(r.Delivery(event=resolved("1"), **unknown)) is None
@@ -87,8 +87,8 @@ class PromiseCases(OpensStores):
             await self._promising(b, APPROVAL)
             assert await b.deliver(resolved("1"), "", promise_id="no") == r.Missing()
             assert await b.deliver(resolved("1"), promise="no") == r.Missing()
-            assert await b.deliver(resolved("1"), "nobody", promise="approval") == r.Missing()
-            await b.told("order", "x")
+            assert await b.deliver(resolved("1"), "unknown", promise="approval") == r.Missing()
+            await b.send_signals("order", "x")
             claim = await b.claim_one()
             await b.end(claim, consumed=ids(claim.inbox))
             assert await b.deliver(resolved("1"), "", promise_id="no") == r.Missing()
@@ -122,7 +122,7 @@ class PromiseCases(OpensStores):
         """Its execution has received a settlement, or no longer waits: later settlements are late."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             await b.committed(await b.claim_one(), closed=("p-1", "never there"))
             assert await b.deliver(resolved("1"), "", promise_id="p-1") == r.Settled()
             assert await b.deliver(resolved("1"), promise="approval") == r.Settled()
@@ -169,7 +169,7 @@ class PromiseCases(OpensStores):
         """Its promises do not exist, and the promises that it closed are still open."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one()
             stale = await b.commit(claim, base_seq=7, promises=(OpenPromise("p-2", "new"),), closed=("p-1",))
             assert isinstance(stale, r.Refused)
@@ -195,7 +195,7 @@ class PromiseCases(OpensStores):
         """The next attempt creates the promise again, and must not wait for a settlement that was already accepted."""
         async with self.bench() as b:
             instance = await self._promising(b, APPROVAL)
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one()
             successor = Succession(started=b.started(run_id=instance.run_id, attempt=2), moves=("promise_resolved",))
             settling = Message(event=resolved("1"), promise_id="p-1")
@@ -236,7 +236,7 @@ class PromiseCases(OpensStores):
         """It is another run, and does not wait for them."""
         async with self.bench() as b:
             await self._promising(b, APPROVAL)
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one()
             successor = Succession(started=b.started(generation=2))
             await b.committed(claim, status=Status.CONTINUED, successor=successor)

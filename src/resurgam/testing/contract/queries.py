@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.store import records as r
-from resurgam.testing.contract.bench import HOUR, LEASE, NOBODY, QUEUE, Bench, OpensStores
+from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, UNKNOWN, Bench, OpensStores
 
 QUESTIONS = r.Work(worker="first", queues=(QUEUE,), instances=False, activities=False)
 
@@ -17,10 +17,10 @@ class QueryCases(OpensStores):
     async def test_a_query_is_answered(self) -> None:
         """A worker of its queue claims it, and the client gets the result."""
         async with self.bench() as b:
-            question = await self._ask(b)
+            task = await self._submit(b)
             assert await b.store.queries.result("q-1") is None
             assert await b.store.queries.claim("first", ["other"], 10) == []
-            assert await b.store.queries.claim("first", ["other", QUEUE], 10) == [question]
+            assert await b.store.queries.claim("first", ["other", QUEUE], 10) == [task]
             reply = r.QueryResult(query_id="q-1", result=Raw(b'{"total":9007199254740993}'))
             await b.store.queries.complete([reply])
             assert await b.store.queries.result("q-1") == reply
@@ -29,7 +29,7 @@ class QueryCases(OpensStores):
     async def test_a_failure_is_a_reply_too(self) -> None:
         """With all its details."""
         async with self.bench() as b:
-            await self._ask(b)
+            await self._submit(b)
             failure = events.Failure(type="ValueError", message="no", traceback="here", args=Raw(b"[1]"))
             await b.store.queries.complete([r.QueryResult(query_id="q-1", failure=failure)])
             assert await b.store.queries.result("q-1") == r.QueryResult(query_id="q-1", failure=failure)
@@ -38,7 +38,7 @@ class QueryCases(OpensStores):
         """A query of a held, paused or closed instance is accepted."""
         async with self.bench() as b:
             until = b.clock.now() + HOUR
-            unknown = question("q-0", NOBODY, until)
+            unknown = query_task("q-0", UNKNOWN, until)
             assert await b.store.queries.submit([unknown]) == [r.Missing()]
             await b.create("held")
             await b.claim_one()
@@ -47,13 +47,13 @@ class QueryCases(OpensStores):
             await b.ended("ended")
             for name in ("held", "halted", "ended"):
                 about = await b.get(name)
-                assert await b.store.queries.submit([question(name, about, until)]) == [r.Submitted()]
+                assert await b.store.queries.submit([query_task(name, about, until)]) == [r.Submitted()]
             assert len(await b.store.queries.claim("first", [QUEUE], 10)) == 3
 
     async def test_a_query_is_with_one_worker_for_as_long_as_a_lease(self) -> None:
         """After that another worker can claim it, unless it is answered; waiting workers are woken for it."""
         async with self.bench() as b:
-            await self._ask(b)
+            await self._submit(b)
             assert len(await b.store.queries.claim("first", [QUEUE], 10)) == 1
             assert await b.store.queries.claim("second", [QUEUE], 10) == []
             assert not await b.is_there(QUESTIONS)
@@ -65,16 +65,14 @@ class QueryCases(OpensStores):
         """The oldest come first; a claimed query is not returned again."""
         async with self.bench() as b:
             for number in (1, 2, 2, 3):
-                await self._ask(b, f"q-{number}")
-            names = [
-                [question.query_id for question in await b.store.queries.claim("first", [QUEUE], 2)] for _ in range(2)
-            ]
+                await self._submit(b, f"q-{number}")
+            names = [[task.query_id for task in await b.store.queries.claim("first", [QUEUE], 2)] for _ in range(2)]
             assert names == [["q-1", "q-2"], ["q-3"]]
 
     async def test_the_first_reply_counts(self) -> None:
         """A second result, or a result of an unknown query, has no effect."""
         async with self.bench() as b:
-            await self._ask(b)
+            await self._submit(b)
             for result in (b"1", b"2"):
                 await b.store.queries.complete([r.QueryResult(query_id="q-1", result=Raw(result))])
             await b.store.queries.complete([r.QueryResult(query_id="no", result=Raw(b"3"))])
@@ -84,8 +82,8 @@ class QueryCases(OpensStores):
     async def test_a_query_is_given_up_at_its_moment(self) -> None:
         """After its deadline a query is not claimable, a result has no effect, and an existing result is removed."""
         async with self.bench() as b:
-            await self._ask(b, "open")
-            await self._ask(b, "answered")
+            await self._submit(b, "open")
+            await self._submit(b, "answered")
             await b.store.queries.complete([r.QueryResult(query_id="answered", result=Raw(b"1"))])
             await b.pass_time(HOUR - 1)
             assert await b.is_there(QUESTIONS)
@@ -102,7 +100,7 @@ class QueryCases(OpensStores):
         async with self.bench() as b:
             instance = await b.create(queue="elsewhere")
             assert not await b.is_there(QUESTIONS)
-            await b.store.queries.submit([question("q-1", instance, b.clock.now() + HOUR)])
+            await b.store.queries.submit([query_task("q-1", instance, b.clock.now() + HOUR)])
             assert await b.is_there(QUESTIONS)
             assert not await b.is_there(r.Work(worker="first", queues=(QUEUE,), queries=False))
             assert not await b.is_there(r.Work(worker="first", queues=("other",)))
@@ -110,7 +108,7 @@ class QueryCases(OpensStores):
     async def test_a_reply_wakes_its_waiters(self) -> None:
         """The result stays available."""
         async with self.bench() as b:
-            await self._ask(b)
+            await self._submit(b)
             watch = r.QueryAnswered(query_id="q-1")
             assert not await b.is_there(watch)
             await b.store.queries.complete([r.QueryResult(query_id="q-1", result=Raw(b"1"))])
@@ -121,7 +119,7 @@ class QueryCases(OpensStores):
         """No query is left to be answered or awaited."""
         async with self.bench() as b:
             instance = await b.ended()
-            await b.store.queries.submit([question("q-1", instance, b.clock.now() + HOUR)])
+            await b.store.queries.submit([query_task("q-1", instance, b.clock.now() + HOUR)])
             await b.store.purge([instance])
             assert await b.store.queries.claim("first", [QUEUE], 10) == []
             assert await b.is_there(r.QueryAnswered(query_id="q-1"))
@@ -134,20 +132,20 @@ class QueryCases(OpensStores):
             instance = await b.create()
             await b.committed(await b.claim_one())
             before = await b.store.transfer.copies("order")
-            await b.store.queries.submit([question("q-1", instance, b.clock.now() + HOUR)])
+            await b.store.queries.submit([query_task("q-1", instance, b.clock.now() + HOUR)])
             await b.store.queries.complete([r.QueryResult(query_id="q-1", result=Raw(b"1"))])
             assert await b.store.transfer.copies("order") == before
             assert not await b.claim()
 
-    async def _ask(self, b: Bench, query_id: str = "q-1", **fields: Any) -> r.QueryTask:
+    async def _submit(self, b: Bench, query_id: str = "q-1", **fields: Any) -> r.QueryTask:
         found = await b.store.inspector.get("order")
         about = found or await b.create(queue="elsewhere")
-        asked = question(query_id, about, b.clock.now() + HOUR, **fields)
-        assert await b.store.queries.submit([asked]) == [r.Submitted()]
-        return asked
+        task = query_task(query_id, about, b.clock.now() + HOUR, **fields)
+        assert await b.store.queries.submit([task]) == [r.Submitted()]
+        return task
 
 
-def question(query_id: str, about: r.Addressed, until: int, **fields: Any) -> r.QueryTask:
+def query_task(query_id: str, about: r.Addressed, until: int, **fields: Any) -> r.QueryTask:
     """Return a query."""
     return r.QueryTask(
         query_id=query_id,

@@ -51,9 +51,9 @@ class RecoveryCases(OpensStores):
         """Neither entries delivered to the dead worker nor later ones are lost."""
         async with self.bench() as b:
             await b.create()
-            await b.told("order", "one")
+            await b.send_signals("order", "one")
             await b.claim_one("dead")
-            await b.told("order", "two")
+            await b.send_signals("order", "two")
             await b.pass_time(LEASE)
             claim = await b.claim_one("second")
             assert values(claim.inbox) == ["one", "two"]
@@ -111,7 +111,7 @@ class RecoveryCases(OpensStores):
             found = await b.get()
             assert (found.status, found.parked) == (Status.RUNNING, None)
             assert not await b.claim("newest")
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             assert not await b.claim("old")
             await b.claim_one("newest")
 
@@ -120,7 +120,7 @@ class RecoveryCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             await self._park(b, "old", "no such step")
-            await b.told("order", "x", "y")
+            await b.send_signals("order", "x", "y")
             assert not await b.claim("old")
             assert not await b.is_there(r.Work(worker="old", queues=(QUEUE,)))
             assert values((await b.claim_one("new")).inbox) == ["x", "y"]
@@ -159,9 +159,9 @@ class RecoveryCases(OpensStores):
         """Entries of an inbox stay in the order of their arrival, and what is ready stays ready."""
         async with self.bench() as b:
             await b.create()
-            await b.told("order", "one", "two")
+            await b.send_signals("order", "one", "two")
             b.clock.set_back(HOUR)
-            await b.told("order", "three")
+            await b.send_signals("order", "three")
             claim = await b.claim_one()
             assert values(claim.inbox) == ["one", "two", "three"]
             await b.want(claim, request(2), consumed=ids(claim.inbox))

@@ -111,7 +111,7 @@ class RetentionCases(OpensStores):
             parent, scheduled = await _calling(b)
             await _child(b, parent)
             assert await _purge(b) == Batch(0, 1)
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one()
             answer = events.ChildCompleted(seq=claim.instance.last_seq + 1, ref=scheduled.seq)
             await b.committed(claim, answer, consumed=ids(claim.inbox))

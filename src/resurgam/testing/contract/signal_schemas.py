@@ -30,7 +30,7 @@ class SignalSchemaCases(OpensStores):
             await b.committed(claim, signal_schemas=_BOOL)
             assert (await b.get()).signal_schemas == _BOOL
             assert (await b.store.inspector.list(r.Query())).instances[0].signal_schemas == _BOOL
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             assert (await b.claim_one()).instance.signal_schemas == _BOOL
 
     async def test_it_stays_until_a_commit_says_otherwise(self) -> None:

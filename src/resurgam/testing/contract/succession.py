@@ -38,12 +38,12 @@ class SuccessionCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             await b.wanting(2, entity_id="filler")
-            await b.told("order", "read")
+            await b.send_signals("order", "read")
             claim = await b.claim_one()
-            await b.told("order", "one")
+            await b.send_signals("order", "one")
             await b.deliver(events.WorkflowPaused(at=1))
             await b.resume()
-            await b.told("order", "two", "three")
+            await b.send_signals("order", "two", "three")
             await b.deliver(events.CancelRequested(at=1))
             first = (signal("back"), signal("again"))
             await self._succeed(b, claim, b.started(), inbox=first, consumed=ids(claim.inbox))
@@ -56,13 +56,13 @@ class SuccessionCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            await b.told("order", "one", "two")
+            await b.send_signals("order", "one", "two")
             await self._succeed(b, claim, b.started())
             new = await self._claim_new(b)
             assert values(new.inbox) == ["one", "two"]
             kept = await b.committed(new, consumed=ids(new.inbox)[:1], release=False)
             assert kept == r.Committed(wake=new.wake)
-            await b.told("order", "three")
+            await b.send_signals("order", "three")
             done = await b.committed(new, wake=kept.wake, release=False)
             assert values(done.inbox) == ["three"]
             await b.release(new)
@@ -86,7 +86,7 @@ class SuccessionCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             started = b.started(begins_at=b.clock.now() + HOUR)
             await self._succeed(b, claim, started, status=Status.FAILED)
             assert (await b.get()).status is Status.SCHEDULED
@@ -138,7 +138,7 @@ class SuccessionCases(OpensStores):
         async with self.bench() as b:
             old = await b.create()
             stale = await b.claim_one()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             await b.pass_time(LEASE)
             fresh = await b.claim_one("second")
             assert isinstance(await self._commit(b, stale, b.started()), r.Refused)

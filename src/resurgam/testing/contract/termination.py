@@ -5,7 +5,7 @@ from resurgam.core.location import Location
 from resurgam.core.state import InstanceState, Status
 from resurgam.store import records as r
 from resurgam.store.rules import REDELIVERIES
-from resurgam.testing.contract.bench import LEASE, NOBODY, QUEUE, Bench, OpensStores, request
+from resurgam.testing.contract.bench import LEASE, QUEUE, UNKNOWN, Bench, OpensStores, request
 
 
 class TerminationCases(OpensStores):
@@ -65,7 +65,7 @@ class TerminationCases(OpensStores):
         """With a new delivery count; a healthy instance is unchanged."""
         async with self.bench() as b:
             instance = await b.create()
-            assert await b.store.revive([instance, NOBODY]) == [r.Revived(count=0), r.Missing()]
+            assert await b.store.revive([instance, UNKNOWN]) == [r.Revived(count=0), r.Missing()]
             for _ in range(REDELIVERIES):
                 await b.claim_one()
                 b.clock.move_to(b.clock.now() + LEASE)

@@ -37,7 +37,7 @@ class TransferCases(OpensStores):
             await b.want(await b.claim_one(), request(2), request(3), wake_at=b.clock.now() + HOUR)
             [task] = await b.tasks(limit=1)
             moment = b.clock.now()
-            await b.told("order", "one", "two")
+            await b.send_signals("order", "one", "two")
             await b.claim_one()
             [copy] = await b.store.transfer.copies("order")
             assert copy.instance == replace(instance, last_seq=3, wake_at=moment + HOUR)
@@ -55,7 +55,7 @@ class TransferCases(OpensStores):
             await b.create("other")
             assert [copy.instance for copy in await b.store.transfer.copies("order")] == [old, new]
             assert [copy.instance for copy in await b.store.transfer.copies("order", old.run_id)] == [old]
-            assert await b.store.transfer.copies("nobody") == []
+            assert await b.store.transfer.copies("unknown") == []
             assert await b.store.transfer.copies("order", "no run") == []
 
     async def test_copying_touches_nothing(self) -> None:
@@ -92,14 +92,14 @@ class TransferCases(OpensStores):
         """Waiting workers are woken, and later entries come after the adopted ones."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _waiting(a)
-            await a.told("order", "one", "two")
+            await a.send_signals("order", "one", "two")
             await _move(a, b)
             assert await b.is_there(r.Work(worker="w", queues=(QUEUE,), activities=False))
-            await b.told("order", "three")
+            await b.send_signals("order", "three")
             claim = await b.claim_one()
             assert values(claim.inbox) == ["one", "two", "three"]
             await b.committed(claim, consumed=ids(claim.inbox)[:1])
-            await b.told("order", "four")
+            await b.send_signals("order", "four")
             assert values((await b.claim_one()).inbox) == ["two", "three", "four"]
 
     async def test_an_adopted_instance_is_ready_once_though_nothing_came_for_it(self) -> None:
@@ -168,7 +168,7 @@ class TransferCases(OpensStores):
             await _move(a, b)
             assert [copy.instance for copy in await b.store.transfer.copies("order")] == [old, older, mine]
             assert await b.get() == mine
-            assert await b.tell("order", "x") == r.Delivered()
+            assert await b.send_signal("order", "x") == r.Delivered()
             [answer] = await b.store.create([r.Creation(started=b.started(execution_id="third", run_id="third"))])
             assert isinstance(answer, r.Exists)
             assert values((await b.claim_one()).inbox) == ["x"]
@@ -195,7 +195,7 @@ class TransferCases(OpensStores):
             assert await b.soon(
                 b.store.wait(r.Closed(entity_id=instance.entity_id, execution_id=instance.execution_id))
             )
-            assert await b.tell("order", "x") == r.Ended(status=Status.COMPLETED)
+            assert await b.send_signal("order", "x") == r.Ended(status=Status.COMPLETED)
 
     async def test_a_terminated_execution_is_handed_out_to_be_concluded(self) -> None:
         """As in the store that it came from."""
@@ -399,7 +399,7 @@ async def _put_off(b: Bench) -> None:
     """Start in an hour, with a parent and with a signal in the inbox."""
     parent = events.Parent(entity_id="p", run_id="r", execution_id="e", location=Location((1, 2)), key="k")
     await b.create(begins_at=b.clock.now() + HOUR, parent=parent)
-    await b.told("order", "one")
+    await b.send_signals("order", "one")
 
 
 async def _halted(b: Bench) -> None:
@@ -419,7 +419,7 @@ async def _twice(b: Bench) -> None:
     """End once, and run again with a signal in the inbox."""
     await b.ended()
     await b.create(tags={"shop": "berlin"}, kind="counter")
-    await b.told("order", "one", "two")
+    await b.send_signals("order", "one", "two")
 
 
 def _adoption(*copies: r.Copy) -> r.Adoption:

@@ -16,7 +16,7 @@ class WakeUpCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             assert not await b.claim("second")
             await b.committed(claim)
             assert values((await b.claim_one("second")).inbox) == ["x"]
@@ -27,14 +27,14 @@ class WakeUpCases(OpensStores):
             await b.create()
             await b.committed(await b.claim_one())
             assert not await b.claim()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             assert values((await b.claim_one()).inbox) == ["x"]
 
     async def test_nothing_wakes_an_instance_for_which_nothing_came(self) -> None:
         """An instance with an empty inbox stays idle after its commit."""
         async with self.bench() as b:
             await b.create()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one()
             await b.committed(claim, consumed=ids(claim.inbox))
             await b.pass_time(100 * LEASE)
@@ -46,9 +46,9 @@ class WakeUpCases(OpensStores):
         """A commit that keeps its lease returns the entries since the last reply, once, and no others."""
         async with self.bench() as b:
             await b.create()
-            await b.told("order", "known")
+            await b.send_signals("order", "known")
             claim = await b.claim_one()
-            await b.told("order", "one", "two")
+            await b.send_signals("order", "one", "two")
             kept = await b.committed(claim, release=False)
             assert values(kept.inbox) == ["one", "two"]
             again = await b.committed(claim, wake=kept.wake, release=False)
@@ -61,7 +61,7 @@ class WakeUpCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             extended = await b.extend(claim, claim.wake)
             assert isinstance(extended, r.Extended)
             assert values(extended.inbox) == ["x"]
@@ -77,7 +77,7 @@ class WakeUpCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             assert isinstance(await b.extend(claim, claim.wake), r.Extended)
             await b.committed(claim)
             assert values((await b.claim_one()).inbox) == ["x"]
@@ -87,7 +87,7 @@ class WakeUpCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             kept = await b.committed(claim, release=False)
             await b.pass_time(LEASE)
             second = await b.claim_one("second")
@@ -99,7 +99,7 @@ class WakeUpCases(OpensStores):
         """Consuming the later of two entries leaves the earlier one in place."""
         async with self.bench() as b:
             await b.create()
-            await b.told("order", "early", "late", "last")
+            await b.send_signals("order", "early", "late", "last")
             claim = await b.claim_one()
             await b.committed(claim, consumed=(ids(claim.inbox)[1],), release=False)
             await b.release(claim)
@@ -109,9 +109,9 @@ class WakeUpCases(OpensStores):
         """Consuming all entries of a claim does not affect later ones."""
         async with self.bench() as b:
             await b.create()
-            await b.told("order", "seen")
+            await b.send_signals("order", "seen")
             claim = await b.claim_one()
-            await b.told("order", "unseen")
+            await b.send_signals("order", "unseen")
             await b.committed(claim, consumed=ids(claim.inbox))
             assert values((await b.claim_one()).inbox) == ["unseen"]
 
@@ -120,8 +120,8 @@ class WakeUpCases(OpensStores):
         async with self.bench() as b:
             await b.create("order")
             await b.create("other")
-            await b.told("order", "mine")
-            await b.told("other", "theirs")
+            await b.send_signals("order", "mine")
+            await b.send_signals("other", "theirs")
             claims = {claim.instance.entity_id: claim for claim in await b.claim()}
             mine, theirs = claims["order"], claims["other"]
             await b.committed(mine, consumed=(*ids(mine.inbox), *ids(mine.inbox), 10**9), release=False)
@@ -135,16 +135,16 @@ class WakeUpCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             expected = [f"{number}" for number in range(25)]
-            await b.told("order", *expected[:10])
+            await b.send_signals("order", *expected[:10])
             await b.release(await b.claim_one())
-            await b.told("order", *expected[10:])
+            await b.send_signals("order", *expected[10:])
             assert values((await b.claim_one()).inbox) == expected
 
     async def test_a_result_that_comes_while_the_instance_is_held_is_not_lost(self) -> None:
         """The answer of an activity wakes a held instance exactly as a signal does."""
         async with self.bench() as b:
             await b.wanting(2)
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one(queues=["wanting"])
             assert await b.answer(await b.task()) == r.Accepted()
             await b.committed(claim, consumed=ids(claim.inbox))
@@ -154,7 +154,7 @@ class WakeUpCases(OpensStores):
         """Entries that a stale commit tried to consume are still there."""
         async with self.bench() as b:
             await b.create()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             stale = await b.claim_one("first")
             await b.pass_time(LEASE)
             fresh = await b.claim_one("second")
@@ -197,7 +197,7 @@ class WakeUpCases(OpensStores):
             await b.create()
             deadline = b.clock.now() + 10 * LEASE
             await b.committed(await b.claim_one(), wake_at=deadline)
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             await b.release(await b.claim_one("first"))
             claim = await b.claim_one("second")
             await b.pass_time(LEASE)
@@ -219,7 +219,7 @@ class WakeUpCases(OpensStores):
                 claim = await b.claim_one()
                 await b.committed(claim, consumed=ids(claim.inbox), wake_at=begin + deadline)
                 if deadline != 3000:
-                    await b.told("order", "x")
+                    await b.send_signals("order", "x")
             b.clock.move_to(begin + 2999)
             assert not await b.claim()
             b.clock.move_to(begin + 3000)
@@ -232,7 +232,7 @@ class WakeUpCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             await b.committed(await b.claim_one(), wake_at=b.clock.now() + 100)
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one()
             await b.end(claim, consumed=ids(claim.inbox))
             await b.pass_time(10 * LEASE)
@@ -244,8 +244,8 @@ class WakeUpCases(OpensStores):
         """A delivery to an execution that has ended answers Ended with its status, and wakes nobody."""
         async with self.bench() as b:
             instance = await b.ended("order")
-            assert await b.tell("order", "x") == r.Ended(status=Status.COMPLETED)
-            assert await b.tell("order", "x", instance.execution_id) == r.Ended(status=Status.COMPLETED)
+            assert await b.send_signal("order", "x") == r.Ended(status=Status.COMPLETED)
+            assert await b.send_signal("order", "x", instance.execution_id) == r.Ended(status=Status.COMPLETED)
             assert not await b.claim(queues=["ended"])
 
     async def test_an_ended_instance_takes_results_until_it_is_deactivated(self) -> None:
@@ -253,7 +253,7 @@ class WakeUpCases(OpensStores):
         async with self.bench() as b:
             instance = await b.wanting(2)
             task = await b.task()
-            await b.told("order", "finish")
+            await b.send_signals("order", "finish")
             claim = await b.claim_one(queues=["wanting"])
             end = events.WorkflowCompleted(seq=3, result=Raw(b"1"))
             await b.committed(claim, end, consumed=ids(claim.inbox), status=Status.COMPLETED)
@@ -277,7 +277,7 @@ class WakeUpCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            await b.told("order", "late")
+            await b.send_signals("order", "late")
             await b.end(claim)
             again = await b.claim_one()
             assert again.instance.status is Status.COMPLETED

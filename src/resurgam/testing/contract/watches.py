@@ -12,7 +12,7 @@ from resurgam.store import records as r
 from resurgam.testing.clock import ManualClock
 from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, ids, request, retried, scheduled
 from resurgam.testing.contract.children import request_of
-from resurgam.testing.contract.queries import question
+from resurgam.testing.contract.queries import query_task
 
 WORK = r.Work(worker="first", queues=(QUEUE,))
 
@@ -27,7 +27,7 @@ class WatchCases(OpensStores):
             await b.create("ready")
             held = await b.create("held", queue="held")
             claim = await b.claim_one(queues=["held"])
-            await b.told("held", "x")
+            await b.send_signals("held", "x")
             ended = await b.ended("ended")
             for _ in range(2):
                 assert await b.is_there(WORK)
@@ -81,7 +81,7 @@ class WatchCases(OpensStores):
             claim = await b.claim_one()
             await b.committed(claim, consumed=ids(claim.inbox))
             waiting = await self._wait(b, WORK)
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             assert await b.soon(waiting)
 
     async def test_work_in_other_queues_wakes_no_waiter(self) -> None:
@@ -114,7 +114,7 @@ class WatchCases(OpensStores):
             news = await self._wait(
                 b, r.InboxChanged(entity_id=instance.entity_id, execution_id=instance.execution_id, wake=claim.wake)
             )
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             assert await b.soon(news)
             await b.quiet()
             assert not work.done()
@@ -125,14 +125,14 @@ class WatchCases(OpensStores):
         """InboxChanged is what is newer than the counter that the holder names."""
         async with self.bench() as b:
             instance = await b.create()
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             claim = await b.claim_one()
             waiting = await self._wait(
                 b, r.InboxChanged(entity_id=instance.entity_id, execution_id=instance.execution_id, wake=claim.wake)
             )
             await b.quiet()
             assert not waiting.done()
-            await b.told("order", "y")
+            await b.send_signals("order", "y")
             assert await b.soon(waiting)
             extended = await b.extend(claim, claim.wake)
             assert isinstance(extended, r.Extended)
@@ -182,12 +182,12 @@ class WatchCases(OpensStores):
                 )
                 claim = await b.claim_one()
                 await b.committed(claim, release=False)
-                await b.told(status, "x")
+                await b.send_signals(status, "x")
                 await b.quiet()
                 assert not waiting.done()
                 await b.committed(claim, status=status, wake=claim.wake + 1)
                 assert await b.soon(waiting)
-            assert await b.is_there(r.Closed(entity_id="nobody", execution_id="nobody"))
+            assert await b.is_there(r.Closed(entity_id="unknown", execution_id="unknown"))
 
     async def test_parking_is_not_an_end(self) -> None:
         """A parked instance has not ended: who waits for the end goes on waiting."""
@@ -282,7 +282,7 @@ class WatchCases(OpensStores):
             assert await b.soon(waiting)
             await b.claim_one()
             waiting = await self._wait(b, WORK)
-            await b.store.queries.submit([question("q", instance, b.clock.now() + 10 * LEASE)])
+            await b.store.queries.submit([query_task("q", instance, b.clock.now() + 10 * LEASE)])
             assert await b.soon(waiting)
             await b.store.queries.claim("first", [QUEUE], 1)
             await self._woken_after(b, LEASE)
@@ -328,7 +328,7 @@ class WatchCases(OpensStores):
             claim = await b.claim_one()
             assert await b.is_there(growing(instance, 0))
             waiting, more = [await self._wait(b, growing(instance, seq)) for seq in (1, 2)]
-            await b.told("order", "x")
+            await b.send_signals("order", "x")
             await b.committed(claim, release=False)
             assert not waiting.done()
             done = await b.committed(claim, scheduled(request(2)), release=False)
@@ -347,7 +347,7 @@ class WatchCases(OpensStores):
             instance = await b.create()
             claim = await b.claim_one()
             until = b.clock.now() + LEASE
-            await b.store.queries.submit([question(name, instance, until) for name in ("one", "two")])
+            await b.store.queries.submit([query_task(name, instance, until) for name in ("one", "two")])
             one, two = [await self._wait(b, r.QueryAnswered(query_id=name)) for name in ("one", "two")]
             prices, weather = [await self._wait(b, r.Published(topic=name, after=0)) for name in ("prices", "weather")]
             await b.store.queries.complete([r.QueryResult(query_id="one", result=Raw(b"1"))])

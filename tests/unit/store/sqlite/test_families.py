@@ -123,15 +123,15 @@ async def test_other_processes_ask_answer_and_listen(tmp_path):
             r.Published(topic="prices", after=0),
             r.LogGrown(entity_id="order", execution_id="e-1", last_seq=1),
         )
-        question = r.QueryTask(
+        task = r.QueryTask(
             query_id="q-1", entity_id="order", execution_id="e-1", queue="q", name="n", input=Raw(b"1"), until=2**60
         )
 
         work = asyncio.ensure_future(two.wait(watches[0]))
         await asyncio.sleep(0)
-        await one.queries.submit([question])
+        await one.queries.submit([task])
         assert await asyncio.wait_for(work, 5)
-        assert await two.queries.claim("w", ["q"], 1) == [question]
+        assert await two.queries.claim("w", ["q"], 1) == [task]
 
         waiting = [asyncio.ensure_future(two.wait(watch)) for watch in watches[1:]]
         await asyncio.sleep(0)
