@@ -833,6 +833,18 @@ class KeepsExpiredQueries(MemoryQueries):
         return await super().submit([msgspec.structs.replace(task, until=2**62) for task in parts])
 
 
+@breaks("test_a_subscriber_that_begins_now_reads_nothing_older", "test_a_waiter_for_a_topic_is_woken_by_it_alone")
+class TopicsBeginAnew(Topics):
+    def newest(self, topic):
+        return ""
+
+
+@breaks("test_a_subscriber_reads_what_was_published_since")
+class TopicsAreOne(Topics):
+    def publish(self, publication, now):
+        super().publish(msgspec.structs.replace(publication, topic="prices"), now)
+
+
 @breaks("test_messages_are_kept_for_a_minute")
 class KeepsMessages(Topics):
     def publish(self, publication, now):

@@ -334,10 +334,10 @@ class World:
 
     async def _listen(self) -> None:
         news = await self.outside.inspector.messages("news", self._last)
-        self._last = news.last
+        self._last = news.cursor
         self.heard.extend(bytes(value) for value in news.values)
 
-    _last = 0
+    _last = ""
     _spoken = -1
 
     # What is known of it.

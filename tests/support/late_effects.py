@@ -26,17 +26,17 @@ TURNS: Final = 3
 
 
 class LateEffects(Effects):
-    """Keep children and messages back until `arrive`; everything of the own entity is applied at once."""
+    """Keep children, messages and publications back until `arrive`; everything of the own entity is applied at once."""
 
     def __init__(self, table: Table, lifecycle: Lifecycle, promises: Promises, topics: Topics) -> None:
         super().__init__(table, lifecycle, promises, topics)
         self._waiting: deque[tuple[Row, Outcome, r.Pause | None]] = deque()
 
     def send(self, row: Row, outcome: Outcome, paused: r.Pause | None) -> None:
-        """Apply promises, publications and the successor; keep the rest back."""
-        super().send(row, replace(outcome, children=(), messages=()), paused)
-        if outcome.children or outcome.messages:
-            kept = Outcome(children=outcome.children, messages=outcome.messages)
+        """Apply promises and the successor; keep the rest back."""
+        super().send(row, replace(outcome, children=(), messages=(), publications=()), paused)
+        if outcome.children or outcome.messages or outcome.publications:
+            kept = Outcome(children=outcome.children, messages=outcome.messages, publications=outcome.publications)
             self._waiting.append((row, kept, paused))
 
     @property

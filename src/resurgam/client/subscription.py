@@ -21,12 +21,12 @@ class Subscription:
     def __init__(self, store: Store, topic: str) -> None:
         self._store = store
         self._topic = topic
-        self._after: int | None = None
+        self._after: str | None = None
         self._unread: deque[Raw] = deque()
 
     async def __aenter__(self) -> Self:
         if self._after is None:
-            self._after = (await self._store.inspector.messages(self._topic)).last
+            self._after = (await self._store.inspector.messages(self._topic)).cursor
         return self
 
     async def __aexit__(
@@ -43,6 +43,6 @@ class Subscription:
         while not self._unread:
             await self._store.wait(Published(topic=self._topic, after=self._after))
             messages = await self._store.inspector.messages(self._topic, self._after)
-            self._after = messages.last
+            self._after = messages.cursor
             self._unread.extend(messages.values)
         return ANY.decode(self._unread.popleft(), f"message on topic {self._topic!r}")

@@ -5,10 +5,10 @@ part is applied whole or not at all. Nothing is raised for a part; `StoreError` 
 and then it is unknown what was done. Every part names its entity, and ids that are used without one begin with its
 route (`core.identity.route_of`): a store with partitions knows the partition of a part without a look-up.
 
-**Effects.** What a commit does to other instances (children, messages, settlements) is durable with the commit. It
-arrives exactly once, in order for each pair of instances, and possibly after the reply of the commit. Answers that the
-sender needs are entries of its inbox. Everything within the entity itself, its successor included, is part of the
-commit.
+**Effects.** What a commit does to other instances (children, messages, settlements) and to topics is durable with the
+commit. It arrives exactly once, in order for each pair of instances and for each instance and topic, and possibly after
+the reply of the commit. Answers that the sender needs are entries of its inbox. Everything within the entity itself,
+its successor included, is part of the commit.
 
 **No single writer.** An entity has at most one open execution: a unique index, not a check before the insert. A
 transaction locks all instances that it touches before it changes one, in one global order: that of their entity ids,
@@ -64,10 +64,11 @@ class Inspector(Protocol):
         """Return the counts."""
         ...
 
-    async def messages(self, topic: str, after: int | None = None) -> r.Messages:
-        """Return the messages on a topic after the one with that number; None: only the newest number.
+    async def messages(self, topic: str, after: str | None = None) -> r.Messages:
+        """Return the messages on a topic after a cursor; None: only the cursor after everything that is there.
 
-        Messages are kept for a minute. A subscriber that comes later misses them.
+        The order of a topic never changes, and no message appears behind a cursor that was returned. Messages are kept
+        for a minute. A subscriber that comes later misses them.
         """
         ...
 

@@ -70,9 +70,10 @@ class MemoryInspector:
         row, promise = self._promises.find(to)
         return None if row is None or promise is None else r.HeldPromise(promise=promise, instance=row.seen())
 
-    async def messages(self, topic: str, after: int | None = None) -> r.Messages:
+    async def messages(self, topic: str, after: str | None = None) -> r.Messages:
         """Return the recent messages on a topic."""
-        return r.Messages(last=self._topics.last, values=() if after is None else self._topics.after(topic, after))
+        found = () if after is None else self._topics.after(topic, after)
+        return r.Messages(cursor=self._topics.newest(topic), values=found)
 
     async def stats(self) -> r.Stats:
         """Return the counts."""

@@ -90,7 +90,10 @@ class Stats(Record, frozen=True):
 
 
 class Messages(Record, frozen=True):
-    """Messages of a topic, in order, and the number of the newest message of all topics."""
+    """Messages of a topic, in order, and the cursor after the last of them.
 
-    last: int
+    A cursor is opaque and belongs to one topic of one store; the empty one is before every message.
+    """
+
+    cursor: str
     values: tuple[Raw, ...] = ()

@@ -45,10 +45,10 @@ class QueryAnswered(Record, frozen=True):
 
 
 class Published(Record, frozen=True):
-    """Wait for a message on a topic, after the one with this number."""
+    """Wait for a message on a topic after a cursor."""
 
     topic: str
-    after: int
+    after: str
 
 
 class FeedGrown(Record, frozen=True):

@@ -6,6 +6,7 @@ from typing import Final, assert_never
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
+from resurgam.store.sqlite import topics
 from resurgam.store.sqlite.claimable import claimable_activities, claimable_instances, claimable_queries
 from resurgam.store.sqlite.feed import last_position, position_of
 from resurgam.store.sqlite.query_tasks import is_open
@@ -34,7 +35,7 @@ def _is_met(session: Session, watch: r.Watch, found: dict[str, Row], now: int) -
         case r.FeedGrown():
             return last_position(session) > position_of(watch.after)
         case r.Published():
-            return bool(session.fetch("messages_after", topic=watch.topic, after=watch.after, limit=1))
+            return topics.has_grown(session, watch)
         case r.Closed() | r.InboxChanged() | r.LogGrown():
             return has_progressed(watch, found.get(watch.execution_id))
         case _:

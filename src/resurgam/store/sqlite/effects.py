@@ -5,12 +5,11 @@ from typing import Final
 
 from resurgam.core import event as events
 from resurgam.core.event import decode_event, encode_event
-from resurgam.core.outcome import ChildRequest, Message, Outcome, Publication, Succession
+from resurgam.core.outcome import ChildRequest, Message, Outcome, Succession
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
 from resurgam.store.rules import (
-    MESSAGES_KEPT,
     answer_child,
     child_pause,
     child_started,
@@ -18,15 +17,14 @@ from resurgam.store.rules import (
     kept_answer,
 )
 from resurgam.store.sqlite import inbox
-from resurgam.store.sqlite.activities import text_of
 from resurgam.store.sqlite.create import begin
 from resurgam.store.sqlite.deliver import apply, put_and_begin
 from resurgam.store.sqlite.instances import newest
 from resurgam.store.sqlite.promises import close_promises, move_promises, open_promises, settle
 from resurgam.store.sqlite.rows import instance_of, pause_of
 from resurgam.store.sqlite.session import Row
+from resurgam.store.sqlite.topics import publish
 from resurgam.store.sqlite.transaction import Transaction
-from resurgam.store.watches import topic_key
 
 _BEGINNING: Final = {str(kind.__struct_config__.tag) for kind in (events.CancelRequested, events.WorkflowBegun)}
 """Types of events that end the wait of a scheduled instance."""
@@ -52,7 +50,7 @@ def send_effects(t: Transaction, execution_id: str, outcome: Outcome, before: Ro
         if reply is not None:
             inbox.put(t, execution_id, reply)
     if outcome.publications:
-        _publish(t, outcome.publications)
+        publish(t, outcome.publications)
     if outcome.successor is not None:
         assert before is not None
         _succeed(t, before, outcome.successor)
@@ -89,13 +87,6 @@ def _send(t: Transaction, sender: str, message: Message) -> events.Event | None:
         return message.ended
     apply(t, target["execution_id"], message.event)
     return message.delivered
-
-
-def _publish(t: Transaction, publications: Sequence[Publication]) -> None:
-    t.session.execute("expire_messages", before=t.now - MESSAGES_KEPT)
-    rows = [{"topic": p.topic, "now": t.now, "body": text_of(p.value)} for p in publications]
-    t.session.execute_many("publish", rows)
-    t.changes.touched |= {topic_key(publication.topic) for publication in publications}
 
 
 def _succeed(t: Transaction, before: Row, succession: Succession) -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from msgspec import Raw
-
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
@@ -24,6 +22,7 @@ from resurgam.store.sqlite.instances import find, newest
 from resurgam.store.sqlite.migrate import check_ours, check_readable, newest_version
 from resurgam.store.sqlite.rows import instance_of, promise_of
 from resurgam.store.sqlite.session import Row, Session, Snapshots
+from resurgam.store.sqlite.topics import messages_on
 
 logger = logging.getLogger("resurgam.store")
 
@@ -103,15 +102,9 @@ class SqliteInspector:
         now = self._clock.now()
         return self._file.read(lambda session: _stats(session, now))
 
-    async def messages(self, topic: str, after: int | None = None) -> r.Messages:
-        """Return what was published on a topic lately."""
-
-        def look(session: Session) -> r.Messages:
-            [last] = session.fetch("last_message")
-            rows = [] if after is None else session.fetch("messages_after", topic=topic, after=after, limit=-1)
-            return r.Messages(last=last["number"], values=tuple(Raw(row["body"].encode()) for row in rows))
-
-        return self._file.read(look)
+    async def messages(self, topic: str, after: str | None = None) -> r.Messages:
+        """Return the recent messages on a topic."""
+        return self._file.read(lambda session: messages_on(session, topic, after))
 
     async def close(self) -> None:
         """Close the file."""

@@ -126,7 +126,7 @@ class Bench:
     async def commit(
         self, claim: r.Claim, *log: events.Event, wake: int | None = None, release: bool = True, **fields: Any
     ) -> r.Committed | r.Refused:
-        """Commit an outcome under a claim, and wait until its effects on other instances have arrived.
+        """Commit an outcome under a claim, and wait until its effects on other instances and on topics have arrived.
 
         *base_seq* is that of the claim unless it is given.
         """
@@ -146,7 +146,7 @@ class Bench:
             queues=(QUEUE,),
         )
         [answer] = await self.store.commit([part])
-        if isinstance(answer, r.Committed) and (part.outcome.children or part.outcome.messages):
+        if isinstance(answer, r.Committed) and _has_late_effects(part.outcome):
             return await self._with_effects(part, answer)
         return answer
 
@@ -331,6 +331,10 @@ def retried(task: r.ActivityTask, next_at: int) -> events.ActivityRetryScheduled
     return events.ActivityRetryScheduled(
         ref=task.request.ref, at=1, attempt=task.attempt, next_at=next_at, failure=failure
     )
+
+
+def _has_late_effects(outcome: Outcome) -> bool:
+    return bool(outcome.children or outcome.messages or outcome.publications)
 
 
 def _diagnosis(log: Sequence[events.Event]) -> str | None:

@@ -192,7 +192,7 @@ class MessageCases(OpensStores):
             news = (Publication("prices", Raw(b"1")),)
             assert isinstance(await b.commit(stale, messages=sent, publications=news), r.Refused)
             assert (await b.claim_one(queues=["target"])).inbox == ()
-            assert await b.store.inspector.messages("prices", 0) == r.Messages(last=0)
+            assert (await b.store.inspector.messages("prices", "")).values == ()
             await b.committed(fresh)
             assert not await b.claim()
 
@@ -238,21 +238,34 @@ class MessageCases(OpensStores):
     # Topics.
 
     async def test_a_subscriber_reads_what_was_published_since(self) -> None:
-        """In order, of that topic alone; the numbers go through all topics."""
+        """In order, of that topic alone; each message once, also if the cursor is from a read that found nothing."""
         async with self.bench() as b:
-            assert await b.store.inspector.messages("prices") == r.Messages(last=0)
+            begin = await b.store.inspector.messages("prices")
+            assert begin.values == ()
             await self._publish(b, ("prices", "1"), ("weather", '"sun"'), ("prices", "2"))
-            assert await b.store.inspector.messages("prices") == r.Messages(last=3)
-            assert await b.store.inspector.messages("prices", 0) == r.Messages(last=3, values=(Raw(b"1"), Raw(b"2")))
-            assert await b.store.inspector.messages("prices", 1) == r.Messages(last=3, values=(Raw(b"2"),))
-            assert await b.store.inspector.messages("weather", 3) == r.Messages(last=3)
+            news = await b.store.inspector.messages("prices", begin.cursor)
+            assert news.values == (Raw(b"1"), Raw(b"2"))
+            nothing = await b.store.inspector.messages("prices", news.cursor)
+            assert nothing.values == ()
+            await self._publish(b, ("weather", '"rain"'), ("prices", "3"))
+            assert (await b.store.inspector.messages("prices", nothing.cursor)).values == (Raw(b"3"),)
 
-    async def test_a_waiter_for_a_topic_is_woken_by_it_alone(self) -> None:
-        """By messages newer than the known number."""
+    async def test_a_subscriber_that_begins_now_reads_nothing_older(self) -> None:
+        """The cursor without messages is after everything that is there; the empty one is before it."""
         async with self.bench() as b:
             await self._publish(b, ("prices", "1"))
-            watch = r.Published(topic="prices", after=1)
-            assert await b.is_there(r.Published(topic="prices", after=0))
+            begin = await b.store.inspector.messages("prices")
+            assert begin.values == ()
+            await self._publish(b, ("prices", "2"))
+            assert (await b.store.inspector.messages("prices", begin.cursor)).values == (Raw(b"2"),)
+            assert (await b.store.inspector.messages("prices", "")).values == (Raw(b"1"), Raw(b"2"))
+
+    async def test_a_waiter_for_a_topic_is_woken_by_it_alone(self) -> None:
+        """By messages after its cursor."""
+        async with self.bench() as b:
+            await self._publish(b, ("prices", "1"))
+            watch = r.Published(topic="prices", after=(await b.store.inspector.messages("prices")).cursor)
+            assert await b.is_there(r.Published(topic="prices", after=""))
             assert not await b.is_there(watch)
             await self._publish(b, ("weather", "1"))
             assert not await b.is_there(watch)
@@ -260,18 +273,20 @@ class MessageCases(OpensStores):
             assert await b.is_there(watch)
 
     async def test_messages_are_kept_for_a_minute(self) -> None:
-        """What is published later takes the old ones away; the numbers go on."""
+        """A message that is published later takes the old ones of its topic away; cursors stay valid."""
         async with self.bench() as b:
             await self._publish(b, ("prices", "1"))
+            first = (await b.store.inspector.messages("prices")).cursor
             await b.pass_time(MESSAGES_KEPT)
             await self._publish(b, ("prices", "2"))
-            assert (await b.store.inspector.messages("prices", 0)).values == (Raw(b"1"), Raw(b"2"))
+            assert (await b.store.inspector.messages("prices", "")).values == (Raw(b"1"), Raw(b"2"))
             await b.pass_time(1)
-            await self._publish(b, ("weather", "3"))
-            assert await b.store.inspector.messages("prices", 0) == r.Messages(last=3, values=(Raw(b"2"),))
+            await self._publish(b, ("prices", "3"))
+            assert (await b.store.inspector.messages("prices", "")).values == (Raw(b"2"), Raw(b"3"))
             await b.pass_time(HOUR)
-            await self._publish(b, ("weather", "4"))
-            assert await b.store.inspector.messages("prices", 0) == r.Messages(last=4)
+            await self._publish(b, ("prices", "4"))
+            for cursor in ("", first):
+                assert (await b.store.inspector.messages("prices", cursor)).values == (Raw(b"4"),)
 
     async def _publish(self, b: Bench, *news: tuple[str, str]) -> None:
         await b.create("publisher", queue="publisher")

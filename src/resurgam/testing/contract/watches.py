@@ -349,7 +349,7 @@ class WatchCases(OpensStores):
             until = b.clock.now() + LEASE
             await b.store.queries.submit([query_task(name, instance, until) for name in ("one", "two")])
             one, two = [await self._wait(b, r.QueryAnswered(query_id=name)) for name in ("one", "two")]
-            prices, weather = [await self._wait(b, r.Published(topic=name, after=0)) for name in ("prices", "weather")]
+            prices, weather = [await self._wait(b, r.Published(topic=name, after="")) for name in ("prices", "weather")]
             await b.store.queries.complete([r.QueryResult(query_id="one", result=Raw(b"1"))])
             assert await b.soon(one)
             await b.committed(claim, publications=(Publication("prices", Raw(b"1")),), release=False)

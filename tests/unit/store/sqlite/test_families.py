@@ -120,7 +120,7 @@ async def test_other_processes_ask_answer_and_listen(tmp_path):
         watches = (
             r.Work(worker="w", queues=("q",)),
             r.QueryAnswered(query_id="q-1"),
-            r.Published(topic="prices", after=0),
+            r.Published(topic="prices", after=""),
             r.LogGrown(entity_id="order", execution_id="e-1", last_seq=1),
         )
         task = r.QueryTask(
@@ -152,7 +152,7 @@ async def test_an_inspector_sees_messages_children_and_pauses(tmp_path):
 
         inspector = SqliteInspector(ReadOnlyFile(tmp_path / "shop.db"), clock)
         try:
-            assert await inspector.messages("prices", 0) == r.Messages(last=1, values=(Raw(b"1"),))
+            assert (await inspector.messages("prices", "")).values == (Raw(b"1"),)
             [child] = (await inspector.list(r.Query(parent="p", status=Status.PAUSED))).instances
             assert child.parent == PARENT
             assert await inspector.open_work(claim.instance) == await store.inspector.open_work(claim.instance)

@@ -62,7 +62,7 @@ async def test_another_store_is_woken_by_what_it_waits_for(stores):
     assert await asyncio.wait_for(waiting, 5)
 
     [claim] = await one.claim("w", ["default"], 1)
-    topic = await waits(two, r.Published(topic="news", after=0))
+    topic = await waits(two, r.Published(topic="news", after=""))
     await commit(one, claim, release=False, publications=(Publication("news", events.NULL),))
     assert await asyncio.wait_for(topic, 5)
 
