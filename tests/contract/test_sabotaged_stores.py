@@ -743,6 +743,19 @@ class SendsBeforeTheFence(Commits):
         return super().commit(changed(part, messages=()))
 
 
+@breaks("test_messages_are_answered_one_by_one", "test_a_message_to_oneself_comes_with_a_kept_lease")
+class SendsBackwards(Effects):
+    def send(self, row, outcome, paused):
+        super().send(row, msgspec.structs.replace(outcome, messages=outcome.messages[::-1]), paused)
+
+
+@breaks("test_an_unknown_promise_is_missing", "test_a_message_settles_a_promise_once")
+class AnswersIdsWithoutARouteAsLate(Promises):
+    def settle(self, promise_id, event, closing=None):
+        routable = set(promise_id[:4]) <= set("0123456789abcdef")
+        return super().settle(promise_id, event, closing) if routable else r.Settled()
+
+
 @breaks("test_a_message_may_be_for_one_run_only")
 class SendsToAnyRun(Effects):
     def send_message(self, sender, message):

@@ -22,7 +22,7 @@ from resurgam.runtime.registry import Registry
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
-from resurgam.testing.contract.bench import LEASE
+from resurgam.testing.contract.bench import LEASE, routed
 from resurgam.worker.worker import Worker, WorkerOptions
 from support.counter import KIND, CounterBrain, Rule, start_counter
 from support.engines import Engines, complaints, types
@@ -237,7 +237,7 @@ async def test_a_query_is_answered_by_the_brain_of_its_kind(engines: Engines) ->
         await world.add(3)
         await settle(worker)
         task = r.QueryTask(
-            query_id="q",
+            query_id=routed("q", "c"),
             entity_id="c",
             execution_id="c-execution",
             queue="default",
@@ -247,7 +247,7 @@ async def test_a_query_is_answered_by_the_brain_of_its_kind(engines: Engines) ->
         )
         await world.store.queries.submit([task])
         await settle(worker)
-        answer = await world.store.queries.result("q")
+        answer = await world.store.queries.result(task.query_id)
         assert answer is not None
         assert msgspec.json.decode(answer.result) == 3
 

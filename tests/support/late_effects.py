@@ -1,25 +1,30 @@
-"""A memory store whose effects on other instances arrive after the commit, as in a store with partitions.
+"""A memory store that behaves like one with partitions.
 
-They are durable with the commit, arrive exactly once and in order, but a few turns of the event loop later: no caller may
-look for them in the reply of the commit.
+Effects on other instances and on topics are durable with the commit and arrive exactly once, but a few turns of the
+event loop later: no caller may look for them in the reply of the commit. They keep their order for each pair of sender
+and target only; here the pairs arrive in reverse. The ids of promises and queries must begin with the route of their
+entity.
 """
 
 import asyncio
-from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from resurgam.core.clock import Clock
-from resurgam.core.outcome import Outcome
+from resurgam.core.identity import route_of
+from resurgam.core.outcome import ChildRequest, Message, Outcome
 from resurgam.store import records as r
 from resurgam.store.memory.effects import Effects
 from resurgam.store.memory.lifecycle import Lifecycle
 from resurgam.store.memory.promises import Promises
+from resurgam.store.memory.queries import MemoryQueries
 from resurgam.store.memory.rows import Row
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.memory.table import Table
 from resurgam.store.memory.topics import Topics
+from resurgam.store.memory.transfer import MemoryTransfer
 
 TURNS: Final = 3
 """Turns of the event loop until an effect arrives: callers that await the commit have gone on by then."""
@@ -30,14 +35,20 @@ class LateEffects(Effects):
 
     def __init__(self, table: Table, lifecycle: Lifecycle, promises: Promises, topics: Topics) -> None:
         super().__init__(table, lifecycle, promises, topics)
-        self._waiting: deque[tuple[Row, Outcome, r.Pause | None]] = deque()
+        self._waiting: dict[tuple[str, str], list[tuple[Row, Outcome, r.Pause | None]]] = {}
 
     def send(self, row: Row, outcome: Outcome, paused: r.Pause | None) -> None:
         """Apply promises and the successor; keep the rest back."""
+        for promise_id in (*(promise.promise_id for promise in outcome.promises), *outcome.closed):
+            _check_route(promise_id, row.instance.entity_id)
         super().send(row, replace(outcome, children=(), messages=(), publications=()), paused)
-        if outcome.children or outcome.messages or outcome.publications:
-            kept = Outcome(children=outcome.children, messages=outcome.messages, publications=outcome.publications)
-            self._waiting.append((row, kept, paused))
+        parts = (
+            *((_target(request), Outcome(children=(request,))) for request in outcome.children),
+            *((_target(message), Outcome(messages=(message,))) for message in outcome.messages),
+            *((f"topic {news.topic}", Outcome(publications=(news,))) for news in outcome.publications),
+        )
+        for target, part in parts:
+            self._waiting.setdefault((row.instance.entity_id, target), []).append((row, part, paused))
 
     @property
     def waits(self) -> bool:
@@ -45,17 +56,28 @@ class LateEffects(Effects):
         return bool(self._waiting)
 
     def arrive(self) -> None:
-        """Apply the effects that were kept back, in their order."""
-        while self.waits:
-            super().send(*self._waiting.popleft())
+        """Apply the effects that were kept back: those of a pair in their order, the pairs in reverse."""
+        while self._waiting:
+            _, effects = self._waiting.popitem()
+            for effect in effects:
+                super().send(*effect)
+
+
+def _target(part: ChildRequest | Message) -> str:
+    """Return the route of the target: a settlement names its promise alone."""
+    if isinstance(part, ChildRequest):
+        return route_of(part.started.entity_id)
+    return route_of(part.entity_id) if part.promise_id is None else part.promise_id[:4]
 
 
 class LateEffectsStore(MemoryStore):
-    """The memory store, with effects that arrive late."""
+    """The memory store, with effects that arrive late and ids that must be routable."""
 
     def __init__(self, clock: Clock, *, lease: int = 10_000) -> None:
         super().__init__(clock, lease=lease, effects=LateEffects)
         self._planned = False
+        self.queries = RoutedQueries(self._table, self._refresh, self._changed)
+        self.transfer = RoutedTransfer(self._table, Promises(self._table), self._refresh, self._changed)
 
     def _changed(self) -> None:
         super()._changed()
@@ -74,3 +96,28 @@ class LateEffectsStore(MemoryStore):
         self._refresh()
         self._effects.arrive()
         self._changed()
+
+
+class RoutedQueries(MemoryQueries):
+    """Queries whose ids must begin with the route of their entity."""
+
+    async def submit(self, parts: Sequence[r.QueryTask]) -> Sequence[r.Submitted | r.Missing]:
+        """Check the ids, and submit."""
+        for task in parts:
+            _check_route(task.query_id, task.entity_id)
+        return await super().submit(parts)
+
+
+class RoutedTransfer(MemoryTransfer):
+    """Copies with promises whose ids must begin with the route of their entity."""
+
+    async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
+        """Check the ids, and adopt."""
+        for part in parts:
+            for promise in (promise for copy in part.copies for promise in copy.promises):
+                _check_route(promise.promise_id, part.entity_id)
+        return await super().adopt(parts)
+
+
+def _check_route(routed_id: str, entity_id: str) -> None:
+    assert routed_id.startswith(route_of(entity_id)), f"{routed_id!r} must begin with the route of {entity_id!r}"

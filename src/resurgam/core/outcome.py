@@ -105,7 +105,10 @@ class Publication(msgspec.Struct, gc=False, frozen=True):
 
 
 class OpenPromise(msgspec.Struct, gc=False, frozen=True):
-    """A promise that can now be settled, by its id or by its name. *schema* describes the value."""
+    """A promise that can now be settled, by its id or by its name. *schema* describes the value.
+
+    *promise_id* begins with the route of the entity (`identity.route_of`), because settlements may name it alone.
+    """
 
     promise_id: str
     name: str

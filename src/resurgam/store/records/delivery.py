@@ -50,7 +50,9 @@ class Exists(Record, frozen=True):
 class Delivery(Record, frozen=True):
     """Put an event into the inbox of the current execution of an entity, or of one execution.
 
-    A promise is settled once: by its *promise_id*, or by the name *promise* among those of the current execution.
+    A promise is settled once: by its *promise_id*, or by the name *promise* among those of the current execution. The
+    *promise_id* begins with the route of the entity (`core.identity.route_of`), so it needs no *entity_id* beside it. It
+    may come from outside: one that begins with no route is `Missing`.
     """
 
     event: events.Event
@@ -84,7 +86,7 @@ class Settled(Record, frozen=True):
 class Promise(Record, frozen=True):
     """A promise that is open, or *settled* and kept so that later settlements are answered as late.
 
-    *schema* is that of its value, ``null`` for any.
+    *promise_id* begins with the route of the entity that made it. *schema* is that of its value, ``null`` for any.
     """
 
     promise_id: str

@@ -9,7 +9,8 @@ from resurgam.store.records.instance import Record
 class QueryTask(Record, frozen=True):
     """A query for a worker that has the code. It expires at the moment *until*.
 
-    *query_id* begins with the route of the entity, because results are read and completed by it alone.
+    *query_id* begins with the route of the entity (`core.identity.route_of`), because results are read and completed by
+    it alone.
     """
 
     query_id: str
@@ -26,7 +27,7 @@ class Submitted(Record, frozen=True):
 
 
 class QueryResult(Record, frozen=True):
-    """The result of a query, or its failure."""
+    """The result of a query, or its failure; the *query_id* leads to the entity."""
 
     query_id: str
     result: Raw = events.NULL

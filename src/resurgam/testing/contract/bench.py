@@ -10,6 +10,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from resurgam.core import event as events
+from resurgam.core.identity import route_of
 from resurgam.core.location import Location
 from resurgam.core.outcome import ActivityRequest, Entry, Outcome
 from resurgam.core.state import Status
@@ -301,6 +302,19 @@ def values(inbox: Iterable[Entry]) -> list[str]:
 def ids(inbox: Iterable[Entry]) -> tuple[int, ...]:
     """Return the ids under which entries are consumed."""
     return tuple(entry.id for entry in inbox if entry.id is not None)
+
+
+def by_ref(inbox: Iterable[Entry]) -> list[events.Event]:
+    """Return answers by their ``ref``, those with the same one in their order.
+
+    Answers from several targets arrive in any order; a case gives each target a ``ref`` of its own.
+    """
+    return sorted((entry.event for entry in inbox), key=lambda event: getattr(event, "ref", 0))
+
+
+def routed(name: str, entity_id: str = "order") -> str:
+    """Return the id of a promise or a query of an entity, which begins with the entity's route."""
+    return f"{route_of(entity_id)}-{name}"
 
 
 def request(ref: int, queue: str = QUEUE) -> ActivityRequest:

@@ -9,7 +9,7 @@ from resurgam.core.location import Location
 from resurgam.core.outcome import ChildRequest, Message, Succession
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, ids, values
+from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, by_ref, ids, values
 
 ANSWER = Message(event=events.ChildCompleted(ref=0, child="{1, 2}", by="execution"), entity_id="unknown", kept=True)
 """What a child sends to its parent when it ends; here its parent is gone."""
@@ -37,7 +37,7 @@ class ChildCases(OpensStores):
             claim = await b.claim_one()
             children = (request_of(b, parent, "one"), request_of(b, parent, "two", ref=3))
             done = await b.committed(claim, children=children, release=False)
-            assert [entry.event for entry in done.inbox] == [request.created for request in children]
+            assert by_ref(done.inbox) == [request.created for request in children]
             again = await b.committed(claim, wake=done.wake, consumed=ids(done.inbox), release=False)
             assert again == r.Committed(wake=done.wake)
 

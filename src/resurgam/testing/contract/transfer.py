@@ -1,6 +1,7 @@
 """Moving whole executions from one store to another."""
 
 import asyncio
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -20,9 +21,13 @@ from resurgam.testing.contract.bench import (
     ids,
     request,
     retried,
+    routed,
     signal,
     values,
 )
+
+SAME_ROUTE: Final = "holder-31486"
+"""An entity with the route of ``order``: the id of a promise fits both."""
 
 
 class TransferCases(OpensStores):
@@ -257,26 +262,26 @@ class TransferCases(OpensStores):
             await _promising(a)
             await _move(a, b)
             resolved = events.PromiseResolved(ref=0)
-            assert await b.deliver(resolved, "", promise_id="p-2") == r.Settled()
+            assert await b.deliver(resolved, "", promise_id=routed("p-2")) == r.Settled()
             assert await b.deliver(resolved, promise="open") == r.Delivered()
             claim = await b.claim_one()
             told = [entry.event for entry in claim.inbox]
-            assert told == [replace(resolved, promise_id=promise_id) for promise_id in ("p-2", "p-1")]
+            assert told == [replace(resolved, promise_id=promise_id) for promise_id in (routed("p-2"), routed("p-1"))]
 
     async def test_an_adoption_cannot_redirect_a_promise(self) -> None:
         """One that an execution of another run holds, open or ended, refuses the whole part and stays where it is."""
         async with self.bench() as a, self.bench(a.clock) as b:
             await _promising(a)
             [sent] = await a.store.transfer.copies("order")
-            await b.create("holder", execution_id="held", run_id="held")
-            await b.committed(await b.claim_one(), promises=(OpenPromise("p-1", "pay"),))
+            await b.create(SAME_ROUTE, execution_id="held", run_id="held")
+            await b.committed(await b.claim_one(), promises=(OpenPromise(routed("p-1"), "pay"),))
             await self._refused(b, sent)
-            assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id="p-1") == r.Delivered()
+            assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id=routed("p-1")) == r.Delivered()
             claim = await b.claim_one()
             assert claim.instance.execution_id == "held"
             await b.end(claim, consumed=ids(claim.inbox))
             await self._refused(b, sent)
-            assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id="p-1") == r.Settled()
+            assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id=routed("p-1")) == r.Settled()
 
     async def _refused(self, b: Bench, copy: r.Copy) -> None:
         [answer] = await b.store.transfer.adopt([_adoption(copy)])
@@ -294,10 +299,10 @@ class TransferCases(OpensStores):
             for copy in (ended, replace(sent, instance=second), _with_id(ended, "older")):
                 [answer] = await b.store.transfer.adopt([_adoption(copy)])
                 assert isinstance(answer, r.Adopted)
-            assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id="p-1") == r.Delivered()
+            assert await b.deliver(events.PromiseResolved(ref=0), "", promise_id=routed("p-1")) == r.Delivered()
             *_, newest = await b.store.transfer.copies("order")
             assert newest.instance.execution_id == "second"
-            assert [getattr(event, "promise_id", None) for event in newest.inbox] == ["p-2", "p-1"]
+            assert [getattr(event, "promise_id", None) for event in newest.inbox] == [routed("p-2"), routed("p-1")]
 
     # Its activities.
 
@@ -410,7 +415,7 @@ async def _halted(b: Bench) -> None:
 async def _promising(b: Bench) -> None:
     """Create two promises, and settle one."""
     await b.create()
-    promises = (OpenPromise("p-1", "open"), OpenPromise("p-2", "settled"))
+    promises = (OpenPromise(routed("p-1"), "open"), OpenPromise(routed("p-2"), "settled"))
     await b.committed(await b.claim_one(), promises=promises)
     await b.deliver(events.PromiseResolved(ref=0), promise="settled")
 

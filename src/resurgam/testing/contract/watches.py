@@ -10,7 +10,7 @@ from resurgam.core.outcome import Publication, Succession
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.clock import ManualClock
-from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, ids, request, retried, scheduled
+from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, ids, request, retried, routed, scheduled
 from resurgam.testing.contract.children import request_of
 from resurgam.testing.contract.queries import query_task
 
@@ -348,16 +348,16 @@ class WatchCases(OpensStores):
             claim = await b.claim_one()
             until = b.clock.now() + LEASE
             await b.store.queries.submit([query_task(name, instance, until) for name in ("one", "two")])
-            one, two = [await self._wait(b, r.QueryAnswered(query_id=name)) for name in ("one", "two")]
+            one, two = [await self._wait(b, r.QueryAnswered(query_id=routed(name))) for name in ("one", "two")]
             prices, weather = [await self._wait(b, r.Published(topic=name, after="")) for name in ("prices", "weather")]
-            await b.store.queries.complete([r.QueryResult(query_id="one", result=Raw(b"1"))])
+            await b.store.queries.complete([r.QueryResult(query_id=routed("one"), result=Raw(b"1"))])
             assert await b.soon(one)
             await b.committed(claim, publications=(Publication("prices", Raw(b"1")),), release=False)
             assert await b.soon(prices)
             await b.quiet()
             assert not two.done()
             assert not weather.done()
-            await b.store.queries.complete([r.QueryResult(query_id="two", result=Raw(b"1"))])
+            await b.store.queries.complete([r.QueryResult(query_id=routed("two"), result=Raw(b"1"))])
             await b.committed(claim, publications=(Publication("weather", Raw(b"1")),))
             assert await b.soon(two)
             assert await b.soon(weather)
