@@ -47,7 +47,7 @@ async def refund(cents: int) -> None:
 async def hire(number: int) -> str:
     await _work()
     if activity.info().attempt == 1:
-        raise ValueError("nobody there yet")
+        raise ValueError("not there yet")
     return f"camel {number}"
 
 

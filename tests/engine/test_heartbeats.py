@@ -267,7 +267,7 @@ async def test_a_cancelled_async_attempt_knows_it(engines: Engines) -> None:
                 registry.activity.heartbeat()
             except asyncio.CancelledError:
                 told.append("again")
-        return "nobody hears this"
+        return "not delivered"
 
     calls = _calling_off(registry, stubborn)
     async with engines.open(registry) as env:
@@ -317,7 +317,7 @@ async def test_a_thread_that_swallows_its_interruption_can_still_ask(engines: En
                 registry.activity.heartbeat("more")
             except asyncio.CancelledError:
                 post.tell("again")
-        return "nobody hears this"
+        return "not delivered"
 
     calls = _calling_off(registry, stubborn)
     async with engines.open(registry) as env:

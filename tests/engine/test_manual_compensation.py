@@ -205,7 +205,7 @@ async def test_a_compensation_that_failed_is_shown_and_can_be_made_up_for(engine
     async def undo(what: str) -> None:
         undone.append((what, registry.activity.info().idempotency_key))
         if what == "a flight" and broken:
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("no answer")
 
     @registry.activity(retry=RetryPolicy(max_attempts=1))
     async def fail() -> None:

@@ -29,7 +29,7 @@ def newspaper() -> Registry:
 async def test_messages_are_heard_once_by_each_who_listens(engines: Engines) -> None:
     """In order, from the moment of subscribing, without repetition on replay; nothing is kept of listeners."""
     async with engines.open(newspaper()) as env:
-        async with env.engine.subscribe("news") as early, env.engine.subscribe("nobody writes") as silent:
+        async with env.engine.subscribe("news") as early, env.engine.subscribe("silent") as silent:
             handle = await env.start("publish", 5)
             async with env.engine.subscribe("news") as late:
                 heard: dict[str, list[int]] = {"early": [], "late": []}

@@ -162,7 +162,7 @@ async def test_signals_that_cross_the_end_do_no_harm(engines: Engines) -> None:
             await env.settle()
         found = await handle.describe()
         assert (found.status, found.deactivated) == (Status.COMPLETED, True)
-        assert not await store.claim("anybody", ["default"], 10)
+        assert not await store.claim("other", ["default"], 10)
 
 
 async def test_who_waits_for_a_result_may_give_up(engines: Engines) -> None:

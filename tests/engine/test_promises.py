@@ -171,9 +171,9 @@ async def test_a_workflow_settles_promises(engines: Engines) -> None:
         told: list[Any] = [await ctx.resolve(own.promise_id, 5), await own]
         told += [await ctx.resolve(other, {"a": 1}), await ctx.resolve(other, 2)]
         try:
-            await ctx.resolve("nobody made it", 1)
+            await ctx.resolve("not created", 1)
         except errors.NotFound as error:
-            told.append("'nobody made it'" in str(error))
+            told.append("'not created'" in str(error))
         return told
 
     async with engines.open(registry) as env:

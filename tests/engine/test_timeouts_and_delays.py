@@ -212,7 +212,7 @@ def parent_of_unserved(registry):
 
     @registry.workflow(timeout=10)
     async def parent(ctx: Context) -> None:
-        await ctx.workflow(kid, id="kid", queue="nobody serves this")
+        await ctx.workflow(kid, id="kid", queue="not served")
 
     return parent
 

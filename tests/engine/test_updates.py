@@ -235,7 +235,7 @@ async def test_an_update_whose_handler_runs_when_the_workflow_ends_is_refused(en
     async with engines.open(registry) as env:
         handle = await env.start(short)
         begun = asyncio.ensure_future(handle.update("slow"))
-        waits = asyncio.ensure_future(handle.update("nobody knows it"))
+        waits = asyncio.ensure_future(handle.update("not handled"))
         await env.finish(handle.result())
         with raises(errors.NotFound, "before its handler returned"):
             await env.finish(begun)

@@ -72,7 +72,7 @@ async def naive(ctx: Context) -> None:
 
 
 @registry.workflow
-async def nobody(ctx: Context) -> None:
+async def race_of_none(ctx: Context) -> None:
     await ctx.race()
 
 
@@ -91,7 +91,7 @@ FAILURES = [
     (unwritable, (), "result of workflow 'unwritable'['deep'][0]: values of type object cannot be written"),
     (wrong_type, (), "activity 'echo', argument 'value': Expected int, got str"),
     (naive, (), "sleep_until needs an aware datetime, got 2030"),
-    (nobody, (), "ctx.race needs at least one competitor"),
+    (race_of_none, (), "ctx.race needs at least one competitor"),
 ]
 
 

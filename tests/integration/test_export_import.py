@@ -358,7 +358,7 @@ BAD = {
     "cut off at the end": (lambda x: x[:9], 9, "the lines end here, but activity 1 of 1 of execution"),
     "an inbox of nonsense": (lambda x: [*x[:7], '{"type":"inbox","event":{"type":"x"}}', *x[8:]], 8, "not an event"),
     "a command in the inbox": (lambda x: [*x[:7], f'{{"type":"inbox","event":{x[2]}}}', *x[8:]], 8, "nothing that can wait"),
-    "an activity of nobody": (lambda x: [*x[:9], re.sub('"ref":.', '"ref":2', x[9])], 10, "entry 2 is no activity that waits"),
+    "an activity of no command": (lambda x: [*x[:9], re.sub('"ref":.', '"ref":2', x[9])], 10, "entry 2 is no activity that waits"),
     "an activity twice": (lambda x: [edited(x[0], activities=2), *x[1:], x[9]], 11, "entry 4 has an activity already"),
     "something left over": (lambda x: [*x, x[9]], 11, "expected the head of an execution (type 'instance'), found type 'activity'"),
     "the same twice": (lambda x: [*x, *x], 20, "ends here for the second time; give it only once"),

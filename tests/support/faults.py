@@ -1,9 +1,9 @@
-"""Engines that die at any write to their store, and a world that goes on without them.
+"""Kill engines at any write to their store, and start others in their place.
 
 A `World` has one clock, one set of data and one engine for each of its places. At the write that a `Death` names, before
-it is applied or after it is, the engine falls silent: no call of it to the store comes back, its tasks are cancelled where
-they stand, its leases are left behind. Another engine takes its place, and a client that was speaking to the dead
-one repeats what they said. What must hold afterwards stands in `judging.py`.
+it is applied or after, the engine dies: none of its calls to the store returns, its tasks are cancelled, its leases are
+not released. Another engine takes its place, and a client of the dead engine repeats its calls. `oracle.py` checks what
+must hold afterwards.
 """
 
 import asyncio

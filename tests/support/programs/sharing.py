@@ -106,7 +106,7 @@ async def task_outlives_root(ctx):
 
     asyncio.create_task(endless())  # noqa: RUF006 -- it is never awaited
     await ctx.activity(echo, "x")
-    ctx.activity(echo, "nobody waits")
+    ctx.activity(echo, "not awaited")
     await ctx.sleep(2)
     return "done"
 

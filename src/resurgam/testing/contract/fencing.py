@@ -85,10 +85,10 @@ class FencingCases(OpensStores):
         async with self.bench() as b:
             instance = await b.create()
             ahead = r.Lease(entity_id=instance.entity_id, execution_id=instance.execution_id, epoch=1)
-            nobody = r.Lease(entity_id="unknown", execution_id="unknown", epoch=1)
-            for answer in await b.store.extend([ahead, nobody]):
+            unknown = r.Lease(entity_id="unknown", execution_id="unknown", epoch=1)
+            for answer in await b.store.extend([ahead, unknown]):
                 assert isinstance(answer, r.Refused)
-            for freed in await b.store.release([r.Release(lease=ahead), r.Release(lease=nobody)]):
+            for freed in await b.store.release([r.Release(lease=ahead), r.Release(lease=unknown)]):
                 assert isinstance(freed, r.Refused)
             await b.claim_one()
 

@@ -19,7 +19,7 @@ ODD_IDS = (
     "a\nb",
     "x" * 300,
 )
-"""Ids that break whoever builds keys, patterns, paths or statements from them without care."""
+"""Ids that break a store which builds keys, patterns, paths or statements from them without escaping."""
 
 
 class IdentityCases(OpensStores):

@@ -149,7 +149,7 @@ class SuccessionCases(OpensStores):
             assert values_of(copy) == ["x"]
 
     async def test_a_waiter_for_the_end_of_the_predecessor_is_woken(self) -> None:
-        """And whoever waits for work finds the successor."""
+        """And a worker that waits for work finds the successor."""
         async with self.bench() as b:
             old = await b.create()
             claim = await b.claim_one()

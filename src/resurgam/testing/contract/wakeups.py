@@ -241,7 +241,7 @@ class WakeUpCases(OpensStores):
     # After the end.
 
     async def test_an_instance_that_has_ended_takes_nothing_from_outside(self) -> None:
-        """A delivery to an execution that has ended answers Ended with its status, and wakes nobody."""
+        """A delivery to an execution that has ended answers Ended with its status, and wakes no waiter."""
         async with self.bench() as b:
             instance = await b.ended("order")
             assert await b.send_signal("order", "x") == r.Ended(status=Status.COMPLETED)

@@ -202,7 +202,7 @@ class WatchCases(OpensStores):
             assert await b.soon(end)
 
     async def test_all_who_wait_are_woken(self) -> None:
-        """One end wakes everybody who waits for it, and work wakes everybody who could take it."""
+        """One end wakes every waiter for it, and work wakes every worker that could claim it."""
         async with self.bench() as b:
             instance = await b.create()
             ends = [

@@ -123,7 +123,7 @@ async def test_an_update_that_waits_for_its_handler_does_not_hold_up_a_deadline(
         await ctx.sleep(0)
         await ctx.activity(a, 1)
 
-    update = events.UpdateAccepted(name="nobody handles it", id="u")
+    update = events.UpdateAccepted(name="not handled", id="u")
     whole = Simulation(workflow, keep=True, registry=registry, messages=[update])
     await whole.run()
     log = next(point.log for point in whole.points if isinstance(point.entry, events.TimerFired))

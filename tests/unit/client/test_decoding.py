@@ -1,4 +1,4 @@
-"""How answers are read: as ``type=`` says, else as the handler's annotation says where the code is, else as plain JSON."""
+"""Answers are decoded as ``type=``, else by the handler's annotation if its code is registered, else as plain JSON."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What each word of the vocabulary costs on SQLite, in commits: a promise about the disk, kept on any machine."""
+"""The cost of each context verb on SQLite, counted in commits, so that it is the same on any machine."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The types of what workflow code says to others, pinned as in `api.py`."""
+"""The types of context verbs that reach other workflows and clients, pinned as in `api.py`."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, assert_type
