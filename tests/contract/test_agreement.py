@@ -346,8 +346,7 @@ class Story:
         fields = {
             "worker": self.random.choice(WORKERS),
             "release": self.chance(0.4),
-            "claim_slots": self.random.choice((0, 1)),
-            "queues": QUEUES,
+            "eager": frozenset(refs[self.random.choice((0, 1)) :]),
         }
         status = self.random.choices(
             (Status.RUNNING, Status.COMPLETED, Status.FAILED, Status.CONTINUED, Status.DIVERGED, Status.SCHEDULED),

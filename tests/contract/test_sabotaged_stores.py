@@ -549,6 +549,43 @@ class DispatchesActivitiesOfPausedInstances(Activities):
         return tasks
 
 
+@breaks(
+    "test_a_commit_claims_the_activities_that_it_names",
+    "test_a_commit_claims_the_activities_that_it_names_in_each_queue",
+)
+class ClaimsTheFirst(Activities):
+    def dispatch(self, row, part):
+        refs = [request.ref for request in part.outcome.activities]
+        return super().dispatch(row, msgspec.structs.replace(part, eager=frozenset(refs[: len(part.eager)])))
+
+
+@breaks("test_older_work_goes_first")
+class PushesIn(Activities):
+    def dispatch(self, row, part):
+        waiting = dict(self._table.queued)
+        self._table.queued.clear()
+        tasks = super().dispatch(row, part)
+        self._table.queued.update(waiting)
+        return tasks
+
+
+@breaks("test_older_work_of_one_queue_does_not_hold_up_another")
+class WaitsForEveryQueue(Activities):
+    def dispatch(self, row, part):
+        queues = {request.queue for request in part.outcome.activities}
+        older = any(True for _ in self._table.claimable_activities(tuple(queues)))
+        return super().dispatch(row, msgspec.structs.replace(part, eager=frozenset()) if older else part)
+
+
+@breaks("test_an_activity_that_a_commit_named_in_vain_is_not_released_by_its_worker")
+class CountsClaimsOnly(Activities):
+    def dispatch(self, row, part):
+        tasks = super().dispatch(row, part)
+        for ref in {request.ref for request in part.outcome.activities} - {task.request.ref for task in tasks}:
+            row.activities[ref].epoch = 0
+        return tasks
+
+
 @breaks("test_pausing_and_resuming_again_change_nothing", "test_a_pause_can_be_widened_to_the_tree_but_not_narrowed")
 class PausesPausedInstancesAgain(Lifecycle):
     def pause(self, row, event):

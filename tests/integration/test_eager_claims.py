@@ -13,6 +13,7 @@ from resurgam.store.memory.store import MemoryStore
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.worker import instances
+from resurgam.worker.fair_share import REFILL
 
 LEASE = 3600
 TURNS = 100
@@ -220,6 +221,43 @@ async def test_commits_that_are_written_together_claim_no_more_activities_than_t
         assert begun == 2
         assert [(await handle.describe()).status for handle in handles] == ["completed"] * 20
         assert len(shop.begun) == 20
+
+
+@pytest.mark.parametrize(("slots", "share"), [(100, 20), (1, 1)])
+async def test_a_worker_with_peers_begins_its_share_of_a_queue_and_the_rest_when_they_are_gone(
+    store, clock, slots, share
+):
+    """Activities of a queue that it does not serve count for nothing; peers that do not claim hold nothing up."""
+    for name in ("first", "second"):
+        peer = r.Announcement(worker_id=name, host="h", pid=1, build="b", queues=("a",), slots=1)
+        await store.workers.announce(peer, LEASE)
+    registry = Registry()
+    proceed = asyncio.Event()
+    begun = []
+
+    async def work(number: int) -> None:
+        begun.append(number)
+        await proceed.wait()
+
+    here = registry.activity(work, name="here", queue="a")
+    there = registry.activity(work, name="there", queue="b")
+
+    @registry.workflow
+    async def fans_out(ctx: Context) -> None:
+        await asyncio.gather(*(ctx.activity(act, number) for number in range(60) for act in (there, here)))
+
+    async with serve(store, registry, queues=("default", "a"), max_activities=slots) as engine:
+        await turn()
+        await engine.start(fans_out)
+        await turn()
+        assert begun == list(range(share))
+        proceed.set()
+        for _ in range(10):
+            await turn()
+            clock.move_to(clock.now() + REFILL)
+        await turn()
+        assert begun == list(range(60))
+        assert (await store.inspector.stats()).queues["b"].activities == 60
 
 
 async def test_an_activity_that_is_cancelled_before_its_first_step_is_not_started(shop, store):

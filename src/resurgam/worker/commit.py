@@ -21,15 +21,12 @@ logger = logging.getLogger("resurgam.worker")
 class Committer:
     """Commits outcomes and routes the results of attempts back to the instances that wait for them."""
 
-    def __init__(
-        self, store: Store, clock: Clock, leases: Leases, slots: Slots, *, worker: str, queues: tuple[str, ...]
-    ) -> None:
+    def __init__(self, store: Store, clock: Clock, leases: Leases, slots: Slots, *, worker: str) -> None:
         self.store = store
         self.clock = clock
         self.leases = leases
         self.slots = slots
         self.worker = worker
-        self._queues = queues
 
     async def commit(self, held: HeldInstance, outcome: Outcome, *, release: bool) -> bool:
         """Commit an outcome; return whether it was accepted."""
@@ -42,8 +39,7 @@ class Committer:
             outcome=outcome,
             worker=self.worker,
             release=release,
-            claim_slots=self.slots.reserve_share(outcome.activities) if _may_start_work(held, outcome) else 0,
-            queues=self._queues,
+            eager=self.slots.reserve_share(outcome.activities) if _may_start_work(held, outcome) else frozenset(),
         )
         if release:
             # Before the commit ends it: a renewal that crosses the commit must not count as a lost lease.
@@ -79,9 +75,9 @@ class Committer:
             self.slots.give_back_soon(commit)
             raise
         finally:
-            if commit.claim_slots:
+            if commit.eager:
                 # Not all of the slots may be needed, and the claim loop may have looked for some meanwhile.
-                self.slots.unreserve(commit.claim_slots)
+                self.slots.unreserve(len(commit.eager))
                 self.slots.on_free()
 
     def _drop_answered(self, held: HeldInstance, outcome: Outcome) -> None:
@@ -148,7 +144,7 @@ class Committer:
         lease = Lease(
             entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=commit.epoch, wake=commit.wake
         )
-        if commit.claim_slots:
+        if commit.eager:
             # Which activities it claimed is lost with its answer; they go back to their queues.
             await self.store.release(claimed_by(commit))
         if commit.release:

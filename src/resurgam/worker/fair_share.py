@@ -6,7 +6,7 @@ is alone uses neither.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from resurgam.core.clock import Clock
@@ -19,10 +19,18 @@ REFILL: Final = 50
 """Milliseconds after which it may claim a batch more. Other workers are woken within 10."""
 
 
-def fair_share(requests: Iterable[ActivityRequest], workers_of: Callable[[str], int]) -> int:
-    """Return how many of some activities one worker may claim: of each queue its part, rounded up."""
+def fair_share(
+    requests: Sequence[ActivityRequest], queues: Collection[str], workers_of: Callable[[str], int]
+) -> list[int]:
+    """Return the refs of activities that a worker of *queues* may claim: of each queue the first, its part rounded up."""
     counts = Counter(request.queue for request in requests)
-    return sum(-(-count // workers_of(queue)) for queue, count in counts.items())
+    left = {queue: -(-counts[queue] // workers_of(queue)) for queue in queues}
+    share = []
+    for request in requests:
+        if left.get(request.queue, 0):
+            left[request.queue] -= 1
+            share.append(request.ref)
+    return share
 
 
 class ClaimWindow:

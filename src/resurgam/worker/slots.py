@@ -39,12 +39,14 @@ class Slots:
         *,
         leases: Leases,
         presence: Presence,
+        queues: tuple[str, ...],
         limit: int,
     ) -> None:
         self._store = store
         self._clock = clock
         self._runner = runner
         self._leases = leases
+        self._queues = queues
         self._limit = limit
         self._presence = presence
         self._window = ClaimWindow(clock)
@@ -80,10 +82,16 @@ class Slots:
         """When more may be claimed though no attempt ends; None if time alone does not change it."""
         return self._window.refill_at if self.free and not self.claimable else None
 
-    def reserve_share(self, requests: Sequence[ActivityRequest]) -> int:
-        """Reserve slots for the activities of a commit, at most this worker's share of them; return how many."""
-        presence = self._presence
-        return self.reserve(len(requests) if presence.alone else fair_share(requests, presence.workers_of))
+    def reserve_share(self, requests: Sequence[ActivityRequest]) -> frozenset[int]:
+        """Reserve slots for this worker's share of the activities of a commit; return the refs of those that got one."""
+        if not requests:
+            return frozenset()
+        queues = self._queues
+        if self._presence.alone:
+            share = [request.ref for request in requests if request.queue in queues]
+        else:
+            share = fair_share(requests, queues, self._presence.workers_of)
+        return frozenset(share[: self.reserve(len(share))])
 
     def reserve(self, wanted: int) -> int:
         """Reserve up to *wanted* free slots for attempts that are being claimed; return how many."""
@@ -134,7 +142,7 @@ class Slots:
 
     def give_back_soon(self, commit: Commit) -> None:
         """Release what a commit may have claimed whose answer was not received."""
-        if commit.claim_slots:
+        if commit.eager:
             lease = Lease(entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=commit.epoch)
             parts = [*claimed_by(commit), *([Release(lease=lease)] if commit.release else ())]
             self._tasks.spawn(self._store.release(parts), "release of claimed work")
@@ -251,10 +259,9 @@ def _cancel(attempt: "asyncio.Task[None]", heartbeat: Heartbeat) -> None:
 
 def claimed_by(commit: Commit) -> list[Release]:
     """Return the releases of everything that a commit may have claimed; an activity claimed so has epoch 1."""
-    refs = [activity.ref for activity in commit.outcome.activities]
     return [
         Release(lease=Lease(entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=1, ref=ref))
-        for ref in refs
+        for ref in commit.eager
     ]
 
 

@@ -92,12 +92,18 @@ class Worker:
         )
         self._announcing: asyncio.Task[None] | None = None
         self._slots = Slots(
-            store, clock, runner, leases=self._leases, presence=self._presence, limit=options.max_activities
+            store,
+            clock,
+            runner,
+            leases=self._leases,
+            presence=self._presence,
+            queues=options.queues,
+            limit=options.max_activities,
         )
         self._slots.on_free = self._note_end
         self._watchdog = Watchdog(self._leases, lease=options.lease / 1000, limit=options.tick_limit, reopen=reopen)
         self._instances = InstanceRunner(
-            Committer(store, clock, self._leases, self._slots, worker=options.name, queues=options.queues),
+            Committer(store, clock, self._leases, self._slots, worker=options.name),
             brains,
             tasks=self._tasks,
             watchdog=self._watchdog,

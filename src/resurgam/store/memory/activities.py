@@ -17,15 +17,16 @@ class Activities:
         self._leases = leases
 
     def dispatch(self, row: Row, part: r.Commit) -> tuple[r.ActivityTask, ...]:
-        """Put the activities of a commit on their queues; claim as many as its worker has slots for."""
+        """Put the activities of a commit on their queues; claim those that it names, unless older work waits there."""
         table = self._table
-        older = {activity.request.queue for activity in table.claimable_activities(part.queues)}
-        slots = part.claim_slots if row.paused is None else 0
+        eager = part.eager if row.paused is None else frozenset()
+        queues = {request.queue for request in part.outcome.activities if request.ref in eager}
+        older = {activity.request.queue for activity in table.claimable_activities(tuple(queues))}
         tasks: list[r.ActivityTask] = []
         for request in part.outcome.activities:
             activity = ActivityRow(part.execution_id, request, visible_at=table.clock.now())
             table.schedule(row, activity)
-            if len(tasks) < slots and request.queue in part.queues and request.queue not in older:
+            if request.ref in eager and request.queue not in older:
                 task = self.claim(activity, part.worker)
                 assert task is not None
                 tasks.append(task)

@@ -29,8 +29,9 @@ class Commit(Record, frozen=True):
     *base_seq* is the ``seq`` the advance started from and *wake* the counter of the last claim or commit: an event
     delivered since then makes the instance ready again. With *release* the lease ends with the commit.
 
-    The commit claims up to *claim_slots* of the activities that it schedules in *queues*, unless older work waits
-    there. If it claims any, the lease is kept, so that their results are delivered to the coroutine in memory.
+    Of the activities that it schedules, the commit claims those whose refs are in *eager*, except in queues where
+    older work waits. If it claims any, the lease is kept, so that their results are delivered to the coroutine in
+    memory.
     """
 
     entity_id: str
@@ -41,8 +42,7 @@ class Commit(Record, frozen=True):
     outcome: Outcome
     worker: str = ""
     release: bool = True
-    claim_slots: int = 0
-    queues: tuple[str, ...] = ()
+    eager: frozenset[int] = frozenset()
 
 
 class Committed(Record, frozen=True):

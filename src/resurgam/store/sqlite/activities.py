@@ -118,11 +118,11 @@ def _held(t: Transaction, lease: r.Lease) -> Row | r.Refused:
 
 
 def choose_eager(t: Transaction, part: r.Commit) -> Sequence[ActivityRequest]:
-    """Choose the activities of a commit that its worker may begin at once: none while older work waits in their queue."""
-    if not part.claim_slots or not part.outcome.activities:
+    """Choose the activities that a commit claims: those that it names, except where older work waits in their queue."""
+    if not part.eager:
         return ()
-    requests = [request for request in part.outcome.activities if request.queue in part.queues]
-    return [request for request in requests if not _is_busy(t, request.queue)][: part.claim_slots]
+    eager = part.eager
+    return [request for request in part.outcome.activities if request.ref in eager and not _is_busy(t, request.queue)]
 
 
 def _is_busy(t: Transaction, queue: str) -> bool:

@@ -133,7 +133,7 @@ class Bench:
         """
         base_seq = fields.pop("base_seq", claim.instance.last_seq)
         worker = fields.pop("worker", "first")
-        claim_slots = fields.pop("claim_slots", 0)
+        eager = frozenset(fields.pop("eager", ()))
         part = r.Commit(
             execution_id=claim.instance.execution_id,
             entity_id=claim.instance.entity_id,
@@ -143,8 +143,7 @@ class Bench:
             outcome=Outcome(events=tuple(log), **{"diagnosis": _diagnosis(log), **fields}),
             worker=worker,
             release=release,
-            claim_slots=claim_slots,
-            queues=(QUEUE,),
+            eager=eager,
         )
         [answer] = await self.store.commit([part])
         if isinstance(answer, r.Committed) and _has_late_effects(part.outcome):

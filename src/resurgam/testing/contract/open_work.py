@@ -32,7 +32,7 @@ class OpenWorkCases(OpensStores):
         """The lease that a commit gives counts as any other."""
         async with self.bench() as b:
             instance = await b.create()
-            await b.want(await b.claim_one(), request(2), claim_slots=1)
+            await b.want(await b.claim_one(), request(2), eager=(2,))
             [held] = await self._activities(b.store, instance)
             assert held.worker
             assert (held.leased_until, held.deliveries) == (b.clock.now() + LEASE, 1)

@@ -190,7 +190,7 @@ class PauseCases(OpensStores):
                 await b.create()
                 claim = await b.claim_one()
                 await b.pause()
-                done = await b.want(claim, request(2), claim_slots=1, release=release)
+                done = await b.want(claim, request(2), eager=(2,), release=release)
                 assert done.tasks == ()
                 assert isinstance(await b.extend(claim), r.Refused) is release
                 assert not await b.tasks()
@@ -204,7 +204,7 @@ class PauseCases(OpensStores):
             await b.wanting(2, entity_id="halted")
             await b.pause("halted")
             await b.create()
-            done = await b.want(await b.claim_one(), request(2), claim_slots=1)
+            done = await b.want(await b.claim_one(), request(2), eager=(2,))
             assert [task.execution_id for task in done.tasks] == [(await b.get()).execution_id]
 
     # The end.

@@ -47,7 +47,7 @@ class SignalSchemaCases(OpensStores):
         async with self.bench() as b:
             await b.create()
             claim = await b.claim_one()
-            await b.want(claim, request(2), signal_schemas=_BOOL, release=False, claim_slots=1)
+            await b.want(claim, request(2), signal_schemas=_BOOL, release=False, eager=(2,))
             assert (await b.get()).signal_schemas == _BOOL
             await b.committed(claim, signal_schemas=_MORE, base_seq=2, status=Status.DIVERGED, diagnosis="no")
             assert (await b.get()).signal_schemas == _MORE
