@@ -7,7 +7,7 @@ import pytest
 
 from resurgam import Context, Engine, Registry
 from resurgam.errors import StoreError
-from resurgam.store.memory.effects import Outbox
+from resurgam.store.memory.effects import Effects
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment
 from resurgam.worker.retention import BATCH
@@ -72,14 +72,14 @@ async def test_of_an_endless_chain_only_the_last_generations_are_kept():
 
 
 async def test_a_child_is_kept_until_its_parent_has_recorded_its_end():
-    class Withholds(Outbox):
+    class Withholds(Effects):
         """Keep the end of a child from its parent, as a store does whose messages are on their way."""
 
         def send_message(self, sender, message):
             return None if message.event.type == "child_completed" else super().send_message(sender, message)
 
     async with Environment(registry=registry) as env:
-        store = MemoryStore(env.clock, lease=10**9, outbox=Withholds)
+        store = MemoryStore(env.clock, lease=10**9, effects=Withholds)
     async with Environment(store=store, registry=registry, clock=env.clock, retain=DAY) as env:
         await env.start(waiting, id="parent")
         await env.advance(10 * DAY)
