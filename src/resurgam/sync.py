@@ -255,7 +255,7 @@ class SyncHandle(Generic[R]):
         return self._thread.call(lambda: self._handle.state(key, default, type=type))
 
     def compensate(self, location: Location | str) -> "SyncHandle[None]":
-        """Compensate the saga step at this location by hand, and return the handle of the workflow that does it."""
+        """Compensate the saga step at this location manually, and return the handle of the workflow that does it."""
         return SyncHandle(self._thread, self._thread.call(lambda: self._handle.compensate(location)))
 
 

@@ -49,7 +49,7 @@ async def newest(store: Store, instance: Instance) -> Instance:
 async def next_execution(store: Store, execution: Addressed, closing: events.Event) -> str | None:
     """Return the id of the execution that follows one closed by *closing*, None if there is none.
 
-    The failed execution does not record a retry by hand, so search backwards from the newest attempt.
+    The failed execution does not record a manual retry, so search backwards from the newest attempt.
     """
     if isinstance(closing, events.WorkflowContinued | events.WorkflowRetried):
         return closing.execution_id

@@ -1,4 +1,4 @@
-"""Find saga steps that are not compensated, and compensate one by hand, also long after the saga's run is closed."""
+"""Find saga steps that are not compensated, and compensate one manually, also long after the saga's run is closed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,11 +57,11 @@ def uncompensated(log: Sequence[events.Event], *, ended: bool) -> tuple[SagaStep
 
 
 async def compensated_manually(store: Store, instance: Instance, log: Sequence[events.Event]) -> list[Location]:
-    """Return the locations of the steps that were compensated by hand."""
+    """Return the locations of the steps that were compensated manually."""
     locations = []
     for step in steps_of(log):
-        by_hand = await store.inspector.get(compensation_id(instance, step.command)) if step.command.undo else None
-        if by_hand is not None and by_hand.status == "completed":
+        manual = await store.inspector.get(compensation_id(instance, step.command)) if step.command.undo else None
+        if manual is not None and manual.status == "completed":
             locations.append(step.command.location)
     return locations
 
@@ -72,7 +72,7 @@ async def compensate(access: Access, instance: Instance, location: Location) -> 
     step = _find(instance, steps_of(log), location)
     earlier = await _check(access.store, instance, step)
     started = _started(access, instance, step, log[0])
-    # Attempts of the saga itself and earlier ones by hand count.
+    # Attempts of the saga itself and earlier manual ones count.
     attempts = int(step.outcome == "failed") if earlier is None else earlier.attempt
     previous = None if earlier is None else earlier.execution_id
     started = msgspec.structs.replace(started, attempt=attempts + 1, previous=previous)
@@ -93,7 +93,7 @@ def _find(instance: Instance, steps: Sequence[SagaStep], location: Location) -> 
 
 
 async def _check(store: Store, instance: Instance, step: SagaStep) -> Instance | None:
-    """Refuse a step that cannot be compensated, or is already; return the last compensation by hand."""
+    """Refuse a step that cannot be compensated, or is already; return the last manual compensation."""
     what = f"saga step {step.command.name!r} at {step.command.location} of workflow {instance.entity_id!r}"
     if step.command.undo is None:
         raise StoreError(f"{what} cannot be compensated: it was registered without undo")
@@ -108,7 +108,7 @@ async def _check(store: Store, instance: Instance, step: SagaStep) -> Instance |
 
 
 def compensation_id(instance: Instance, command: events.SagaStepRegistered) -> str:
-    """Return the id of the workflow that compensates a step by hand."""
+    """Return the id of the workflow that compensates a step manually."""
     return f"{run_id_of(instance.run_id, command.location)}/compensation"
 
 

@@ -118,8 +118,8 @@ async def _readable_log(store: Store, execution: Instance) -> tuple[Sequence[eve
 async def _uncompensated(store: Store, instance: Instance, log: Sequence[events.Event]) -> tuple[str, ...]:
     left = []
     for step in uncompensated(log, ended=instance.status.terminal):
-        by_hand = await store.inspector.get(compensation_id(instance, step.command))
-        if by_hand is None or by_hand.status is not Status.COMPLETED:
+        manual = await store.inspector.get(compensation_id(instance, step.command))
+        if manual is None or manual.status is not Status.COMPLETED:
             location = step.command.location
             left.append(f"saga step {step.command.name!r} at {location}: handle.compensate({str(location)!r})")
     return tuple(left)

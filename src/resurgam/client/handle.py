@@ -285,7 +285,7 @@ class Handle(Generic[R]):
         return list(await self._store.inspector.history(await self._instance(), forgotten=forgotten))
 
     async def compensate(self, location: Location | str) -> "Handle[None]":
-        """Compensate the saga step at this location by hand, and return the handle of the workflow that does it.
+        """Compensate the saga step at this location manually, and return the handle of the workflow that does it.
 
         Use it for a step whose own compensation failed, or whose saga was cut off. Its undo is called with the result
         of the step and with the idempotency key of the saga's own compensation.

@@ -1,4 +1,4 @@
-"""Retry a failed workflow by hand: start the next attempt with what earlier attempts recorded.
+"""Retry a failed workflow manually: start the next attempt with what earlier attempts recorded.
 
 A child may have closed while its parent was closed. The next attempt requests it again: the store answers with the
 result of one that completed, and one that failed is started anew.

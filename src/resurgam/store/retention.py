@@ -5,9 +5,9 @@ answer was sent to its parent. It is kept while another execution needs it:
 
 - *An open execution continues or retries it*, and it is one of the `LOOKED_UP` newest of that chain: an update that is
   sent again is looked up there by its id. Older ones are not read, because an attempt starts with all that it needs.
-- *Its parent waits for it, or may do so again*: the parent's run is open, or failed and may be retried by hand, and
+- *Its parent waits for it, or may do so again*: the parent's run is open, or failed and may be retried manually, and
   awaits the child (`InstanceState.awaited_children`). Detached children are not awaited.
-- *It is a compensation by hand of an execution that is kept.* Without this record the step could be compensated twice.
+- *It is a manual compensation of an execution that is kept.* Without this record the step could be compensated twice.
 
 Stores list candidates (`Inspector.ended`) and delete what they are given (`Store.purge`). The decision is taken here
 and stays valid in between: a closed execution never opens again.
@@ -48,7 +48,7 @@ def is_looked_up(ended: r.Instance, newest: r.Instance) -> bool:
 
 
 def is_compensation(ended: r.Instance) -> bool:
-    """Whether an execution compensates a step of its parent by hand: the key of its call is its own id."""
+    """Whether an execution compensates a step of its parent manually: the key of its call is its own id."""
     return ended.parent is not None and ended.parent.key == ended.entity_id
 
 

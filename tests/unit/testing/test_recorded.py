@@ -9,6 +9,7 @@ from resurgam import Context, Registry
 from resurgam.check.examined import Outcome
 from resurgam.errors import CorruptHistory, NotFound
 from resurgam.testing import Environment, histories, recorded_histories
+from support.counter import Rule, start_counter
 
 registry = Registry()
 
@@ -106,6 +107,14 @@ def test_a_file_that_is_no_history_is_named(tmp_path, content):
 
     with pytest.raises(CorruptHistory, match=r"spoilt\.jsonl: "):
         histories(tmp_path)[0].check(checkout)
+
+
+def test_a_history_of_another_kind_is_refused(tmp_path):
+    """A workflow of the same name says nothing about it."""
+    (tmp_path / "counted.jsonl").write_text(start_counter("c", 0, Rule(1, 1, 1), name="checkout").to_json() + "\n")
+
+    with pytest.raises(ValueError, match=r"counted\.jsonl: must be the history of a workflow, got kind 'counter'"):
+        histories(tmp_path)[0].check(registry=registry)
 
 
 def test_the_fixture_is_each_of_them_in_turn(folder, pytester_like):

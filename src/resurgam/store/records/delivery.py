@@ -23,7 +23,7 @@ class Creation(Record, frozen=True):
 
     *attach*: use the execution that the entity has, open or closed. *replace*: terminate an open one first. *inbox* are
     the first entries of its inbox; an open execution that stays receives them instead. *follows*: create it only if the
-    newest execution of the entity is this one, and closed (a retry by hand); otherwise do nothing.
+    newest execution of the entity is this one, and closed (a manual retry); otherwise do nothing.
     """
 
     started: events.Started
