@@ -710,35 +710,41 @@ class StartsChildrenBeforeTheFence(Commits):
 
 @breaks("test_an_id_that_is_taken_refuses_the_child")
 class AcceptsAnyExecutionAsTheChild(Effects):
-    def start_child(self, request, paused):
-        super().start_child(request, paused)
+    def start_child(self, request, paused, **taken):
+        super().start_child(request, paused, **taken)
         return [request.created]
+
+
+@breaks("test_an_entity_that_goes_on_cannot_be_started_as_a_child_of_itself")
+class FreesTheIdOfAPredecessor(Effects):
+    def start_child(self, request, paused, *, taken):
+        return super().start_child(request, paused, taken=False)
 
 
 @breaks("test_a_child_that_ran_for_the_request_answers_with_its_end", "test_the_last_execution_of_a_child_answers")
 class ForgetsTheAnswerOfAChild(Effects):
-    def start_child(self, request, paused):
-        return super().start_child(request, paused)[:1]
+    def start_child(self, request, paused, **taken):
+        return super().start_child(request, paused, **taken)[:1]
 
 
 @breaks("test_a_child_that_ran_for_the_request_answers_with_its_end", "test_a_repeated_child_request_changes_nothing")
 class StartsAClosedChildAgain(Effects):
-    def start_child(self, request, paused):
+    def start_child(self, request, paused, **taken):
         newest = self._table.newest(request.started.entity_id)
         if newest is not None and newest.instance.status.terminal:
             again = msgspec.structs.replace(request.started, execution_id=f"again-{len(self._table.rows)}")
             self._lifecycle.begin(again)
-        return super().start_child(request, paused)
+        return super().start_child(request, paused, **taken)
 
 
 @breaks("test_the_last_execution_of_a_child_answers")
 class TheFirstExecutionOfAChildAnswers(Effects):
-    def start_child(self, request, paused):
+    def start_child(self, request, paused, **taken):
         rows = self._table.executions_of(request.started.entity_id)
         kept = [row.answer for row in rows]
         for row in rows[1:]:
             row.answer = None
-        answers = super().start_child(request, paused)
+        answers = super().start_child(request, paused, **taken)
         for row, answer in zip(rows, kept, strict=False):
             row.answer = answer
         return answers
@@ -746,18 +752,18 @@ class TheFirstExecutionOfAChildAnswers(Effects):
 
 @breaks("test_another_run_of_a_child_does_not_answer")
 class AnyRunOfAChildAnswers(Effects):
-    def start_child(self, request, paused):
+    def start_child(self, request, paused, **taken):
         known = self._table.newest(request.started.entity_id)
-        answers = super().start_child(request, paused)
+        answers = super().start_child(request, paused, **taken)
         return answers if known is None or known.answer is None else [*answers[:1], known.answer]
 
 
 @breaks("test_a_child_of_the_same_key_is_the_one_that_is_meant", "test_a_retried_child_has_the_key_still")
 class IgnoresTheKeyOfAChild(Effects):
-    def start_child(self, request, paused):
+    def start_child(self, request, paused, **taken):
         parent = msgspec.structs.replace(request.started.parent, key=f"key-{len(self._table.rows)}")
         started = msgspec.structs.replace(request.started, parent=parent)
-        return super().start_child(msgspec.structs.replace(request, started=started), paused)
+        return super().start_child(msgspec.structs.replace(request, started=started), paused, **taken)
 
 
 @breaks("test_a_settlement_sent_by_the_commit_that_ends_an_attempt_reaches_the_next")
@@ -768,7 +774,7 @@ class ClosesBeforeItSends(Promises):
 
 @breaks("test_a_child_of_a_tree_that_is_paused_starts_paused")
 class StartsChildrenOfPausedTreesUnpaused(Effects):
-    def start_child(self, request, paused):
+    def start_child(self, request, paused, **taken):
         return super().start_child(request, None)
 
 

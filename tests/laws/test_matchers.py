@@ -161,6 +161,9 @@ def play(history: str, code: str, matching: str = "location") -> str:
         ("1:a 2:-b 3:c 4:d", "a -c d", "=1 =3 =4"),
         ("1:a 2:-b 3:c@2 4:d", "a c@2 d", "=1 =3 =4"),
         ("1:a 2:-b 3:c", "a x@2 c", "=1 i1.1 =3"),
+        ("1:a 2:-b 3:c 4:d", "a c x@2 d", "=1 =3 i3.1 =4"),
+        ("1:a 2:-b 3:c 4:d", "a -c x@2 d", "=1 =3 i3.1 =4"),
+        ("1:a 2:-b 3:-c 4:d", "a -c x@2 d", "=1 =3 i3.1 =4"),
         ("1:a 2:-b 3:c", "a x@2 -b c", "=1 i1.1 =2 =3"),
         ("1:a 2:b 3:c", "a -b n@2 c", "=1 =2 i2.1 =3"),
         ("", "a -b n@2 c", "n1 n2 n3 n4"),
@@ -203,6 +206,7 @@ def test_by_location(history, code, expected):
         # removed
         ("1:a 2:~ 3:b", "-a b", "=1 =3 left2"),
         ("1:~ 2:-a 3:b", "-a b", "=2 =3 left1"),
+        ("1:~ 2:-b 3:-a", "-a ~", "=3 =1"),
         ("1:~ 2:b", "-a b", "n3 =2 left1"),
         ("1:a 2:-b 3:-c 4:d", "a -c d", "=1 =3 =4"),
         ("1:a 2:-b 3:c", "a c", "=1 =3"),
@@ -219,6 +223,29 @@ def test_by_location(history, code, expected):
 )
 def test_by_sequence(history, code, expected):
     assert play(history, code, "sequence") == expected
+
+
+@pytest.mark.parametrize(
+    ("workflow", "target", "expected"),
+    [
+        ("ship", None, None),
+        ("ship", "o-1", None),
+        ("ship", "o-2", ("name", "o-2", "o-1")),
+        ("pack", None, ("kind", "pack", "ship")),
+        ("pack", "o-1", ("kind", "pack", "ship")),
+        ("pack", "o-2", ("name", "o-2", "o-1")),
+    ],
+)
+def test_a_child_by_sequence(workflow, target, expected):
+    child = events.ChildScheduled(
+        seq=2, location=Location((1,)), command="c", name="ship", queue="q", entity_id="o-1", run_id="r"
+    )
+    match = MATCHERS["sequence"](Cursor([child]), Intent(events.ChildScheduled, workflow, target=target))
+    if expected is None:
+        assert match == Replayed(child)
+    else:
+        assert isinstance(match, Diverged)
+        assert (match.field, match.code_value, match.history_value) == expected
 
 
 @pytest.mark.parametrize(

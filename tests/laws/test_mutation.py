@@ -20,6 +20,7 @@ PATIENCE = 60
 _INDEX = "self._by_type = {} for command in self.rest: self._by_type.setdefault(COMMANDS[type(command)].type, deque())"
 _KEYS = "self._by_key = {command.key: command for command in self.rest}"
 _PASSED = "(follower := self.next) is not None and"
+_MARKED = "if type(found) is events.StepRemoved: found, marks = (cursor.step, len(cursor.marks))"
 SPARED = {
     f"Cursor.next_of: if self._by_type is None: {_INDEX}.append(command) -> if True: {_INDEX}.append(command)": (
         "the index is made anew each time, which is only slower"
@@ -32,6 +33,14 @@ SPARED = {
     f"Cursor.take: self._ahead and {_PASSED} (follower.seq in self._ahead) -> {_PASSED} follower.seq in self._ahead": (
         "an empty set holds nothing; asking it first is only quicker"
     ),
+    "Cursor.take: if match.marks: self._index += match.marks -> if True: self._index += match.marks": (
+        "adding 0 changes nothing; the check is only quicker"
+    ),
+    "by_location: 0 -> 1": "the index passes the match, which is then noted as matched ahead of its turn",
+    f"by_location: {_MARKED} -> {_MARKED.replace('type(found) is events.StepRemoved', 'True')}": (
+        "without a mark the step is the next command, and there are no marks; the check is only quicker"
+    ),
+    "removal: mark.location < first.location -> mark.location <= first.location": "as `by_location: 0 -> 1`",
 }
 """Mutants that no test notices, each with the reason why it is equivalent."""
 

@@ -205,7 +205,9 @@ class SimulatedStore:
         for promise_id in outcome.closed:
             execution.promises.setdefault(promise_id, StoredPromise("")).settled = True
         for request in outcome.children:
-            for answer in self.start_child(request):
+            # The id of an execution that goes on in a successor, begun below, stays taken.
+            taken = outcome.successor is not None and request.started.entity_id == execution.started.entity_id
+            for answer in self.start_child(request, taken=taken):
                 self.put(execution, answer)
         for message in outcome.messages:
             entry = self.send(message, execution)
@@ -215,14 +217,15 @@ class SimulatedStore:
         if outcome.successor is not None:
             self._succeed(execution, outcome.successor)
 
-    def start_child(self, request: ChildRequest) -> list[events.Event]:
+    def start_child(self, request: ChildRequest, *, taken: bool = False) -> list[events.Event]:
         """Start a child, unless it ran for this request before or its id is taken; return the answers for its parent."""
         started = request.started
         known = [one for one in self.executions.values() if one.started.entity_id == started.entity_id]
         ran = [one for one in known if ran_for(one.started, started)]
         same = ran[0].started if ran else None
         newest = known[-1].started if known else None
-        answer = answer_child(request, same, newest, closed=bool(known) and known[-1].status.terminal)
+        closed = not taken and bool(known) and known[-1].status.terminal
+        answer = answer_child(request, same, newest, closed=closed)
         if answer is None:
             return [child_started(request, self.begin(started).started)]
         return [answer, *(one.answer for one in ran[-1:] if one.answer is not None)]

@@ -61,6 +61,7 @@ class ClaimWindow:
 
     def take(self) -> None:
         """Count an activity that begins."""
+        _ = self.size  # first the refills of the time before, which must not pay for what begins now
         self._open -= 1
 
     def give_back(self) -> None:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from resurgam.core.errors import StoreError
 from resurgam.store.protocol import Workers
 from resurgam.store.records import Announcement, LiveWorker
 from resurgam.worker.tasks import log_failure
@@ -43,7 +42,7 @@ class Presence:
             try:
                 self.note(await self._workers.announce(self._announcement(limit, in_use), _EXPIRY * self._lease))
                 failed = False
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 -- a worker that is not listed must still be tried again
                 if not failed:  # said once: claims and commits say the rest
                     log_failure("the store failed at listing this worker; it is tried again", error)
                 failed = True

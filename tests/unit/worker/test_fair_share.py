@@ -117,6 +117,19 @@ def test_a_window_opens_by_one_for_each_activity_that_ends():
     assert window.size == BATCH
 
 
+def test_time_without_work_does_not_pay_for_what_begins_after_it():
+    clock = ManualClock()
+    window = ClaimWindow(clock)
+    clock.move_to(clock.now() + 100 * REFILL)
+    for _ in range(3 * BATCH):
+        window.take()
+    assert window.size == 0
+    clock.move_to(clock.now() + 2 * REFILL)
+    assert window.size == 0
+    clock.move_to(clock.now() + REFILL)
+    assert window.size == BATCH
+
+
 def test_what_a_commit_claimed_beyond_a_batch_is_a_debt_of_the_window():
     clock = ManualClock()
     window = ClaimWindow(clock)

@@ -28,7 +28,9 @@ class Effects:
         for promise_id in outcome.closed:
             self._promises.close(row, promise_id)
         for request in outcome.children:
-            for entry in self.start_child(request, paused):
+            # The id of an instance that goes on in a successor, begun below, stays taken.
+            taken = outcome.successor is not None and request.started.entity_id == row.instance.entity_id
+            for entry in self.start_child(request, paused, taken=taken):
                 self._table.put(row, entry)
         for message in outcome.messages:
             reply = self.send_message(row, message)
@@ -40,14 +42,15 @@ class Effects:
         if outcome.successor is not None:
             self.begin_successor(row, outcome.successor, paused)
 
-    def start_child(self, request: ChildRequest, paused: r.Pause | None) -> list[events.Event]:
+    def start_child(self, request: ChildRequest, paused: r.Pause | None, *, taken: bool = False) -> list[events.Event]:
         """Start a child, unless it ran for this request before or its id is taken; return the answers for its parent."""
         started = request.started
         known = self._table.executions_of(started.entity_id)
         ran = [row for row in known if ran_for(row.instance, started)]
         same = ran[0].instance if ran else None
         newest = known[-1].instance if known else None
-        answer = answer_child(request, same, newest, closed=newest is not None and newest.status.terminal)
+        closed = not taken and newest is not None and newest.status.terminal
+        answer = answer_child(request, same, newest, closed=closed)
         if answer is None:
             return [child_started(request, self._lifecycle.begin(started, child_pause(paused)).instance)]
         return [answer, *(row.answer for row in ran[-1:] if row.answer is not None)]

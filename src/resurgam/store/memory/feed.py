@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec import Raw
 
 from resurgam.core import event as events
+from resurgam.core.errors import StoreError
 from resurgam.core.event import encode_event
 from resurgam.store import records as r
 from resurgam.store.memory.rows import Row
@@ -26,7 +27,7 @@ class MemoryFeed:
     async def read(self, query: r.FeedQuery) -> r.FeedPage:
         """Return events after a cursor."""
         self._refresh()
-        cursor = int(query.after or 0)
+        cursor = _position_of(query.after)
         entries: list[r.FeedEntry] = []
         for position, execution_id, seq in self._table.logged_after(cursor):
             if len(entries) == query.limit:
@@ -42,6 +43,14 @@ class MemoryFeed:
         row = self._table.rows.get(execution_id)
         event = None if row is None else row.entry(seq)
         return None if row is None or event is None else _entry_of(row, event)
+
+
+def _position_of(cursor: str) -> int:
+    if not cursor:
+        return 0
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18):
+        raise StoreError(f"cursor must be one that a feed of this store returned, got {cursor!r}")
+    return int(cursor)
 
 
 def _entry_of(row: Row, event: events.Event) -> r.FeedEntry:

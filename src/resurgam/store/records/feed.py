@@ -16,6 +16,11 @@ class FeedQuery(Record, frozen=True):
     types: tuple[str, ...] = ()
     limit: int = 100
 
+    def __post_init__(self) -> None:
+        """Refuse a page without room, from which a reader could not go on."""
+        if self.limit < 1:
+            raise ValueError(f"limit must be at least 1, got {self.limit}")
+
     def fits(self, entry: "FeedEntry") -> bool:
         """Whether an event is one of those asked for."""
         return self.entity_id in (None, entry.entity_id) and (not self.types or entry.type in self.types)

@@ -43,7 +43,9 @@ def send_effects(t: Transaction, execution_id: str, outcome: Outcome, before: Ro
         t.session.execute("keep_answer", execution_id=execution_id, body=encode_event(kept).decode())
     for request in outcome.children:
         assert before is not None
-        for answer in _start_child(t, request, pause_of(before)):
+        # The id of an instance that goes on in a successor, begun below, stays taken.
+        taken = outcome.successor is not None and request.started.entity_id == before["entity_id"]
+        for answer in _start_child(t, request, pause_of(before), taken=taken):
             inbox.put(t, execution_id, answer)
     for message in outcome.messages:
         reply = _send(t, execution_id, message)
@@ -56,7 +58,9 @@ def send_effects(t: Transaction, execution_id: str, outcome: Outcome, before: Ro
         _succeed(t, before, outcome.successor)
 
 
-def _start_child(t: Transaction, request: ChildRequest, paused: r.Pause | None) -> Sequence[events.Event]:
+def _start_child(
+    t: Transaction, request: ChildRequest, paused: r.Pause | None, *, taken: bool
+) -> Sequence[events.Event]:
     """Start a child, unless it ran for this request before or its id is taken; return the answers for its parent."""
     started = request.started
     row = newest(t.session, started.entity_id)
@@ -64,7 +68,7 @@ def _start_child(t: Transaction, request: ChildRequest, paused: r.Pause | None) 
     child = {"entity_id": started.entity_id, "run_id": started.run_id}
     ran = [] if row is None else [instance_of(first) for first in t.session.fetch("first_of_child", **child)]
     same = ran[0] if ran else None
-    answer = answer_child(request, same, known, closed=known is not None and known.status.terminal)
+    answer = answer_child(request, same, known, closed=not taken and known is not None and known.status.terminal)
     if answer is None:
         begun = begin(t, started, child_pause(paused))
         t.changes.work = True

@@ -4,10 +4,12 @@ Writers take turns, so the position of an event is its place in the order of com
 one that was read. A cursor is a position.
 """
 
+import re
 from typing import Final
 
 from msgspec import Raw
 
+from resurgam.core.errors import StoreError
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
 from resurgam.store.sqlite.session import Row, Session, Snapshots
@@ -40,7 +42,11 @@ def last_position(session: Session) -> int:
 
 def position_of(cursor: str) -> int:
     """Return the position that a cursor names."""
-    return int(cursor) if cursor else 0
+    if not cursor:
+        return 0
+    if not re.fullmatch(r"\d{1,18}", cursor, re.ASCII):
+        raise StoreError(f"cursor must be one that a feed of this store returned, got {cursor!r}")
+    return int(cursor)
 
 
 def _page(session: Session, query: r.FeedQuery) -> r.FeedPage:

@@ -52,9 +52,14 @@ def announce(t: Transaction, worker: r.Announcement, ttl: int) -> Sequence[r.Liv
 
 def live_workers(session: Session, now: int) -> Sequence[r.LiveWorker]:
     """Return the workers that have not expired, oldest first."""
-    return [_worker_of(row) for row in session.fetch("live_workers", now=now)]
+    workers = (_worker_of(row) for row in session.fetch("live_workers", now=now))
+    return [worker for worker in workers if worker is not None]
 
 
-def _worker_of(row: Row) -> r.LiveWorker:
-    fields = msgspec.structs.asdict(_announcements.decode(row["body"]))
+def _worker_of(row: Row) -> r.LiveWorker | None:
+    """Return a worker; None if another version announced it, in a form that this one cannot decode."""
+    try:
+        fields = msgspec.structs.asdict(_announcements.decode(row["body"]))
+    except msgspec.MsgspecError:
+        return None
     return r.LiveWorker(**fields, started_at=row["started_at"], seen_at=row["seen_at"])

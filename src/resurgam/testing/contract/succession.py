@@ -182,6 +182,16 @@ class SuccessionCases(OpensStores):
             page = await b.store.inspector.list(r.Query(parent="parent"))
             assert [instance.generation for instance in page.instances] == [2, 1]
 
+    async def test_an_entity_that_goes_on_cannot_be_started_as_a_child_of_itself(self) -> None:
+        """The successor has the id, although the execution that asks for the child has ended."""
+        async with self.bench() as b:
+            old = await b.create()
+            claim, child = await b.claim_one(), request_of(b, old, "order")
+            await self._succeed(b, claim, b.started(generation=2), children=(child,))
+            assert [copy.instance.generation for copy in await b.store.transfer.copies("order")] == [1, 2]
+            claims = {claim.instance.status: claim.inbox for claim in await b.claim()}
+            assert [entry.event for entry in claims[Status.CONTINUED]] == [child.refused]
+
     async def _claim_new(self, b: Bench) -> r.Claim:
         """Claim all ready instances, and return the only open execution."""
         found = [claim for claim in await b.claim() if not claim.instance.status.terminal]
