@@ -25,7 +25,7 @@ class Presence:
         self._workers = workers
         self._name = name
         self._build = build
-        self._queues = queues
+        self.queues = queues
         self._lease = lease
         self._others: Counter[str] = Counter()
         self.alone = True
@@ -59,7 +59,7 @@ class Presence:
             host=socket.gethostname(),
             pid=os.getpid(),
             build=self._build,
-            queues=self._queues,
+            queues=self.queues,
             slots=slots,
             slots_in_use=in_use,
         )
@@ -68,4 +68,4 @@ class Presence:
         """Take over which workers are live."""
         others = [worker for worker in live if worker.worker_id != self._name]
         self._others = Counter(queue for worker in others for queue in set(worker.queues))
-        self.alone = not any(self._others[queue] for queue in self._queues)
+        self.alone = not any(self._others[queue] for queue in self.queues)

@@ -39,14 +39,13 @@ class Slots:
         *,
         leases: Leases,
         presence: Presence,
-        queues: tuple[str, ...],
         limit: int,
     ) -> None:
         self._store = store
         self._clock = clock
         self._runner = runner
         self._leases = leases
-        self._queues = queues
+        self._queues = presence.queues
         self._limit = limit
         self._presence = presence
         self._window = ClaimWindow(clock)

@@ -92,13 +92,7 @@ class Worker:
         )
         self._announcing: asyncio.Task[None] | None = None
         self._slots = Slots(
-            store,
-            clock,
-            runner,
-            leases=self._leases,
-            presence=self._presence,
-            queues=options.queues,
-            limit=options.max_activities,
+            store, clock, runner, leases=self._leases, presence=self._presence, limit=options.max_activities
         )
         self._slots.on_free = self._note_end
         self._watchdog = Watchdog(self._leases, lease=options.lease / 1000, limit=options.tick_limit, reopen=reopen)

@@ -71,7 +71,7 @@ async def test_slots_are_reserved_for_the_share_of_each_served_queue(peers, limi
         presence.note(await store.workers.announce(peer, 1000))
     runner = ActivityRunner(Registry(), clock, chance=random.Random(1))
     leases = Leases(store, clock, Tasks(), length=10_000)
-    slots = Slots(store, clock, runner, leases=leases, presence=presence, queues=queues, limit=limit)
+    slots = Slots(store, clock, runner, leases=leases, presence=presence, limit=limit)
     wanted = requests(q=3, **{"not served": 3}, r=2)
     assert slots.reserve_share(wanted) == set(refs)
     assert slots.free == limit - len(refs)
