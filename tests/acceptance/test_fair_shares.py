@@ -18,7 +18,7 @@ async def test_no_process_takes_more_than_half_of_sixty_activities(tmp_path):
         async with Engine(cluster.url, worker=False) as client:
             while len(await client.store.workers.list()) < PROCESSES:
                 await asyncio.sleep(0.05)
-            # Each of them hears of the others with its own next renewal, at a third of its lease.
+            # Each of them hears of the others with its own next renewal, within a lease.
             seen = {live.worker_id: live.seen_at for live in await client.store.workers.list()}
             while any(live.seen_at <= seen[live.worker_id] for live in await client.store.workers.list()):
                 await asyncio.sleep(0.05)

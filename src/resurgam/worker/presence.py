@@ -11,12 +11,17 @@ from resurgam.store.protocol import Workers
 from resurgam.store.records import Announcement, LiveWorker
 from resurgam.worker.tasks import log_failure
 
-_EXPIRY: Final = 2
+_EXPIRY: Final = 3
 """Lease lengths for which a worker is listed after its last announcement: a tick that does not yield delays the next."""
+
+_BEATS: Final = 3
+"""Renewals of a busy worker in a lease."""
 
 
 class Presence:
-    """The record of a worker in its store, renewed at a third of a lease, and what the last renewal told of others.
+    """The record of a worker in its store, and the other workers that the last renewal listed.
+
+    It is renewed three times a lease while activities run, else once: each renewal wakes the other processes of a file.
 
     *alone*: no other worker serves any of its queues.
     """
@@ -36,18 +41,20 @@ class Presence:
 
     async def run(self, slots: Callable[[], tuple[int, int]]) -> None:
         """Announce the worker until cancelled. *slots* returns how many it has, and how many of them are in use."""
-        failed = False
+        failed, idle = False, 0
         while True:
             limit, in_use = slots()
+            idle = 0 if in_use else idle + 1
             try:
-                self.note(await self._workers.announce(self._announcement(limit, in_use), _EXPIRY * self._lease))
-                failed = False
+                if not idle or idle % _BEATS == 1:
+                    self.note(await self._workers.announce(self._announcement(limit, in_use), _EXPIRY * self._lease))
+                    failed = False
             except Exception as error:  # noqa: BLE001 -- a worker that is not listed must still be tried again
                 if not failed:  # said once: claims and commits say the rest
                     log_failure("the store failed at listing this worker; it is tried again", error)
                 failed = True
             # Real time, not the engine's clock: a test that skips years must not stop at each renewal.
-            await asyncio.sleep(self._lease / 3000)
+            await asyncio.sleep(self._lease / 1000 / _BEATS)
 
     async def end(self) -> None:
         """Remove the record."""

@@ -3,8 +3,15 @@
 import asyncio
 import os
 
+import pytest
+
 from resurgam import Context, Engine, Registry
+from resurgam.store.memory.store import MemoryStore
+from resurgam.testing import ManualClock
 from resurgam.worker.build import build_of
+from resurgam.worker.presence import Presence
+
+BEATS = 9
 
 
 def registry_of(constant: int, gate: asyncio.Event | None = None) -> Registry:
@@ -78,3 +85,34 @@ def test_a_build_changes_with_a_constant_of_the_code():
         return registry
 
     assert build_of(registry(1)) != build_of(registry(2))
+
+
+class CountedWorkers:
+    def __init__(self, workers) -> None:
+        self.announced = 0
+        self._workers = workers
+
+    async def announce(self, worker, ttl):
+        self.announced += 1
+        return await self._workers.announce(worker, ttl)
+
+
+@pytest.mark.parametrize(("in_use", "announced"), [(0, 3), (1, BEATS)])
+async def test_a_busy_worker_announces_itself_at_each_beat_and_an_idle_one_once_a_lease(monkeypatch, in_use, announced):
+    beats = 0
+
+    async def beat(seconds: float) -> None:
+        nonlocal beats
+        assert seconds == pytest.approx(10 / 3)
+        beats += 1
+        if beats == BEATS:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("resurgam.worker.presence.asyncio.sleep", beat)
+    workers = CountedWorkers(MemoryStore(ManualClock()).workers)
+    presence = Presence(workers, name="me", build="b", queues=("q",), lease=10_000)
+
+    with pytest.raises(asyncio.CancelledError):
+        await presence.run(lambda: (4, in_use))
+
+    assert workers.announced == announced
