@@ -278,7 +278,7 @@ class Handlers:
     def _delay(self, kind: str, name: str, entry: events.Event) -> None:
         """Keep an entry until its handler is registered, if edited code may still do so."""
         self._early.setdefault((kind, name), []).append(entry)
-        if not self._recorder.is_delayed(entry.seq):
+        if not self._recorder.early.may_hold(entry.seq):
             self.check_early()
 
     def _come_to(self, kind: str, name: str) -> None:

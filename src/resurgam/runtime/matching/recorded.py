@@ -1,6 +1,6 @@
 """The commands of a history as it was loaded, and which of them the code has reached."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
 from resurgam.core import event as events
@@ -127,14 +127,23 @@ class RecordedCommands:
 
 
 class EarlyAnswers:
-    """Answers that were delivered before the code made the calls, which an edit has delayed."""
+    """Answers that were delivered before the code made the calls, which an edit has delayed.
 
-    def __init__(self) -> None:
+    *waits_past* says whether the code waits for a call that was recorded after an entry; None if answers may always come
+    early.
+    """
+
+    def __init__(self, waits_past: Callable[[int], bool] | None = None) -> None:
+        self._waits_past = waits_past
         self.answers: dict[int, events.Answer] = {}
         self._checkpoints: dict[int, events.LoopCheckpointed] = {}
         self.delayed: set[int] = set()
         # Entries whose calls were made since: delivered in the order of the log, each in a tick of its own.
         self.overdue: list[tuple[int, events.Event]] = []
+
+    def may_hold(self, entry: int) -> bool:
+        """Whether the code may still come to the call that an entry is for."""
+        return self._waits_past is None or self._waits_past(entry)
 
     def keep(self, answer: events.Answer) -> None:
         """Keep an answer until its call is made."""

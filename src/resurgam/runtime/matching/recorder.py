@@ -80,7 +80,7 @@ class Recorder:
         self.payloads = Payloads(mode, settings.max_payload)
         self.outbox = Outbox()
         self.pending = PendingCommands()
-        self.early = EarlyAnswers()
+        self.early = EarlyAnswers(self.pending.has_call_after if self.matching == "location" else None)
         self.carryover = Carryover(started.carried, started.children)
         self.mailbox = Mailbox()
         self.state = DurableState()
@@ -316,10 +316,6 @@ class Recorder:
         self.ended_scopes.add_cut(scope)
 
     # Reports.
-
-    def is_delayed(self, entry: int) -> bool:
-        """Whether the code waits for a call that was made after this entry was recorded."""
-        return self.matching != "location" or self.pending.has_call_after(entry)
 
     def reports_unawaited(self, *, settled: bool) -> bool:
         """Return whether a future that was dropped without being awaited is a mistake of the code.

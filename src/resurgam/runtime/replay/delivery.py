@@ -124,7 +124,7 @@ def _keep_early(recorder: Recorder, answer: events.Answer) -> None:
     command = recorded.command(answer.ref)
     if recorded.is_skipped(answer.ref) or recorder.ended_scopes.is_cut_off(command.location):
         return
-    if not (recorder.is_delayed(answer.ref) or recorded.is_keyed(command.location)):
+    if not (early.may_hold(answer.ref) or recorded.is_keyed(command.location)):
         # A scope that has ended too soon is the better explanation, and has a remedy.
         recorder.ended_scopes.check(recorder.verdict)
         if recorder.verdict.reason is None:
