@@ -202,7 +202,7 @@ def test_an_update_is_done_and_its_result_printed(url):
     async def take(engine, worker):
         waiting = asyncio.ensure_future(engine.handle("o-1").update("add", 1, id="u-1"))
         while not (await engine.store.transfer.copies("o-1"))[0].inbox:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         await worker.does("o-1", events.UpdateCompleted(ref=2, id="u-1", result=Raw(b"7")))
         return await waiting
 
