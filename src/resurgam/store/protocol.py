@@ -1,4 +1,4 @@
-"""The seam: `Store`, thirteen verbs that are each a whole intention, and the protocols of its parts beside it.
+"""The seam: `Store`, fourteen verbs that are each a whole intention, and the protocols of its parts beside it.
 
 **Parts.** Every verb takes a batch and answers each part by itself, in order: a refused part never holds up another. A
 part is applied whole or not at all. Nothing is raised for a part; `StoreError` means that the store as a whole failed,
@@ -19,7 +19,7 @@ inbox) is checked under the locks. A strict commit guards its own inbox only.
 **Decisions.** A verb decides as little as possible. The rules that remain are pure functions in `rules`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from resurgam.core import event as events
@@ -228,6 +228,7 @@ class Store(Protocol):
         """Create executions, unless the newest of the entity stands in the way (`rules.way_past`).
 
         One that starts later (`state.is_scheduled`) has status ``scheduled`` and is offered from its ``begins_at`` on.
+        The commit of its first advance may come along (`Creation.first`).
         """
         ...
 
@@ -270,6 +271,18 @@ class Store(Protocol):
 
         Refused if the lease is lost, or if the outcome is *strict* and unseen entries overtake it (`rules.overtakes`).
         After release the instance is ready again if and only if the wake counter has moved.
+
+        Activities that the lease on the instance covers (`Commit.covers`) share its fate. If it is lost, or released
+        without a commit, they are back on their queues, each as delivered once. If a commit, a termination or a dead
+        letter ends it while they run, they stay leased to the same worker, with epoch 0. A renewal that names one,
+        with the details of a heartbeat, gives it a lease of its own with epoch 0.
+        """
+        ...
+
+    def submit(self, part: r.Commit, done: Callable[[r.Committed | r.Refused | Exception], None]) -> None:
+        """Commit one outcome as `commit` does; *done* is called with the answer, or with the error of the store.
+
+        This is the hot path: no future and no task. *done* is called outside of any task, perhaps before this returns.
         """
         ...
 

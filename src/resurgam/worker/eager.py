@@ -96,6 +96,10 @@ class EagerStore:
         """Commit outcomes."""
         return await self._store.commit(parts)
 
+    def submit(self, part: r.Commit, done: Callable[[r.Committed | r.Refused | Exception], None]) -> None:
+        """Commit one outcome."""
+        self._store.submit(part, done)
+
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
         """Renew leases."""
         return await self._store.extend(leases)

@@ -3,6 +3,7 @@
 Each verb runs without giving way to other tasks, so it is atomic by itself.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TypeVar, assert_never
@@ -56,7 +57,16 @@ class MemoryStore:
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         """Begin executions."""
-        return self._each(self._lifecycle.create, parts)
+        return self._each(self._create, parts)
+
+    def _create(self, part: r.Creation) -> r.Created | r.Exists:
+        created = self._lifecycle.create(part)
+        if isinstance(created, r.Exists) or created.claim is None or part.first is None:
+            return created
+        committed = self._commits.commit(part.first)
+        assert isinstance(committed, r.Committed), committed
+        shown = self._table.rows[created.instance.execution_id].shown()
+        return r.Created(instance=shown, claim=created.claim, committed=committed)
 
     async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
         """Put events into inboxes."""
@@ -77,6 +87,11 @@ class MemoryStore:
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
         """Apply outcomes."""
         return self._each(self._commits.commit, parts)
+
+    def submit(self, part: r.Commit, done: Callable[[r.Committed | r.Refused | Exception], None]) -> None:
+        """Apply one outcome and call back."""
+        [answer] = self._each(self._commits.commit, [part])
+        asyncio.get_running_loop().call_soon(done, answer)
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
         """Renew leases."""

@@ -5,7 +5,7 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.store.records.instance import Instance, Record
-from resurgam.store.records.work import Claim
+from resurgam.store.records.work import Claim, Commit, Committed
 
 
 class EagerOffer(Record, frozen=True):
@@ -24,6 +24,9 @@ class Creation(Record, frozen=True):
     *attach*: use the execution that the entity has, open or closed. *replace*: terminate an open one first. *inbox* are
     the first entries of its inbox; an open execution that stays receives them instead. *follows*: create it only if the
     newest execution of the entity is this one, and closed (a manual retry); otherwise do nothing.
+
+    *first* is the commit of the first advance, made from the start record alone before anything is stored. It is applied
+    with the creation if the execution is created and the *offer* accepted, and ignored otherwise.
     """
 
     started: events.Started
@@ -32,13 +35,19 @@ class Creation(Record, frozen=True):
     inbox: tuple[events.Event, ...] = ()
     follows: str | None = None
     offer: EagerOffer | None = None
+    first: "Commit | None" = None
 
 
 class Created(Record, frozen=True):
-    """The execution exists, ready to be claimed or, with *claim*, claimed by the offer."""
+    """The execution exists, ready to be claimed or, with *claim*, claimed by the offer.
+
+    *committed* answers the commit of the first advance: that was applied after the claim, which therefore shows the
+    execution as it was before.
+    """
 
     instance: Instance
     claim: "Claim | None" = None
+    committed: "Committed | None" = None
 
 
 class Exists(Record, frozen=True):

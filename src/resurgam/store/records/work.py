@@ -32,6 +32,12 @@ class Commit(Record, frozen=True):
     Of the activities that it schedules, the commit claims those whose refs are in *eager*, except in queues where
     older work waits. If it claims any, the lease is kept, so that their results are delivered to the coroutine in
     memory.
+
+    With *covers* the lease on the instance covers what the commit claims: such an activity has epoch 0 and no lease of
+    its own, and a store need not keep a row for it. It gets one when the lease on the instance ends without it (see
+    `Store.commit`). *running* are the activities that earlier commits have claimed so, that still run, and that have
+    no row. *retries* are further attempts of such activities; the failed ones are among the events of the outcome.
+    *answered* are the refs of answered activities that have a row, which is removed.
     """
 
     entity_id: str
@@ -43,6 +49,10 @@ class Commit(Record, frozen=True):
     worker: str = ""
     release: bool = True
     eager: frozenset[int] = frozenset()
+    covers: bool = False
+    running: tuple[ActivityRequest, ...] = ()
+    retries: "tuple[Pending, ...]" = ()
+    answered: tuple[int, ...] = ()
 
 
 class Committed(Record, frozen=True):
@@ -97,7 +107,10 @@ class Released(Record, frozen=True):
 
 
 class ActivityTask(Record, frozen=True):
-    """A leased activity. *deliveries* counts its earlier ones, *details* are those of the last heartbeat before."""
+    """A leased activity. *deliveries* counts its earlier ones, *details* are those of the last heartbeat before.
+
+    With *epoch* 0 it is covered by the lease on its instance.
+    """
 
     entity_id: str
     execution_id: str
@@ -109,7 +122,11 @@ class ActivityTask(Record, frozen=True):
 
 
 class ActivityResult(Record, frozen=True):
-    """The result of an attempt: completed, failed, or to be retried later, with *details* for the next attempt."""
+    """The result of an attempt: completed, failed, or to be retried later, with *details* for the next attempt.
+
+    With *epoch* 0 the lease on its instance has covered the attempt. Then it counts as long as the activity is at this
+    attempt and has no answer, whoever has leased it meanwhile: the first answer wins.
+    """
 
     entity_id: str
     execution_id: str

@@ -1,5 +1,6 @@
 """The SQLite store: each verb runs in one transaction of the writer, or reads one consistent state."""
 
+import asyncio
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,10 +21,12 @@ from resurgam.store.sqlite.deliver import deliver
 from resurgam.store.sqlite.feed import SqliteFeed
 from resurgam.store.sqlite.history import decode_log
 from resurgam.store.sqlite.inspector import SqliteInspector
+from resurgam.store.sqlite.instances import find
 from resurgam.store.sqlite.open_file import OpenFile
 from resurgam.store.sqlite.owner_lock import Owner
 from resurgam.store.sqlite.purge import purge
 from resurgam.store.sqlite.query_tasks import SqliteQueries
+from resurgam.store.sqlite.rows import instance_of
 from resurgam.store.sqlite.session import Session
 from resurgam.store.sqlite.transaction import ReadyTimestamps, Transaction
 from resurgam.store.sqlite.transfer import SqliteTransfer
@@ -77,7 +80,7 @@ class SqliteStore:
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         """Begin executions."""
-        return await self._each(create, parts)
+        return await self._each(_create, parts)
 
     async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
         """Put events into inboxes."""
@@ -96,6 +99,12 @@ class SqliteStore:
         self._file.check()
         # Not by `_each`: this is the hottest path.
         return await self._writer.write(lambda t: [commit(t, part) for part in parts])
+
+    def submit(self, part: r.Commit, done: Callable[[r.Committed | r.Refused | Exception], None]) -> None:
+        """Apply one outcome and call back."""
+        self._file.check()
+        written = self._writer.write(lambda t: commit(t, part))
+        written.add_done_callback(lambda ended: done(_answer_of(ended)))
 
     async def extend(self, parts: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
         """Renew leases."""
@@ -173,3 +182,21 @@ class SqliteStore:
         for owner in self._owner.dead():
             await self._write(lambda t, owner=owner: leases.end_leases_of(t, owner))  # type: ignore[misc]
             self._owner.remove(owner)
+
+
+def _create(t: Transaction, part: r.Creation) -> r.Created | r.Exists:
+    """Begin an execution, with its first commit if the worker that made it may serve it."""
+    created = create(t, part)
+    if isinstance(created, r.Exists) or created.claim is None or part.first is None:
+        return created
+    committed = commit(t, part.first)
+    assert isinstance(committed, r.Committed), committed
+    row = find(t.session, part.started.execution_id)
+    assert row is not None
+    return r.Created(instance=instance_of(row), claim=created.claim, committed=committed)
+
+
+def _answer_of(ended: "asyncio.Future[r.Committed | r.Refused]") -> r.Committed | r.Refused | Exception:
+    error = ended.exception()
+    assert error is None or isinstance(error, Exception)
+    return ended.result() if error is None else error
