@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, assert_never
 
-from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
 from resurgam.store.sqlite import topics
 from resurgam.store.sqlite.claimable import claimable_activities, claimable_instances, claimable_queries
 from resurgam.store.sqlite.feed import last_position, position_of
 from resurgam.store.sqlite.query_tasks import is_open
+from resurgam.store.sqlite.rows import status_of
 from resurgam.store.sqlite.session import Row, Session
 
 _OF_INSTANCES: Final = (r.Closed, r.InboxChanged, r.LogGrown)
@@ -57,7 +57,7 @@ def has_progressed(watch: r.Closed | r.InboxChanged | r.LogGrown, row: Row | Non
     if isinstance(watch, r.InboxChanged):
         return bool(row["wake"] > watch.wake)
     grown = isinstance(watch, r.LogGrown) and row["last_seq"] > watch.last_seq
-    return grown or Status(row["status"]).terminal
+    return grown or status_of(row["status"]).terminal
 
 
 def next_due(session: Session, now: int) -> int | None:

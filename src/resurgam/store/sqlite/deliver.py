@@ -10,6 +10,7 @@ from resurgam.store.sqlite import history, inbox
 from resurgam.store.sqlite.claim import claim_eagerly
 from resurgam.store.sqlite.instances import find, newest
 from resurgam.store.sqlite.promises import promises_named, settle, settle_by_name
+from resurgam.store.sqlite.rows import status_of
 from resurgam.store.sqlite.session import Row
 from resurgam.store.sqlite.transaction import Transaction
 
@@ -22,7 +23,7 @@ def deliver(t: Transaction, part: r.Delivery) -> r.Delivered | r.Missing | r.End
     row = newest(t.session, part.entity_id) if part.execution_id is None else find(t.session, part.execution_id)
     if row is None:
         return r.Missing()
-    status = Status(row["status"])
+    status = status_of(row["status"])
     if status.terminal:
         known = part.promise is not None and promises_named(t, row["execution_id"], part.promise)
         return r.Settled() if known else r.Ended(status=status)

@@ -2,11 +2,11 @@
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from resurgam.store.sqlite.statements import queries
 
-Row: TypeAlias = Mapping[str, Any]
+Row: TypeAlias = sqlite3.Row
 
 T = TypeVar("T")
 
