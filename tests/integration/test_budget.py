@@ -1,10 +1,8 @@
 """What a step may cost, in counts: they are the same on a busy machine as on a quiet one.
 
-The budget is `tests/budget.json`; instructions and allocations are counted in `test_instructions.py`.
+The budget is `tests/budget.json`; instructions are counted in `test_instructions.py`.
 """
 
-import json
-import subprocess
 import sys
 
 import pytest
@@ -14,14 +12,15 @@ from resurgam.bench import programs
 from resurgam.bench.figures import counting
 from resurgam.core.event import decode_event, encode_event
 from resurgam.runtime.execution.execution import Execution
-from support import count_calls
-from support.budget import within
-from support.count_calls import unfinished_history
+from support.budget import all_within, within
+from support.count_calls import calls_per_unit
+from support.count_workloads import WORKLOADS, unfinished_history, until_at_rest
 
 
 @pytest.fixture
 async def engine(tmp_path):
-    async with Engine(f"sqlite:///{tmp_path}/budget.db", registry=programs.registry) as opened:
+    # A long lease: the commits of a renewal would be counted as those of the steps.
+    async with Engine(f"sqlite:///{tmp_path}/budget.db", registry=programs.registry, lease=3600) as opened:
         await opened.execute(programs.chain, 20)
         await opened.execute(programs.fan, 20)
         yield opened
@@ -37,14 +36,24 @@ async def test_commits_and_statements_of_a_sequential_step(engine) -> None:
     within("statements per sequential step", (counts[0].statements - counts[1].statements) / 100)
 
 
-def test_calls_of_a_step_and_of_a_replayed_event(tmp_path) -> None:
-    command = [sys.executable, count_calls.__file__, f"sqlite:///{tmp_path}/calls.db"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
-    assert done.returncode == 0, done.stderr
-    numbers = json.loads(done.stdout)
-    assert len(numbers) == 3
-    for what, number in numbers.items():
-        within(what, number)
+async def test_commits_of_a_start_with_one_step(engine) -> None:
+    with counting(engine.store) as count:
+        for _ in range(20):
+            await engine.execute(programs.chain, 1)
+    within("commits per start and step", count.commits / 20)
+
+
+async def test_commits_of_a_sleeper(engine) -> None:
+    with counting(engine.store) as count:
+        for _ in range(20):
+            await engine.start(programs.sleeper)
+            await until_at_rest(engine)
+    within("commits per sleeper", count.commits / 20)
+
+
+def test_calls() -> None:
+    counted = calls_per_unit(list(WORKLOADS))
+    all_within({f"calls per {WORKLOADS[name].unit}": sum(calls.values()) for name, calls in counted.items()})
 
 
 async def test_memory_that_a_step_of_a_live_workflow_takes(engine) -> None:

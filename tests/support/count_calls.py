@@ -1,25 +1,28 @@
-"""Counts the functions that are called for a step and for a replayed event, in a process of its own.
+"""Counts the functions that are called for a unit of each workload, in a process of its own: ``count_calls.py W1 replay``.
 
 A profile function in a process in which other tests have interrupted ticks before can send Python 3.11 into a loop that
-never ends; and a process that has done nothing else counts the same every time.
+never ends; and a process that has done nothing else counts the same every time. Calls of this thread only.
 """
 
-import asyncio
 import json
+import subprocess
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any, Self
 
-from resurgam import Engine, Event
-from resurgam.bench import programs
-from resurgam.runtime.definitions.definition import Workflow
-from resurgam.runtime.execution.execution import Execution
+from support.count_workloads import WORKLOADS, run_all
+
+_SOURCE = str(Path(__file__).parents[2] / "src") + "/"
 
 
 class Calls:
     """Counts the functions that are called in this thread, Python's own and those written in C."""
 
     def __init__(self) -> None:
-        self.number = 0
+        self.by_function: Counter[object] = Counter()
 
     def __enter__(self) -> Self:
         sys.setprofile(self._called)
@@ -27,53 +30,44 @@ class Calls:
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
+        del self.by_function[sys.setprofile]  # the call that ends the counting
 
-    def _called(self, frame: object, event: str, argument: object) -> None:
-        if event in {"call", "c_call"}:
-            self.number += 1
-
-
-async def of_a_step(engine: Engine, workflow: Workflow[..., Any]) -> float:
-    """Return the calls of one step of a workflow."""
-    numbers = []
-    for length in (400, 200):
-        with Calls() as calls:
-            await engine.execute(workflow, length)
-        numbers.append(calls.number)
-    return (numbers[0] - numbers[1]) / 200
+    def _called(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call":
+            self.by_function[frame.f_code] += 1
+        elif event == "c_call":
+            self.by_function[getattr(argument, "__qualname__", argument)] += 1
 
 
-async def of_a_replayed_event(engine: Engine) -> float:
-    """Return the calls that it takes to replay one entry."""
-    numbers = []
-    for length in (400, 200):
-        history = await unfinished_history(engine, length)
-        with Calls() as calls:
-            execution = Execution(programs.chain, history)
-            execution.replay()
-        execution.close()
-        numbers.append(calls.number)
-    return (numbers[0] - numbers[1]) / 400
+def calls_per_unit(names: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Return the calls per unit by function for some workloads, counted in a process of its own."""
+    command = [sys.executable, __file__, *names]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, dict[str, float]] = json.loads(done.stdout)
+    return found
 
 
-async def unfinished_history(engine: Engine, length: int) -> list[Event]:
-    """Return the history of a chain up to its last activity."""
-    handle = await engine.start(programs.chain, length)
-    await handle.result()
-    return [entry for entry in await handle.history() if not entry.type.startswith(("workflow_c", "workflow_d"))]
+def _name(function: object) -> str:
+    if isinstance(function, CodeType):
+        return f"{function.co_filename.removeprefix(_SOURCE)}:{function.co_firstlineno} {function.co_qualname}"
+    return f"(C) {function}"
 
 
-async def counted(url: str) -> dict[str, float]:
-    """Return all counts by the names that they have in the budget."""
-    async with Engine(url, registry=programs.registry) as engine:
-        await engine.execute(programs.chain, 20)
-        await engine.execute(programs.fan, 20)
-        return {
-            "calls per sequential step": await of_a_step(engine, programs.chain),
-            "calls per step of a fan-out": await of_a_step(engine, programs.fan),
-            "calls per replayed event": await of_a_replayed_event(engine),
-        }
+def _counted(name: str) -> dict[str, float]:
+    sizes: list[Calls] = []
+
+    def counted() -> Calls:
+        sizes.append(Calls())
+        return sizes[-1]
+
+    run_all([name], counted)
+    short, long = (calls.by_function for calls in sizes)
+    per_unit: dict[str, float] = defaultdict(float)
+    for function, number in long.items():
+        per_unit[_name(function)] += WORKLOADS[name].per_unit(short[function], number)
+    return per_unit
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(counted(sys.argv[1]))))
+    sys.stdout.write(json.dumps({name: _counted(name) for name in sys.argv[1:]}))

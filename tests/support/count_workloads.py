@@ -1,0 +1,183 @@
+"""The workloads whose cost is counted, and what `count_instructions` runs under callgrind: ``count_workloads.py W1 W4``.
+
+Each workload runs at two sizes, so that the difference is what further units cost and nothing else. Only its *counted*
+part is counted: what it needs before and afterwards stands outside.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple, TypeAlias
+
+from resurgam import Engine, Event
+from resurgam.bench import programs
+from resurgam.core.event import decode_event, encode_event
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.system import SystemClock
+from resurgam.worker import watchdog
+
+Counted: TypeAlias = Callable[[], AbstractContextManager[object]]
+
+MARK = "getpriority"
+"""A function of the C library that nothing else calls: callgrind writes down what it has counted before each call.
+
+Callgrind knows it by name even where Python is stripped of its own.
+"""
+
+CHAIN = 10
+"""The length of the chains of W2."""
+
+_SLOWER = 1000
+
+
+class SlowLoop(asyncio.SelectorEventLoop):
+    """A loop for which a thousandth of the time passes.
+
+    Callgrind makes everything fifty times slower, but the engine would look after other processes every 10 ms all the
+    same, and what that costs would be counted as the steps', more on a slow machine than on a fast one.
+    """
+
+    def time(self) -> float:
+        return super().time() / _SLOWER
+
+
+class SlowClock(SystemClock):
+    """The same for the engine's clock, so that no lease lapses and none is renewed."""
+
+    def __init__(self) -> None:
+        self._begin = super().now()
+
+    def now(self) -> int:
+        return self._begin + (super().now() - self._begin) // _SLOWER
+
+
+async def sequential(engine: Engine, steps: int, counted: Counted) -> None:
+    """W1: one chain of activities."""
+    handle = await engine.start(programs.chain, steps)
+    with counted():
+        await handle.result()
+
+
+async def concurrent(engine: Engine, workflows: int, counted: Counted) -> None:
+    """W2: many chains at once, from their start to their result."""
+    with counted():
+        await asyncio.gather(*[engine.execute(programs.chain, CHAIN) for _ in range(workflows)])
+
+
+async def single(engine: Engine, workflows: int, counted: Counted) -> None:
+    """W3: start a workflow of one activity and wait for its result, one after another."""
+    with counted():
+        for _ in range(workflows):
+            await engine.execute(programs.chain, 1)
+
+
+async def fan_out(engine: Engine, width: int, counted: Counted) -> None:
+    """W4: one workflow that gathers activities."""
+    with counted():
+        await engine.execute(programs.fan, width)
+
+
+async def reaction(engine: Engine, signals: int, counted: Counted) -> None:
+    """W5: signal a waiting workflow and wait for its result, one after another."""
+    handles = [await engine.start(programs.answering) for _ in range(signals)]
+    await until_at_rest(engine)
+    with counted():
+        for handle in handles:
+            await handle.signal("go", 1)
+            await handle.result()
+
+
+async def replay(engine: Engine, steps: int, counted: Counted) -> None:
+    """Do what a worker does with a history that it reads; a step is two events."""
+    written = [encode_event(entry) for entry in await unfinished_history(engine, steps)]
+    with counted():
+        execution = Execution(programs.chain, [decode_event(entry) for entry in written])
+        execution.replay()
+        execution.close()
+
+
+async def sleepers(engine: Engine, workflows: int, counted: Counted) -> None:
+    """W7: start a workflow that sleeps and wait until it is asleep, one after another."""
+    with counted():
+        for _ in range(workflows):
+            await engine.start(programs.sleeper)
+            await until_at_rest(engine)
+
+
+async def unfinished_history(engine: Engine, length: int) -> list[Event]:
+    """Return the history of a chain up to its last activity."""
+    handle = await engine.start(programs.chain, length)
+    await handle.result()
+    return [entry for entry in await handle.history() if not entry.type.startswith(("workflow_c", "workflow_d"))]
+
+
+async def until_at_rest(engine: Engine) -> None:
+    """Wait until the worker holds nothing. Without a timer, which would take a thousand times as long."""
+    while not engine.resting:
+        await asyncio.sleep(0)
+
+
+class Workload(NamedTuple):
+    """A workload, its name in the budget, its two sizes, and how many units there are for each of its size."""
+
+    run: Callable[[Engine, int, Counted], Awaitable[None]]
+    unit: str
+    sizes: tuple[int, int]
+    units: int = 1
+
+    def per_unit(self, short: float, long: float) -> float:
+        """Return the cost of one unit from the costs of both sizes."""
+        return (long - short) / (self.units * (self.sizes[1] - self.sizes[0]))
+
+
+WORKLOADS = {
+    "W1": Workload(sequential, "sequential step", (60, 120)),
+    "W2": Workload(concurrent, "step of many workflows", (20, 60), CHAIN),
+    "W3": Workload(single, "start and step", (15, 30)),
+    "W4": Workload(fan_out, "step of a fan-out", (100, 200)),
+    "W5": Workload(reaction, "signal", (15, 30)),
+    "replay": Workload(replay, "replayed event", (60, 120), 2),
+    "W7": Workload(sleepers, "sleeper", (15, 30)),
+}
+
+
+async def run(name: str, counted: Counted) -> None:
+    """Run a workload on a file of its own: once to fill every cache, then counted at both sizes."""
+    workload = WORKLOADS[name]
+    with tempfile.TemporaryDirectory(prefix="resurgam-counted-") as folder:
+        url = f"sqlite:///{folder}/counted.db"
+        async with Engine(url, registry=programs.registry, clock=SlowClock(), tick_limit=3600) as engine:
+            await workload.run(engine, workload.sizes[0], contextlib.nullcontext)
+            for size in workload.sizes:
+                await workload.run(engine, size, counted)
+
+
+def run_all(names: list[str], counted: Counted) -> None:
+    """Run workloads one after another.
+
+    Without the garbage collector: when it runs, and what that costs, depends on all modules that are imported. Without
+    the watchdog: it looks four times a second, and reports ticks that are slow only because they are counted.
+    """
+    gc.disable()
+    assert hasattr(watchdog, "_INTERVAL")
+    watchdog._INTERVAL = 3600.0  # type: ignore[misc]
+    with asyncio.Runner(loop_factory=SlowLoop) as runner:
+        for name in names:
+            runner.run(run(name, counted))
+
+
+@contextlib.contextmanager
+def between_marks() -> Iterator[None]:
+    """Let callgrind write down what it has counted, before and after."""
+    os.getpriority(os.PRIO_PROCESS, 0)
+    yield
+    os.getpriority(os.PRIO_PROCESS, 0)
+
+
+if __name__ == "__main__":
+    run_all(sys.argv[1:], between_marks)
