@@ -1,6 +1,7 @@
 """The test kit, used as a user would: virtual time, mocks, replay, crashes."""
 
 import asyncio
+import itertools
 from datetime import timedelta
 
 import pytest
@@ -92,6 +93,27 @@ async def test_time_passes_an_activity_that_waits_for_ever():
 
         with pytest.raises(WorkflowFailed, match="ran longer than its timeout of 30 s"):
             await env.finish(handle.result())
+
+
+async def test_a_machine_that_stands_still_between_two_looks_costs_an_activity_no_patience(monkeypatch):
+    own, loop = Registry(), asyncio.get_running_loop()
+    hours = itertools.count(loop.time(), 3600)
+
+    @own.activity(timeout=30, retry=RetryPolicy(max_attempts=1))
+    async def slow() -> str:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        return "done"
+
+    @own.workflow
+    async def waiting(ctx: Context) -> str:
+        return await ctx.activity(slow)
+
+    async with Environment(registry=own) as env:
+        monkeypatch.setattr(loop, "time", lambda: next(hours))
+        handle = await env.start(waiting)
+
+        assert await env.finish(handle.result()) == "done"
 
 
 async def test_waiting_for_what_nothing_can_bring_says_so():
