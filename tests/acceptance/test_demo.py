@@ -17,6 +17,7 @@ from resurgam.cli import demo as demo_module
 from resurgam.cli import demo_shop
 from resurgam.core import event as events
 from resurgam.core.location import Location
+from support.limits import HANGS
 
 ROOT = Path(__file__).parents[2]
 ACTIVITIES = ("reserve_stock", "charge_card", "pack_parcel 1", "pack_parcel 2", "pack_parcel 3", "send_receipt")
@@ -42,30 +43,27 @@ def workers(folder: Path) -> list[int]:
 
 
 def alive(pid: int) -> bool:
+    """Whether a process runs and is no zombie: one whose parent has ended stays that until init looks after it."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return True
 
 
-def wait_for(condition, seconds: float = 15) -> None:
-    end = time.monotonic() + seconds
+def wait_for(condition) -> None:
+    end = time.monotonic() + HANGS
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.02)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("kills", [0, 2])
 @pytest.mark.parametrize("seed", [1, 7])
 def test_the_order_is_finished_however_often_its_worker_is_killed(tmp_path, seed, kills):
-    began = time.monotonic()
     done = start(tmp_path, "--seed", str(seed), "--kills", str(kills))
-    out, err = done.communicate(timeout=30)
+    out, err = done.communicate(timeout=HANGS)
 
     assert (done.returncode, err) == (0, ""), out + err
-    assert time.monotonic() - began < 30
     assert f"seed        {seed} " in out
     assert len(re.findall(r"KILLED .* worker \d+ by SIGKILL", out)) == kills
     assert f"kills       {kills} of {kills} planned" in out
@@ -81,52 +79,51 @@ def test_the_order_is_finished_however_often_its_worker_is_killed(tmp_path, seed
     assert not any(map(alive, workers(tmp_path)))
 
 
-@pytest.mark.timeout(60)
 def test_without_kills_nothing_runs_twice(tmp_path):
-    out, _ = start(tmp_path, "--kills", "0").communicate(timeout=30)
+    out, _ = start(tmp_path, "--kills", "0").communicate(timeout=HANGS)
 
     assert f"ran once    {', '.join(ACTIVITIES)}\n" in out
     assert "ran again   nothing\n" in out
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_it_leaves_no_process_behind(tmp_path, number):
     demo = start(tmp_path, "--kills", "0")
     wait_for(lambda: workers(tmp_path))
     demo.send_signal(number)
-    _, err = demo.communicate(timeout=15)
+    _, err = demo.communicate(timeout=HANGS)
 
     assert demo.returncode == 130
     assert err.startswith("stopped; ")
     assert not any(map(alive, workers(tmp_path)))
 
 
-@pytest.mark.timeout(60)
 def test_a_worker_that_is_killed_from_outside_is_replaced(tmp_path):
     demo = start(tmp_path, "--kills", "0")
     wait_for(lambda: workers(tmp_path))
     [victim] = workers(tmp_path)
     os.kill(victim, signal.SIGKILL)
-    out, _ = demo.communicate(timeout=30)
+    out, _ = demo.communicate(timeout=HANGS)
 
     assert demo.returncode == 0
     assert f"worker {victim} by SIGKILL, not by the demo" in out
     assert len(workers(tmp_path)) == 2
 
 
-@pytest.mark.timeout(60)
 def test_a_demo_that_is_killed_takes_its_worker_along(tmp_path):
     demo = start(tmp_path, "--kills", "0")
     wait_for(lambda: workers(tmp_path))
     demo.kill()
-    demo.communicate(timeout=15)
+    demo.communicate(timeout=HANGS)
 
     wait_for(lambda: not any(map(alive, workers(tmp_path))))
 
 
 MOMENTS = [(entries, later) for entries in (1, 3, 5, 9, 13, 17) for later in (0.0, 0.25)]
 """When a worker is killed: so many seconds after so many entries are there. Each step takes 0.3 s, its effect 0.2."""
+
+TOGETHER = 4
+"""Orders at a time: with more of them, a slow machine would notice too late how far each one is."""
 
 
 async def killed_by_hand(folder: Path, entries: int, later: float) -> tuple[demo_shop.Shipped, list[events.Event], int]:
@@ -145,7 +142,7 @@ async def killed_by_hand(folder: Path, entries: int, later: float) -> tuple[demo
             keeper.kill()
             reached = len(await handle.history())
             keeper.start()
-            result = await handle.result(timeout=30)
+            result = await handle.result(timeout=HANGS)
         finally:
             keeper.kill()
         history = await handle.history()
@@ -167,10 +164,14 @@ def recorded(history: list[events.Event]) -> set[str]:
     return {step for step, seq in zip(ACTIVITIES, asked, strict=False) if seq in answered}
 
 
-@pytest.mark.timeout(60)
 async def test_killing_the_worker_by_hand_at_any_moment_never_changes_the_outcome(tmp_path):
-    orders = [killed_by_hand(tmp_path / f"{entries}-{later}", entries, later) for entries, later in MOMENTS]
-    ends = await asyncio.gather(*orders)
+    free = asyncio.Semaphore(TOGETHER)
+
+    async def order(entries: int, later: float):
+        async with free:
+            return await killed_by_hand(tmp_path / f"{entries}-{later}", entries, later)
+
+    ends = await asyncio.gather(*(order(entries, later) for entries, later in MOMENTS))
 
     asked = [[(e.type, str(e.location), e.name, e.digest) for e in demo_module.commands(end[1])] for end in ends]
     reached = [end[2] for end in ends]
@@ -184,7 +185,7 @@ async def test_killing_the_worker_by_hand_at_any_moment_never_changes_the_outcom
 @pytest.mark.parametrize("url", ["memory://", "sqlite://", "shop.db"])
 def test_a_store_that_cannot_be_shared_is_refused(tmp_path, url):
     demo = start(tmp_path, "--store", url)
-    _, err = demo.communicate(timeout=30)
+    _, err = demo.communicate(timeout=HANGS)
 
     assert demo.returncode == 2
     assert "two processes share" in err
@@ -192,20 +193,19 @@ def test_a_store_that_cannot_be_shared_is_refused(tmp_path, url):
 
 def test_a_store_that_cannot_be_opened_is_one_line(tmp_path):
     demo = start(tmp_path, "--store", f"sqlite:///{tmp_path}/nowhere/shop.db")
-    _, err = demo.communicate(timeout=30)
+    _, err = demo.communicate(timeout=HANGS)
 
     assert demo.returncode == 1
     assert err.startswith("the demo failed: ")
     assert err.count("\n") == 1
 
 
-@pytest.mark.timeout(60)
 async def test_two_demos_share_a_store_and_leave_each_other_alone(tmp_path):
     url = f"sqlite:///{tmp_path}/shop.db"
     async with Engine(url, worker=False):
         pass  # the file is there before the two of them come
     first, second = (start(tmp_path, "--store", url, "--kills", "1", "--seed", seed) for seed in ("1", "2"))
-    outs = [demo.communicate(timeout=30) for demo in (first, second)]
+    outs = [demo.communicate(timeout=HANGS) for demo in (first, second)]
 
     assert (first.returncode, second.returncode) == (0, 0), outs
 
@@ -296,3 +296,42 @@ async def test_a_worker_that_cannot_begin_fails_the_demo(capsys):
         await doomed(1, -signal.SIGKILL, 1, 1).follow()
 
     assert capsys.readouterr().out.count("DIED") == 4
+
+
+class Late:
+    """A worker that begins to serve long after its order waits for the courier, as on a busy machine, and that order."""
+
+    pid, exit_code, entity_id = 1, None, "order"
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.happened: list[str] = []
+
+    @property
+    def serving(self) -> bool:
+        self.looks += 1
+        return self.looks > 30
+
+    def start(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        self.happened.append("kill")
+
+    async def history(self) -> list[events.Event]:
+        place = {"seq": 2, "location": Location.parse("{2}"), "command": "Listen(0)"}
+        listening = events.ListenStarted(**place, name="courier", names=("courier",))
+        ended = [events.WorkflowDeactivated(seq=3)] if "courier" in self.happened else []
+        return [timer(1), listening, *ended]
+
+    async def signal(self, name: str, value: str) -> None:
+        self.happened.append(name)
+
+
+async def test_a_kill_that_is_late_comes_before_the_order_can_end():
+    late = Late()
+    demo = demo_module.Demo(demo_module.PlainView(), demo_module.Plan(1, ((2, 0.0),), "Ada"), late, late)
+    await demo.follow()
+
+    assert late.happened == ["kill", "courier", "kill"]  # the last when all is over
+    assert demo.killed == 1

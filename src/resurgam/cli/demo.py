@@ -255,6 +255,8 @@ class Demo:
         """Send the signal a moment after the workflow has started to wait for it."""
         if self._courier_sent or not any(isinstance(event, events.ListenStarted) for event in self.history):
             return
+        if self._kills and self._kills[0][0] <= len(self.history):
+            return  # the order may end soon after; a busy machine is late with this kill, and must not miss it
         now = time.monotonic()
         if self._courier_at is None:
             self._courier_at = now + 0.3
