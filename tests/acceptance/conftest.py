@@ -3,6 +3,14 @@
 import pytest
 
 from support.cluster import Cluster
+from support.limits import HANGS
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """Wait for a locked database: on a busy machine, a worker that is stopped or slow may hold it for long."""
+    for module in ("connection", "writer"):
+        monkeypatch.setattr(f"resurgam.store.sqlite.{module}.BUSY_TIMEOUT", HANGS)
 
 
 @pytest.fixture

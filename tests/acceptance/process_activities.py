@@ -14,6 +14,7 @@ from pathlib import Path
 
 from resurgam import Context, Engine, RetryPolicy, activity, workflow
 from resurgam.errors import ActivityFailed
+from resurgam.worker import processes
 
 NOTES = Path(os.environ.get("PRESS_NOTES", "notes"))
 
@@ -106,10 +107,11 @@ async def second(ctx: Context) -> str:
 
 
 async def main(url: str, name: str) -> None:
+    processes._GRACE = float(os.environ.get("PRESS_GRACE") or processes._GRACE)
     async with Engine(url, lease=float(os.environ.get("PRESS_LEASE", "10"))) as engine:
         handle = await engine.start(name, id=name)
         if name == "prints":
-            print(await handle.result(timeout=60))
+            print(await handle.result(timeout=120))
         else:
             await engine.run()
 

@@ -12,6 +12,7 @@ import pytest
 from resurgam import Context, Engine, Registry
 from resurgam.core.state import Status
 from support.cluster import eventually
+from support.limits import HANGS
 
 PRESS = Path(__file__).with_name("process_activities.py")
 SRC = Path(__file__).parents[2] / "src"
@@ -48,7 +49,7 @@ class Hall:
         return {word: int(pid) for word, pid in lines}
 
     async def begun(self) -> dict[str, int]:
-        await eventually(lambda: "begun" in self.notes(), 30, "the activity begins")
+        await eventually(lambda: "begun" in self.notes(), "the activity begins")
         return self.notes()
 
     def close(self) -> None:
@@ -82,7 +83,7 @@ def runs(pid: int) -> bool:
 
 async def test_functions_of_the_main_program_run(hall):
     """And their errors are those of the main program: caught by type, and named in a policy."""
-    told, said = hall.press("prints").communicate(timeout=60)
+    told, said = hall.press("prints").communicate(timeout=HANGS)
 
     assert told == "[2, True, \"activity 'jams' failed after 1 attempt: JamError: paper\"]\n", said
 
@@ -94,17 +95,18 @@ async def test_no_process_outlives_a_worker_that_is_killed(hall):
     assert runs(pids["begun"])
     worker.send_signal(signal.SIGKILL)
 
-    await eventually(lambda: not any(map(runs, pids.values())), 5, "all of them end")
+    await eventually(lambda: not any(map(runs, pids.values())), "all of them end")
 
 
-async def test_a_process_that_ignores_sigterm_is_killed(hall):
+async def test_a_process_that_ignores_sigterm_is_killed(hall, monkeypatch):
     """It is asked first. What it has started goes with it, and the attempt has ended before that."""
+    monkeypatch.setenv("PRESS_GRACE", "4")  # even a busy machine asks it within that
     hall.press("ignored")
     pids = await hall.begun()
     async with Engine(hall.url, registry=Registry(), worker=False) as engine:
         handle = engine.handle("ignored")
         await handle.signal("stop")
-        await eventually(lambda: not any(map(runs, pids.values())), 10, "all of them end")
+        await eventually(lambda: not any(map(runs, pids.values())), "all of them end")
         assert "asked" in hall.notes()
         assert (await handle.describe()).status is Status.RUNNING
         assert [e.type for e in await handle.history()].count("activity_cancelled") == 1
@@ -115,7 +117,7 @@ async def test_ctrl_c_is_the_workers_to_hear(hall):
     worker = hall.press("second")
     await hall.begun()
     os.killpg(worker.pid, signal.SIGINT)
-    _, said = worker.communicate(timeout=30)
+    _, said = worker.communicate(timeout=HANGS)
 
     assert worker.returncode == 0, said
     async with Engine(hall.url, registry=Registry(), worker=False) as engine:
@@ -127,7 +129,7 @@ async def test_the_command_line_serves_them(hall):
     hall.start("-m", "resurgam", "worker", "app.py", f"--store={hall.url}")
     async with Engine(hall.url, registry=Registry(), worker=False) as engine:
         handle = await engine.start("second")
-        assert await handle.result(timeout=60) == "done"
+        assert await handle.result(timeout=HANGS) == "done"
 
 
 async def test_a_program_that_does_not_guard_its_main_part_is_told(hall):
@@ -136,7 +138,7 @@ async def test_a_program_that_does_not_guard_its_main_part_is_told(hall):
         PRESS.read_text().replace('if __name__ == "__main__":\n    asyncio', 'if "prints":\n    asyncio')
     )
     bare = hall.start("bare.py", "memory://", "prints")
-    _, said = bare.communicate(timeout=60)
+    _, said = bare.communicate(timeout=HANGS)
 
     assert bare.returncode != 0
     assert 'put the code that runs it under `if __name__ == "__main__":`' in said
@@ -144,7 +146,7 @@ async def test_a_program_that_does_not_guard_its_main_part_is_told(hall):
 
 async def test_a_program_without_a_file_is_told(hall):
     code = PRESS.read_text().replace("asyncio.run(main(*sys.argv[1:]))", 'asyncio.run(main("memory://", "prints"))')
-    _, said = hall.start("-c", code).communicate(timeout=60)
+    _, said = hall.start("-c", code).communicate(timeout=HANGS)
 
     assert "define it in a module" in said
 
@@ -158,7 +160,7 @@ with SyncEngine() as engine:
     print(engine.execute(press.second))
 """
     (hall.folder / "press.py").write_text(PRESS.read_text())
-    told, said = hall.start("-c", code).communicate(timeout=60)
+    told, said = hall.start("-c", code).communicate(timeout=HANGS)
 
     assert told == "done\n", said
 
@@ -169,7 +171,7 @@ async def test_what_an_attempt_told_survives_the_kill_of_its_worker(hall, monkey
     worker = hall.press("copied")
     await hall.begun()
     file = sqlite3.connect(hall.folder / "press.db")
-    await eventually(lambda: file.execute("SELECT details FROM activities").fetchone()[0], 10, "the lease is renewed")
+    await eventually(lambda: file.execute("SELECT details FROM activities").fetchone()[0], "the lease is renewed")
     file.close()
     worker.send_signal(signal.SIGKILL)
     worker.wait()
@@ -185,4 +187,4 @@ async def test_what_an_attempt_told_survives_the_kill_of_its_worker(hall, monkey
         return await ctx.activity(copies)
 
     async with Engine(hall.url, registry=registry) as engine:
-        assert await engine.handle("copied").result(timeout=30) == [1, {"row": 7}]
+        assert await engine.handle("copied").result(timeout=HANGS) == [1, {"row": 7}]

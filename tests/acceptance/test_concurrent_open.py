@@ -9,8 +9,10 @@ from contextlib import closing
 
 from resurgam import Engine
 from resurgam.runtime.system import SystemClock
+from resurgam.store.sqlite import connection
 from resurgam.store.sqlite.store import SqliteStore
 from support import shop
+from support.limits import HANGS
 
 
 def _open_and_close(file, name: str) -> None:
@@ -18,7 +20,7 @@ def _open_and_close(file, name: str) -> None:
 
 
 def _open_at_once(file, barrier, failures) -> None:
-    barrier.wait(30)
+    barrier.wait(HANGS)
     try:
         _open_and_close(file, f"process-{multiprocessing.current_process().pid}")
     except Exception as error:
@@ -34,12 +36,13 @@ def test_processes_make_one_file_together(tmp_path):
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(HANGS)
     assert failures.empty(), failures.get()
     assert [worker.exitcode for worker in workers] == [0] * 4
 
 
 def _open_many(folder, rounds: int, barrier, failures) -> None:
+    connection.BUSY_TIMEOUT = HANGS
     for number in range(rounds):
         _open_at_once(folder / f"{number}.db", barrier, failures)
 
@@ -62,7 +65,7 @@ def test_opening_while_others_close(tmp_path):
     file = tmp_path / "shop.db"
     with ThreadPoolExecutor(2) as threads:
         for done in [threads.submit(_come_and_go, file, number) for number in range(2)]:
-            done.result(60)
+            done.result(HANGS)
 
 
 def _come_and_go(file, number: int) -> None:
@@ -84,4 +87,4 @@ async def test_engines_come_and_go(tmp_path, monkeypatch):
                 break
             await asyncio.sleep(0.01)
     async with Engine(url, registry=shop.registry) as engine:
-        assert await engine.handle(shop.SMALL).result(timeout=20) == shop.SMALL_RESULT
+        assert await engine.handle(shop.SMALL).result(timeout=HANGS) == shop.SMALL_RESULT

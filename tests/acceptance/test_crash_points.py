@@ -8,6 +8,7 @@ import pytest
 from resurgam import Engine
 from support import shop
 from support.cluster import Cluster, check_effects, check_run, commands, eventually
+from support.limits import HANGS
 
 POINTS = (
     "commit:before",
@@ -16,17 +17,18 @@ POINTS = (
     "claim_activities:after",
 )
 TOGETHER = 3  # processes at a time
+HOUR = 3600.0
 
 
 def _start(cluster, plan: str):
-    return cluster.spawn(cluster.command("--once", "--lease", "60"), SHOP_DIE=plan)
+    return cluster.spawn(cluster.command("--once", "--lease", str(HOUR)), SHOP_DIE=plan)
 
 
 async def _finish(cluster) -> list[tuple]:
     """Go on in this process from whatever is there; return the commands of the whole run."""
-    async with Engine(cluster.url, registry=shop.registry, lease=60) as engine:
+    async with Engine(cluster.url, registry=shop.registry, lease=HOUR) as engine:
         handle = await engine.start(shop.small, 4, id=shop.SMALL, if_exists="attach")
-        result = await handle.result(timeout=20)
+        result = await handle.result(timeout=HANGS)
         history = await handle.history()
     assert result == shop.SMALL_RESULT
     await check_run(shop.small, history, result)
@@ -52,7 +54,7 @@ def clusters(tmp_path):
 
 async def _die(cluster, monkeypatch, process) -> tuple[bool, list[tuple]]:
     """Wait for the death and go on; whether the process died, and the commands of the whole run."""
-    code = process.wait(40)
+    code = process.wait(HANGS)
     assert code in (0, 9), cluster.said(process)
     monkeypatch.setenv("SHOP_EFFECTS", str(cluster.effects_file))
     return code == 9, await _finish(cluster)
@@ -60,7 +62,7 @@ async def _die(cluster, monkeypatch, process) -> tuple[bool, list[tuple]]:
 
 @pytest.mark.parametrize("point", POINTS)
 async def test_death_at_the_nth_call(clusters, monkeypatch, point):
-    """The lease is a minute, so that only the death of its owner can have ended it."""
+    """The lease is an hour, so that only the death of its owner can have ended it."""
     ends = []
     for first in range(1, 50, TOGETHER):
         numbers = range(first, first + TOGETHER)
@@ -76,14 +78,14 @@ async def test_death_at_the_nth_call(clusters, monkeypatch, point):
 
 async def _die_elsewhere(cluster, plan: str, *, dies: bool) -> list[tuple]:
     """Let activities be done by a process of their own, which dies by *plan*; return the commands of the whole run."""
-    async with Engine(cluster.url, registry=shop.registry, lease=60) as here:
+    async with Engine(cluster.url, registry=shop.registry, lease=HOUR) as here:
         handle = await here.start(shop.apart, 4, id="apart")
-        mortal = cluster.start_worker(lease=60, queue=shop.APART, SHOP_DIE=plan)
-        result = asyncio.ensure_future(handle.result(timeout=40))
+        mortal = cluster.start_worker(lease=HOUR, queue=shop.APART, SHOP_DIE=plan)
+        result = asyncio.ensure_future(handle.result(timeout=HANGS))
         # The last result may be seen here before the process that handed it in is gone.
-        await eventually(lambda: mortal.poll() is not None if dies else result.done(), 40, "it dies, or all is done")
+        await eventually(lambda: mortal.poll() is not None if dies else result.done(), "it dies, or all is done")
         assert mortal.poll() == (9 if dies else None), cluster.said(mortal)
-        async with Engine(cluster.url, registry=shop.registry, lease=60, queues=[shop.APART]):
+        async with Engine(cluster.url, registry=shop.registry, lease=HOUR, queues=[shop.APART]):
             assert await result == shop.APART_RESULT
         history = await handle.history()
     await check_run(shop.apart, history, shop.APART_RESULT)
@@ -109,7 +111,7 @@ async def test_death_between_scheduling_and_start(clusters, monkeypatch):
     cluster = clusters()
     monkeypatch.setenv("SHOP_EFFECTS", str(cluster.effects_file))
     process = _start(cluster, "commit:after:1")
-    assert process.wait(30) == 9, cluster.said(process)
+    assert process.wait(HANGS) == 9, cluster.said(process)
     assert cluster.effects() == []
     async with cluster.client() as engine:
         last = (await engine.handle(shop.SMALL).history())[-1]

@@ -16,6 +16,7 @@ import pytest
 from resurgam.errors import StoreError
 from support import shop
 from support.cluster import Cluster, check_effects, check_run, eventually
+from support.limits import HANGS
 
 READ_ONLY = "attempt to write a readonly database: the file, or its folder, may not be written; change the permissions"
 NOT_OPENED = "unable to open database file: the file cannot be opened; does its folder exist, and may it be written?"
@@ -59,7 +60,7 @@ def bound(*arguments: str) -> subprocess.Popen:
 
 def ended(process: subprocess.Popen) -> tuple[int, str]:
     """Return the exit code of a process, and what it said when something was wrong."""
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=HANGS)
     return process.returncode, err
 
 
@@ -188,10 +189,8 @@ async def test_a_full_disk_holds_everything_up_and_loses_nothing(crowded):
         worker = cluster.start_worker(lease=lease)
         disk.fill(worker, room=8 * shop.FAT)
         began = time.monotonic()
-        await eventually(
-            lambda: len(complaints(cluster, worker, disk.reason)) > 2 * len(numbers), 15, "the disk is full"
-        )
-        await eventually(lambda: time.monotonic() > began + 1.5, 5, "short leases have run out")
+        await eventually(lambda: len(complaints(cluster, worker, disk.reason)) > 2 * len(numbers), "the disk is full")
+        await eventually(lambda: time.monotonic() > began + 1.5, "short leases have run out")
         statuses = {(await engine.handle(f"fat-{number}").describe()).status for number in numbers}
         assert statuses == {"running"}
         assert worker.poll() is None
@@ -200,7 +199,7 @@ async def test_a_full_disk_holds_everything_up_and_loses_nothing(crowded):
                 await engine.start(shop.fat, parts, id="one more", tags={"size": "x" * 20 * shop.FAT})
         disk.make_room(worker)
 
-        results = await asyncio.gather(*(engine.handle(f"fat-{n}").result(timeout=20) for n in numbers))
+        results = await asyncio.gather(*(engine.handle(f"fat-{n}").result(timeout=HANGS) for n in numbers))
         assert results == [[shop.FAT] * parts] * len(numbers)
         for number, result in zip(numbers, results, strict=True):
             history = await engine.handle(f"fat-{number}").history()
@@ -208,7 +207,7 @@ async def test_a_full_disk_holds_everything_up_and_loses_nothing(crowded):
             check_effects(history, cluster.effects())
         assert [found.entity_id for found in (await engine.list()).instances if found.entity_id == "one more"] == []
     worker.terminate()
-    assert worker.wait(15) == 0
+    assert worker.wait(HANGS) == 0
     check_said(cluster, worker, disk.reason)
     keys = [effect.key for effect in cluster.effects()]
     assert len(set(keys)) == len(numbers) * parts
@@ -226,23 +225,25 @@ async def test_a_full_disk_holds_everything_up_and_loses_nothing(crowded):
 async def test_a_locked_database_delays_everything_and_loses_nothing(cluster, lease, patience):
     """Another process leaves a transaction open: the worker says so, and goes on when it ends."""
     numbers = range(5)
-    worker = cluster.start_worker(lease=lease, SHOP_PATIENCE=patience)
+    gate = cluster.folder / "gate"
+    worker = cluster.start_worker(lease=lease, SHOP_PATIENCE=patience, SHOP_GATE=str(gate))
     async with cluster.client() as engine:
         for number in numbers:
             handle = await engine.start(shop.order, number, id=f"order-{number}")
             await handle.signal("approve", 7)
-        await eventually(lambda: len(cluster.effects()) > len(numbers), 10, "work has begun")
-        with closing(sqlite3.connect(cluster.file, isolation_level=None)) as other:
+        await eventually(lambda: len(cluster.effects()) > len(numbers), "work has begun")
+        with closing(sqlite3.connect(cluster.file, isolation_level=None, timeout=HANGS)) as other:
             other.execute("BEGIN IMMEDIATE")
+            gate.touch()  # from now on every order has something to write
             began = time.monotonic()
             held = [await engine.handle(f"order-{number}").history() for number in numbers]
-            await eventually(lambda: len(complaints(cluster, worker, LOCKED)) > 1, 10, "it is said")
-            await eventually(lambda: time.monotonic() > began + 1.5, 5, "short leases have run out")
+            await eventually(lambda: len(complaints(cluster, worker, LOCKED)) > 1, "it is said")
+            await eventually(lambda: time.monotonic() > began + 1.5, "short leases have run out")
             assert [await engine.handle(f"order-{number}").history() for number in numbers] == held
             assert worker.poll() is None
             other.execute("ROLLBACK")
 
-        results = await asyncio.gather(*(engine.handle(f"order-{n}").result(timeout=20) for n in numbers))
+        results = await asyncio.gather(*(engine.handle(f"order-{n}").result(timeout=HANGS) for n in numbers))
         assert results == [shop.ordered(number, 7) for number in numbers]
         for number, result, before in zip(numbers, results, held, strict=True):
             history = await engine.handle(f"order-{number}").history()

@@ -15,6 +15,7 @@ from resurgam.runtime.system import SystemClock
 from resurgam.store.sqlite.store import SqliteStore
 from support import shop
 from support.cluster import check_log, check_run, commands
+from support.limits import HANGS
 
 HEADER, FRAME = 32, 24
 
@@ -61,7 +62,7 @@ async def recorded(tmp_path, monkeypatch) -> Recorded:
         reader.execute("SELECT count(*) FROM instances").fetchone()
         async with Engine(f"sqlite:///{file}", registry=shop.registry) as engine:
             handle = await engine.start(shop.small, 4, id=shop.SMALL)
-            assert await handle.result(timeout=20) == shop.SMALL_RESULT
+            assert await handle.result(timeout=HANGS) == shop.SMALL_RESULT
             history = await handle.history()
             wal = file.with_name("original.db-wal").read_bytes()
             return Recorded(file.read_bytes(), wal, history)
@@ -88,7 +89,7 @@ async def _log(file: Path) -> list:
 async def _resume(file: Path) -> list:
     async with Engine(f"sqlite:///{file}?synchronous=off", registry=shop.registry) as engine:
         handle = await engine.start(shop.small, 4, id=shop.SMALL, if_exists="attach")
-        assert await handle.result(timeout=20) == shop.SMALL_RESULT
+        assert await handle.result(timeout=HANGS) == shop.SMALL_RESULT
         return await handle.history()
 
 

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from support.cluster import Cluster
+from support.limits import HANGS
 
 ACKS = 25
 
@@ -48,7 +49,7 @@ def _with_strace(cluster, arguments, trace) -> None:
     process = cluster.spawn(
         ["strace", "-f", "-y", "-s", "0", "-e", calls, "-o", str(trace), *cluster.command(*arguments)]
     )
-    assert process.wait(60) == 0, cluster.said(process)
+    assert process.wait(HANGS) == 0, cluster.said(process)
 
 
 def _with_shim(cluster, arguments, trace) -> None:
@@ -56,7 +57,7 @@ def _with_shim(cluster, arguments, trace) -> None:
     source.write_text(SHIM)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
     process = cluster.spawn(cluster.command(*arguments), LD_PRELOAD=str(library), SHIM_LOG=str(trace))
-    assert process.wait(60) == 0, cluster.said(process)
+    assert process.wait(HANGS) == 0, cluster.said(process)
 
 
 def _calls(cluster, *arguments: str) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from resurgam.core.state import Status
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.store.sqlite.store import SqliteStore
+from support.limits import HANGS
 
 
 class TickingClock:
@@ -144,7 +145,7 @@ async def test_a_disk_that_fails_when_a_deadline_comes_does_not_lose_it(monkeypa
         failing = _fail(monkeypatch, store, "BEGIN", 3)
         assert clock.ring()
         assert failing.left == 2
-        assert await asyncio.wait_for(waiting, 5)
+        assert await asyncio.wait_for(waiting, HANGS)
         assert failing.left == 0
     finally:
         monkeypatch.undo()
@@ -159,7 +160,7 @@ async def test_a_disk_that_fails_while_another_process_writes_loses_no_news(tmp_
         waiting = await _begin_to_wait(one)
         failing = _fail(monkeypatch, one, statement, 1)
         await two.create([r.Creation(started=_started())])
-        assert await asyncio.wait_for(waiting, 5)
+        assert await asyncio.wait_for(waiting, HANGS)
         assert failing.left == 0
     finally:
         monkeypatch.undo()
@@ -176,7 +177,7 @@ async def test_what_is_written_is_acknowledged_though_the_disk_fails_at_the_look
         [created] = await store.create([r.Creation(started=_started())])
         assert isinstance(created, r.Created)
         assert failing.left == 0
-        assert await asyncio.wait_for(waiting, 5)
+        assert await asyncio.wait_for(waiting, HANGS)
     finally:
         monkeypatch.undo()
         await store.close()

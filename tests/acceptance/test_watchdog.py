@@ -5,9 +5,13 @@ import threading
 import time
 
 from resurgam import Context, Engine, Registry
+from support.limits import HANGS
 
-LEASE = 1.0
-"""Seconds; the loop of the first worker stands still for three times as long."""
+LEASE = 4.0
+"""Seconds; long enough for a busy machine to renew it in time."""
+
+STILL = 1.5 * LEASE
+"""Seconds for which the loop of the first worker stands still."""
 
 
 async def test_a_coroutine_that_never_yields_costs_its_neighbours_nothing(tmp_path, caplog) -> None:
@@ -46,7 +50,7 @@ async def test_a_coroutine_that_never_yields_costs_its_neighbours_nothing(tmp_pa
 
     ready, over = threading.Event(), threading.Event()
     thread = threading.Thread(target=second_worker, args=(ready, over), daemon=True)
-    async with Engine(url, registry=registry, lease=LEASE, tick_limit=3 * LEASE, name="first") as engine:
+    async with Engine(url, registry=registry, lease=LEASE, tick_limit=STILL, name="first") as engine:
         first = await engine.start("neighbour", id="n-1")
         while not runs:
             await asyncio.sleep(0.01)
@@ -55,15 +59,15 @@ async def test_a_coroutine_that_never_yields_costs_its_neighbours_nothing(tmp_pa
         await asyncio.to_thread(ready.wait)
         began = time.monotonic()
         second = await engine.start("greedy", id="g-1")
-        assert await second.result(timeout=30) == "yielded"  # the second time it is handed out
-        assert time.monotonic() - began > 2 * LEASE
-        assert await first.result(timeout=30) == "done"
+        assert await second.result(timeout=HANGS) == "yielded"  # the second time it is handed out
+        assert time.monotonic() - began > LEASE
+        assert await first.result(timeout=HANGS) == "done"
     over.set()
     thread.join()
     assert runs == ["slow"]
     assert "workflow 'greedy' (g-1) has not yielded" in caplog.text
     assert "in greedy" in caplog.text
-    assert "ran 3 s without yielding and was interrupted" in caplog.text
+    assert f"ran {STILL:g} s without yielding and was interrupted" in caplog.text
     assert "is lost" not in caplog.text
 
 
@@ -85,7 +89,7 @@ async def test_what_was_claimed_beside_a_tick_that_does_not_yield_is_kept_before
     @registry.workflow
     async def greedy(ctx: Context) -> str:
         while first_time.pop() if first_time else False:
-            stop = time.monotonic() + 2.5 * LEASE
+            stop = time.monotonic() + STILL
             while time.monotonic() < stop:
                 pass
         return "yielded"
@@ -94,7 +98,7 @@ async def test_what_was_claimed_beside_a_tick_that_does_not_yield_is_kept_before
     async with Engine(url, registry=registry, worker=False) as client:
         handles = [await client.start(greedy), *[await client.start(chain, number) for number in range(5)]]
     async with Engine(url, registry=registry, lease=LEASE) as engine:
-        results = [await engine.handle(handle.entity_id).result(timeout=30) for handle in handles]
+        results = [await engine.handle(handle.entity_id).result(timeout=HANGS) for handle in handles]
     assert results == ["yielded", 0, 1, 2, 3, 4]
     assert sorted(runs) == [0, 1, 2, 3, 4]
     assert "is lost" not in caplog.text

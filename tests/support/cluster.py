@@ -18,6 +18,7 @@ from resurgam.core.commands import ANSWERS
 from resurgam.core.state import InstanceState, Status
 from resurgam.testing import replay
 from support import shop
+from support.limits import HANGS
 
 TESTS = Path(shop.__file__).parent.parent
 ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled)
@@ -57,7 +58,7 @@ class Cluster:
         """End a worker as a power cut would."""
         assert worker.poll() is None, f"a worker ended by itself:\n{self.said(worker)}"
         worker.send_signal(signal.SIGKILL)
-        worker.wait(10)
+        worker.wait(HANGS)
         self.workers.remove(worker)
 
     async def stop_for(self, worker: subprocess.Popen, seconds: float) -> None:
@@ -70,6 +71,11 @@ class Cluster:
 
         # In a thread: the worker may hold the database just then, and this loop wait for it.
         await asyncio.to_thread(stand_still)
+
+    async def stopped_itself(self, worker: subprocess.Popen) -> None:
+        """Wait until a worker with ``SHOP_STOP`` stands still."""
+        seen = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+        await eventually(lambda: os.waitid(os.P_PID, worker.pid, seen), "the worker stops in the midst of it")
 
     def said(self, process: subprocess.Popen) -> str:
         return (self.folder / f"process-{self._all.index(process)}.log").read_text()
@@ -99,18 +105,18 @@ class Cluster:
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
                     process.send_signal(signal.SIGKILL)
-            process.wait(10)
+            process.wait(HANGS)
 
 
-async def eventually(condition, within: float, what: str):
+async def eventually(condition, what: str):
     """Return what *condition* gives as soon as it gives something."""
-    deadline = time.monotonic() + within
+    deadline = time.monotonic() + HANGS
     while time.monotonic() < deadline:
         found = condition()
         if found:
             return found
         await asyncio.sleep(0.02)
-    raise AssertionError(f"not within {within} s: {what}")
+    raise AssertionError(f"not within {HANGS:g} s: {what}")
 
 
 def commands(history) -> list[tuple]:

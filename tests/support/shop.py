@@ -3,7 +3,8 @@
 ``python shop.py URL`` serves until it is killed; ``--once`` runs one small workflow to its end, ``--acks N`` sends
 signals and says when each is acknowledged. Every effect is one line in the file ``SHOP_EFFECTS``. ``SHOP_DIE``, such as
 ``commit:before:3``, ends the process without a word at the third call of that verb of the store; ``SHOP_STOP`` stops it,
-as SIGSTOP does, in the midst of `long_pause`; ``SHOP_PATIENCE`` is how many seconds it waits for a locked database.
+as SIGSTOP does, in the midst of the first long activity or operation; ``SHOP_GATE`` is a file without which no parcel is
+packed; ``SHOP_PATIENCE`` is how many seconds it waits for a locked database.
 """
 
 import argparse
@@ -12,12 +13,15 @@ import json
 import os
 import signal
 from dataclasses import dataclass
+from pathlib import Path
 
 from resurgam import Break, Context, Continue, Engine, Registry
 from resurgam.runtime.definitions.info import activity_info
 from resurgam.runtime.system import SystemClock
 from resurgam.store.open import open_store
 from resurgam.store.sqlite import connection, writer
+from resurgam.worker import watchdog
+from support.limits import HANGS
 
 registry = Registry()
 activity, workflow = registry.activity, registry.workflow
@@ -58,6 +62,12 @@ def note() -> None:
     _append(Effect(info.workflow_id, info.name, info.idempotency_key, info.attempt, os.getpid()))
 
 
+def stop_once() -> None:
+    """Stop this process until it is told to go on, if it is one that stops and has not yet."""
+    if os.environ.pop("SHOP_STOP", None):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
 @activity
 async def reserve(number: int) -> int:
     note()
@@ -73,6 +83,9 @@ def price(number: int) -> int:
 @activity
 async def pack(number: int, part: int) -> int:
     note()
+    gate = Path(os.environ.get("SHOP_GATE", "/"))
+    while not gate.exists():
+        await asyncio.sleep(0.01)
     await asyncio.sleep(0.1 + 0.1 * part)
     return number * 10 + part
 
@@ -87,6 +100,7 @@ async def ask(number: int) -> int:
 @activity
 async def linger(seconds: float) -> int:
     note()
+    stop_once()
     await asyncio.sleep(seconds)
     return os.getpid()
 
@@ -100,6 +114,7 @@ async def fatten(part: int) -> str:
 async def stamp(entity_id: str, number: int, seconds: float) -> int:
     """The operation: leaves a trace, takes its time."""
     _append(Effect(entity_id, "stamp", "", 1, os.getpid()))
+    stop_once()
     await asyncio.sleep(seconds)
     return number * 7
 
@@ -171,8 +186,7 @@ async def long_operation(ctx: Context, seconds: float) -> int:
 def stop(entity_id: str) -> int:
     """The operation that holds its whole process up."""
     _append(Effect(entity_id, "stop", "", 1, os.getpid()))
-    if os.environ.get("SHOP_STOP"):
-        os.kill(os.getpid(), signal.SIGSTOP)
+    stop_once()
     return 6
 
 
@@ -249,7 +263,7 @@ async def _once(url: str, lease: float, queue: str) -> None:
     """Run the small workflow to its end, then leave without closing anything: the WAL stays to be looked at."""
     async with _engine(url, lease, queue) as engine:
         handle = await engine.start(small, 4, id=SMALL, if_exists="attach")
-        await handle.result(timeout=30)
+        await handle.result(timeout=HANGS)
         os._exit(0)
 
 
@@ -271,7 +285,8 @@ def main() -> None:
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--acks", type=int)
     options = parser.parse_args()
-    connection.BUSY_TIMEOUT = writer.BUSY_TIMEOUT = float(os.environ.get("SHOP_PATIENCE") or connection.BUSY_TIMEOUT)
+    connection.BUSY_TIMEOUT = writer.BUSY_TIMEOUT = float(os.environ.get("SHOP_PATIENCE") or HANGS)
+    watchdog.REPORT_AFTER = HANGS  # a busy machine holds loops up too, and what a shop says is compared
     if options.acks:
         asyncio.run(_acks(options.url, options.acks))
     elif options.once:
