@@ -1,7 +1,6 @@
 """Print the description of a workflow: a page for people, a JSON document for programs."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -40,8 +39,7 @@ def show(found: Description, *, as_json: bool) -> None:
 
 
 def _document(found: Description) -> dict[str, object]:
-    plain = {field.name: getattr(found, field.name) for field in fields(Description)}
-    return plain | {
+    return msgspec.structs.asdict(found) | {
         "error": error_document(found.error),
         "previous_error": error_document(found.previous_error),
         "parent": output.call(found.parent),
@@ -50,9 +48,8 @@ def _document(found: Description) -> dict[str, object]:
 
 
 def _pending_document(work: PendingWork) -> dict[str, object]:
-    plain = {field.name: getattr(work, field.name) for field in fields(PendingWork)}
     location = None if work.location is None else str(work.location)
-    return plain | {"location": location, "error": error_document(work.error)}
+    return msgspec.structs.asdict(work) | {"location": location, "error": error_document(work.error)}
 
 
 def error_document(error: BaseException | str | None) -> object:

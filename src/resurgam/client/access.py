@@ -1,9 +1,9 @@
 """What every client verb needs: the store, the registry and the clock, and checks and codecs of its arguments."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from msgspec import Raw
 
 from resurgam.core.clock import Clock
@@ -19,8 +19,7 @@ from resurgam.store.records import Instance
 ANY: Final[Codec[Any]] = codec_for(Any)
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """A store, the registered code, the clock, and the maximum size of a value in bytes."""
 
     store: Store

@@ -2,10 +2,10 @@
 
 import builtins
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.client import promises, signal_schemas
 from resurgam.client.access import ANY, Access, check_text, codec_of, deadline_after

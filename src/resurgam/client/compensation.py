@@ -1,7 +1,6 @@
 """Find saga steps that are not compensated, and compensate one manually, also long after the saga's run is closed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 from msgspec import Raw
@@ -17,8 +16,7 @@ from resurgam.store.protocol import Store
 from resurgam.store.records import Creation, Exists, Instance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SagaStep:
+class SagaStep(msgspec.Struct, frozen=True, kw_only=True):
     """A saga step: the *result* of its activity if it completed, and the *outcome* of `SagaClosed`, None until then."""
 
     command: events.SagaStepRegistered

@@ -1,9 +1,10 @@
 """Describe a workflow: its status, its open work and what it waits for."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+import msgspec
 
 from resurgam.client.access import ANY
 from resurgam.client.compensation import compensation_id, uncompensated
@@ -22,8 +23,7 @@ _AS_STORED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParentCall:
+class ParentCall(msgspec.Struct, frozen=True, kw_only=True):
     """The call of another workflow's code that started this one."""
 
     entity_id: str
@@ -32,8 +32,7 @@ class ParentCall:
     location: Location
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Description:
+class Description(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an execution. *previous* is the execution that this one retries or continues.
 
     *input* are its arguments, *result* its return value once completed, and *state* its durable state (``ctx.set``),

@@ -4,9 +4,11 @@ The log shows which commands are open; the store adds attempts, leases, heartbea
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from resurgam.client.access import ANY
 from resurgam.core import event as events
@@ -23,8 +25,7 @@ _LATEST: Final = 20
 """How many of the last entries of a log to search for its failure."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingWork:
+class PendingWork(msgspec.Struct, frozen=True, kw_only=True):
     """One item of open work. *text* describes it; *since* is the time of the durable call.
 
     *kind* is ``activity``, ``timer``, ``listener``, ``promise``, ``child``, ``update``, ``operation``, ``race``,
@@ -75,8 +76,7 @@ async def failure_of(store: Store, execution: Addressed) -> BaseException | None
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """The open work of one execution at the moment *now*."""
 
     store: Store

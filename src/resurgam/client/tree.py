@@ -5,7 +5,6 @@ the attempts are listed below them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -113,8 +112,7 @@ def _key(instance: Instance) -> str | None:
     return None if instance.parent is None else instance.parent.key
 
 
-@dataclass(frozen=True, slots=True)
-class _TreeReader:
+class _TreeReader(msgspec.Struct, frozen=True):
     """Read one tree from the store; *members* are all its executions."""
 
     store: Store
@@ -176,14 +174,13 @@ def _is_called_by(child: Instance, run_id: str, command: events.ChildScheduled) 
     return same_call and child.entity_id == command.entity_id
 
 
-@dataclass(frozen=True, slots=True)
-class _RunSteps:
+class _RunSteps(msgspec.Struct, frozen=True):
     """The steps of one run, over all its attempts."""
 
     run_id: str
-    found: dict[tuple[Location, str, int], Step] = field(default_factory=dict)
-    children: dict[tuple[Location, str, str], events.ChildScheduled] = field(default_factory=dict)
-    sagas: dict[Location, Location] = field(default_factory=dict)
+    found: dict[tuple[Location, str, int], Step] = msgspec.field(default_factory=dict)
+    children: dict[tuple[Location, str, str], events.ChildScheduled] = msgspec.field(default_factory=dict)
+    sagas: dict[Location, Location] = msgspec.field(default_factory=dict)
 
     def read(self, execution: Instance, log: Iterable[events.Event], activities: Mapping[int, OpenActivity]) -> None:
         """Add the steps of one execution; *activities* are its open ones."""

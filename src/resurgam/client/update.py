@@ -6,10 +6,11 @@ the code is not registered here, as plain JSON types.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypedDict, TypeVar
 
+import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.client import chain
 from resurgam.client.access import ANY, Access, check_text, deadline_after
@@ -57,8 +58,7 @@ def encode_update(access: Access, name: str, args: Sequence[object], id: str | N
     return access.encode_all(args, f"arguments of update {name!r}")
 
 
-@dataclass(slots=True)
-class Position:
+class Position(msgspec.Struct):
     """How far the sender has read the chain of executions: an execution, and the last entry read of its log.
 
     *handled*: a handler has started on the update. *grown*: the log has more entries than were read.
@@ -71,8 +71,7 @@ class Position:
     grown: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
+class Update(msgspec.Struct, frozen=True, kw_only=True):
     """An update that is sent to *entity_id*; if *pinned*, to one run only.
 
     *workflow* is the receiver's definition, if it is known here; *codec* is that of the caller's ``type=``.

@@ -1,7 +1,8 @@
 """A side effect of an instance (``ctx.run``), run by the worker that holds the instance."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.codec import MAX_PAYLOAD, Codec, check_size
@@ -9,8 +10,7 @@ from resurgam.core.errors import SerializationError
 from resurgam.core.failure import capture, in_user_code
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """The function to call, and how to record its result. It may start once its command is committed."""
 
     ref: int

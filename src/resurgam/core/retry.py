@@ -1,7 +1,6 @@
 """Retry policies, and the delay before the next attempt as a pure function."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
@@ -32,8 +31,7 @@ def milliseconds(duration: Duration) -> int:
     return round(seconds * 1000)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often a failed attempt is retried, and after which delay.
 
     *max_attempts* counts all attempts; ``None`` means no limit. The delay before attempt *k + 1* is

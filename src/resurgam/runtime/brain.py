@@ -1,9 +1,10 @@
 """The code brain: instances of kind ``workflow``, each a coroutine of the user's."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
+import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.core.event import Event
 from resurgam.core.outcome import Entry, Outcome
@@ -14,12 +15,11 @@ from resurgam.runtime.registry import Registry
 from resurgam.runtime.rehearsal import query as queries
 
 
-@dataclass(frozen=True, slots=True)
-class CodeBrain:
+class CodeBrain(msgspec.Struct, frozen=True):
     """Builds executions of the workflows in *registry*."""
 
     registry: Registry
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings = msgspec.field(default_factory=Settings)
 
     def load(
         self,

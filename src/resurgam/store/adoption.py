@@ -9,7 +9,6 @@
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from heapq import merge
 
 import msgspec
@@ -17,8 +16,7 @@ import msgspec
 from resurgam.store import records as r
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptionPlan:
+class AdoptionPlan(msgspec.Struct, frozen=True):
     """The copies to insert, the answer, and the order of the entity's executions, oldest first."""
 
     copies: Sequence[r.Copy]

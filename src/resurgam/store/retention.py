@@ -15,9 +15,9 @@ and stays valid in between: a closed execution never opens again.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from resurgam.core.errors import CorruptHistory
@@ -56,22 +56,20 @@ def _key(instance: r.Instance) -> str | None:
     return None if instance.parent is None else instance.parent.key
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """The result of a batch: how many executions were removed, and how many were kept."""
 
     removed: int
     kept: int
 
 
-@dataclass(slots=True)
-class Purge:
+class Purge(msgspec.Struct):
     """One pass over the candidates of *query*. A *dry_run* only counts."""
 
     store: Store
     query: r.EndedQuery
     dry_run: bool = False
-    _gone: set[str] = field(default_factory=set)
+    _gone: set[str] = msgspec.field(default_factory=set)
 
     async def batches(self) -> AsyncIterator[Batch]:
         """Purge candidates from the oldest on, in batches of the query's limit."""

@@ -4,11 +4,11 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock, iso_time

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -24,8 +23,7 @@ class HasDetails(Protocol):
     heartbeat_at: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class KeptLease:
+class KeptLease(msgspec.Struct, frozen=True):
     """A lease that is renewed. *lost* is called once if it is lost; the details of *heartbeat* are stored with it."""
 
     lease: Lease

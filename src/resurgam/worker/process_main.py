@@ -14,12 +14,12 @@ import signal
 import socket
 import sys
 import threading
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.core.codec import MAX_PAYLOAD
 from resurgam.core.errors import DefinitionError

@@ -5,7 +5,8 @@ The instance need not be held, and nothing of it changes. An error while a query
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.brain import Brain, find_brain
@@ -18,8 +19,7 @@ from resurgam.worker.tasks import log_failure
 from resurgam.worker.watchdog import Watchdog
 
 
-@dataclass(frozen=True, slots=True)
-class _Replay:
+class _Replay(msgspec.Struct, frozen=True):
     """Names the instance to the watchdog while its code runs for a query."""
 
     started: events.Started

@@ -1,9 +1,10 @@
 """Remove ended runs of a certain age, in small batches beside other work."""
 
 import logging
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
+
+import msgspec
 
 from resurgam.core.clock import Clock
 from resurgam.store.protocol import Store
@@ -25,8 +26,7 @@ _LONGEST: Final = 3_600_000
 """A pass starts after a tenth of the retained age, but at least a second and at most an hour after the last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(msgspec.Struct, frozen=True):
     """Removes executions that ended more than *age* milliseconds ago, unless another execution needs them."""
 
     store: Store

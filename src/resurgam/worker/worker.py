@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from resurgam.core.brain import Brain
 from resurgam.core.clock import Clock
@@ -33,8 +34,7 @@ _QUERIES: Final = 10
 """The number of queries claimed at a time: each is a replay, and blocks other work while it runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The queues that a worker serves, and its limits. *lease* and *retain* are in milliseconds, other times in seconds."""
 
     name: str

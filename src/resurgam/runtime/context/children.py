@@ -1,10 +1,10 @@
 """Child workflows: their futures, their start, and their cancellation."""
 
 import asyncio
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Literal, TypeAlias, TypeVar
 
+import msgspec
 from msgspec import Raw
 
 from resurgam.core import errors
@@ -26,8 +26,7 @@ OnParentClose: TypeAlias = Literal["cancel", "abandon", "terminate"]
 ChildCall: TypeAlias = events.ChildScheduled | events.EarlierChild
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildOptions:
+class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a child's start, and of its fate when the parent closes."""
 
     id: str | None = None

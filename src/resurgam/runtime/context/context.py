@@ -364,7 +364,7 @@ class Context:
         *deferred* child starts when `Handle.begin` is called. With *detach* the child is independent: awaiting it waits
         for its start only, and returns None.
         """
-        refuse_options("ctx.workflow", workflow, options.keys() - ChildOptions.__dataclass_fields__.keys())
+        refuse_options("ctx.workflow", workflow, options.keys() - set(ChildOptions.__struct_fields__))
         return start_child(self._recorder, workflow_of(workflow), args, ChildOptions(**options), self._step)
 
     def saga(self) -> Saga:

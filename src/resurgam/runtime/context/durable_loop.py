@@ -10,8 +10,9 @@ data with the code around it.
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, get_args, get_origin
+
+import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, codec_for
@@ -28,15 +29,13 @@ S = TypeVar("S")
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class Continue(Generic[S]):
+class Continue(msgspec.Struct, Generic[S], frozen=True):
     """Returned by the body of a loop to start the next iteration, with this state."""
 
     state: S = None  # type: ignore[assignment]  # a loop without a state has None
 
 
-@dataclass(frozen=True, slots=True)
-class Break(Generic[V]):
+class Break(msgspec.Struct, Generic[V], frozen=True):
     """Returned by the body of a loop to end it; ``await ctx.loop(...)`` returns the value."""
 
     value: V = None  # type: ignore[assignment]  # a loop without a result gives None

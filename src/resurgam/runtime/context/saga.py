@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple, overload
+
+import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.errors import ActivityFailed, DefinitionError, NotDeterministic, SerializationError
@@ -26,8 +27,7 @@ R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct):
     """A step of a saga and its progress."""
 
     command: events.SagaStepRegistered

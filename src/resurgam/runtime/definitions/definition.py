@@ -3,11 +3,12 @@
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from copy import copy
-from dataclasses import dataclass, field, replace
 from functools import update_wrapper
 from typing import Any, Final, Generic, Literal, Never, ParamSpec, Self, TypeAlias, TypeVar, cast
 
+import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, TypeForm, codec_for
@@ -22,8 +23,7 @@ R_co = TypeVar("R_co", covariant=True)
 Executor: TypeAlias = Literal["thread", "process"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityOptions:
+class ActivityOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of an activity. The default *executor* of a plain function is a thread.
 
     *timeout* limits the duration of an attempt, *start_timeout* the time until a worker starts the activity,
@@ -31,7 +31,7 @@ class ActivityOptions:
     """
 
     queue: str | None = None
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    retry: RetryPolicy = msgspec.field(default_factory=RetryPolicy)
     timeout: Duration | None = None
     start_timeout: Duration | None = None
     heartbeat_timeout: Duration | None = None
@@ -57,8 +57,7 @@ Matching: TypeAlias = Literal["location", "sequence"]
 OnDivergence: TypeAlias = Literal["block", "fail"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowOptions:
+class WorkflowOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a workflow.
 
     *matching*: match steps with the history by location, or by type and number. *on_divergence*: park a diverged run
@@ -214,8 +213,7 @@ def _check_for_process(function: Callable[..., object]) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overrides:
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     """Options given to `Workflow.options`, in the form in which a run records them."""
 
     retry: RetryRule | None = None
@@ -267,7 +265,7 @@ class Workflow(Generic[P, R_co]):
         definition of the worker.
         """
         for option in unknown:
-            where = "@workflow(...)" if option in WorkflowOptions.__dataclass_fields__ else "the call that starts it"
+            where = "@workflow(...)" if option in WorkflowOptions.__struct_fields__ else "the call that starts it"
             raise DefinitionError(
                 f"workflow {self.name!r}: options() takes queue, retry and timeout, got {option!r}; give that to {where}"
             )

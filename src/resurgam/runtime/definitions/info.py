@@ -2,17 +2,16 @@
 
 import asyncio
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 from msgspec import Raw
 
 from resurgam.core.codec import check_size, codec_for
 from resurgam.core.event import Parent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowInfo:
+class WorkflowInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The identity and progress of an execution."""
 
     name: str
@@ -28,8 +27,7 @@ class WorkflowInfo:
     is_replaying: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivityInfo:
+class ActivityInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of the running attempt.
 
     *idempotency_key* is the same for every attempt of this activity: pass it to external services, so that a repeated

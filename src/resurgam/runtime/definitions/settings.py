@@ -1,8 +1,8 @@
 """Worker-wide settings, passed to every execution."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 from msgspec import Raw
 
 from resurgam.core.codec import MAX_PAYLOAD
@@ -12,8 +12,7 @@ def _unknown(name: str) -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """*secret* is the store's key for unguessable ids; *max_payload* the size limit of one value, in bytes.
 
     *signal_schemas* are the stored schemas of the signals that this execution accepts. *queue_of* returns the queue in
@@ -22,5 +21,5 @@ class Settings:
 
     secret: bytes = b""
     max_payload: int = MAX_PAYLOAD
-    signal_schemas: Mapping[str, Raw] = field(default_factory=dict)
+    signal_schemas: Mapping[str, Raw] = msgspec.field(default_factory=dict)
     queue_of: Callable[[str], str | None] = _unknown

@@ -5,14 +5,14 @@ everything below it; ``()`` denotes an instance of the preceding class: ``pathli
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 _ACTIVITY: Final = "put it into an activity and call ctx.activity(...), or for a short side effect ctx.run(...)"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One kind of mistake: its code, the word that allows it on a line, the reason and the remedy."""
 
     code: str

@@ -8,9 +8,9 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec import Raw
 
 from resurgam.core import event as events
@@ -30,8 +30,7 @@ from resurgam.runtime.matching.signal_schemas import SignalSchemas
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
+class Handler(msgspec.Struct, frozen=True):
     """A function that the workflow registered for a name, and the validator of its arguments."""
 
     function: Callable[..., Any]
@@ -71,8 +70,7 @@ class HandlerQueue:
         return needed
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """The outcome of the handler of an update."""
 
     update: events.UpdateAccepted

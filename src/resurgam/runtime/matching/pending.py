@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
+
+import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.location import Location
@@ -12,16 +13,14 @@ from resurgam.core.operation import Operation
 from resurgam.runtime.loop.futures import Durable
 
 
-@dataclass(slots=True)
-class Race:
+class Race(msgspec.Struct):
     """The competitors of a race, and the first of them that settled."""
 
     members: "list[asyncio.Future[Any]]"
     winner: int | None = None
 
 
-@dataclass(slots=True)
-class LoopProgress:
+class LoopProgress(msgspec.Struct):
     """How far a durable loop has come, and which entry it waits for the engine to write.
 
     *done* iterations have ended, of which *forgotten* are in the last checkpoint; *state* goes into the next one,
@@ -36,7 +35,7 @@ class LoopProgress:
     value: Any = None
     wants: type[events.Checkpoint] | None = None
     waiting: "asyncio.Future[events.LoopCheckpointed] | None" = None
-    early: dict[int, events.LoopCheckpointed] = field(default_factory=dict)
+    early: dict[int, events.LoopCheckpointed] = msgspec.field(default_factory=dict)
 
     @property
     def forgets(self) -> bool:

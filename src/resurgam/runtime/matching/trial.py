@@ -1,15 +1,15 @@
 """Edits of the code that a rehearsal tries out on a history, and their effects."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.edit import Edit
 from resurgam.core.location import Location
 
 
-@dataclass(slots=True)
-class Trial:
+class Trial(msgspec.Struct):
     """Edits that a rehearsal applies to the code's calls, and what they did.
 
     *edits* are found by the number of a call in its scope, by the line of a call, or by the end of a scope. *taken_out*
@@ -17,7 +17,7 @@ class Trial:
     *asked_twice* if the code still makes one of those checks itself.
     """
 
-    edits: Mapping[object, Sequence[Edit]] = field(default_factory=dict)
-    taken_out: list[events.Command] = field(default_factory=list)
-    put_back: set[tuple[Location, str]] = field(default_factory=set)
+    edits: Mapping[object, Sequence[Edit]] = msgspec.field(default_factory=dict)
+    taken_out: list[events.Command] = msgspec.field(default_factory=list)
+    put_back: set[tuple[Location, str]] = msgspec.field(default_factory=set)
     asked_twice: bool = False

@@ -11,9 +11,10 @@ only if the code diverges in every order that was tried.
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
+
+from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.commands import COMMANDS, COMMANDS_BY_TAG

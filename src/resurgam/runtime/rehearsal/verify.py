@@ -5,8 +5,9 @@ whether the code returns to them. If the code diverges, a remedy is searched for
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.edit import Note
@@ -17,8 +18,7 @@ from resurgam.runtime.rehearsal.rehearsal import Undecided
 from resurgam.runtime.replay.driver import Driver, decode_arguments
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The result of replaying code on a history: it fits, unless it *diverged* or is *undecided*.
 
     *new* are commands that the history does not hold, *orphans* recorded ones that the code has not reached, *ignored*

@@ -1,9 +1,10 @@
 """Queries for workers, in the memory store."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from resurgam.store import records as r
 from resurgam.store.memory.table import Table
@@ -13,8 +14,7 @@ _NO_EXECUTION: Final = ""
 """No execution has this id: a reminder for it only has the waiters checked again."""
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(msgspec.Struct):
     """A query, how long it is leased, and its result."""
 
     task: r.QueryTask

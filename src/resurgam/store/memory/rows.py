@@ -1,7 +1,6 @@
 """The rows of the memory store: instances and their activities."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import msgspec
 from msgspec import Raw
@@ -14,8 +13,7 @@ from resurgam.store import records as r
 from resurgam.store.rules import kept_answer, status_after
 
 
-@dataclass(slots=True)
-class ActivityRow:
+class ActivityRow(msgspec.Struct):
     """An activity, until it is answered."""
 
     execution_id: str
@@ -49,16 +47,15 @@ class ActivityRow:
         )
 
 
-@dataclass(slots=True)
-class Row:
+class Row(msgspec.Struct):
     """An instance with all that belongs to it. *log* has the active entries by ``seq``, in order."""
 
     instance: r.Instance
     log: dict[int, events.Event]
-    forgotten: dict[int, tuple[Location, events.Event]] = field(default_factory=dict)
-    inbox: dict[int, tuple[int, Entry]] = field(default_factory=dict)
-    activities: dict[int, ActivityRow] = field(default_factory=dict)
-    promises: dict[str, r.Promise] = field(default_factory=dict)
+    forgotten: dict[int, tuple[Location, events.Event]] = msgspec.field(default_factory=dict)
+    inbox: dict[int, tuple[int, Entry]] = msgspec.field(default_factory=dict)
+    activities: dict[int, ActivityRow] = msgspec.field(default_factory=dict)
+    promises: dict[str, r.Promise] = msgspec.field(default_factory=dict)
     answer: events.Event | None = None
     paused: r.Pause | None = None
     ready: bool = True
@@ -69,7 +66,7 @@ class Row:
     last_failure: str = ""
     worker: str = ""
     reminded: int | None = None
-    tried_by: set[str] = field(default_factory=set)
+    tried_by: set[str] = msgspec.field(default_factory=set)
 
     def shown(self) -> r.Instance:
         """Return the instance as others see it: a pause hides its status."""

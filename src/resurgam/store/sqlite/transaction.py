@@ -1,8 +1,9 @@
 """One write transaction: the session it writes through, its moment, and a record of what it changes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from resurgam.store.sqlite.session import Session
 from resurgam.store.watches import WatchKey
@@ -13,16 +14,15 @@ _MAX_STEP_BACK: Final = 1_000_000
 """Microseconds. A clock that was set back by less than this does not reorder ready instances."""
 
 
-@dataclass(slots=True)
-class Changes:
+class Changes(msgspec.Struct):
     """What a transaction changed that a waiter may be waiting for.
 
     *touched*: the watched keys, as `watches` names them. *grown*: executions whose log has grown. *work*: something
     may have become claimable. *moment*: the earliest moment at which something becomes claimable by itself.
     """
 
-    touched: set[WatchKey] = field(default_factory=set)
-    grown: list[str] = field(default_factory=list)
+    touched: set[WatchKey] = msgspec.field(default_factory=set)
+    grown: list[str] = msgspec.field(default_factory=list)
     work: bool = False
     moment: int | None = None
 

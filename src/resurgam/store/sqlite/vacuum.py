@@ -2,10 +2,11 @@
 
 import sqlite3
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
+
+import msgspec
 
 from resurgam.core.errors import StoreError
 from resurgam.store.sqlite.connection import BUSY_TIMEOUT, explain
@@ -16,8 +17,7 @@ _RETRY: Final = 0.01
 """Seconds between two attempts to cut the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Vacuumed:
+class Vacuumed(msgspec.Struct, frozen=True):
     """The size of a file with its log, in bytes, *before* and *after*."""
 
     before: int
