@@ -14,13 +14,13 @@ from resurgam.store.protocol import Store
 from resurgam.store.records import Addressed, Closed, ExecutionRef, Instance
 from resurgam.store.retention import same_chain
 
-_TAIL: Final = 8
-"""How many of the last entries to search for the outcome first; late results may follow it."""
+_TAILS: Final = (2, 16, None)
+"""How many of the last entries to search for the outcome: it is followed by the end of the history, or by late results."""
 
 
 async def closing_event(store: Store, instance: Instance) -> events.Event | None:
     """Return the entry that closed an execution; search the end of its history first, because it may be long."""
-    for last in (_TAIL, None):
+    for last in _TAILS:
         for entry in await store.inspector.history(instance, last):
             if type(entry) in ENDS:
                 return entry
@@ -42,7 +42,7 @@ async def newest(store: Store, instance: Instance) -> Instance:
             break
         found = successor
     if found is None:
-        raise NotFound(f"workflow {instance.entity_id!r}, run {instance.run_id!r}, is no longer in the store")
+        raise _removed(instance)
     return found
 
 
@@ -91,6 +91,12 @@ async def wait_for_execution(
     return instance, closing
 
 
+def _removed(instance: Instance) -> NotFound:
+    return NotFound(
+        f"run {instance.run_id!r} of workflow {instance.entity_id!r} was removed from the store, with its result"
+    )
+
+
 def _continued(instance: Instance, closing: events.WorkflowContinued) -> NotFound:
     return NotFound(
         f"run {instance.run_id!r} of workflow {instance.entity_id!r} has no result: it was continued as new, "
@@ -113,6 +119,8 @@ async def wait_for_chain(
             raise _continued(instance, closing)
         successor = await (newest_of_run if pinned else newest)(store, instance)
         if successor.execution_id == instance.execution_id:
+            if closing is None:
+                raise _removed(instance)
             return instance, closing
         instance = successor
     return None

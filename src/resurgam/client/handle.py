@@ -34,7 +34,6 @@ from resurgam.core.retry import Duration
 from resurgam.core.state import InstanceState, Status
 from resurgam.runtime.system import new_id
 from resurgam.store.records import Delivered, Delivery, Ended, Instance, Missing, Settled
-from resurgam.store.retention import same_chain
 
 if TYPE_CHECKING:
     # Known to every type checker, though the package itself need not be installed.
@@ -96,7 +95,8 @@ class Handle(Generic[R]):
         Raise `ResultTimeout`, a `TimeoutError`, after *timeout*; the workflow itself goes on.
         """
         until = deadline_after(self._clock, timeout)
-        first = await self._instance() if self._started is None else await self._first_kept(self._started)
+        # What was started may have been purged: that ends the wait for it, and the chain is followed from there.
+        first = self._started or await self._instance()
         if self._execution_id is not None:
             end = await chain.wait_for_execution(self._store, first, until)
         else:
@@ -327,17 +327,6 @@ class Handle(Generic[R]):
                 f"handle.{verb}: this handle is of execution {self._execution_id!r} and can only be read; to act on the "
                 f"workflow use engine.handle({self.entity_id!r}), without execution_id"
             )
-
-    async def _first_kept(self, started: Instance) -> Instance:
-        """Return the execution that this handle was made for; if it was purged, the newest that continues it."""
-        if await self._store.inspector.get(started.entity_id, started.run_id) is not None:
-            return started
-        newest = await self._store.inspector.get(started.entity_id)
-        if newest is None or not same_chain(newest, started):
-            raise NotFound(
-                f"run {started.run_id!r} of workflow {started.entity_id!r} was removed from the store, with its result"
-            )
-        return newest
 
     def _missing(self) -> NotFound:
         of_run = f" and run {self._run_id!r}" if self._run_id else ""

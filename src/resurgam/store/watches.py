@@ -72,9 +72,23 @@ class Waiters:
             if call_off is not None:
                 call_off()
 
-    def look(self, touched: Collection[WatchKey], grown: Collection[str] = (), *, work: bool = True) -> None:
-        """Settle those whose moment it is: where something was *touched*, a log has *grown*, or *work* may be there."""
+    def look(
+        self,
+        touched: Collection[WatchKey],
+        grown: Collection[str] = (),
+        *,
+        closed: Collection[str] = (),
+        work: bool = True,
+    ) -> None:
+        """Settle those whose moment it is: where something was *touched*, a log has *grown*, or *work* may be there.
+
+        Those who wait for the end of an execution need no check if it is among the *closed*.
+        """
         keys = [key for key in touched if key in self._waiters]
+        for execution_id in closed:
+            for watch, waiter in self._waiters.get(execution_id, ()):
+                if type(watch) is r.Closed:
+                    _settle(waiter, there=True)
         keys += [(GROWTH, execution_id) for execution_id in grown if (GROWTH, execution_id) in self._waiters]
         if grown and FEED in self._waiters:
             keys.append(FEED)

@@ -6,6 +6,7 @@ import pytest
 from msgspec import Raw
 
 from resurgam import Status, errors
+from resurgam.client import chain
 from resurgam.core import event as events
 from resurgam.core.failure import capture
 from resurgam.testing.contract.bench import request, scheduled
@@ -130,6 +131,32 @@ async def test_what_was_purged_has_no_result():
 
         with pytest.raises(errors.NotFound, match="of workflow 'o-1' was removed from the store"):
             await handle.result(1)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+async def test_a_run_that_is_purged_while_its_result_is_awaited_is_not_found(pinned):
+    async with workerless_engine() as (engine, worker):
+        await engine.start("sell", id="o-1")
+        awaited = await engine.store.inspector.get("o-1")
+        assert awaited is not None
+        await worker.completes("o-1")
+        await engine.store.purge([awaited])
+
+        with pytest.raises(errors.NotFound, match=f"run '{awaited.run_id}' of workflow 'o-1' was removed"):
+            await chain.wait_for_chain(engine.store, awaited, None, pinned=pinned)
+
+
+@pytest.mark.parametrize("late", [0, 1, 5, 20])
+async def test_a_result_is_found_before_any_number_of_late_entries(late):
+    async with workerless_engine() as (engine, worker):
+        handle = await engine.start("sell", id="o-1")
+        results = [events.ActivityCompleted(ref=ref, attempt=1, result=Raw(b"1")) for ref in range(2, 2 + late)]
+        completed = events.WorkflowCompleted(result=Raw(b"7"))
+        await worker.does(
+            "o-1", *[scheduled(request(result.ref)) for result in results], completed, *results, status=Status.COMPLETED
+        )
+
+        assert await handle.result(1) == 7
 
 
 # Trying again by hand.

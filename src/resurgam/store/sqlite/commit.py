@@ -112,6 +112,8 @@ def _note(t: Transaction, part: r.Commit, *, released_ready: bool) -> None:
     changes.due(outcome.wake_at)
     if outcome.status is not Status.RUNNING:
         changes.touched.add(part.execution_id)
+        if outcome.status.terminal:
+            changes.closed.add(part.execution_id)
     if released_ready or outcome.status is Status.DIVERGED:
         changes.work = True
 

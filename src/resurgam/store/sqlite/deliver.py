@@ -82,6 +82,7 @@ def terminate(t: Transaction, execution_id: str, event: events.WorkflowTerminate
     )
     t.session.execute("forget_tries", execution_id=execution_id)
     t.changes.touched.add(execution_id)
+    t.changes.closed.add(execution_id)
     t.changes.work = True
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote
 
+from msgspec import json
+
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
@@ -28,6 +30,7 @@ logger = logging.getLogger("resurgam.store")
 
 T = TypeVar("T")
 
+_NONE: Final = "[]"
 _MIN: Final = -(2**63)
 _MAX: Final = 2**63 - 1
 
@@ -43,17 +46,17 @@ class SqliteInspector:
         self, entity_id: str, run_id: str | None = None, *, execution_id: str | None = None
     ) -> r.Instance | None:
         """Return the newest execution of an entity, or the newest of a run, or the one with this id."""
-
-        def look(session: Session) -> r.Instance | None:
-            if execution_id is None:
-                statement = "newest_execution" if run_id is None else "newest_of_run"
-                rows = session.fetch(statement, entity_id=entity_id, run_id=run_id)
-            else:
-                found = session.fetch("instance_by_execution", execution_id=execution_id)
-                rows = [row for row in found if row["entity_id"] == entity_id and run_id in (None, row["run_id"])]
-            return _with_dead_letters(session, rows[0]) if rows else None
-
-        return self._file.read(look)
+        if execution_id is not None:
+            rows = self._file.fetch("shown_execution", entity_id=entity_id, run_id=run_id, execution_id=execution_id)
+        elif run_id is not None:
+            rows = self._file.fetch("shown_newest_of_run", entity_id=entity_id, run_id=run_id)
+        else:
+            rows = self._file.fetch("shown_newest", entity_id=entity_id)
+        if not rows:
+            return None
+        [row] = rows
+        letters = row["dead_letters"]
+        return instance_of(row, () if letters == _NONE else tuple(json.decode(letters)))
 
     async def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""
@@ -80,14 +83,12 @@ class SqliteInspector:
     ) -> Sequence[events.Event]:
         """Return the log of an execution, or its last entries."""
         execution_id = execution.execution_id
-
-        def look(session: Session) -> Sequence[Row]:
-            if last is None and not forgotten:
-                return session.fetch("events_after", execution_id=execution_id, after=0)
+        if last is None and not forgotten:
+            rows = self._file.fetch("events_after", execution_id=execution_id, after=0)
+        else:
             end = -1 if last is None else last
-            return session.fetch("last_events", execution_id=execution_id, last=end, forgotten=forgotten)
-
-        return decode_log(self._file.read(look), execution_id)
+            rows = self._file.fetch("last_events", execution_id=execution_id, last=end, forgotten=forgotten)
+        return decode_log(rows, execution_id)
 
     async def open_work(self, execution: r.Addressed) -> r.OpenWork | None:
         """Return the open work of an execution that its log does not show."""
@@ -151,6 +152,13 @@ class ReadOnlyFile:
                 return look(self._session)
             finally:
                 self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise explain(self._path, error) from error
+
+    def fetch(self, query: str, **parameters: object) -> Sequence[Row]:
+        """Run one statement and return its rows."""
+        try:
+            return self._session.fetch(query, **parameters)
         except sqlite3.Error as error:
             raise explain(self._path, error) from error
 

@@ -16,8 +16,24 @@ SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY position;
 -- newest_execution: Return the newest execution of an entity.
 SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY position DESC LIMIT 1;
 
--- newest_of_run: Return the newest execution of a run.
-SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id ORDER BY position DESC LIMIT 1;
+-- shown_newest: Return the newest execution of an entity, with the dead letters among its activities.
+SELECT i.*, (SELECT json_group_array(dead_letter) FROM (
+        SELECT dead_letter FROM activities WHERE execution_id = i.execution_id AND dead_letter IS NOT NULL ORDER BY ref
+    )) AS dead_letters
+FROM instances AS i WHERE entity_id = :entity_id ORDER BY position DESC LIMIT 1;
+
+-- shown_newest_of_run: The same of a run.
+SELECT i.*, (SELECT json_group_array(dead_letter) FROM (
+        SELECT dead_letter FROM activities WHERE execution_id = i.execution_id AND dead_letter IS NOT NULL ORDER BY ref
+    )) AS dead_letters
+FROM instances AS i WHERE entity_id = :entity_id AND run_id = :run_id ORDER BY position DESC LIMIT 1;
+
+-- shown_execution: The same of one execution, if it belongs to the entity, and to the run unless :run_id is NULL.
+SELECT i.*, (SELECT json_group_array(dead_letter) FROM (
+        SELECT dead_letter FROM activities WHERE execution_id = i.execution_id AND dead_letter IS NOT NULL ORDER BY ref
+    )) AS dead_letters
+FROM instances AS i
+WHERE execution_id = :execution_id AND entity_id = :entity_id AND (:run_id IS NULL OR run_id = :run_id);
 
 -- same_execution: Return the execution of an entity with this run and attempt.
 SELECT * FROM instances WHERE entity_id = :entity_id AND run_id = :run_id AND attempt = :attempt ORDER BY position LIMIT 1;

@@ -38,6 +38,10 @@ class Snapshots(Protocol):
         """Return what *look* finds in one consistent state."""
         ...
 
+    def fetch(self, query: str, **parameters: object) -> Sequence[Row]:
+        """Run one named statement, which needs no transaction around it, and return its rows."""
+        ...
+
     def close(self) -> None:
         """Close what was opened for reading."""
         ...

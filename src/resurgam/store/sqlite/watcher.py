@@ -90,7 +90,7 @@ class Watcher:
         if changes.moment is not None:
             self._waiting.set_alarm_by(changes.moment, self._ring)
         try:
-            self._waiting.look(changes.touched, changes.grown, work=changes.work)
+            self._waiting.look(changes.touched, changes.grown, closed=changes.closed, work=changes.work)
         except StoreError:  # a failed read must not fail the write
             self._version = None
             self._poll_soon()

@@ -32,15 +32,21 @@ def plan(statement: str) -> list[str]:
         return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {query}", names)]
 
 
-@pytest.mark.parametrize("statement", ["newest_execution", "newest_of_run", "same_execution"])
-def test_an_execution_of_an_id_is_found_by_an_index(statement):
-    [step] = plan(statement)
-    index = (
-        "instances_entity (entity_id=?)"
-        if statement == "newest_execution"
-        else "instances_run (entity_id=? AND run_id=?)"
-    )
-    assert step == f"SEARCH instances USING INDEX {index}"
+@pytest.mark.parametrize(
+    ("statement", "index"),
+    [
+        ("newest_execution", "instances USING INDEX instances_entity (entity_id=?)"),
+        ("same_execution", "instances USING INDEX instances_run (entity_id=? AND run_id=?)"),
+        ("shown_newest", "i USING INDEX instances_entity (entity_id=?)"),
+        ("shown_newest_of_run", "i USING INDEX instances_run (entity_id=? AND run_id=?)"),
+        ("shown_execution", "i USING INDEX sqlite_autoindex_instances_1 (execution_id=?)"),
+    ],
+)
+def test_an_execution_of_an_id_is_found_by_an_index(statement, index):
+    first, *others = plan(statement)
+    assert first == f"SEARCH {index}"
+    letters = ["SEARCH activities USING PRIMARY KEY (execution_id=?)"] if statement.startswith("shown") else []
+    assert [step for step in others if step.startswith("SEARCH")] == letters
 
 
 def test_instances_with_a_tag_are_read_in_their_order_from_an_index():
