@@ -3,7 +3,6 @@
 import ast
 import inspect
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -64,12 +63,26 @@ def test_the_error_tree_is_drawn_as_it_is():
             assert parents[name] in {base.__name__ for base in getattr(errors, name).__mro__}, name
 
 
-def test_importing_the_package_does_not_import_what_is_optional():
-    code = (
-        "import resurgam, sys; print([m for m in ('pydantic', 'hypothesis', 'pytest', 'sqlite3') if m in sys.modules])"
-    )
+def test_names_are_imported_from_where_static_checkers_see_them():
+    [block] = [node for node in ast.parse(Path(resurgam.__file__).read_text()).body if isinstance(node, ast.If)]
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {alias.name: f"{node.module}" for node in imports for alias in node.names}
 
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert seen == resurgam._MODULES | {"errors": "resurgam"}
+    assert sorted(seen) == resurgam.__all__
+
+
+def test_every_public_name_is_listed_and_found():
+    found = {}
+    exec("from resurgam import *", found)
+
+    assert set(resurgam.__all__) <= set(dir(resurgam))
+    assert {name: found[name] for name in resurgam.__all__} == {n: getattr(resurgam, n) for n in resurgam.__all__}
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"^module 'resurgam' has no attribute 'Enigne'$"):
+        _ = resurgam.Enigne
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))

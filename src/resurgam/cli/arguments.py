@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from resurgam import Engine
-from resurgam.cli import output
+from resurgam.cli.text import one_line
 from resurgam.runtime.system import SystemClock
 
 T = TypeVar("T")
@@ -157,7 +157,7 @@ def check_file(store: str) -> None:
         path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
         message = f"there is no file {path.absolute()}; check --store"
-        raise click.ClickException(output.one_line(message)) from error
+        raise click.ClickException(one_line(message)) from error
     except (OSError, ValueError):
         return  # as above
 

@@ -19,7 +19,7 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
     return names
 
 
-@click.command(short_help="Measure the engine on this machine.", epilog=example("resurgam bench --only W1,W4"))
+@click.command(epilog=example("resurgam bench --only W1,W4"))
 @click.option("--only", "names", metavar="W1,W4", callback=_names, help="Only these workloads, of W1 to W8.")
 @click.option(
     "--scale",

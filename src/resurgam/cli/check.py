@@ -14,13 +14,13 @@ from resurgam.check.text import lines
 from resurgam.cli import output
 from resurgam.cli.arguments import check_file, check_text, example, with_store
 from resurgam.cli.module import load_module
+from resurgam.cli.text import one_line, visible
 from resurgam.errors import ResurgamError
 from resurgam.runtime.registry import default_registry
 
 
 @click.command(
     "check",
-    short_help="Replay all open runs against the code of a module.",
     epilog=example("resurgam check shop.py --store sqlite:///shop.db"),
 )
 @click.argument("module", callback=check_text)
@@ -57,7 +57,7 @@ def check_command(*, store: str, as_json: bool, module: str, processes: int, lim
         output.document(document(report, python))
     else:
         for line in lines(report, python):
-            click.echo(output.visible(line))
+            click.echo(visible(line))
     click.get_current_context().exit(int(report.bad))
 
 
@@ -67,7 +67,7 @@ def _usage_errors() -> Iterator[None]:
     try:
         yield
     except ResurgamError as error:
-        raise click.UsageError(output.one_line(str(error))) from error
+        raise click.UsageError(one_line(str(error))) from error
     except click.UsageError:
         raise
     except click.ClickException as error:

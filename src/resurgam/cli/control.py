@@ -9,7 +9,6 @@ from resurgam.client.describe import Description
 
 
 @click.command(
-    short_help="Cancel a workflow; its code may clean up first.",
     epilog=example("resurgam cancel o-1 --reason 'out of stock' --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)
@@ -22,7 +21,6 @@ def cancel(*, store: str, as_json: bool, id: str, reason: str | None) -> None:
 
 
 @click.command(
-    short_help="Terminate a workflow at once, without clean-up.",
     epilog=example("resurgam terminate o-1 --reason 'sent by mistake' --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)
@@ -35,7 +33,6 @@ def terminate(*, store: str, as_json: bool, id: str, reason: str | None) -> None
 
 
 @click.command(
-    short_help="Pause a workflow until it is resumed.",
     epilog=example("resurgam pause o-1 --tree --reason 'stocktaking' --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)
@@ -50,7 +47,6 @@ def pause(*, store: str, as_json: bool, id: str, tree: bool, reason: str | None)
 
 
 @click.command(
-    short_help="Resume a paused workflow.",
     epilog=example("resurgam resume o-1 --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)
@@ -62,7 +58,6 @@ def resume(*, store: str, as_json: bool, id: str) -> None:
 
 
 @click.command(
-    short_help="Begin a scheduled workflow now.",
     epilog=example("resurgam begin o-1 --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)
@@ -74,7 +69,6 @@ def begin(*, store: str, as_json: bool, id: str) -> None:
 
 
 @click.command(
-    short_help="Retry a failed workflow, dead letters or a parked run.",
     epilog=example("resurgam retry o-1 --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from resurgam.cli import output
+from resurgam.cli.text import one_line
 from resurgam.core import event as events
 from resurgam.core.event import Event, Failure
 from resurgam.core.location import ROOT, Location
@@ -119,7 +120,7 @@ def _value(entry: Event) -> str:
         value = getattr(entry, name, None)
         if value not in (None, "", ()):
             text = output.time_text(value, "milliseconds") if name in _MOMENTS else _text(value)
-            return _cut(output.one_line(text), _WIDEST)
+            return _cut(one_line(text), _WIDEST)
     return ""
 
 

@@ -24,7 +24,6 @@ from resurgam.store.records import Page
 
 @click.command(
     "list",
-    short_help="List workflows, newest first.",
     epilog=example("resurgam list --status failed --failure ValueError --since 2h --store sqlite:///shop.db"),
 )
 @click.option("--status", type=click.Choice([status.value for status in Status]), help="Only workflows in this status.")
@@ -83,7 +82,6 @@ def list_(  # noqa: PLR0913 -- each is an option of the command line
 
 
 @click.command(
-    short_help="Show the status of a workflow.",
     epilog=example("resurgam show o-1 --tree --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)
@@ -105,7 +103,6 @@ def show(*, store: str, as_json: bool, id: str, whole: bool, ids: bool) -> None:
 
 
 @click.command(
-    short_help="Print the history of a workflow.",
     epilog=example("resurgam history o-1 --by-location --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)

@@ -4,6 +4,7 @@ import click
 
 from resurgam.cli import output
 from resurgam.cli.arguments import check_text, example
+from resurgam.cli.text import one_line
 from resurgam.lint.check import Unreadable, check
 from resurgam.lint.finding import Finding
 from resurgam.runtime.loop.forbidden import RULES
@@ -11,9 +12,7 @@ from resurgam.runtime.loop.forbidden import RULES
 _WORDS = ", ".join(rule.word for rule in RULES.values())
 
 
-@click.command(
-    short_help="Find non-deterministic calls in workflow code.", epilog=example("resurgam lint shop.py billing.flows")
-)
+@click.command(epilog=example("resurgam lint shop.py billing.flows"))
 @click.argument("modules", metavar="MODULE...", nargs=-1, required=True, callback=check_text)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def lint(*, modules: tuple[str, ...], as_json: bool) -> None:
@@ -35,7 +34,7 @@ def lint(*, modules: tuple[str, ...], as_json: bool) -> None:
         output.document({"findings": [_fields(finding) for finding in findings], "workflows": workflows})
     else:
         for finding in findings:
-            click.echo(output.one_line(str(finding)))
+            click.echo(one_line(str(finding)))
         found = f"{len(findings)} finding{'s' * (len(findings) != 1)}" if findings else "no findings"
         click.echo(f"{found} in {workflows} workflow{'s' * (workflows != 1)}")
     if findings:

@@ -1,20 +1,14 @@
 """The command group, and the one place where an error becomes a line and an exit code."""
 
-import importlib
 import sys
 import traceback
+from importlib import import_module
 from typing import Any
 
 import click
 
-from resurgam.cli import control, inspection, messages, retention, transfer
-from resurgam.cli.bench import bench
-from resurgam.cli.check import check_command
-from resurgam.cli.lint import lint
-from resurgam.cli.output import one_line, report_unwritable
-from resurgam.cli.start import start
-from resurgam.cli.worker import worker
-from resurgam.errors import ResurgamError
+import resurgam
+from resurgam.cli.text import one_line, report_unwritable
 
 
 class UsageRefused(click.ClickException):
@@ -27,6 +21,19 @@ class Interrupted(click.ClickException):
     """Ctrl-C: one line, and the exit code of shells for SIGINT."""
 
     exit_code = 130
+
+
+class ListedCommand(click.Command):
+    """A command of which the group has the name and the help line; its module is imported when it is called."""
+
+    def __init__(self, name: str, function: str, line: str) -> None:
+        super().__init__(name, short_help=line)
+        self._module, _, self._function = function.rpartition(".")
+
+    def load(self) -> click.Command:
+        """Import the command."""
+        command: click.Command = getattr(import_module(f"resurgam.cli.{self._module}"), self._function)
+        return command
 
 
 class Group(click.Group):
@@ -42,6 +49,13 @@ class Group(click.Group):
             report_unwritable(error)
             sys.exit(1)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is called; it is imported only now."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, ListedCommand) else command, rest
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; turn its errors into one line."""
         try:
@@ -49,10 +63,10 @@ class Group(click.Group):
         except click.UsageError as error:
             path = ctx.command_path if error.ctx is None else error.ctx.command_path
             raise UsageRefused(one_line(f"{error.format_message().rstrip('.')} (see {path} --help)")) from error
-        except ResurgamError as error:
-            raise click.ClickException(one_line(str(error))) from error
         except KeyboardInterrupt as error:
             raise Interrupted("interrupted") from error
+        except resurgam.errors.ResurgamError as error:  # imported only once there is an error
+            raise click.ClickException(one_line(str(error))) from error
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -65,43 +79,30 @@ def main() -> None:
     """  # noqa: D301 -- \b tells click not to wrap a paragraph
 
 
-@main.command(
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True},
-    short_help="Watch a workflow survive kills of its worker.",
-)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.pass_context
-def demo(context: click.Context, arguments: tuple[str, ...]) -> None:
-    """Run the demo, whose module is imported only now."""
-    command: click.Command = importlib.import_module("resurgam.cli.demo").demo_command
-    with command.make_context(context.info_name, list(arguments), parent=context.parent) as inner:
-        command.invoke(inner)
-
-
-for command in (
-    worker,
-    check_command,
-    lint,
-    bench,
-    start,
-    inspection.list_,
-    inspection.show,
-    inspection.history,
-    messages.signal,
-    messages.query,
-    messages.update,
-    messages.resolve,
-    messages.reject,
-    control.cancel,
-    control.terminate,
-    control.pause,
-    control.resume,
-    control.begin,
-    control.retry,
-    transfer.export,
-    transfer.import_,
-    retention.purge_command,
-    retention.vacuum_command,
+for listed in (
+    ListedCommand("worker", "worker.worker", "Run a worker with the code of a module."),
+    ListedCommand("check", "check.check_command", "Replay all open runs against the code of a module."),
+    ListedCommand("lint", "lint.lint", "Find non-deterministic calls in workflow code."),
+    ListedCommand("bench", "bench.bench", "Measure the engine on this machine."),
+    ListedCommand("demo", "demo.demo_command", "Watch a workflow survive kills of its worker."),
+    ListedCommand("start", "start.start", "Start the workflow NAME."),
+    ListedCommand("list", "inspection.list_", "List workflows, newest first."),
+    ListedCommand("show", "inspection.show", "Show the status of a workflow."),
+    ListedCommand("history", "inspection.history", "Print the history of a workflow."),
+    ListedCommand("signal", "messages.signal", "Send a signal to a workflow."),
+    ListedCommand("query", "messages.query", "Query a workflow and print the answer."),
+    ListedCommand("update", "messages.update", "Send an update to a workflow and print its result."),
+    ListedCommand("resolve", "messages.resolve", "Resolve a promise with a value."),
+    ListedCommand("reject", "messages.reject", "Reject a promise with a reason."),
+    ListedCommand("cancel", "control.cancel", "Cancel a workflow; its code may clean up first."),
+    ListedCommand("terminate", "control.terminate", "Terminate a workflow at once, without clean-up."),
+    ListedCommand("pause", "control.pause", "Pause a workflow until it is resumed."),
+    ListedCommand("resume", "control.resume", "Resume a paused workflow."),
+    ListedCommand("begin", "control.begin", "Begin a scheduled workflow now."),
+    ListedCommand("retry", "control.retry", "Retry a failed workflow, dead letters or a parked run."),
+    ListedCommand("export", "transfer.export", "Export a workflow as JSON lines."),
+    ListedCommand("import", "transfer.import_", "Import workflows from the file of an export."),
+    ListedCommand("purge", "retention.purge_command", "Remove closed workflows."),
+    ListedCommand("vacuum", "retention.vacuum_command", "Free the unused pages of a SQLite file."),
 ):
-    main.add_command(command)
+    main.add_command(listed)

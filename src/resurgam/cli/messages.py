@@ -16,6 +16,7 @@ from resurgam.cli.arguments import (
     parse_seconds,
     with_store,
 )
+from resurgam.cli.text import one_line
 from resurgam.core.codec import codec_for
 from resurgam.core.errors import describe
 from resurgam.errors import ResurgamError
@@ -24,7 +25,6 @@ T = TypeVar("T")
 
 
 @click.command(
-    short_help="Send a signal to a workflow.",
     epilog=example("resurgam signal o-1 approve true --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)
@@ -39,7 +39,6 @@ def signal(*, store: str, as_json: bool, id: str, name: str, value: Any, signal_
 
 
 @click.command(
-    short_help="Query a workflow and print the answer.",
     epilog=example("resurgam query o-1 total --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)
@@ -60,7 +59,6 @@ def query(*, store: str, as_json: bool, id: str, name: str, arguments: list[Any]
 
 
 @click.command(
-    short_help="Send an update to a workflow and print its result.",
     epilog=example("resurgam update o-1 add '[{\"id\": 7}]' --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)
@@ -91,7 +89,7 @@ async def _answer(what: str, answering: Awaitable[T]) -> T:
     except (ResurgamError, click.ClickException):
         raise
     except Exception as error:  # the handler's own, of any type
-        raise click.ClickException(output.one_line(f"{what} raised {describe(error)}")) from error
+        raise click.ClickException(one_line(f"{what} raised {describe(error)}")) from error
 
 
 def _print_answer(content: dict[str, Any], field: str, answer: Any, *, as_json: bool) -> None:
@@ -108,7 +106,6 @@ _workflow = click.option(
 
 
 @click.command(
-    short_help="Resolve a promise with a value.",
     epilog=example("resurgam resolve pay true --workflow o-1 --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)
@@ -125,7 +122,6 @@ def resolve(*, store: str, as_json: bool, id: str, value: Any, workflow: str | N
 
 
 @click.command(
-    short_help="Reject a promise with a reason.",
     epilog=example("resurgam reject pay 'card declined' --workflow o-1 --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)

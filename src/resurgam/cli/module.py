@@ -9,7 +9,7 @@ from types import ModuleType
 
 import click
 
-from resurgam.cli import output
+from resurgam.cli.text import one_line
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -54,6 +54,4 @@ def _import_error(module: str, error: BaseException) -> click.ClickException:
     if isinstance(error, SyntaxError):
         where = [f"{error.filename}:{error.lineno}: {(error.text or '').strip()}: "]
     reason = error.msg if isinstance(error, SyntaxError) else str(error)
-    return click.ClickException(
-        output.one_line(f"cannot import {module}: {''.join(where)}{type(error).__name__}: {reason}")
-    )
+    return click.ClickException(one_line(f"cannot import {module}: {''.join(where)}{type(error).__name__}: {reason}"))

@@ -1,17 +1,16 @@
 """Print the output of commands: tables for people, JSON for programs."""
 
-import os
 import shutil
 import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 import msgspec
 
+from resurgam.cli.text import one_line
 from resurgam.client.describe import ParentCall
 from resurgam.core.event import Parent
 from resurgam.store.records import Arrival, Instance, Page
@@ -20,16 +19,6 @@ _LIST = ("ID", "NAME", "STATUS", "QUEUE", "CREATED", "CLOSED", "TAGS")
 _STYLES = {"completed": "green", "failed": "red", "terminated": "red", "diverged": "red", "paused": "yellow"}
 _SHORTEST_ID = 20
 """How many characters of an id a narrow terminal still shows."""
-
-
-def one_line(text: str) -> str:
-    """Return a text as one line of printable characters."""
-    return visible(" ".join(filter(None, map(str.strip, text.splitlines()))))
-
-
-def visible(line: str) -> str:
-    """Return a line with unprintable characters escaped, and its spaces unchanged."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def document(content: object) -> None:
@@ -58,14 +47,6 @@ def exit_text(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
-
-
-def report_unwritable(error: OSError) -> None:
-    """Report that the standard output cannot be written, and discard further output."""
-    with suppress(OSError, ValueError):  # flushing the rest of the buffer at exit would fail again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    with suppress(OSError):
-        click.echo(f"Error: the output cannot be written: {error.strerror}; redirect it elsewhere", err=True)
 
 
 def page(found: Page, *, as_json: bool) -> None:

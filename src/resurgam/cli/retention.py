@@ -10,6 +10,7 @@ import click
 from resurgam import Engine, Status
 from resurgam.cli import output
 from resurgam.cli.arguments import call_engine, check_file, check_text, example, parse_moment, with_store
+from resurgam.cli.text import one_line
 from resurgam.store.open import vacuum
 from resurgam.store.records import EndedQuery
 from resurgam.store.retention import Batch, Purge
@@ -25,7 +26,6 @@ _PROGRESS_EVERY: Final = 1000
 
 @click.command(
     "purge",
-    short_help="Remove closed workflows.",
     epilog=example("resurgam purge --older-than 30d --status completed --yes --store sqlite:///shop.db"),
 )
 @click.option(
@@ -81,7 +81,7 @@ def _confirm(store: str, query: EndedQuery, *, as_json: bool) -> None:
         raise click.UsageError("purge needs a confirmation; give --yes to confirm, or --dry-run to count only")
     found = call_engine(store, lambda engine: _purge(engine, query, dry_run=True))
     if found.removed:
-        click.confirm(output.one_line(f"Remove {_executions(found.removed)} from {store}?"), abort=True, err=True)
+        click.confirm(one_line(f"Remove {_executions(found.removed)} from {store}?"), abort=True, err=True)
 
 
 def _is_terminal() -> bool:
@@ -105,7 +105,6 @@ def _executions(number: int) -> str:
 
 @click.command(
     "vacuum",
-    short_help="Free the unused pages of a SQLite file.",
     epilog=example("resurgam vacuum --store sqlite:///shop.db"),
 )
 @with_store

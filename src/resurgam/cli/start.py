@@ -19,6 +19,7 @@ from resurgam.cli.arguments import (
     tags_option,
     with_store,
 )
+from resurgam.cli.text import one_line
 from resurgam.client.client import IfExists
 from resurgam.core.codec import codec_for
 from resurgam.errors import AlreadyExists
@@ -82,7 +83,7 @@ async def _handle(starting: Awaitable[Handle[Any]], id: str | None) -> Handle[An
         message = (
             f"workflow id {id!r} is in use by an open execution; choose another --id or --if-exists, or inspect it: "
         )
-        raise click.ClickException(output.one_line(f"{message}resurgam show {shlex.quote(id or '')}")) from error
+        raise click.ClickException(one_line(f"{message}resurgam show {shlex.quote(id or '')}")) from error
 
 
 async def _result(handle: Handle[Any], timeout: float | None) -> msgspec.Raw:

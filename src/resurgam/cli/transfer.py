@@ -7,11 +7,11 @@ import click
 
 from resurgam.cli import output
 from resurgam.cli.arguments import call_engine, check_text, example, with_store
+from resurgam.cli.text import one_line
 from resurgam.errors import SerializationError
 
 
 @click.command(
-    short_help="Export a workflow as JSON lines.",
     epilog=example("resurgam export o-1 --output o-1.jsonl --store sqlite:///shop.db"),
 )
 @click.argument("id", callback=check_text)
@@ -33,14 +33,13 @@ def export(*, store: str, as_json: bool, id: str, run: str | None, file: str | N
         Path(file).write_text("".join(f"{line}\n" for line in lines), "utf-8", newline="\n")
     except OSError as error:
         message = f"{file} cannot be written: {error.strerror}; choose another --output"
-        raise click.ClickException(output.one_line(message)) from error
+        raise click.ClickException(one_line(message)) from error
     content = {"entity_id": id, "output": file, "lines": len(lines)}
     output.report(content, f"exported {id} to {file} ({len(lines)} lines)", as_json=as_json)
 
 
 @click.command(
     "import",
-    short_help="Import workflows from the file of an export.",
     epilog=example("resurgam import o-1.jsonl --store sqlite:///other.db"),
 )
 @click.argument("file", type=click.File("rb"))

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from resurgam.cli import output
+from resurgam.cli.text import visible
 from resurgam.client.tree import Attempt, Child, Run, Step, Tree
 
 _TITLES = {"activity": "Activity", "side_effect": "SideEffect", "promise": "Promise", "timer": "Timer"}
@@ -27,7 +28,7 @@ def show(found: Tree, *, ids: bool, as_json: bool) -> None:
     if as_json:
         output.document(found)
         return
-    lines = [output.visible(line) for run in found.runs for line in _lines(_run(found, run))]
+    lines = [visible(line) for run in found.runs for line in _lines(_run(found, run))]
     for line in lines if ids else shortened(lines):
         click.echo(line)
 

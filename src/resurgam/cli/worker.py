@@ -19,6 +19,7 @@ from resurgam import Engine
 from resurgam.cli import output
 from resurgam.cli.arguments import check_text, example, parse_age, with_store
 from resurgam.cli.module import load_module
+from resurgam.cli.text import report_unwritable
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _LOG_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -31,7 +32,6 @@ _FAILURE_SECONDS = 10.0
 
 
 @click.command(
-    short_help="Run a worker with the code of a module.",
     epilog=example("resurgam worker shop.py --queue default --processes 4 --store sqlite:///shop.db"),
 )
 @click.argument("module", callback=check_text)
@@ -129,7 +129,7 @@ def _report_ready(content: object, text: str, *, as_json: bool) -> None:
     try:
         output.report(content, text, as_json=as_json)
     except OSError as error:  # a closed output does not stop the worker
-        output.report_unwritable(error)
+        report_unwritable(error)
 
 
 class WorkerProcesses:

@@ -258,6 +258,8 @@ class Registry:
 
 
 default_registry = Registry()
+activity = default_registry.activity
+workflow = default_registry.workflow
 
 
 def _check_function(function: object, what: str) -> None:

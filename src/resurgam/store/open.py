@@ -7,7 +7,6 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
-from resurgam.store.memory.store import MemoryStore
 from resurgam.store.protocol import OpenInspector, Store
 
 if TYPE_CHECKING:
@@ -20,9 +19,11 @@ def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
     """Return the store that *url* names, for the engine *name*. A claim holds for *lease* milliseconds."""
     parts = _parts(url)
     if parts.scheme == "memory" and not (parts.netloc or parts.path or parts.query):
+        from resurgam.store.memory.store import MemoryStore  # noqa: PLC0415 -- only who uses a store pays for its import
+
         return MemoryStore(clock, lease=lease)
     if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc:
-        from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- only who uses a store pays for its import
+        from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- as above
 
         return SqliteStore(_path(parts), clock, name=name, lease=lease, synchronous=_synchronous(url, parts))
     raise StoreError(f"no store for {url!r}; this version knows {_KNOWN}")
@@ -33,7 +34,7 @@ def second_opening(url: str, store: Store, clock: Clock, *, name: str, lease: in
     parts = _parts(url)
     if parts.scheme != "sqlite":
         return None
-    from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- only who uses a store pays for its import
+    from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- as above
 
     assert isinstance(store, SqliteStore)
     database = store.database

@@ -2,21 +2,21 @@
 
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
+from typing import Final
 
+_FOLDER: Final = Path(__file__).parent
 _NAMED = re.compile(r"^-- (\w+): (.+)$", re.MULTILINE)
 
 
 @cache
 def queries() -> dict[str, str]:
     """Return every statement by name."""
-    text = files("resurgam.store.sqlite").joinpath("queries.sql").read_text("utf-8")
+    text = (_FOLDER / "queries.sql").read_text("utf-8")
     parts = _NAMED.split(text)[1:]
     return {name: sql.strip() for name, _, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
 
 
 def migrations() -> list[str]:
     """Return the scripts that bring a database to the current schema, in order."""
-    folder = files("resurgam.store.sqlite").joinpath("migrations")
-    steps = sorted((step for step in folder.iterdir() if step.name.endswith(".sql")), key=lambda step: step.name)
-    return [step.read_text("utf-8") for step in steps]
+    return [step.read_text("utf-8") for step in sorted((_FOLDER / "migrations").glob("*.sql"))]
