@@ -13,11 +13,10 @@ from resurgam.runtime.context.context import Context
 from resurgam.runtime.registry import Registry
 from resurgam.testing.contract.bench import LEASE
 from support.engines import Engines, run, types_of
+from support.limits import HANGS
 
 ONCE = RetryPolicy(max_attempts=1)
 TWICE = RetryPolicy(max_attempts=2, initial_interval=1)
-LONG = 30.0
-"""Real seconds that a thread may take without the case losing its patience."""
 
 
 class Post:
@@ -34,7 +33,7 @@ class Post:
 
     async def heard(self) -> Any:
         """Wait for what is said next."""
-        async with asyncio.timeout(LONG):
+        async with asyncio.timeout(HANGS):
             return await self._told.get()
 
     def spin(self) -> None:

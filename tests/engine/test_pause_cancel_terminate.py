@@ -15,6 +15,7 @@ from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock
 from resurgam.testing.contract.bench import raises
 from support.engines import TWICE, Engines, count_of, executions, settle, types_of
+from support.limits import HANGS
 
 
 async def test_a_paused_workflow_waits_until_it_is_resumed(engines: Engines) -> None:
@@ -556,7 +557,7 @@ async def test_resume_needs_no_worker():
     async with Environment(store=store, registry=registry, clock=clock, worker=False) as client:
         handle = await client.engine.start(work)
         await handle.pause()
-        await asyncio.wait_for(handle.resume(), 1)
+        await asyncio.wait_for(handle.resume(), HANGS)
         await handle.signal("word", "resumed")
         assert (await handle.describe()).status is Status.RUNNING
         async with Environment(store=store, registry=registry, clock=clock) as env:

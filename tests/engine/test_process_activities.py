@@ -169,8 +169,11 @@ async def test_a_process_that_says_nothing_ends(engines: Engines) -> None:
         await pipe.gone()
 
 
-async def test_a_process_that_is_asked_to_end_may_find_out_why(engines: Engines) -> None:
+async def test_a_process_that_is_asked_to_end_may_find_out_why(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A handler of SIGTERM sees that the attempt is cancelled; before that it was not."""
+    monkeypatch.setattr("resurgam.worker.processes._GRACE", SLOW_TO_START)
     async with Pipe.open() as pipe, engines.open(known) as env:
         handle = await env.start(ask_to_end, pipe.folder)
         await pipe.begun()

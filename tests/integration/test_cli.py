@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from resurgam import Context, Engine, Registry, RetryPolicy
 from resurgam.cli import worker as worker_module
 from resurgam.cli.main import main
+from support.limits import HANGS
 
 SRC = str(Path(__file__).parents[2] / "src")
 STORELESS = {"lint", "bench", "demo"}
@@ -36,12 +37,17 @@ LOOKING = (
     ["retry", "x"],
     ["export", "x"],
 )
-SHOP = """
+QUIET = """
+from resurgam.worker import watchdog
+
+watchdog.REPORT_AFTER = 60.0  # a busy machine holds loops up too, and what a worker says is compared
+"""
+SHOP = f"""{QUIET}
 from resurgam import Context, workflow
 
 @workflow
 async def greet_from_the_shop(ctx: Context, name: str) -> str:
-    return f"Hello, {name}!"
+    return f"Hello, {{name}}!"
 """
 
 registry = Registry()
@@ -83,7 +89,7 @@ def serve(url: str, id: str) -> None:
 
     async def work() -> None:
         async with Engine(url, registry=registry) as engine:
-            await asyncio.gather(engine.handle(id).result(30), return_exceptions=True)
+            await asyncio.gather(engine.handle(id).result(HANGS), return_exceptions=True)
 
     asyncio.run(work())
 
@@ -276,15 +282,15 @@ def test_a_worker_serves_until_it_is_asked_to_stop(url, tmp_path, processes):
     try:
         for _ in range(processes):
             assert worker.stdout.readline() == f"serving queue default of {url}; stop with Ctrl-C\n"
-        out = ok("start", "greet_from_the_shop", '"Ada"', "--wait", "--timeout", "30")
+        out = ok("start", "greet_from_the_shop", '"Ada"', "--wait", "--timeout", "120")
         assert out.splitlines()[1] == '"Hello, Ada!"'
     finally:
         worker.send_signal(signal.SIGTERM)
-        _, errors = worker.communicate(timeout=30)
+        _, errors = worker.communicate(timeout=HANGS)
     assert (worker.returncode, errors) == (0, "")
 
 
-NOISY = """
+NOISY = f"""{QUIET}
 from resurgam import Context, RetryPolicy, activity, workflow
 
 @activity(retry=RetryPolicy(max_attempts=1))
@@ -327,11 +333,11 @@ def test_a_worker_logs_and_runs_as_many_activities_as_it_is_told(url, tmp_path, 
     worker = spawn("worker", "noisy.py", "--max-activities", "7", *arguments)
     try:
         assert worker.stdout.readline().startswith("serving")
-        assert ok("start", "slots", "--id", "s", "--wait", "--timeout", "30").splitlines()[1] == "7"
-        assert resurgam("start", "breaks", "--id", "b", "--wait", "--timeout", "30").exit_code == 1
+        assert ok("start", "slots", "--id", "s", "--wait", "--timeout", "120").splitlines()[1] == "7"
+        assert resurgam("start", "breaks", "--id", "b", "--wait", "--timeout", "120").exit_code == 1
     finally:
         worker.send_signal(signal.SIGTERM)
-        _, said = worker.communicate(timeout=30)
+        _, said = worker.communicate(timeout=HANGS)
     assert 'raise LookupError("no such thing")' in said
     logged = [line for line in said.splitlines() if "resurgam." in line or "mine: " in line]
     assert len(logged) == len(lines)
@@ -341,7 +347,7 @@ def test_a_worker_logs_and_runs_as_many_activities_as_it_is_told(url, tmp_path, 
 def test_on_a_terminal_the_table_is_rich(url):
     ok("start", "checkout", '"o"', "--id", "[red]o[/red]")
     ours, theirs = pty.openpty()
-    assert spawn("list", stdout=theirs).communicate(timeout=30)[1] == ""
+    assert spawn("list", stdout=theirs).communicate(timeout=HANGS)[1] == ""
     os.close(theirs)
     shown = os.read(ours, 10_000).decode()
     os.close(ours)
@@ -392,7 +398,7 @@ def test_who_waits_is_told_the_id_first(url, form):
         told = (waiting.stderr if form else waiting.stdout).readline()
         assert told.startswith("started w as o-1 (run ")
         waiting.send_signal(signal.SIGINT)
-        out, errors = waiting.communicate(timeout=30)
+        out, errors = waiting.communicate(timeout=HANGS)
     finally:
         waiting.kill()
     assert (waiting.returncode, out, errors) == (130, "", "Error: interrupted\n")
@@ -420,7 +426,7 @@ def test_an_output_that_is_full_is_one_line(url, monkeypatch, arguments, unbuffe
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with Path("/dev/full").open("w") as full:
         full_up = spawn(*arguments, stdout=full)
-        _, errors = full_up.communicate(timeout=30)
+        _, errors = full_up.communicate(timeout=HANGS)
 
     line = "the output cannot be written: No space left on device; redirect it elsewhere"
     assert (full_up.returncode, errors) == (1, f"Error: {line}\n")
@@ -432,7 +438,7 @@ def test_an_output_without_a_reader_is_no_traceback(url):
     unread = spawn("list", stdout=writing)
     os.close(writing)
 
-    assert unread.communicate(timeout=30)[1] == ""
+    assert unread.communicate(timeout=HANGS)[1] == ""
     assert unread.returncode == 1
 
 
@@ -442,10 +448,10 @@ def test_a_worker_whose_output_is_full_serves_all_the_same(url, tmp_path):
         worker = spawn("worker", "shop.py", stdout=full)
     try:
         assert worker.stderr.readline().startswith("Error: the output cannot be written: ")
-        assert "Hello, Ada!" in ok("start", "greet_from_the_shop", '"Ada"', "--wait", "--timeout", "30")
+        assert "Hello, Ada!" in ok("start", "greet_from_the_shop", '"Ada"', "--wait", "--timeout", "120")
     finally:
         worker.send_signal(signal.SIGTERM)
-        _, errors = worker.communicate(timeout=30)
+        _, errors = worker.communicate(timeout=HANGS)
     assert (worker.returncode, errors) == (0, "")
 
 
@@ -462,13 +468,14 @@ def test_a_process_that_is_killed_is_named_and_replaced(url, tmp_path):
         assert worker.stdout.readline().startswith("serving queue default ")
     finally:
         worker.send_signal(signal.SIGTERM)
-        _, errors = worker.communicate(timeout=30)
+        _, errors = worker.communicate(timeout=HANGS)
     assert (worker.returncode, errors) == (0, "")
 
 
 async def test_a_process_that_fails_again_and_again_ends_all(monkeypatch, capfd, tmp_path):
     """One of the two always fails; the other one would live."""
     monkeypatch.setattr(worker_module, "_RESTART_DELAY", 0.0)
+    monkeypatch.setattr(worker_module, "_FAILURE_SECONDS", HANGS)
     script = 'mkdir "$0/taken" 2>/dev/null && exec sleep 60; exit 3'
     code = await worker_module.WorkerProcesses(["sh", "-c", script, str(tmp_path)], 2).run()
 

@@ -20,6 +20,7 @@ from resurgam.core import event as events
 from resurgam.runtime.registry import default_registry
 from resurgam.store import export
 from support.check_project import HEAD, INSERTED, OLD, Project, check, last
+from support.limits import HANGS
 
 SRC = str(Path(__file__).parents[2] / "src")
 
@@ -399,7 +400,7 @@ def test_the_progress_is_a_bar_on_a_terminal_and_some_lines_elsewhere(shop, monk
     master, terminal = pty.openpty()
     command = [sys.executable, "-m", "resurgam", "check", file]
     environment = {**os.environ, "PYTHONPATH": SRC, "TERM": "xterm"}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=terminal, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=terminal, timeout=HANGS, check=False)
 
     assert (done.returncode, done.stdout) == (0, b"1 run: 1 fit, 0 would diverge, 0 undecided\n")
     assert b"replaying" in os.read(master, 10_000)
@@ -452,7 +453,7 @@ def test_it_works_while_a_worker_holds_leases(shop):
     def checked_by_another_process(file: str) -> Result:
         command = [sys.executable, "-m", "resurgam", "check", file, "--store", shop.url]
         environment = {**os.environ, "PYTHONPATH": SRC}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS, check=False)
 
     done, before, result = asyncio.run(story())
 

@@ -15,6 +15,7 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.runtime.rehearsal import query
 from resurgam.runtime.system import SystemClock
+from support.limits import HANGS
 from support.manual_worker import FAILURE, ManualWorker, at
 
 registry = Registry()
@@ -165,7 +166,7 @@ class Serving:
 
     def __enter__(self):
         self._thread.start()
-        self._open.wait(10)
+        assert self._open.wait(HANGS)
 
     def __exit__(self, *_):
         self._over.set()

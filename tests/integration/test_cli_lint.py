@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from resurgam.cli.main import main
 from resurgam.runtime.loop.forbidden import RULES
+from support.limits import HANGS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -136,7 +137,7 @@ def test_the_example_runs_under_watch_without_a_complaint(example):
     code = f"import logging, runpy, sys; logging.basicConfig(); runpy.run_path({str(example)!r}, run_name='__main__')"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "RESURGAM_DEV": "1"}
     command = [sys.executable, "-c", code] if example.stem != "cpu_bound" else [sys.executable, str(example)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=HANGS, check=False)
 
     assert done.returncode == 0, done.stderr
     assert "resurgam.dev" not in done.stderr

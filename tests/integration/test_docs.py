@@ -15,6 +15,7 @@ import pytest
 
 from resurgam import Registry
 from resurgam.testing import Environment
+from support.limits import HANGS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/changing-code.md").read_text()
@@ -30,7 +31,7 @@ def run(command: str, folder: Path) -> str:
     first, *rest = shlex.split(command)
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [*STARTS[first], *rest], cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [*STARTS[first], *rest], cwd=folder, env=environment, capture_output=True, text=True, timeout=HANGS, check=False
     )
     assert done.returncode == 0 or "would diverge" in done.stdout, done.stderr + done.stdout
     return done.stdout

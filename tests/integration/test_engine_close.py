@@ -13,6 +13,7 @@ from resurgam.store import records as r
 from resurgam.store.open import open_store
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.worker import tasks
+from support.limits import HANGS
 
 TURNS = 40
 
@@ -103,7 +104,7 @@ async def test_an_engine_whose_exit_is_cancelled_skips_the_grace_and_lets_go_of_
     # Leases are given back: who comes next need not wait for them to run out.
     hanging.proceed.set()
     async with Engine(url, registry=hanging.registry, lease=3600) as engine:
-        assert await engine.handle("w").result(timeout=20) == "done"
+        assert await engine.handle("w").result(timeout=HANGS) == "done"
 
 
 async def test_a_drain_whose_caller_is_cancelled_skips_the_grace_and_goes_on(tmp_path):
@@ -121,7 +122,7 @@ async def test_a_drain_whose_caller_is_cancelled_skips_the_grace_and_goes_on(tmp
     assert left() == (set(), set())
     hanging.proceed.set()
     async with Engine(url, registry=hanging.registry, lease=3600) as engine:
-        assert await engine.handle("w").result(timeout=20) == "done"
+        assert await engine.handle("w").result(timeout=HANGS) == "done"
 
 
 async def test_an_engine_that_is_cancelled_while_it_opens_lets_go_of_everything(tmp_path, monkeypatch):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.limits import HANGS
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
@@ -19,7 +21,7 @@ def run(*command: str, folder: Path = ROOT) -> str:
         [sys.executable, "-W", "error", *command],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS,
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         check=False,

@@ -17,6 +17,7 @@ from resurgam import Context, Engine, Handle, Registry, Status, SyncEngine, Sync
 from resurgam.core.outcome import Outcome, Publication
 from resurgam.store.records import Commit
 from resurgam.sync import SignalOptions, StartOptions
+from support.limits import HANGS
 
 ROOT = Path(__file__).parents[2]
 registry = Registry()
@@ -64,7 +65,7 @@ def test_every_verb_waits_and_answers(engine):
     assert (handle.entity_id, repr(handle)) == ("c-1", "<handle of workflow 'c-1'>")
     assert handle.describe().run_id == handle.run_id
     handle.signal("more", 1)
-    assert handle.result(timeout=5) == 9
+    assert handle.result(timeout=HANGS) == 9
     assert handle.state("stage") == "begun"
     assert handle.history()[0].type == "workflow_started"
     assert handle.history()[0].execution_id == handle.execution_id
@@ -76,8 +77,11 @@ def test_errors_come_out_as_they_do_elsewhere(engine):
     with pytest.raises(errors.WorkflowFailed, match="nothing there") as failed:
         engine.execute(fails)
     assert isinstance(failed.value.cause, KeyError)
+    handle = engine.start(counting, 1, id="c-1")
+    while handle.history()[-1].type != "listen_started":
+        pass
     with pytest.raises(errors.ResultTimeout, match="'more'"):
-        engine.start(counting, 1, id="c-1").result(timeout=0.05)
+        handle.result(timeout=0.05)
     with pytest.raises(errors.NotFound, match="'unknown'"):
         engine.handle("unknown").cancel()
     with pytest.raises(errors.DefinitionError):
@@ -89,7 +93,7 @@ def test_errors_come_out_as_they_do_elsewhere(engine):
 def test_a_signal_begins_what_it_is_for(engine):
     handle = engine.signal_with_start(counting, 4, id="c-1", signal="more", value=1)
 
-    assert handle.result(timeout=5) == 9
+    assert handle.result(timeout=HANGS) == 9
 
 
 def test_an_update_begins_what_it_is_for_and_may_be_left_once_it_is_accepted(engine):
@@ -97,7 +101,7 @@ def test_an_update_begins_what_it_is_for_and_may_be_left_once_it_is_accepted(eng
 
     begun = engine.handle("a-1").update("add", 2, wait="accepted", id="u")
     assert (begun.id, repr(begun)) == ("u", "<handle of update 'add' (u) of workflow 'a-1'>")
-    assert begun.result(timeout=5) == 7
+    assert begun.result(timeout=HANGS) == 7
     assert engine.handle("a-1").update("add", 2, id="u") == 7
     with pytest.raises(errors.UpdateRejected, match="it has 'add'"):
         engine.handle("a-1").update("ad", 1)
@@ -137,7 +141,7 @@ def test_messages_are_heard_as_they_come():
         for number in (1, 2):
             client._thread.call(lambda number=number: publish(client._engine.store, number))
             handle.signal("more")
-        assert coming.result(20) == [1, 2]
+        assert coming.result(HANGS) == [1, 2]
         assert iter(heard) is heard
 
 
@@ -148,9 +152,9 @@ def test_threads_share_an_engine(engine):
         handle = engine.start(counting, number, id=f"c-{number}")
         meeting.wait()
         engine.handle(f"c-{(number + 1) % 8}").signal("more", 100)
-        return handle.result(timeout=20)
+        return handle.result(timeout=HANGS)
 
-    meeting = threading.Barrier(8, timeout=20)
+    meeting = threading.Barrier(8, timeout=HANGS)
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(go, range(8))) == [2 * number + 100 for number in range(8)]
 
@@ -255,7 +259,7 @@ def test_an_engine_may_be_opened_again_under_another_name(tmp_path):
     with engine:
         assert engine._engine._options.name != first
         engine.handle("c-1").signal("more", 5)
-        assert engine.handle("c-1").result(timeout=20) == 7
+        assert engine.handle("c-1").result(timeout=HANGS) == 7
 
 
 def test_a_store_that_cannot_be_opened_is_an_error_at_the_with(tmp_path):
@@ -270,9 +274,9 @@ def test_a_call_that_waits_while_the_engine_is_closed_is_told(monkeypatch):
         with SyncEngine(registry=registry) as engine:
             handle = engine.start(counting, 1)
             waiting = threads.submit(handle.result)
-            assert begun.wait(20)
+            assert begun.wait(HANGS)
         with pytest.raises(errors.StoreError, match="closed while"):
-            waiting.result(20)
+            waiting.result(HANGS)
 
 
 def test_only_the_main_thread_serves_until_a_signal(engine):
@@ -324,13 +328,16 @@ def test_ctrl_c_in_a_call_drains_and_leaves(tmp_path):
             with SyncEngine(sys.argv[1]) as engine:
                 engine.execute(sleeper, id="s-1")
         except KeyboardInterrupt:
+            for thread in threading.enumerate():
+                if thread is not threading.main_thread():
+                    thread.join(60)  # one that has done its work may not have ended yet
             print("left", threading.active_count())
         """,
         url,
     )
     assert waits.stdout.readline() == "begun\n"
     waits.send_signal(signal.SIGINT)
-    told, said = waits.communicate(timeout=30)
+    told, said = waits.communicate(timeout=HANGS)
     assert (told, waits.returncode) == ("done\nleft 1\n", 0), said
     with SyncEngine(url, worker=False) as engine:
         assert "activity_completed" in [event.type for event in engine.handle("s-1").history()]
@@ -350,20 +357,30 @@ def test_a_second_ctrl_c_does_not_wait_for_the_drain():
         async def stuck(ctx: Context) -> None:
             await ctx.activity(for_ever)
 
+        def tell_when_it_drains() -> None:
+            names = set()
+            while not {"close", "wait"} <= names:
+                time.sleep(0.01)
+                names, frame = set(), sys._current_frames()[threading.main_thread().ident]
+                while frame is not None:
+                    names.add(frame.f_code.co_name)
+                    frame = frame.f_back
+            print("draining", flush=True)
+
         with contextlib.suppress(KeyboardInterrupt), SyncEngine(grace=600) as engine:
             try:
                 engine.execute(stuck)
             finally:
-                print("leaving", flush=True)
+                threading.Thread(target=tell_when_it_drains, daemon=True).start()
         """
     )
     assert waits.stdout.readline() == "begun\n"
     waits.send_signal(signal.SIGINT)
-    assert waits.stdout.readline() == "leaving\n"
+    assert waits.stdout.readline() == "draining\n"
     with pytest.raises(subprocess.TimeoutExpired):
         waits.wait(0.3)  # it drains
     waits.send_signal(signal.SIGINT)
-    _, said = waits.communicate(timeout=30)
+    _, said = waits.communicate(timeout=HANGS)
     assert waits.returncode == 0, said
 
 
@@ -371,15 +388,22 @@ def test_a_second_ctrl_c_does_not_wait_for_the_drain():
 def test_it_serves_until_it_is_asked_to_stop(number):
     serves = program(
         """
+        import signal
+
+        def start_when_it_serves() -> None:
+            while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                time.sleep(0.01)
+            engine.start(sleeper)
+
         with SyncEngine() as engine:
-            threading.Timer(0.5, engine.start, [sleeper]).start()  # when it already serves
+            threading.Thread(target=start_when_it_serves).start()
             engine.run()
             print("drained", flush=True)
         """
     )
     assert serves.stdout.readline() == "begun\n"
     serves.send_signal(number)
-    told, said = serves.communicate(timeout=30)
+    told, said = serves.communicate(timeout=HANGS)
     assert (told, serves.returncode) == ("done\ndrained\n", 0), said
 
 
@@ -407,7 +431,7 @@ def test_a_forked_child_is_told_to_open_its_own():
             os._exit(0)
         """
     )
-    told, said = forks.communicate(timeout=30)
+    told, said = forks.communicate(timeout=HANGS)
     lines = told.splitlines()
     assert forks.returncode == 0, said
     assert all("after the fork" in line for line in lines[:2]), told

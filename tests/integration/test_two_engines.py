@@ -3,6 +3,7 @@
 import asyncio
 
 from resurgam import Context, Engine, Registry
+from support.limits import HANGS
 
 registry = Registry()
 
@@ -34,13 +35,13 @@ async def test_a_client_without_the_code_talks_to_another_engines_workflow(tmp_p
         other.subscribe("news") as far,
         serving.subscribe("news") as near,
     ):
-        handle = await other.start("tell", 20)
-        assert await asyncio.wait_for(handle.query("count"), 20) == 20
-        assert await asyncio.wait_for(handle.update("twice", "ab"), 20) == "abab"
+        handle = await other.start("tell", HANGS)
+        assert await asyncio.wait_for(handle.query("count"), HANGS) == 20
+        assert await asyncio.wait_for(handle.update("twice", "ab"), HANGS) == "abab"
         assert await other.resolve(await handle.state("id"), "first") is True
         assert await serving.resolve(await handle.state("id"), "second") is False
         await handle.signal("more", "more")
-        assert await asyncio.wait_for(handle.result(), 20) == ["first", "more"]
+        assert await asyncio.wait_for(handle.result(), HANGS) == ["first", "more"]
         for subscription in (far, near):
-            heard = [await asyncio.wait_for(anext(subscription), 20) for _ in range(20)]
+            heard = [await asyncio.wait_for(anext(subscription), HANGS) for _ in range(20)]
             assert heard == list(range(20))

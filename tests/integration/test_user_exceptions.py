@@ -8,6 +8,7 @@ import pytest
 
 from resurgam import Context, Engine, Registry, RetryAfter, RetryPolicy, errors
 from resurgam.testing import Environment
+from support.limits import HANGS
 
 YEARS = 10 * 365 * 86400
 ONCE = RetryPolicy(max_attempts=1)
@@ -475,7 +476,7 @@ async def test_an_operation_that_swallows_cancellation_does_not_hold_the_engine(
     await env.__aenter__()
     await env.start(operates_for_ever)
     leaving = asyncio.ensure_future(env.__aexit__(None, None, None))
-    left, _ = await asyncio.wait({leaving}, timeout=2)
+    left, _ = await asyncio.wait({leaving}, timeout=HANGS)
     free.set()
     await leaving
 
@@ -519,8 +520,8 @@ def test_a_query_whose_handler_exits_leaves_the_worker_alive(tmp_path):
         async with Engine(url, registry=registry), Engine(url, registry=Registry(), worker=False) as client:
             handle = await client.start(talk, id="t")
             with pytest.raises(Exception, match="SystemExit"):
-                await handle.query("exit", timeout=2)
-            return await handle.query("fine", timeout=2)
+                await handle.query("exit", timeout=HANGS)
+            return await handle.query("fine", timeout=HANGS)
 
     try:
         assert asyncio.run(main()) == "fine"
@@ -566,7 +567,7 @@ def test_a_validator_that_exits_rejects_the_update(tmp_path):
         async with Engine(f"sqlite:///{tmp_path}/x.db", registry=registry) as engine:
             handle = await engine.start(strict, id="s", if_exists="attach")
             with pytest.raises(errors.UpdateRejected):
-                await handle.update("put", id="one", timeout=2)
+                await handle.update("put", id="one", timeout=HANGS)
 
     try:
         asyncio.run(ask())

@@ -12,6 +12,7 @@ from resurgam.core import event as events
 from resurgam.store import records as r
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock
+from support.limits import HANGS
 
 TURNS = 40
 
@@ -372,7 +373,7 @@ async def test_threads_that_ran_out_of_time_do_not_stand_in_the_way_of_others():
     @registry.activity(timeout=5, retry=RetryPolicy(max_attempts=1))
     def hang() -> None:
         begun.append(1)
-        free.wait(30)
+        free.wait(HANGS)
 
     @registry.activity
     def healthy() -> str:
@@ -392,8 +393,8 @@ async def test_threads_that_ran_out_of_time_do_not_stand_in_the_way_of_others():
         async with Engine(registry=registry, clock=clock, lease=3600, grace=0, max_activities=40) as engine:
             handle = await engine.start(hangs)
             await advance(clock, 5)
-            timed_out = await asyncio.wait_for(handle.result(), 10)
-            result = await asyncio.wait_for(engine.execute(asks), 10)
+            timed_out = await asyncio.wait_for(handle.result(), HANGS)
+            result = await asyncio.wait_for(engine.execute(asks), HANGS)
     finally:
         free.set()
 

@@ -17,9 +17,10 @@ from resurgam.core.retry import RetryPolicy
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.info import activity_info
 from resurgam.runtime.registry import Registry
+from support.limits import HANGS
 
 ONCE = RetryPolicy(max_attempts=1)
-SLOW_TO_START = 30.0
+SLOW_TO_START = HANGS
 """Real seconds that a process may take without a test losing its patience."""
 
 # At module level, because another process imports the functions by their names.

@@ -11,6 +11,7 @@ from resurgam.runtime.rehearsal import query
 from resurgam.store import records as r
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import ManualClock
+from support.limits import HANGS
 from support.manual_worker import FAILURE, workerless_engine
 
 registry = Registry()
@@ -126,7 +127,7 @@ async def asked_of_a_worker(query, *args, known=registry, queue="default"):
     async with Engine(store, worker=False, clock=clock, registry=Registry()) as client:
         handle = await client.start("sell", id="o-1", queue=queue)
         async with Engine(store, clock=clock, registry=known, queues=["default"]):
-            return await asyncio.wait_for(handle.query(query, *args), 5)
+            return await asyncio.wait_for(handle.query(query, *args), HANGS)
 
 
 async def test_a_worker_answers_for_those_who_do_not_have_the_code():
@@ -147,7 +148,7 @@ async def test_a_worker_answers_for_a_run_that_it_does_not_advance():
         handle = await client.start("sell", id="o-1")
         await handle.terminate()
         before = await handle.history()
-        [name, *_] = await asyncio.wait_for(handle.query("total"), 5)
+        [name, *_] = await asyncio.wait_for(handle.query("total"), HANGS)
 
         assert name == "sell"
         assert len(before) <= len(await handle.history()) <= len(before) + 1  # deactivated meanwhile
@@ -183,7 +184,7 @@ async def test_a_question_that_never_ends_is_interrupted_and_the_worker_goes_on(
         handle = await client.start("sell", id="o-1")
         async with Engine(store, clock=clock, registry=registry, tick_limit=0.5) as engine:
             with pytest.raises(Exception, match=r"ran 0\.5 s without yielding and was interrupted"):
-                await asyncio.wait_for(handle.query("total"), 10)
+                await asyncio.wait_for(handle.query("total"), HANGS)
             done = await engine.start(sell)
             await done.signal("go")
-            await asyncio.wait_for(done.result(), 5)
+            await asyncio.wait_for(done.result(), HANGS)

@@ -8,8 +8,7 @@ import pytest
 
 from resurgam.worker import threads
 from resurgam.worker.threads import ThreadCall
-
-LONG = 30.0
+from support.limits import HANGS
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def raised(monkeypatch):
 
 def ended(call: ThreadCall) -> None:
     """Wait until the thread is gone. What it did not catch would be an error of the test."""
-    call._thread.join(LONG)
+    call._thread.join(HANGS)
     assert not call._thread.is_alive()
 
 
@@ -61,7 +60,7 @@ async def test_a_call_gives_its_value_or_what_it_raised():
 async def test_a_call_that_is_stopped_is_interrupted_as_soon_as_it_executes_python(raised):
     busy = Busy()
     call = ThreadCall(busy, "busy")
-    busy.begun.wait(LONG)
+    busy.begun.wait(HANGS)
     call.stop()
     ended(call)
 
@@ -82,7 +81,7 @@ async def test_a_call_that_waits_is_interrupted_when_it_goes_on():
             told.append("interrupted")
 
     call = ThreadCall(waits, "waits")
-    begun.wait(LONG)
+    begun.wait(HANGS)
     call.stop()
     assert call._thread.is_alive()
     gate.set()
@@ -103,7 +102,7 @@ async def test_a_call_that_swallows_the_interruption_is_not_hit_again(raised):
         told.append(sum(range(100_000)))
 
     call = ThreadCall(stubborn, "stubborn")
-    begun.wait(LONG)
+    begun.wait(HANGS)
     call.stop()
     call.stop()
     ended(call)
@@ -116,7 +115,7 @@ async def test_a_call_that_is_stopped_before_it_begins_is_not_made(monkeypatch, 
     really = ThreadCall._enter
 
     def late(self):
-        gate.wait(LONG)
+        gate.wait(HANGS)
         return really(self)
 
     monkeypatch.setattr(ThreadCall, "_enter", late)

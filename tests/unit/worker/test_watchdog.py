@@ -11,6 +11,7 @@ import pytest
 
 from resurgam.store.records import Lease
 from resurgam.worker.watchdog import TickTooLong, Watchdog
+from support.limits import HANGS
 
 LEASE = Lease(entity_id="x", execution_id="x", epoch=1)
 
@@ -204,5 +205,5 @@ except TickTooLong:
 
 def test_a_process_goes_on_under_a_profiler_after_an_interruption_that_came_too_late():
     """Taken back, Python 3.11 would look for it at every step, and never leave the first that is profiled."""
-    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=False, timeout=20)
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=False, timeout=HANGS)
     assert (done.stdout, done.stderr) == ("went on", "")

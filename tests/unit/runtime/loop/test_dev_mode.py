@@ -17,6 +17,7 @@ from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.loop import dev_mode, event_loop, guard
 from resurgam.runtime.registry import Registry
 from resurgam.testing import Environment, Simulation
+from support.limits import HANGS
 
 SRC = str(Path(__file__).parents[4] / "src")
 
@@ -326,7 +327,7 @@ def run(tmp_path, **environment: str) -> list[str]:
     path.write_text(PROGRAM)
     command = [sys.executable, "-W", "error", str(path)]
     options = {"env": {**os.environ, "PYTHONPATH": SRC, **environment}, "capture_output": True, "text": True}
-    done = subprocess.run(command, **options, timeout=60, check=False)
+    done = subprocess.run(command, **options, timeout=HANGS, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.replace(str(path), "program.py").splitlines()
 

@@ -18,6 +18,7 @@ from resurgam.store.open import second_opening
 from resurgam.store.sqlite.owner_lock import Owner
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
+from support.limits import HANGS
 
 registry = Registry()
 
@@ -93,7 +94,7 @@ async def test_waiters_are_told_that_the_file_or_its_log_is_gone(tmp_path, monke
         await asyncio.sleep(0)
         (tmp_path / name).unlink()
         with pytest.raises(StoreError, match=f"{name}: the file was deleted"):
-            await asyncio.wait_for(waiting, 5)
+            await asyncio.wait_for(waiting, HANGS)
         with pytest.raises(StoreError, match=f"{name}: the file was deleted"):
             await store.create([creation("a")])
     finally:
@@ -182,7 +183,7 @@ asyncio.run(main(sys.argv[1]))
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///a.db"])
 def test_a_store_cannot_be_used_in_a_fork_and_stays_open_in_its_process(tmp_path, url):
     command = [sys.executable, "-c", FORKED, url]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANGS, check=False)
 
     assert (ran.returncode, ran.stderr) == (0, "")
     assert "cannot be used in its fork" in ran.stdout

@@ -22,6 +22,7 @@ from resurgam.store.sqlite.session import Session
 from resurgam.store.sqlite.statements import queries
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
+from support.limits import HANGS
 
 PARENT = events.Parent(entity_id="p", run_id="r-p", execution_id="e-p", location=Location((1, 2)), key="k")
 
@@ -130,7 +131,7 @@ async def test_other_processes_ask_answer_and_listen(tmp_path):
         work = asyncio.ensure_future(two.wait(watches[0]))
         await asyncio.sleep(0)
         await one.queries.submit([task])
-        assert await asyncio.wait_for(work, 5)
+        assert await asyncio.wait_for(work, HANGS)
         assert await two.queries.claim("w", ["q"], 1) == [task]
 
         waiting = [asyncio.ensure_future(two.wait(watch)) for watch in watches[1:]]
@@ -139,7 +140,7 @@ async def test_other_processes_ask_answer_and_listen(tmp_path):
         await one.queries.complete([reply])
         scheduled = events.StateSet(seq=2, location=Location((1,)), command="State(0)", name="x")
         await commit(one, claim, scheduled, publications=(Publication("prices", Raw(b"1")),))
-        assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == [True, True, True]
+        assert await asyncio.wait_for(asyncio.gather(*waiting), HANGS) == [True, True, True]
         assert await two.queries.result("q-1") == reply
 
 

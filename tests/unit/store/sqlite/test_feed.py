@@ -13,6 +13,7 @@ from resurgam.store.sqlite import feed
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract.live_workers import worker
+from support.limits import HANGS
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ async def test_a_wait_for_the_feed_ends_when_another_store_writes(stores):
     while two._watcher._sleep is None:
         await asyncio.sleep(0)
     await create(one, 1)
-    assert await asyncio.wait_for(waiting, 5)
+    assert await asyncio.wait_for(waiting, HANGS)
 
 
 async def test_a_filter_with_rare_matches_reads_on_page_by_page(stores, monkeypatch):

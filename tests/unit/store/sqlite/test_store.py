@@ -22,6 +22,7 @@ from resurgam.store.sqlite.statements import migrations, queries
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.store.sqlite.writer import Writer
 from resurgam.testing import Environment, ManualClock
+from support.limits import HANGS
 
 registry = Registry()
 
@@ -187,7 +188,7 @@ async def test_a_locked_database_is_an_error_that_passes(tmp_path, monkeypatch):
     other.execute("BEGIN IMMEDIATE")
 
     with pytest.raises(StoreError, match=r"a.db: database is locked: another program holds the database; end its"):
-        await asyncio.wait_for(store.purge([EXECUTION]), 3)
+        await asyncio.wait_for(store.purge([EXECUTION]), HANGS)
     other.execute("ROLLBACK")
 
     assert len(await store.purge([EXECUTION])) == 1
@@ -323,7 +324,7 @@ def test_no_thread_uses_the_connection_in_which_another_writes(tmp_path):
                 asked.result(0.02)
             return asked
 
-        assert database.transact(work).result(5) == database.version()
+        assert database.transact(work).result(HANGS) == database.version()
     database.close()
 
 

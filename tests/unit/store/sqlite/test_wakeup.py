@@ -11,6 +11,7 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
+from support.limits import HANGS
 
 WORK = r.Work(worker="w", queues=("default",))
 NEVER = 3600.0
@@ -59,16 +60,16 @@ async def test_another_store_is_woken_by_what_it_waits_for(stores):
     one, two = stores
     waiting = await waits(two, WORK)
     await create(one)
-    assert await asyncio.wait_for(waiting, 5)
+    assert await asyncio.wait_for(waiting, HANGS)
 
     [claim] = await one.claim("w", ["default"], 1)
     topic = await waits(two, r.Published(topic="news", after=""))
     await commit(one, claim, release=False, publications=(Publication("news", events.NULL),))
-    assert await asyncio.wait_for(topic, 5)
+    assert await asyncio.wait_for(topic, HANGS)
 
     closing = await waits(two, r.Closed(entity_id="x", execution_id="x"))
     await commit(one, claim, status=Status.COMPLETED)
-    assert await asyncio.wait_for(closing, 5)
+    assert await asyncio.wait_for(closing, HANGS)
 
 
 @pytest.mark.usefixtures("looks_never")
@@ -82,7 +83,7 @@ async def test_another_store_learns_of_what_becomes_due_soon(stores):
     while two._watcher._waiting._alarm is None or two._watcher._waiting._alarm[0] > due:
         await asyncio.sleep(0)
     one._clock.move_to(due)
-    assert await asyncio.wait_for(waiting, 5)
+    assert await asyncio.wait_for(waiting, HANGS)
 
 
 async def test_no_other_process_is_woken_for_a_step(stores, monkeypatch):
