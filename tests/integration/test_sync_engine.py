@@ -14,6 +14,7 @@ import pytest
 from msgspec import Raw
 
 from resurgam import Context, Engine, Handle, Registry, Status, SyncEngine, SyncHandle, errors
+from resurgam.client import chain
 from resurgam.core.outcome import Outcome, Publication
 from resurgam.store.records import Commit
 from resurgam.sync import SignalOptions, StartOptions
@@ -268,8 +269,8 @@ def test_a_store_that_cannot_be_opened_is_an_error_at_the_with(tmp_path):
 
 
 def test_a_call_that_waits_while_the_engine_is_closed_is_told(monkeypatch):
-    begun, look = threading.Event(), Handle._first_kept
-    monkeypatch.setattr(Handle, "_first_kept", lambda self, began: (begun.set(), look(self, began))[1])
+    begun, wait = threading.Event(), chain.wait_for_chain
+    monkeypatch.setattr(chain, "wait_for_chain", lambda *given, **options: (begun.set(), wait(*given, **options))[1])
     with ThreadPoolExecutor(1) as threads:
         with SyncEngine(registry=registry) as engine:
             handle = engine.start(counting, 1)
