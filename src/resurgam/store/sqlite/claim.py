@@ -1,12 +1,14 @@
 """Claim instances: lease those that are ready, due, or whose lease has run out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from resurgam.core.event import encode_event
 from resurgam.store import records as r
+from resurgam.store.encoding import encode
 from resurgam.store.rules import REDELIVERIES, instance_dead_letter
 from resurgam.store.sqlite.claimable import claimable_instances
 from resurgam.store.sqlite.dead_letters import mark_instance_dead, undecodable
-from resurgam.store.sqlite.inbox import Undecodable, entry_of, rows_of_inboxes
+from resurgam.store.sqlite.inbox import StoredEntry, Undecodable, entry_of, stored_inboxes
 from resurgam.store.sqlite.rows import instance_of
 from resurgam.store.sqlite.session import Row
 from resurgam.store.sqlite.transaction import Transaction
@@ -25,10 +27,41 @@ def claim_eagerly(t: Transaction, execution_id: str, queue: str, offer: r.EagerO
     return next(iter(_lease(t, rows)), None)
 
 
+def claim_by_delivery(t: Transaction, part: r.Delivery, offer: r.EagerOffer) -> r.Delivered | None:
+    """Deliver an event to the newest execution of an entity and lease that to the worker that offers.
+
+    Return None, with nothing changed, if the execution is not there or is not to be claimed. Otherwise no waiter need be
+    woken: the only one that the event concerns has it.
+    """
+    rows = t.session.fetch(
+        "wake_and_lease",
+        entity_id=part.entity_id,
+        worker=offer.worker,
+        queues=encode(offer.queues),
+        redeliveries=REDELIVERIES,
+        owner=t.owner,
+        until=t.lease_until,
+        now=t.now,
+    )
+    if not rows:
+        return None
+    [row] = rows
+    execution_id = row["execution_id"]
+    body = encode_event(part.event).decode()
+    number = t.session.insert("put_into_inbox", execution_id=execution_id, wake=row["wake"], body=body)
+    t.changes.due(t.lease_until)
+    inbox = stored_inboxes(t.session, [execution_id])[execution_id] if row["unread"] else [(number, body)]
+    return r.Delivered(claim=_claim_of(t, row, inbox, epoch=row["epoch"]))
+
+
 def _lease(t: Transaction, rows: Sequence[Row]) -> list[r.Claim]:
     alive = [row for row in rows if not _mark_dead_if_exhausted(t, row)]
-    inboxes = rows_of_inboxes(t.session, [row["execution_id"] for row in alive if row["wake"]])
-    claims = [(row["position"], claim) for row in alive if (claim := _claim_of(t, row, inboxes)) is not None]
+    inboxes = stored_inboxes(t.session, [row["execution_id"] for row in alive if row["wake"]])
+    claims = [
+        (row["position"], claim)
+        for row in alive
+        if (claim := _claim_of(t, row, inboxes.get(row["execution_id"], ()), epoch=row["epoch"] + 1)) is not None
+    ]
     if not claims:
         return []
     leases = [{"position": position, "owner": t.owner, "until": t.lease_until} for position, _ in claims]
@@ -37,16 +70,15 @@ def _lease(t: Transaction, rows: Sequence[Row]) -> list[r.Claim]:
     return [claim for _, claim in claims]
 
 
-def _claim_of(t: Transaction, row: Row, inboxes: Mapping[str, Sequence[Row]]) -> r.Claim | None:
+def _claim_of(t: Transaction, row: Row, inbox: Sequence[StoredEntry], *, epoch: int) -> r.Claim | None:
     """Return the claim of an instance; one that cannot be decoded becomes a dead letter."""
-    execution_id = row["execution_id"]
     try:
-        inbox = tuple([entry_of(entry) for entry in inboxes.get(execution_id, ())])
-        return r.Claim(instance=instance_of(row), epoch=row["epoch"] + 1, wake=row["wake"], inbox=inbox)
+        entries = tuple([entry_of(number, body) for number, body in inbox])
+        return r.Claim(instance=instance_of(row), epoch=epoch, wake=row["wake"], inbox=entries)
     except Undecodable as error:
-        mark_instance_dead(t, execution_id, undecodable(error.what, error))
+        mark_instance_dead(t, row["execution_id"], undecodable(error.what, error))
     except ValueError as error:
-        mark_instance_dead(t, execution_id, undecodable("its row", error))
+        mark_instance_dead(t, row["execution_id"], undecodable("its row", error))
     return None
 
 

@@ -1,5 +1,7 @@
 """Deliver events to instances: into the inbox, or applied at once (pause, resume, begin, terminate)."""
 
+from typing import Final
+
 import msgspec
 
 from resurgam.core import event as events
@@ -7,12 +9,15 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.rules import begins
 from resurgam.store.sqlite import history, inbox
-from resurgam.store.sqlite.claim import claim_eagerly
+from resurgam.store.sqlite.claim import claim_by_delivery, claim_eagerly
 from resurgam.store.sqlite.instances import find, newest
 from resurgam.store.sqlite.promises import promises_named, settle, settle_by_name
 from resurgam.store.sqlite.rows import status_of
 from resurgam.store.sqlite.session import Row
 from resurgam.store.sqlite.transaction import Transaction
+
+_APPLIED: Final = (events.WorkflowTerminated, events.WorkflowPaused, events.WorkflowResumed, events.WorkflowBegun)
+"""Events that are applied at once, by `apply`; the others only enter the inbox of a running instance."""
 
 
 def deliver(t: Transaction, part: r.Delivery) -> r.Delivered | r.Missing | r.Ended | r.Settled:
@@ -20,6 +25,16 @@ def deliver(t: Transaction, part: r.Delivery) -> r.Delivered | r.Missing | r.End
     if part.promise_id is not None:
         answer = settle(t, part.promise_id, part.event)
         return _delivered(t, find(t.session, answer), part.offer) if isinstance(answer, str) else answer
+    if (
+        part.offer is not None
+        and part.promise is None
+        and part.execution_id is None
+        and type(part.event) not in _APPLIED
+    ):
+        # Most signals: the worker of the sender gets the instance, and the rest below has nothing to add.
+        delivered = claim_by_delivery(t, part, part.offer)
+        if delivered is not None:
+            return delivered
     row = newest(t.session, part.entity_id) if part.execution_id is None else find(t.session, part.execution_id)
     if row is None:
         return r.Missing()

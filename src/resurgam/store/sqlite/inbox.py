@@ -1,14 +1,18 @@
 """Inboxes: events that wait to be delivered to their instance."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from resurgam.core import event as events
 from resurgam.core.event import decode_event, encode_event
 from resurgam.core.outcome import Entry
 from resurgam.store.encoding import encode
 from resurgam.store.sqlite.dead_letters import mark_instance_dead, undecodable
-from resurgam.store.sqlite.session import Row, Session
+from resurgam.store.sqlite.session import Session
 from resurgam.store.sqlite.transaction import Transaction
+
+StoredEntry: TypeAlias = tuple[int, str]
+"""The number of an inbox entry, and its JSON."""
 
 
 class Undecodable(ValueError):
@@ -32,23 +36,25 @@ def entries_since(t: Transaction, execution_id: str, wake: int) -> tuple[Entry, 
     """Return what came into an inbox after the counter was *wake*; None if the instance is a dead letter now."""
     rows = t.session.fetch("inbox_since", execution_id=execution_id, wake=wake)
     try:
-        return tuple([entry_of(row) for row in rows])
+        return tuple([entry_of(number, body) for number, body in rows])
     except Undecodable as error:
         mark_instance_dead(t, execution_id, undecodable(error.what, error))
         return None
 
 
-def rows_of_inboxes(session: Session, execution_ids: Sequence[str]) -> dict[str, list[Row]]:
-    """Return the rows of several inboxes by execution."""
-    found: dict[str, list[Row]] = {}
-    for row in session.fetch("inboxes", execution_ids=encode(execution_ids)) if execution_ids else ():
-        found.setdefault(row["execution_id"], []).append(row)
+def stored_inboxes(session: Session, execution_ids: Sequence[str]) -> dict[str, list[StoredEntry]]:
+    """Return the entries of several inboxes by execution, each with its number."""
+    found: dict[str, list[StoredEntry]] = {}
+    for number, execution_id, body in (
+        session.fetch("inboxes", execution_ids=encode(execution_ids)) if execution_ids else ()
+    ):
+        found.setdefault(execution_id, []).append((number, body))
     return found
 
 
-def entry_of(row: Row) -> Entry:
-    """Return the inbox entry that a row holds."""
+def entry_of(number: int, body: str) -> Entry:
+    """Return a stored entry of an inbox."""
     try:
-        return Entry(row["id"], decode_event(row["body"]))
+        return Entry(number, decode_event(body))
     except ValueError as error:
-        raise Undecodable(f"inbox entry {row['id']}", error) from error
+        raise Undecodable(f"inbox entry {number}", error) from error

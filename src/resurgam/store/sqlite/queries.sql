@@ -160,6 +160,29 @@ WHERE execution_id = :execution_id AND leased_until IS NULL AND dead_letter IS N
       WHERE lost.leased_until <= :now AND lost.queue = i.queue AND lost.dead_letter IS NULL AND lost.paused IS NULL
         AND lost.status <> 'diverged');
 
+-- wake_and_lease: Raise the wake counter of the newest execution of an entity and lease it, if it is in one of some queues,
+-- a worker may claim it and no older work waits in its queue (claimable_eagerly). No row: nothing is changed.
+-- What RETURNING names has no type: without the cast, SQLite would not look into the index of the inbox.
+UPDATE instances
+SET wake = wake + 1, epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1, ready = 0
+WHERE position = (SELECT max(position) FROM instances WHERE entity_id = :entity_id)
+  AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL AND status = 'running'
+  AND queue IN (SELECT value FROM json_each(:queues)) AND deliveries < :redeliveries
+  AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = instances.execution_id AND tried.worker = :worker)
+  AND NOT EXISTS (
+      SELECT 1 FROM instances AS older
+      WHERE older.queue = instances.queue AND older.ready AND older.leased_until IS NULL AND older.dead_letter IS NULL
+        AND older.paused IS NULL AND older.status <> 'diverged' AND older.position <> instances.position)
+  AND NOT EXISTS (
+      SELECT 1 FROM instances AS due
+      WHERE due.queue = instances.queue AND due.wake_at <= :now AND due.leased_until IS NULL AND due.dead_letter IS NULL
+        AND due.paused IS NULL AND due.status <> 'diverged' AND due.position <> instances.position)
+  AND NOT EXISTS (
+      SELECT 1 FROM instances AS lost
+      WHERE lost.leased_until <= :now AND lost.queue = instances.queue AND lost.dead_letter IS NULL AND lost.paused IS NULL
+        AND lost.status <> 'diverged')
+RETURNING *, EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = CAST(instances.execution_id AS TEXT)) AS unread;
+
 -- lease_instance: Lease an instance, with a new epoch.
 UPDATE instances
 SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1, ready = 0

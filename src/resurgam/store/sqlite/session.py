@@ -26,6 +26,12 @@ class Session:
         """Run a named statement and return how many rows it changed."""
         return self._connection.execute(self._queries[query], parameters).rowcount
 
+    def insert(self, query: str, **parameters: object) -> int:
+        """Run a named statement that inserts one row, and return its number."""
+        inserted = self._connection.execute(self._queries[query], parameters).lastrowid
+        assert inserted is not None
+        return inserted
+
     def execute_many(self, query: str, parameters: Sequence[Mapping[str, object]]) -> None:
         """Run a named statement once for each set of parameters."""
         self._connection.executemany(self._queries[query], parameters)

@@ -49,6 +49,13 @@ def test_an_execution_of_an_id_is_found_by_an_index(statement, index):
     assert [step for step in others if step.startswith("SEARCH")] == letters
 
 
+@pytest.mark.parametrize("statement", ["claimable_eagerly", "wake_and_lease"])
+def test_an_eager_claim_reads_no_table_from_end_to_end(statement):
+    steps = plan(statement)
+    assert "SEARCH older USING INDEX instances_ready (queue=?)" in steps
+    assert [step for step in steps if step.startswith("SCAN") and "json_each" not in step] == []
+
+
 def test_instances_with_a_tag_are_read_in_their_order_from_an_index():
     steps = plan("listed_tagged")
     key = "PRIMARY KEY (name=? AND value=? AND created_at>? AND (created_at,execution_id)<(?,?))"
