@@ -67,7 +67,7 @@ def middle(same: Sequence[Figures]) -> Figures:
 
 def limits(report: Results) -> str:
     """Return the tables of figures and of expectations."""
-    found = sorted(report["workloads"].items())
+    found = sorted(report["workloads"].items(), key=lambda item: int(item[0][1:]))  # W10 after W9
     figures = [msgspec.convert(one, Figures) for _, workload in found for one in workload["figures"]]
     judgements = [
         row

@@ -1,17 +1,21 @@
 """`resurgam bench`: every workload runs, at a tiny size; how fast is not asserted."""
 
+import contextlib
 import json
+import sqlite3
 from functools import partial
 
 import pytest
 from click.testing import CliRunner, Result
 
 from resurgam import Engine
+from resurgam.bench import programs
 from resurgam.bench.catalog import EXPECTATIONS, WORKLOADS, verdicts
 from resurgam.bench.figures import Count, Figures, Raw, percentile, rounds
 from resurgam.bench.raw import RawFile, commits_of
-from resurgam.bench.recovery import recovery
+from resurgam.bench.recovery import recovery, recovery_of_many
 from resurgam.bench.scene import Scene
+from resurgam.bench.several import several
 from resurgam.bench.storage import Storage, file_system, open_storage
 from resurgam.cli.main import main
 from resurgam.core import event as events
@@ -44,14 +48,20 @@ def test_every_workload_gives_its_figures(report):
         "W8",
         "W9",
         "W9",
+        "W10",
+        "W10",
+        "W11",
+        "W12",
+        "W12",
     ]
     assert (report["level"], report["failed"], report["skipped"]) == ("FULL", {}, [])
     for figures in report["figures"]:
         assert 0 < figures["p50"] <= figures["p95"]
-        assert figures["workload"] == "W9" or figures["raw"]["p50"] > 0
+        name = figures["workload"]
+        assert name in {"W9", "W10"} or figures["raw"]["p50"] > 0
         assert figures["rss"] > 0
-        assert figures["level"] == "FULL"
-        assert (figures["commits"] is None) == (figures["workload"] in {"W6", "W9"})
+        assert figures["level"] == ("FULL" if name != "W12" else None)
+        assert (figures["commits"] is None) == (name in {"W6", "W9", "W10", "W11", "W12"})
 
 
 def test_every_expectation_is_told_but_at_that_size_none_is_judged(report):
@@ -78,18 +88,23 @@ def test_the_table_for_people(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_in_memory_cannot_be_killed():
-    done = bench("--only", "W6,W4", "--scale", "0.01", "--store", "memory://")
+def test_a_store_in_memory_cannot_be_killed_nor_shared():
+    done = bench("--only", "W6,W4,W10,W11", "--scale", "0.01", "--store", "memory://")
 
     assert done.exit_code == 0
-    assert "this store does not support W6" in done.stdout
+    for name in ("W6", "W10", "W11"):
+        assert f"this store does not support {name}" in done.stdout
     assert "1 workflow, 10 activities gathered" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [
-        (["--only", "W99"], 2, "there is no workload 'W99'; there are W1, W2, W3, W4, W5, W6, W7, W8, W9"),
+        (
+            ["--only", "W99"],
+            2,
+            "there is no workload 'W99'; there are W1, W2, W3, W4, W5, W6, W7, W8, W9, W10, W11, W12",
+        ),
         (["--only", ""], 2, "there is no workload ''"),
         (["--scale", "0"], 2, "Invalid value for '--scale'"),
         (["--store", "nosql://x"], 1, "no store for 'nosql://x'"),
@@ -136,6 +151,23 @@ async def test_the_raw_limit_writes_the_rows_of_a_history(tmp_path):
     file.close()
 
 
+async def test_the_raw_limit_fills_columns_that_it_does_not_know(tmp_path):
+    async with Engine(f"sqlite:///{tmp_path}/raw.db", registry=programs.registry) as engine:
+        handle = await engine.start("chain", 1)
+        await handle.result()
+        history = await handle.history()
+    with contextlib.closing(sqlite3.connect(tmp_path / "raw.db")) as connection:
+        for table, kind in (("instances", "TEXT"), ("events", "INTEGER"), ("activities", "BLOB")):
+            [create] = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", [table]).fetchone()
+            connection.execute(f"DROP TABLE {table}")
+            connection.execute(create.replace("(", f"(later {kind} NOT NULL,", 1))
+
+    file = RawFile(tmp_path / "raw.db", "OFF")
+    file.write(history)
+    assert file.counts() == {"instances": 1, "events": 5, "activities": 0}
+    file.close()
+
+
 def test_statements_are_counted_without_the_borders_of_transactions():
     count = Count()
     for statement in ("BEGIN IMMEDIATE", "UPDATE a", "INSERT b", "COMMIT"):
@@ -168,9 +200,33 @@ async def test_what_is_killed_and_recovered_has_been_replayed(tmp_path):
     scene = Scene(Storage(tmp_path), 0.002)
     shorter, longer = await recovery(scene)
     async with Engine(scene.storage.url("w6-20"), worker=False) as engine:
-        history = await engine.handle("w6").history()
+        history = await engine.handle("run-0").history()
 
     assert (shorter.more["length"], longer.more["length"]) == (2, 20)
     gates = [event for event in history if isinstance(event, events.ActivityScheduled) and event.name == "gate"]
     answers = [event for event in history if isinstance(event, events.ActivityCompleted)]
     assert (len(gates), len(answers)) == (3, 22)  # one process passed the first gate, the next one the second
+
+
+async def test_every_run_of_a_killed_process_makes_a_new_step(tmp_path):
+    scene = Scene(Storage(tmp_path), 0.003)
+    [figures] = await recovery_of_many(scene)
+    async with Engine(scene.storage.url("w11-50"), worker=False) as engine:
+        histories = [await engine.handle(f"run-{run}").history() for run in range(3)]
+
+    assert (figures.more["runs"], figures.title) == (3, "killed in 3 runs of 100 events")
+    for history in histories:
+        answers = [event for event in history if isinstance(event, events.ActivityCompleted)]
+        assert len(answers) == 52  # as above: 50 steps, a gate passed by each of two processes
+
+
+async def test_two_processes_share_the_load_of_one(tmp_path):
+    scene = Scene(Storage(tmp_path), 0.004)
+    one, two = await several(scene)
+
+    assert (one.more["processes"], two.more["processes"]) == (1, 2)
+    assert two.more["to_one_process"] > 0
+    for name, workflows in (("w10-1-0", 4), ("w10-2-0", 4)):
+        async with Engine(scene.storage.url(name), worker=False) as engine:
+            done = (await engine.store.inspector.stats()).instances["completed"]
+        assert done == workflows + int(name[4])  # and the warm-up of each process

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from resurgam.bench import endless, idle, recovery, workloads
+from resurgam.bench import endless, idle, recovery, several, startup, workloads
 from resurgam.bench.figures import Figures
 from resurgam.bench.scene import Scene
 
@@ -17,6 +17,9 @@ WORKLOADS: Final[Mapping[str, Callable[[Scene], Coroutine[None, None, list[Figur
     "W7": workloads.sleepers,
     "W8": endless.endless,
     "W9": idle.idle,
+    "W10": several.several,
+    "W11": recovery.recovery_of_many,
+    "W12": startup.startup,
 }
 
 
@@ -83,6 +86,14 @@ def _idle_processes(figures: Figures) -> float | None:
     return figures.more.get("percent_of_a_core") if figures.more.get("processes", 0) > 1 else None
 
 
+def _second_process(figures: Figures) -> float | None:
+    return figures.more.get("to_one_process") if figures.more.get("cores", 0) > 1 else None
+
+
+def _start_of(figures: Figures, *, command: bool) -> float | None:
+    return figures.p50 * 1000 if figures.more.get("command") == command else None
+
+
 EXPECTATIONS: Final = (
     Expectation("W1", "at least half of the raw limit", _of_raw_rate, "of it", least=0.5),
     Expectation("W1", "1.0 commits a step", _rounded_commits, "commits", most=1.0),
@@ -97,6 +108,10 @@ EXPECTATIONS: Final = (
     Expectation("W8", "no entry of a past iteration is read again", _active, "entries", most=50),
     Expectation("W9", "under 0.5 % of a core for an idle engine", _idle_engine, "%", most=0.5),
     Expectation("W9", "under 5 % of a core for twenty idle processes", _idle_processes, "%", most=5),
+    Expectation("W10", "two processes at least 1.5 times as fast as one", _second_process, "times", least=1.5),
+    Expectation("W11", "1,000 runs of 100 events resumed within 3 s", lambda f: f.p50, "s", most=3),
+    Expectation("W12", "import resurgam under 120 ms", lambda f: _start_of(f, command=False), "ms", most=120),
+    Expectation("W12", "resurgam --help under 200 ms", lambda f: _start_of(f, command=True), "ms", most=200),
 )
 
 

@@ -1,9 +1,7 @@
 """W9: the cost of idle engines."""
 
 import asyncio
-import os
 import resource
-import subprocess
 import sys
 import time
 from typing import Final
@@ -11,9 +9,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from resurgam.bench.figures import Figures, level_of, sampled
+from resurgam.bench.processes import READY, go, ready
 from resurgam.bench.programs import registry
 from resurgam.bench.scene import Scene
-from resurgam.core.errors import StoreError
 from resurgam.engine import Engine
 
 _SETTLING: Final = 3.0
@@ -35,7 +33,8 @@ async def _idle(scene: Scene, processes: int) -> Figures:
     async with Engine(url, worker=False) as engine:
         level = level_of(engine.store)
     seconds = [str(max(0.2, length * scene.scale)) for length in (_SETTLING, _MEASURED)]
-    shares = _measured([sys.executable, "-m", "resurgam.bench.idle", url, *seconds], processes)
+    with ready([sys.executable, "-m", "resurgam.bench.idle", url, *seconds], processes) as running:
+        shares = [float(share) for share in go(running)]
     title = "1 idle engine" if processes == 1 else f"{processes} idle processes on one file"
     return replace(
         sampled("W9", title, "second of a process", shares),
@@ -44,32 +43,10 @@ async def _idle(scene: Scene, processes: int) -> Figures:
     )
 
 
-def _measured(command: list[str], processes: int) -> list[float]:
-    """Start processes, let all of them measure at the same time, and return the result of each."""
-    running = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ)  # noqa: S603 -- our own
-        for _ in range(processes)
-    ]
-    try:
-        for process in running:
-            assert process.stdout is not None
-            if process.stdout.readline() != b"open\n":
-                raise StoreError(f"{' '.join(command[:4])} ended before its engine was open")
-        for process in running:  # start all before waiting for the first
-            assert process.stdin is not None
-            process.stdin.write(b"go\n")
-            process.stdin.flush()
-        return [float(process.communicate()[0]) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-
-
 async def _serve(url: str, settling: float, measured: float) -> None:
     """Run an idle engine, and print its share of processor time."""
     async with Engine(url, registry=registry):
-        sys.stdout.write("open\n")
+        sys.stdout.buffer.write(READY)
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.readline)
         await asyncio.sleep(settling)

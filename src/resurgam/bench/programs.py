@@ -1,7 +1,6 @@
 """The measured workflows. Their activities do nothing, so that only the engine is measured."""
 
 import asyncio
-import itertools
 import time
 
 from resurgam.runtime.context.context import Context
@@ -13,7 +12,11 @@ registry = Registry()
 stamps: list[float] = []
 """When each `stamped` activity ran."""
 
-_gates = itertools.count()
+_passed: set[int] = set()
+"""The runs that have called `gate` in this process."""
+
+_stopped: set[int] = set()
+"""Those that have called it a second time."""
 
 
 @registry.activity
@@ -36,15 +39,20 @@ async def echo(payload: str) -> str:
 
 
 @registry.activity
-async def gate() -> None:
-    """Return at the first call of a process; at the second print a line and never return, until the process is killed.
+async def gate(run: int, runs: int) -> None:
+    """Return at a run's first call in a process; at the second never return, until the process is killed.
 
-    The first may be an activity that a killed process left behind, which runs without its workflow. The second is
-    called by the workflow's code, which must have been replayed by then.
+    The last of all *runs* to call it a second time prints a line. The first call of a run may be an activity that a
+    killed process left behind, which runs without its workflow. The second is called by the workflow's code, which must
+    have been replayed by then.
     """
-    if next(_gates) > 0:
+    if run not in _passed:
+        _passed.add(run)
+        return
+    _stopped.add(run)
+    if len(_stopped) == runs:
         print("reached", flush=True)  # noqa: T201 -- read by the parent process
-        await asyncio.Event().wait()
+    await asyncio.Event().wait()
 
 
 @registry.workflow
@@ -76,12 +84,12 @@ async def answering(ctx: Context) -> int:
 
 
 @registry.workflow
-async def until_killed(ctx: Context, length: int) -> None:
+async def until_killed(ctx: Context, length: int, run: int, runs: int) -> None:
     """Run a chain, then gates for ever."""
     for number in range(length):
         await ctx.activity(step, number)
     while True:
-        await ctx.activity(gate)
+        await ctx.activity(gate, run, runs)
 
 
 @registry.workflow

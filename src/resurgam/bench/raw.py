@@ -6,7 +6,7 @@ the bytes of the events and the level of ``synchronous`` are those of the store.
 
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,17 +16,16 @@ from resurgam.core.event import encode_event
 from resurgam.core.outcome import ActivityRequest
 from resurgam.store.sqlite.connection import Database
 
-_CREATE = """
-INSERT INTO instances (execution_id, entity_id, run_id, tree_id, first_run, generation, attempt, kind, name, queue, status,
-                       created_at, last_seq, position)
-VALUES (?, ?, ?, ?, ?, 1, 1, ?, ?, ?, 'running', ?, 1, ?)
-"""
 _MOVE = "UPDATE instances SET last_seq = ?, ready = 0 WHERE execution_id = ?"
-_APPEND = "INSERT INTO events (execution_id, seq, body) VALUES (?, ?, ?)"
-_QUEUE = (
-    "INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at) VALUES (?, ?, ?, ?, ?, ?)"
-)
 _ANSWER = "DELETE FROM activities WHERE execution_id = ? AND ref = ?"
+_INSTANCE = (
+    "execution_id", "entity_id", "run_id", "tree_id", "first_run", "generation", "attempt", "kind", "name", "queue",
+    "status", "created_at", "last_seq", "position",
+)  # fmt: skip
+_EVENT = ("execution_id", "seq", "body")
+_ACTIVITY = ("execution_id", "ref", "queue", "request", "visible_at", "available_at")
+_EMPTY: Mapping[str, str] = {"TEXT": "''", "BLOB": "x''", "INTEGER": "0", "REAL": "0.0"}
+"""The least that a column of each type can hold, in SQL."""
 
 
 def commits_of(history: Sequence[events.Event]) -> list[list[events.Event]]:
@@ -50,6 +49,9 @@ class RawFile:
         self._connection = sqlite3.connect(path, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute(f"PRAGMA synchronous = {level}")
+        self._create = self._insertion("instances", _INSTANCE)
+        self._append = self._insertion("events", _EVENT)
+        self._queue = self._insertion("activities", _ACTIVITY)
         self._instances = 0
 
     def write(self, history: Sequence[events.Event], instances: int = 1) -> list[float]:
@@ -70,6 +72,14 @@ class RawFile:
         """Close the file."""
         self._connection.close()
 
+    def _insertion(self, table: str, columns: Sequence[str]) -> str:
+        """Return the statement that inserts some columns, and something empty into the others that need a value."""
+        values = dict.fromkeys(columns, "?")
+        for _, name, kind, required, default, _ in self._connection.execute(f"PRAGMA table_info({table})"):
+            if required and default is None and name not in values:
+                values[name] = _EMPTY[kind]
+        return f"INSERT INTO {table} ({', '.join(values)}) VALUES ({', '.join(values.values())})"  # noqa: S608 -- as above
+
     def _commit(self, statements: Iterable[tuple[str, Sequence[Sequence[object]]]]) -> float:
         begin = time.perf_counter()
         self._connection.execute("BEGIN IMMEDIATE")
@@ -86,18 +96,18 @@ class RawFile:
         first = commit[0]
         if isinstance(first, events.WorkflowStarted):
             moved: Sequence[Sequence[object]] = [
-                (one, one, one, one, one, first.kind, first.name, first.queue, first.at, self._instances + number)
-                for number, one in enumerate(ids)
+                (one, one, one, one, one, 1, 1, first.kind, first.name, first.queue, "running", first.at, 1, position)
+                for position, one in enumerate(ids, self._instances)
             ]
         else:
             moved = [(commit[-1].seq, one) for one in ids]
         answered = [entry.ref for entry in commit if isinstance(entry, events.ActivityCompleted)]
         scheduled = [_activity(entry) for entry in commit if isinstance(entry, events.ActivityScheduled)]
         statements: list[tuple[str, Sequence[Sequence[object]]]] = [
-            (_CREATE if isinstance(first, events.WorkflowStarted) else _MOVE, moved),
-            (_APPEND, [(one, *body) for one in ids for body in bodies]),
+            (self._create if isinstance(first, events.WorkflowStarted) else _MOVE, moved),
+            (self._append, [(one, *body) for one in ids for body in bodies]),
             (_ANSWER, [(one, ref) for one in ids for ref in answered]),
-            (_QUEUE, [(one, *row) for one in ids for row in scheduled]),
+            (self._queue, [(one, *row) for one in ids for row in scheduled]),
         ]
         return [(statement, rows) for statement, rows in statements if rows]
 

@@ -1,16 +1,15 @@
-"""W6: kill a process in the middle of a long history, and measure how fast another one resumes it."""
+"""W6 and W11: kill a process in the middle of its runs, and measure how fast another one resumes them."""
 
 import asyncio
-import compileall
 import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from resurgam.bench.figures import Figures, Raw, level_of, percentile, rounds, sampled
+from resurgam.bench.processes import compile_package
 from resurgam.bench.programs import registry, until_killed
 from resurgam.bench.scene import Scene
 from resurgam.core.errors import StoreError
@@ -28,24 +27,33 @@ async def recovery(scene: Scene) -> list[Figures]:
     """W6: from the start of a process to its first new step, after histories of 1,000 and 10,000 activities."""
     if scene.storage.folder is None:
         return []  # a store in memory does not outlive its process
-    # Compiled once, as in an installation; with PYTHONDONTWRITEBYTECODE every process would compile again.
-    compileall.compile_dir(Path(__file__).parents[1], quiet=2)
-    return [await _recovered(scene, scene.size(length)) for length in (1_000, 10_000)]
+    compile_package()
+    lengths = [scene.size(length) for length in (1_000, 10_000)]
+    return [await _recovered(scene, "W6", f"killed after {length:,} activities", length) for length in lengths]
 
 
-async def _recovered(scene: Scene, length: int) -> Figures:
-    name = f"w6-{length}"
+async def recovery_of_many(scene: Scene) -> list[Figures]:
+    """W11: from the start of a process until each of 1,000 runs, with 100 events each, has made its first new step."""
+    if scene.storage.folder is None:
+        return []  # as above
+    compile_package()
+    runs, length = scene.size(1_000), 50
+    return [await _recovered(scene, "W11", f"killed in {runs:,} runs of {2 * length} events", length, runs)]
+
+
+async def _recovered(scene: Scene, workload: str, title: str, length: int, runs: int = 1) -> Figures:
+    name = f"{workload.lower()}-{length}"
     victim = [sys.executable, "-m", "resurgam.bench.recovery", scene.storage.url(name), str(length)]
-    written = _reached(victim)
+    written = _reached([*victim, str(runs)])
     times = [_reached(victim) for _ in rounds(scene.size(5))]
     bare = [_reached([sys.executable, "-c", _BARE, str(scene.storage.file(name))]) for _ in range(scene.size(5))]
     async with Engine(scene.storage.url(name), worker=False) as engine:
         level = level_of(engine.store)
     return replace(
-        sampled("W6", f"killed after {length:,} activities", "recovery", times),
+        sampled(workload, title, "recovery", times),
         raw=Raw(of="a Python that reads the rows", p50=percentile(bare, 0.5)),
         level=level,
-        more={"length": float(length), "seconds_to_write": written},
+        more={"length": float(length), "runs": float(runs), "seconds_to_write": written},
     )
 
 
@@ -62,11 +70,13 @@ def _reached(command: list[str]) -> float:
     return seconds
 
 
-async def _serve(url: str, length: int) -> None:
+async def _serve(url: str, length: int, runs: int) -> None:
+    """Start *runs*, and serve them and those that are in the file already."""
     async with Engine(url, registry=registry) as engine:
-        await engine.start(until_killed, length, id="w6", if_exists="attach")
+        starts = [engine.start(until_killed, length, run, runs, id=f"run-{run}") for run in range(runs)]
+        await asyncio.gather(*starts)
         await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1], int(sys.argv[2])))
+    asyncio.run(_serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0))

@@ -1,4 +1,4 @@
-"""W1 to W5 and W7, which run in the measuring process. W6, W8 and W9 are in `recovery`, `endless` and `idle`."""
+"""W1 to W5 and W7, which run in the measuring process. The others are in modules of their own, see `catalog`."""
 
 import asyncio
 import gc
