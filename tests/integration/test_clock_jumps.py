@@ -149,12 +149,16 @@ def said(caplog) -> list[str]:
 
 
 async def turn(*stores) -> None:
-    """Let everything run that can without time passing; a SQLite store may be waiting in its thread."""
+    """Let everything run that can without time passing; a SQLite store may be waiting for its turn."""
     quiet = 0
     while quiet < TURNS:
         await asyncio.sleep(0)
-        busy = any(isinstance(store, SqliteStore) and store._writer._running is not None for store in stores)
+        busy = any(isinstance(store, SqliteStore) and is_writing(store._writer) for store in stores)
         quiet = 0 if busy else quiet + 1
+
+
+def is_writing(writer) -> bool:
+    return writer._running is not None or writer._turn is not None
 
 
 async def run_and_jump(shop, *, cache: int, jump: int) -> bool:
@@ -221,7 +225,8 @@ async def test_what_a_lost_worker_held_before_the_jump_is_taken_over_after_it(tm
 @pytest.mark.parametrize("jump", [0, 8, 20])
 async def test_two_machines_whose_clocks_are_an_hour_apart_share_their_work(tmp_path, jump, caplog, monkeypatch):
     """To the other, the leases of the one that jumped have long run out: it takes over, and the one is not heard."""
-    monkeypatch.setattr("resurgam.store.sqlite.watcher._POLL", 0)  # each looks at every turn what the other has written
+    # Each looks at every turn what the other has written.
+    monkeypatch.setattr("resurgam.store.sqlite.watcher._HEARD", 0)
     time = ManualClock()
     begin = time.now()
     one, other = shops = [Shop(LoopClock(time)), Shop(LoopClock(time))]

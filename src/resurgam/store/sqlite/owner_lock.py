@@ -19,28 +19,30 @@ _UNNAMED: Final = "~"
 """Prefix of a lock file that is being created."""
 
 PIPE: Final = "+"
-"""Prefix of the pipe by which an owner is woken; `quote` leaves no such character in a name."""
+"""Prefix of the pipe by which an owner is told something; `quote` leaves no such character in a name."""
 
 
 class Owner:
     """The lock of one open store."""
 
     def __init__(self, database: Path, name: str) -> None:
-        self._folder = database.with_name(database.name + "-owners")
+        self.folder = database.with_name(database.name + "-owners")
         self.mode = stat.S_IMODE(database.stat().st_mode) & 0o666 if database.exists() else 0o600
         self.name, self._file = self._open(name)
-        self._path = self._file_of(self.name)
+        self._path = self.file_of(self.name)
 
-    def _file_of(self, name: str) -> Path:
-        return self._folder / quote(name, safe="")
+    def file_of(self, name: str) -> Path:
+        """Return the path of an owner's lock file."""
+        return self.folder / quote(name, safe="")
 
     @property
     def pipe(self) -> Path:
-        """The path of the pipe by which this owner is woken."""
-        return self._pipe_of(self.name)
+        """The path of this owner's own pipe."""
+        return self.pipe_of(self.name)
 
-    def _pipe_of(self, name: str) -> Path:
-        return self._folder / f"{PIPE}{quote(name, safe='')}"
+    def pipe_of(self, name: str) -> Path:
+        """Return the path of the pipe by which an owner is told something."""
+        return self.folder / f"{PIPE}{quote(name, safe='')}"
 
     def _open(self, name: str) -> tuple[str, int]:
         """Create and lock a file; return the owner's name, with a number if *name* is in use, and the open file.
@@ -58,7 +60,7 @@ class Owner:
 
         The last store to close removes the folder, possibly in between.
         """
-        path = self._file_of(name)
+        path = self.file_of(name)
         unnamed = path.with_name(f"{_UNNAMED}{path.name}")
         while True:
             self._make_folder()
@@ -79,13 +81,26 @@ class Owner:
 
     def _make_folder(self) -> None:
         with contextlib.suppress(FileExistsError):
-            self._folder.mkdir(0o700)
+            self.folder.mkdir(0o700)
             with contextlib.suppress(FileNotFoundError):
-                self._folder.chmod(self.mode | (self.mode & 0o444) >> 2)
+                self.folder.chmod(self.mode | (self.mode & 0o444) >> 2)
+
+    def others_with_pipe(self) -> list[str]:
+        """Return the names of the other owners that have a pipe."""
+        try:
+            files = os.listdir(self.folder)  # noqa: PTH208 -- names are all that is needed
+        except FileNotFoundError:
+            return []
+        names = [unquote(file.removeprefix(PIPE)) for file in files if file.startswith(PIPE)]
+        return [name for name in names if name != self.name]
+
+    def note(self, note: bytes) -> None:
+        """Write into the lock file, for the other owners."""
+        os.pwrite(self._file, note, 0)
 
     def dead(self) -> list[str]:
         """Return the owners whose lock can be taken; call `remove` for each once its leases are ended."""
-        files = os.listdir(self._folder)  # noqa: PTH208 -- names are all that is needed
+        files = os.listdir(self.folder)  # noqa: PTH208 -- names are all that is needed
         names = [unquote(file) for file in files if not file.startswith((_UNNAMED, PIPE))]
         return [name for name in names if self.is_dead(name)]
 
@@ -94,7 +109,7 @@ class Owner:
         if name == self.name:
             return False
         try:
-            file = os.open(self._file_of(name), os.O_RDWR)
+            file = os.open(self.file_of(name), os.O_RDWR)
         except FileNotFoundError:
             return True  # it was closed, or removed by another store
         try:
@@ -108,7 +123,7 @@ class Owner:
 
     def remove(self, name: str) -> None:
         """Remove the files of a dead owner."""
-        for path in (self._pipe_of(name), self._file_of(name)):
+        for path in (self.pipe_of(name), self.file_of(name)):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
 
@@ -122,4 +137,4 @@ class Owner:
             self._path.unlink()
         os.close(self._file)
         with contextlib.suppress(OSError):
-            self._folder.rmdir()
+            self.folder.rmdir()

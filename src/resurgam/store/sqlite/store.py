@@ -24,12 +24,14 @@ from resurgam.store.sqlite.inspector import SqliteInspector
 from resurgam.store.sqlite.instances import find
 from resurgam.store.sqlite.open_file import OpenFile
 from resurgam.store.sqlite.owner_lock import Owner
+from resurgam.store.sqlite.peers import Peers
 from resurgam.store.sqlite.purge import purge
 from resurgam.store.sqlite.query_tasks import SqliteQueries
 from resurgam.store.sqlite.rows import instance_of
 from resurgam.store.sqlite.session import Session
 from resurgam.store.sqlite.transaction import ReadyTimestamps, Transaction
 from resurgam.store.sqlite.transfer import SqliteTransfer
+from resurgam.store.sqlite.turns import Turns
 from resurgam.store.sqlite.values import SqliteValues
 from resurgam.store.sqlite.wakeup import Wakeups
 from resurgam.store.sqlite.watcher import Watcher
@@ -61,15 +63,17 @@ class SqliteStore:
         self._timestamps = ReadyTimestamps()
         self._lifetime = Lifetime(after_fork=self._owner.leave_behind)
         self._file = OpenFile(self._database, self._lifetime)
-        self._wakeups = Wakeups(self._owner.pipe, self._owner.mode)
+        self._peers = Peers(self._owner)
+        self._wakeups = Wakeups(self._peers)
         self._watcher = Watcher(
             self._database,
             clock,
             lifetime=self._lifetime,
+            peers=self._peers,
             wakeups=self._wakeups,
             reap_dead_owners=self._reap_dead_owners,
         )
-        self._writer = Writer(self._database, self._begin, self._note)
+        self._writer = Writer(self._database, self._begin, self._note, Turns(self._peers))
         self._released = False
         self.inspector = SqliteInspector(self._file, clock)
         self.queries = SqliteQueries(self._file, self._write, clock)
@@ -151,6 +155,7 @@ class SqliteStore:
         await self._writer.close()
         self._released = True
         self._wakeups.close()
+        self._peers.close()
         self._owner.close()
         self._database.close()
         if self._temporary is not None:

@@ -16,18 +16,22 @@ from resurgam.store.lifetime import Lifetime
 from resurgam.store.sqlite.conditions import are_met, has_progressed, next_due
 from resurgam.store.sqlite.connection import Database
 from resurgam.store.sqlite.open_file import OpenFile
+from resurgam.store.sqlite.peers import CHANGED, Peers
 from resurgam.store.sqlite.transaction import Changes
 from resurgam.store.sqlite.wakeup import Wakeups
 from resurgam.store.watches import Waiters
 
-_POLL: Final = 0.01
-"""Seconds until the next poll after one that found a change by another connection."""
+_HEARD: Final = 1.0
+"""Seconds between two polls of a store that others wake by its pipe: it only misses what one wrote that then died."""
 
-_IDLE: Final = 1.0
-"""The longest interval between two polls; each poll in vain doubles it. Other stores wake this one by its pipe."""
+_POLL: Final = 0.01
+"""Seconds until the next poll of one that must look by itself, after a poll that found a change."""
 
 _UNHEARD: Final = 0.1
-"""The same where no pipe can be made, and while a log is followed: commits do not wake others for every entry."""
+"""The longest interval between two polls of such a store; each poll in vain doubles it.
+
+It has no pipe, or it follows a log: commits do not wake others for every entry.
+"""
 
 _CHECK_OWNERS: Final = 1.0
 """Seconds between two checks of the owners: an idle worker, too, must notice that another is dead."""
@@ -45,6 +49,7 @@ class Watcher:
         clock: Clock,
         *,
         lifetime: Lifetime,
+        peers: Peers,
         wakeups: Wakeups,
         reap_dead_owners: Callable[[], Awaitable[None]],
     ) -> None:
@@ -52,13 +57,15 @@ class Watcher:
         self._file = OpenFile(database, lifetime)
         self._clock = clock
         self._lifetime = lifetime
+        self._peers = peers
+        peers.heed(CHANGED, self._poll_soon)
         self._wakeups = wakeups
         self._reap_dead_owners = reap_dead_owners
         self._waiting = Waiters(clock, self._are_met)
         # None after a failed read: waiters may not have been woken, and the next poll reads again.
         self._version: int | None = database.version()
         self._poll: asyncio.Task[None] | None = None
-        self._interval = _POLL
+        self._interval = _POLL / 2
         self._sleep: asyncio.Future[None] | None = None
 
     @property
@@ -70,7 +77,7 @@ class Watcher:
         """Return True once what is watched for is there, False at the moment *until*."""
         self._file.check()
         if self._poll is None:
-            self._wakeups.listen(self._poll_soon)
+            self._peers.listen()
             self._poll = asyncio.get_running_loop().create_task(self._poll_others(), name="sqlite poll")
             # From now on every change, of this store or of others, sets the alarm by what it makes due.
             moment = self._next_due()
@@ -130,12 +137,16 @@ class Watcher:
                     self._check_files()
                     await self._reap_dead_owners()
                 found = self._find_change()
-            longest = _IDLE if self._wakeups.heard and not self._waiting.follows else _UNHEARD
-            self._interval = _POLL if found else min(2 * self._interval, longest)
             self._sleep = loop.create_future()
-            timer = loop.call_later(self._interval, _end, self._sleep)
+            timer = loop.call_later(self._next_interval(found=found), _end, self._sleep)
             await self._sleep
             timer.cancel()
+
+    def _next_interval(self, *, found: bool) -> float:
+        if self._peers.heard and not self._waiting.follows:
+            return _HEARD
+        self._interval = _POLL if found else min(2 * self._interval, _UNHEARD)
+        return self._interval
 
     def _find_change(self) -> bool:
         """Wake the waiters if another connection has written; return whether it has."""

@@ -1,8 +1,9 @@
 """Group commit: pieces of work that wait at the same time share one transaction.
 
 A group is written in the event loop's own thread: each statement in another thread would have to win the interpreter
-lock back from the loop, which costs more than the disk. Only if another process is writing, or the group must be taken
-apart because a piece failed, does a thread do the work and wait for its turn.
+lock back from the loop, which costs more than the disk. If another process is writing, the pieces wait for their turn
+(`Turns`), and those that come meanwhile go with them. Only a group that must be taken apart because a piece failed is
+written by a thread.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from resurgam.store.sqlite.connection import BUSY_TIMEOUT, Database, Locked
 from resurgam.store.sqlite.session import Session
+from resurgam.store.sqlite.turns import Turns
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -30,12 +32,23 @@ class Writer(Generic[W]):
     *begin* makes the value that the pieces of a transaction work on; *changed* is called with it once it is durable.
     """
 
-    def __init__(self, database: Database, begin: Callable[[Session], W], changed: Callable[[W], None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        begin: Callable[[Session], W],
+        changed: Callable[[W], None],
+        turns: Turns | None = None,
+    ) -> None:
         self._database = database
         self._begin = begin
         self._changed = changed
         self._waiting: list[_Piece[W]] = []
         self._alone = True
+        self._turns = Turns() if turns is None else turns
+        self._turn: asyncio.Future[None] | None = None
+        # The number of pieces that began to wait for their turn together, and when that will have been too long.
+        self._patient = 0
+        self._deadline = 0.0
         self._running: asyncio.Future[_Answers[W]] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="resurgam-writer")
 
@@ -60,8 +73,8 @@ class Writer(Generic[W]):
     async def close(self) -> None:
         """Write the pieces that still wait, and end the thread."""
         self._flush()
-        while self._running is not None:
-            await asyncio.wait([self._running])
+        while (ending := self._running or self._turn) is not None:
+            await asyncio.wait([ending])
         self._thread.shutdown()
 
     def _check_alone(self) -> None:
@@ -71,19 +84,56 @@ class Writer(Generic[W]):
         self._alone = len(self._waiting) == 1
         self._flush()
 
-    def _flush(self) -> None:
-        """Write the pieces that wait: in this thread, or in the other if another connection is writing."""
-        if self._running is not None or not self._waiting:
+    def _flush(self, *, told: bool = False) -> None:
+        """Write the pieces that wait: now, or in a later turn if another store is writing or should go first.
+
+        *told*: it is this store's turn.
+        """
+        if self._running is not None or self._turn is not None or not self._waiting:
+            return
+        turns = self._turns
+        if turns.wanted and not told and turns.is_others_turn():
+            self._wait_for_turn()
             return
         group, self._waiting = self._waiting, []
         try:
             answers = self._transact(group)
+        except Locked as error:
+            self._waiting = group
+            self._wait_for_turn(error)
+            return
         except Exception as error:  # noqa: BLE001 -- raised to the caller of the piece
-            if isinstance(error, Locked) or len(group) > 1:
+            if len(group) > 1:
                 self._hand_over(group)
                 return
             answers = [], [error]
+        if turns.wanted:
+            self._end_turn()
         self._settle(group, answers)
+
+    def _end_turn(self) -> None:
+        self._patient = 0
+        self._turns.pass_on()
+
+    def _wait_for_turn(self, locked: Locked | None = None) -> None:
+        """Try again later; pieces that have waited for too long fail."""
+        late: list[_Piece[W]] = []
+        now = time.monotonic()
+        if self._patient and locked is not None and now >= self._deadline:
+            late, self._waiting = self._waiting[: self._patient], self._waiting[self._patient :]
+            self._patient = 0
+        if not self._patient:
+            self._patient, self._deadline = len(self._waiting), now + BUSY_TIMEOUT
+        if self._waiting:
+            self._turn = self._turns.ask()
+            self._turn.add_done_callback(self._take_turn)
+        else:
+            self._turns.pass_on()
+        self._settle(late, ([], [locked] * len(late)))
+
+    def _take_turn(self, _: object) -> None:
+        self._turn = None
+        self._flush(told=True)
 
     def _hand_over(self, group: list[_Piece[W]]) -> None:
         deadline = time.monotonic() + BUSY_TIMEOUT
@@ -92,6 +142,8 @@ class Writer(Generic[W]):
 
     def _written(self, group: list[_Piece[W]], ended: asyncio.Future[_Answers[W]]) -> None:
         self._running = None
+        if self._turns.wanted:
+            self._end_turn()
         self._settle(group, ended.result())
         self._flush()
 

@@ -203,7 +203,7 @@ async def test_a_locked_database_does_not_block_the_loop(tmp_path):
     other.execute("BEGIN IMMEDIATE")
 
     writing = asyncio.ensure_future(store.purge([EXECUTION]))
-    while store._writer._running is None:
+    while store._writer._turn is None:
         await asyncio.sleep(0)
     seen = await store.inspector.stats(), store._database.version()
     assert not writing.done()
@@ -221,7 +221,7 @@ async def test_a_store_closes_when_what_waits_is_written_and_does_not_hold_the_l
     other.execute("BEGIN IMMEDIATE")
 
     early = asyncio.ensure_future(store.purge([EXECUTION]))
-    while store._writer._running is None:
+    while store._writer._turn is None:
         await asyncio.sleep(0)
     late = [asyncio.ensure_future(store.purge([EXECUTION])) for _ in range(3)]
     await asyncio.sleep(0)
