@@ -263,6 +263,7 @@ async def test_a_worker_with_peers_begins_its_share_of_a_queue_and_the_rest_when
 async def test_an_activity_that_is_cancelled_before_its_first_step_is_not_started(shop, store):
     """Its commit has claimed it, and the next one has withdrawn it, before the loop came to it."""
     async with serve(Crossing(store), shop.registry) as engine:
+        await turn()  # the worker has announced itself: a commit then finds no other to wait for
         handle = await engine.start("works")
         await turn()
 

@@ -19,7 +19,7 @@ inbox) is checked under the locks. A strict commit guards its own inbox only.
 **Decisions.** A verb decides as little as possible. The rules that remain are pure functions in `rules`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from resurgam.core import event as events
@@ -224,7 +224,7 @@ class Store(Protocol):
         """Small values by key."""
         ...
 
-    async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
+    def create(self, parts: Sequence[r.Creation]) -> Awaitable[Sequence[r.Created | r.Exists]]:
         """Create executions, unless the newest of the entity stands in the way (`rules.way_past`).
 
         One that starts later (`state.is_scheduled`) has status ``scheduled`` and is offered from its ``begins_at`` on.
@@ -232,7 +232,9 @@ class Store(Protocol):
         """
         ...
 
-    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
+    def deliver(
+        self, parts: Sequence[r.Delivery]
+    ) -> Awaitable[Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]]:
         """Put events into inboxes and make the instances ready; a leased one, when its lease ends.
 
         Some events are applied at once:

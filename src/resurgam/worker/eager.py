@@ -6,6 +6,7 @@ be woken to look for work.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -29,32 +30,43 @@ class EagerStore:
         self._store = store
         self._worker = worker
 
-    async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
+    def create(self, parts: Sequence[r.Creation]) -> Awaitable[Sequence[r.Created | r.Exists]]:
         """Start executions."""
-        return await self._offer(self._store.create, parts)
+        return self._offer(self._store.create, parts)
 
-    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
+    def deliver(
+        self, parts: Sequence[r.Delivery]
+    ) -> Awaitable[Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]]:
         """Put events into inboxes."""
-        return await self._offer(self._store.deliver, parts)
+        return self._offer(self._store.deliver, parts)
 
-    async def _offer(self, verb: Callable[[Sequence[P]], Awaitable[Sequence[A]]], parts: Sequence[P]) -> Sequence[A]:
+    def _offer(
+        self, verb: Callable[[Sequence[P]], Awaitable[Sequence[A]]], parts: Sequence[P]
+    ) -> Awaitable[Sequence[A]]:
         offer = self._worker.reserve(len(parts))
         if offer is None:
-            return await verb(parts)
-        # In a task of the worker's own: a caller that is cancelled must not leave a claim unserved.
-        return await asyncio.shield(self._worker.run_to_end(self._call(verb, parts, offer)))
-
-    async def _call(
-        self, verb: Callable[[Sequence[P]], Awaitable[Sequence[A]]], parts: Sequence[P], offer: r.EagerOffer
-    ) -> Sequence[A]:
+            return verb(parts)
         try:
-            answers = await verb([msgspec.structs.replace(part, offer=offer) for part in parts])
-            for answer in answers:
+            answered = asyncio.ensure_future(verb([msgspec.structs.replace(part, offer=offer) for part in parts]))
+        except BaseException:
+            self._worker.unreserve(len(parts))
+            raise
+        if answered.done():
+            self._serve(len(parts), answered)
+        else:
+            answered.add_done_callback(partial(self._serve, len(parts)))
+            self._worker.track(answered)
+        # A caller that is cancelled must not leave a claim unserved: the store answers all the same.
+        return asyncio.shield(answered)
+
+    def _serve(self, count: int, answered: "asyncio.Future[Sequence[A]]") -> None:
+        """Serve what an answer has claimed, in the room that was reserved for it."""
+        try:
+            for answer in () if answered.cancelled() or answered.exception() is not None else answered.result():
                 if isinstance(answer, r.Created | r.Delivered) and answer.claim is not None:
                     self._worker.serve(answer.claim)
         finally:
-            self._worker.unreserve(len(parts))
-        return answers
+            self._worker.unreserve(count)
 
     # Passed on.
 

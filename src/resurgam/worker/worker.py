@@ -1,7 +1,7 @@
 """Serve queues: claim instances, activities and queries, and run them until the worker is stopped."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -110,7 +110,7 @@ class Worker:
         self._instances.on_wait = self._wake
         self.progress = 0
         self._reserved = 0
-        self._offers: set[asyncio.Task[Any]] = set()
+        self._offers: set[asyncio.Future[Any]] = set()
         self._stopping = False
         self._grace = Grace(options.grace)
         self._drained: asyncio.Task[None] | None = None
@@ -215,12 +215,10 @@ class Worker:
         self._reserved -= count
         self._wake()
 
-    def run_to_end(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Run a coroutine to its end even if its caller is cancelled; `stop` waits for it."""
-        task = asyncio.get_running_loop().create_task(coroutine, name="offer")
-        self._offers.add(task)
-        task.add_done_callback(self._offers.discard)
-        return task
+    def track(self, offered: "asyncio.Future[Any]") -> None:
+        """Have `stop` wait for the answer to an offer."""
+        self._offers.add(offered)
+        offered.add_done_callback(self._offers.discard)
 
     def serve(self, claim: Claim) -> None:
         """Start serving a claimed instance."""

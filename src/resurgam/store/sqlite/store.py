@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -82,13 +82,15 @@ class SqliteStore:
         self.workers = SqliteWorkers(self._file, self._write, clock)
         self.values = SqliteValues(self._file, self._write, clock)
 
-    async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
+    def create(self, parts: Sequence[r.Creation]) -> Awaitable[Sequence[r.Created | r.Exists]]:
         """Begin executions."""
-        return await self._each(_create, parts)
+        return self._each_at_once(_create, parts)
 
-    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
+    def deliver(
+        self, parts: Sequence[r.Delivery]
+    ) -> Awaitable[Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]]:
         """Put events into inboxes."""
-        return await self._each(deliver, parts)
+        return self._each_at_once(deliver, parts)
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
@@ -181,6 +183,11 @@ class SqliteStore:
         if not parts:
             return []
         return await self._write(lambda t: [verb(t, part) for part in parts])
+
+    def _each_at_once(self, verb: Callable[[Transaction, P], A], parts: Sequence[P]) -> Awaitable[Sequence[A]]:
+        """Do the same without a coroutine, so that the answer of a store that is not busy is there at once."""
+        self._file.check()
+        return self._writer.write(lambda t: [verb(t, part) for part in parts])
 
     async def _reap_dead_owners(self) -> None:
         """End the leases of owners whose process is gone."""
