@@ -35,7 +35,7 @@ async def test_a_client_without_the_code_talks_to_another_engines_workflow(tmp_p
         other.subscribe("news") as far,
         serving.subscribe("news") as near,
     ):
-        handle = await other.start("tell", HANGS)
+        handle = await other.start("tell", 20)
         assert await asyncio.wait_for(handle.query("count"), HANGS) == 20
         assert await asyncio.wait_for(handle.update("twice", "ab"), HANGS) == "abab"
         assert await other.resolve(await handle.state("id"), "first") is True
