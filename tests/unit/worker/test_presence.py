@@ -50,7 +50,7 @@ async def test_a_worker_is_listed_while_its_engine_is_open(tmp_path):
 
 async def test_a_renewal_tells_how_many_slots_are_in_use():
     gate = asyncio.Event()
-    async with Engine(registry=registry_of(1, gate), lease=0.003, grace=0) as engine:
+    async with Engine(registry=registry_of(1, gate), lease=1, grace=0) as engine:
         handle = await engine.start("flow")
         while not any(live.slots_in_use for live in await engine.store.workers.list()):
             await asyncio.sleep(0)
