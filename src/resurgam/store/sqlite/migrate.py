@@ -40,6 +40,9 @@ def check_readable(version: int, path: Path) -> None:
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
     """Bring the schema up to date; raise `StoreError` for a file of a newer version."""
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    if version == newest_version():
+        return  # no commit, nor a wait for another writer, at every start
     connection.execute("BEGIN IMMEDIATE")
     try:
         [version] = connection.execute("PRAGMA user_version").fetchone()

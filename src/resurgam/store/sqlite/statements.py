@@ -17,6 +17,7 @@ def queries() -> dict[str, str]:
     return {name: sql.strip() for name, _, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
 
 
+@cache
 def migrations() -> list[str]:
     """Return the scripts that bring a database to the current schema, in order."""
     return [step.read_text("utf-8") for step in sorted((_FOLDER / "migrations").glob("*.sql"))]

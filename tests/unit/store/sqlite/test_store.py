@@ -196,6 +196,15 @@ async def test_a_locked_database_is_an_error_that_passes(tmp_path, monkeypatch):
     await store.close()
 
 
+def test_a_file_of_this_schema_is_opened_while_another_process_writes(tmp_path, monkeypatch):
+    monkeypatch.setattr("resurgam.store.sqlite.connection.BUSY_TIMEOUT", 0.0)
+    Database(tmp_path / "a.db").close()
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+
+        Database(tmp_path / "a.db").close()
+
+
 async def test_a_locked_database_does_not_block_the_loop(tmp_path):
     """Were it held, the other's transaction, which this loop ends, would outlast the writer's patience."""
     store = opened(tmp_path / "a.db")
