@@ -21,7 +21,6 @@ from resurgam.core.errors import StoreError
 from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.retry import Duration, is_whole, milliseconds
 from resurgam.core.state import Status
-from resurgam.runtime.brain import CodeBrain
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.definition import Workflow, WorkflowRef, refuse_options
 from resurgam.runtime.definitions.settings import Settings
@@ -32,13 +31,14 @@ from resurgam.store.open import open_store, second_opening
 from resurgam.store.protocol import Store
 from resurgam.store.records import Arrival, EndedQuery, Page
 from resurgam.store.secret import secret_of
-from resurgam.worker.eager import EagerStore
-from resurgam.worker.processes import check_not_imported
+from resurgam.worker.options import WorkerOptions
+from resurgam.worker.process_main import check_not_imported
 from resurgam.worker.tasks import complete
-from resurgam.worker.worker import Worker, WorkerOptions
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm as Form
+
+    from resurgam.worker.worker import Worker
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -124,6 +124,10 @@ class Engine:
         if not self._has_worker:
             self._client_store = self._store
             return
+        from resurgam.runtime.brain import CodeBrain  # noqa: PLC0415 -- only an engine with a worker pays for the imports
+        from resurgam.worker.eager import EagerStore  # noqa: PLC0415 -- as above
+        from resurgam.worker.worker import Worker  # noqa: PLC0415 -- as above
+
         if dev_mode.ON:
             from resurgam.lint.registered import warn  # noqa: PLC0415 -- only development mode pays for the import
 
@@ -197,7 +201,7 @@ class Engine:
         await worker.stop()
 
     @property
-    def worker(self) -> Worker:
+    def worker(self) -> "Worker":
         """The running worker; raise `StoreError` if this engine has none."""
         if self._worker is None:
             raise StoreError("this engine has no worker to run; open it without worker=False")

@@ -23,7 +23,8 @@ from resurgam.store import records as r
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
 from resurgam.testing.contract.bench import LEASE, routed
-from resurgam.worker.worker import Worker, WorkerOptions
+from resurgam.worker.options import WorkerOptions
+from resurgam.worker.worker import Worker
 from support.counter import KIND, CounterBrain, Rule, start_counter
 from support.engines import Engines, complaints, types
 

@@ -10,13 +10,16 @@ import pytest
 
 from resurgam.cli.main import ListedCommand, main
 
-UNNEEDED_BY_A_WORKER = {
+UNNEEDED = {
     *("resurgam.check", "resurgam.cli", "resurgam.lint", "resurgam.store.memory", "resurgam.sync", "resurgam.testing"),
-    *("click", "importlib.metadata", "importlib.resources", "multiprocessing", "pydantic", "rich", "zipfile"),
+    *("resurgam.client.compensation", "resurgam.client.describe", "resurgam.client.pause", "resurgam.client.pending"),
+    *("resurgam.client.retry", "resurgam.client.tree", "resurgam.store.sqlite.vacuum"),
+    *("click", "ctypes", "importlib.metadata", "importlib.resources", "json", "multiprocessing", "pydantic", "rich"),
+    *("tempfile", "zipfile"),
 }
-"""Modules and whole packages that are imported when they are first used."""
+"""Modules and whole packages that are imported when they are first used, by a worker or a client."""
 
-WORKER = """
+PROGRAM = """
 import asyncio, sys
 from resurgam import Context, Engine, activity, workflow
 
@@ -28,11 +31,16 @@ async def double(number: int) -> int:
 async def twice(ctx: Context) -> int:
     return await ctx.activity(double, 2)
 
-async def main():
+async def work():
     async with Engine(f"sqlite:///{sys.argv[1]}/one.db") as engine:
         assert await engine.execute(twice) == 4
 
-asyncio.run(main())
+async def call():
+    async with Engine(f"sqlite:///{sys.argv[1]}/one.db", worker=False) as engine:
+        handle = await engine.start(twice)
+        await handle.signal("go")
+        await handle.terminate()
+
 """
 
 
@@ -63,9 +71,17 @@ def test_the_help_of_the_command_imports_no_verb():
 
 
 def test_a_worker_imports_only_what_it_runs(tmp_path):
-    found = modules(WORKER, str(tmp_path))
+    found = modules(f"{PROGRAM}asyncio.run(work())", str(tmp_path))
 
-    assert found & UNNEEDED_BY_A_WORKER == set()
+    assert found & UNNEEDED == set()
+
+
+def test_a_client_imports_nothing_that_runs_workflows(tmp_path):
+    found = modules(f"{PROGRAM}asyncio.run(call())", str(tmp_path))
+
+    assert (
+        found & {*UNNEEDED, "resurgam.worker.worker", "resurgam.runtime.brain", "resurgam.runtime.execution"} == set()
+    )
 
 
 @pytest.mark.parametrize("listed", main.commands.values(), ids=lambda listed: listed.name)

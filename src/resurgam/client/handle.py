@@ -2,12 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
-from resurgam.client import chain, describe, pause, promises, query, signal_schemas
+from resurgam import client as verbs
+from resurgam.client import chain, promises, query, signal_schemas
 from resurgam.client.access import ANY, Access, check_reason, check_text, codec_of, deadline_after
-from resurgam.client.compensation import compensate
-from resurgam.client.describe import Description
-from resurgam.client.retry import retry_failed
-from resurgam.client.tree import Tree, read_tree
 from resurgam.client.update import (
     Accepted,
     Completed,
@@ -38,6 +35,9 @@ from resurgam.store.records import Delivered, Delivery, Ended, Instance, Missing
 if TYPE_CHECKING:
     # Known to every type checker, though the package itself need not be installed.
     from typing_extensions import TypeForm as Form
+
+    from resurgam.client.describe import Description
+    from resurgam.client.tree import Tree
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -221,12 +221,12 @@ class Handle(Generic[R]):
         With *tree* its open descendants are paused too, and the children that it starts meanwhile.
         """
         self._check_acts_on_run("pause")
-        await pause.pause(self._access, await self._instance(), check_reason(reason), tree=bool(tree))
+        await verbs.pause.pause(self._access, await self._instance(), check_reason(reason), tree=bool(tree))
 
     async def resume(self) -> None:
         """Resume a paused workflow, and what ``pause(tree=True)`` paused with it; raise `StoreError` if it is not paused."""
         self._check_acts_on_run("resume")
-        await pause.resume(self._access, await self._instance())
+        await verbs.pause.resume(self._access, await self._instance())
 
     async def begin(self) -> None:
         """Start a ``scheduled`` workflow (deferred or delayed) now."""
@@ -246,7 +246,7 @@ class Handle(Generic[R]):
         self._check_acts_on_run("retry")
         instance = await self._instance()
         if instance.status is Status.FAILED:
-            self._known = await retry_failed(self._access, instance)
+            self._known = await verbs.retry.retry_failed(self._access, instance)
             return 1
         [answer] = await self._store.revive([instance])
         count = 0 if isinstance(answer, Missing) else answer.count
@@ -276,9 +276,9 @@ class Handle(Generic[R]):
         encoded = state.variables.get(key)
         return default if encoded is None else codec.decode(encoded, f"state {key!r}")
 
-    async def tree(self) -> Tree:
+    async def tree(self) -> "Tree":
         """Return the workflow's runs, executions, steps and children, with their ids."""
-        return await read_tree(self._store, await self._instance())
+        return await verbs.tree.read_tree(self._store, await self._instance())
 
     async def history(self, *, forgotten: bool = False) -> list[events.Event]:
         """Return the recorded entries; with *forgotten* also those that were forgotten and are still kept."""
@@ -294,12 +294,12 @@ class Handle(Generic[R]):
         if not isinstance(location, Location | str):
             raise TypeError(f"location must be a Location or a string such as '{{2}}', got {location!r}")
         parsed = location if isinstance(location, Location) else Location.parse(location)
-        started = await compensate(self._access, await self._instance(), parsed)
+        started = await verbs.compensation.compensate(self._access, await self._instance(), parsed)
         return Handle(self._access, started.entity_id, None, started=started)
 
-    async def describe(self) -> Description:
+    async def describe(self) -> "Description":
         """Return the status of the workflow, its open work and what it waits for."""
-        return await describe.describe(self._store, await self._instance(), self._clock.now())
+        return await verbs.describe.describe(self._store, await self._instance(), self._clock.now())
 
     # The rest finds the execution and delivers to it.
 

@@ -3,7 +3,6 @@
 It is raised when that thread next executes Python code: not while it sleeps, or waits for a lock or a socket.
 """
 
-import ctypes
 from typing import Final
 
 _STEPS: Final = 1000
@@ -12,6 +11,8 @@ _STEPS: Final = 1000
 
 def raise_in(thread: int, error: type[BaseException]) -> None:
     """Raise *error* in another thread at its next instruction."""
+    import ctypes  # noqa: PLC0415 -- only a worker that abandons an attempt in a thread pays for the import
+
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))
 
 

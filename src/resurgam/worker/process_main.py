@@ -192,6 +192,15 @@ def _find(module: str, qualname: str, main: tuple[tuple[str, str], ...], name: s
     return found if isinstance(found, Activity) else Activity(name, found, ActivityOptions())
 
 
+def check_not_imported() -> None:
+    """Refuse to open an engine while a process of an activity imports the main program for its function."""
+    if importing_main.is_set():
+        raise DefinitionError(
+            "a process of an activity imports the main program, which must not open an engine then; "
+            'put the code that runs it under `if __name__ == "__main__":`'
+        )
+
+
 def _import_main(main: dict[str, str]) -> None:
     from multiprocessing import spawn  # noqa: PLC0415 -- only needed here, and slow to import
 

@@ -8,7 +8,6 @@ by fork alone: a fork of a process with threads may hang on any of their locks.
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -24,7 +23,7 @@ from msgspec import Raw
 from resurgam.core.errors import DefinitionError, ProcessDied
 from resurgam.core.event import NULL
 from resurgam.runtime.definitions.definition import Activity
-from resurgam.worker.process_main import HEAD, Answer, Beat, Call, importing_main, message
+from resurgam.worker.process_main import HEAD, Answer, Beat, Call, message
 from resurgam.worker.tasks import Grace, Tasks
 
 _GRACE: Final = 1.0
@@ -47,6 +46,8 @@ class Process:
     """One process that runs one attempt at a time."""
 
     def __init__(self, lifeline: int) -> None:
+        import json  # noqa: PLC0415 -- only a worker that runs activities in processes pays for the import
+
         self._wire, theirs = socket.socketpair()
         with theirs:
             files = (theirs.fileno(), lifeline)
@@ -226,15 +227,6 @@ def _main(name: str) -> dict[str, str]:
             "(a notebook, `python -c` or a __main__.py); define it in a module"
         )
     return {"init_main_from_path": os.path.abspath(path)}  # noqa: PTH100 -- symbolic links stay as they are
-
-
-def check_not_imported() -> None:
-    """Refuse to open an engine while a process of an activity imports the main program for its function."""
-    if importing_main.is_set():
-        raise DefinitionError(
-            "a process of an activity imports the main program, which must not open an engine then; "
-            'put the code that runs it under `if __name__ == "__main__":`'
-        )
 
 
 def processors() -> int:

@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from resurgam.core.brain import Brain
 from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD
@@ -20,6 +18,7 @@ from resurgam.worker.commit import Committer
 from resurgam.worker.held import HeldInstance
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
+from resurgam.worker.options import WorkerOptions
 from resurgam.worker.presence import Presence
 from resurgam.worker.queries import QueryRunner
 from resurgam.worker.retention import Retention
@@ -32,38 +31,6 @@ _QUERY_INTERVAL: Final = 1000
 
 _QUERIES: Final = 10
 """The number of queries claimed at a time: each is a replay, and blocks other work while it runs."""
-
-
-class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The queues that a worker serves, and its limits. *lease* and *retain* are in milliseconds, other times in seconds."""
-
-    name: str
-    queues: tuple[str, ...] = ("default",)
-    lease: int = 10_000
-    grace: float = 10.0
-    max_activities: int = 1000
-    max_instances: int = 100
-    cache_size: int = 1000
-    tick_limit: float = 10.0
-    retain: int | None = None
-
-    def __post_init__(self) -> None:
-        for option in ("max_activities", "cache_size"):
-            if not isinstance(getattr(self, option), int):
-                raise TypeError(f"{option} must be a whole number, got {getattr(self, option)!r}")
-        if self.max_activities < 1 or self.cache_size < 0 or self.lease < 1:
-            raise ValueError(
-                "max_activities must be at least 1, cache_size at least 0 and lease longer than 0, "
-                f"got {self.max_activities}, {self.cache_size} and {self.lease / 1000:g} s"
-            )
-        if self.grace < 0:
-            raise ValueError(f"grace must be at least 0, got {self.grace:g}")
-        if self.tick_limit <= 0:
-            raise ValueError(f"tick_limit must be more than 0, got {self.tick_limit:g}")
-        if self.retain is not None and self.retain < 1:
-            raise ValueError(
-                f"retain must be longer than 0, got {self.retain / 1000:g} s; leave it out to keep every run"
-            )
 
 
 class Worker:

@@ -1,7 +1,6 @@
 """The SQLite store: each verb runs in one transaction of the writer, or reads one consistent state."""
 
 import asyncio
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -49,6 +48,8 @@ class SqliteStore:
     def __init__(self, path: Path | None, clock: Clock, *, name: str, lease: int = 10_000, synchronous: str) -> None:
         self._temporary = None
         if path is None:
+            import tempfile  # noqa: PLC0415 -- only a temporary store pays for the import
+
             self._temporary = tempfile.TemporaryDirectory(prefix="resurgam-")
             path = Path(self._temporary.name) / "resurgam.db"
         path = path.absolute()  # the process may change its directory
