@@ -141,6 +141,12 @@ class InstanceState:
         self.last_seq = entry.seq
         self.last_at = max(self.last_at, entry.at)
 
+    def complete(self, entry: events.ActivityCompleted) -> None:
+        """Apply the result of an activity that is open in a running instance: `apply` for the entry that most are."""
+        del self.open[entry.ref]
+        self.status = Status.RUNNING
+        self.last_seq, self.last_at = entry.seq, entry.at
+
     @property
     def earlier_children(self) -> list[events.EarlierChild]:
         """The open children of earlier attempts whose call this attempt has not come to."""

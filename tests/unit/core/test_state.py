@@ -312,3 +312,14 @@ def test_statuses_after_an_end_are_terminal(status, terminal):
 def test_every_status_has_a_row():
     """Except paused, which the store keeps beside the history: a run can be paused in any status."""
     assert set(TRANSITIONS) == {None, *Status} - {Status.PAUSED}
+
+
+@pytest.mark.parametrize("parked", [False, True])
+def test_complete_does_what_apply_does_for_the_result_of_an_open_activity(parked):
+    log = [START, events.ActivityScheduled(seq=2, at=11, name="a", queue="q", **PLACE)]
+    log += [events.WorkflowDiverged(seq=3, at=12, diagnosis="d")] * parked
+    result = events.ActivityCompleted(seq=len(log) + 1, at=20, ref=2, result=Raw(b"1"))
+    applied, completed = InstanceState(log), InstanceState(log)
+    applied.apply(result)
+    completed.complete(result)
+    assert vars(completed) == vars(applied)

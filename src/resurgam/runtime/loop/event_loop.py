@@ -19,6 +19,7 @@ Traps of asyncio handled here, each with a test:
 
 import asyncio
 import sys
+import threading
 from asyncio import events as asyncio_events
 from asyncio import futures
 from collections import deque
@@ -34,6 +35,7 @@ from resurgam.runtime.loop.guard import ticks
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.loop.scope import Scope, current
 
+_get_running_loop, _set_running_loop = asyncio_events._get_running_loop, asyncio_events._set_running_loop
 _SLEEP_OVER = futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # what `asyncio.sleep` has called
 
 T = TypeVar("T")
@@ -77,6 +79,50 @@ if hasattr(asyncio.tasks, "_AsCompletedIterator"):  # from 3.13
     _AS_COMPLETED.add(asyncio.tasks._AsCompletedIterator.__init__.__code__)
 
 
+_of_workflows: set[int] = set()
+"""The ids of the asynchronous generators that workflows have begun and that are not closed."""
+
+
+class _ThreadHooks(threading.local):
+    """The hooks for asynchronous generators that workflows set in a thread, and those that were set before."""
+
+    begun: object = object()  # no hook is this
+    outer: tuple[Any, Any] = (None, None)
+
+    def reset(self) -> None:
+        """Restore the hooks that were set before."""
+        sys.set_asyncgen_hooks(*self.outer)
+
+
+_thread = _ThreadHooks()
+
+
+def _set_hooks() -> None:
+    """Let the hooks of this thread tell the generators of workflows from those of the outer loop.
+
+    They stay as long as the outer loop runs, which restores the earlier ones itself: to set them for every tick costs
+    as much as a durable call, since Python audits it.
+    """
+    outer = _thread.outer = sys.get_asyncgen_hooks()
+
+    def begun(generator: AsyncGenerator[Any, Any]) -> None:
+        loop = _get_running_loop()
+        if type(loop) is WorkflowLoop:
+            loop.keep(generator)
+        elif outer.firstiter is not None:
+            outer.firstiter(generator)
+
+    def dropped(generator: AsyncGenerator[Any, Any]) -> None:
+        # Of a run that was dropped and not closed: its clean-up must not run in another loop.
+        if id(generator) in _of_workflows:
+            _of_workflows.discard(id(generator))
+        elif outer.finalizer is not None:
+            outer.finalizer(generator)
+
+    _thread.begun = begun
+    sys.set_asyncgen_hooks(firstiter=begun, finalizer=dropped)
+
+
 class WorkflowLoop(asyncio.AbstractEventLoop):
     """The event loop that one execution's code sees as the running one."""
 
@@ -92,8 +138,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._conditions: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._generators: dict[int, AsyncGenerator[Any, Any]] = {}
-        self._running = False
-        self._outside: tuple[asyncio.AbstractEventLoop | None, Any, bool] = (None, (None, None), False)
+        # The running loop before this one was entered, and whether that was a tick.
+        self._outer: asyncio.AbstractEventLoop | None = None
+        self._inside_tick = False
 
     def scope(self) -> Scope:
         """Return the running scope."""
@@ -101,36 +148,55 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     # Running.
 
+    def enter(self) -> None:
+        """Become the running loop of this thread, for the ticks run until `leave`."""
+        self._outer, self._inside_tick = _get_running_loop(), ticks.now
+        if sys.get_asyncgen_hooks()[0] is not _thread.begun:
+            _set_hooks()
+        _set_running_loop(self)
+        ticks.now = True
+
+    def leave(self) -> None:
+        """Restore the outer loop."""
+        ticks.now = self._inside_tick
+        _set_running_loop(self._outer)
+        if self._outer is None:
+            _thread.reset()
+
     def __enter__(self) -> None:
-        """Become the running loop of this thread, for the ticks run inside the ``with``."""
-        self._outside = asyncio_events._get_running_loop(), sys.get_asyncgen_hooks(), ticks.now
-        asyncio_events._set_running_loop(self)
-        sys.set_asyncgen_hooks(firstiter=self._keep, finalizer=self._keep)
-        self._running = ticks.now = True
+        self.enter()
 
     def __exit__(self, *_: object) -> None:
-        """Restore the outer loop."""
-        outer, hooks, ticks.now = self._outside
-        self._running = False
-        sys.set_asyncgen_hooks(*hooks)
-        asyncio_events._set_running_loop(outer)
+        self.leave()
 
     def run(self) -> None:
         """Run until nothing is ready; the loop must have been entered."""
-        while self._ready or self._wake_conditions():
-            handle = self._ready.popleft()
+        ready, verdict = self._ready, self._verdict
+        while ready or (self._conditions and self._wake_conditions()):
+            handle = ready.popleft()
             if not handle._cancelled:
                 try:
-                    handle._run()
+                    # What `Handle._run` does, without its call.
+                    handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
                 except (SystemExit, KeyboardInterrupt) as error:
                     reraise_ctrl_c(error)  # otherwise the task holds the error, and the execution finds it there
-            if self._verdict.reason is not None:
+                except BaseException as error:  # noqa: BLE001 -- as asyncio does: a callback's error ends nothing else
+                    self.on_error({"message": f"Exception in callback {handle!r}", "exception": error})
+            if verdict.reason is not None:
                 return
         if self._generators:
-            self._generators = {key: kept for key, kept in self._generators.items() if _is_alive(kept)}
+            self._drop_finished()
 
-    def _keep(self, generator: AsyncGenerator[Any, Any]) -> None:
+    def keep(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Keep a generator that the code has begun until it has finished or the run ends."""
         self._generators[id(generator)] = generator
+        _of_workflows.add(id(generator))
+
+    def _drop_finished(self) -> None:
+        for key, generator in list(self._generators.items()):
+            if getattr(generator, "ag_frame", None) is None:
+                del self._generators[key]
+                _of_workflows.discard(key)
 
     def _wake_conditions(self) -> bool:
         """Settle the waiters of `add_condition` whose condition holds now; return whether a callback became ready."""
@@ -160,8 +226,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def unwind(self) -> None:
         """Close all live tasks and generators. The recorder must already refuse durable calls."""
-        outer = asyncio_events._get_running_loop()
-        asyncio_events._set_running_loop(self)
+        outer = _get_running_loop()
+        _set_running_loop(self)
         self.open = True
         try:
             for task in list(self.tasks):
@@ -169,9 +235,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 _close(task.get_coro())
             for generator in list(self._generators.values()):
                 _close(generator)
+            self._drop_finished()
         finally:
             self.open = False
-            asyncio_events._set_running_loop(outer)
+            _set_running_loop(outer)
             self.tasks.clear()
             self._generators.clear()
             self._conditions.clear()
@@ -192,7 +259,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 "an object of a workflow was used from outside its own code, such as an asyncio.Event that two "
                 "workflows share; send a signal instead"
             )
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 
@@ -296,7 +363,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def is_running(self) -> bool:
         """Whether a tick is running."""
-        return self._running
+        return _get_running_loop() is self
 
     def is_closed(self) -> bool:
         """Return False; a workflow's loop is dropped, never closed."""
@@ -317,6 +384,20 @@ def _forbid(name: str, remedy: str) -> None:
 
 for _name, _remedy in _FORBIDDEN.items():
     _forbid(_name, _remedy)
+
+
+class _Handle(asyncio.Handle):
+    """A ready callback: asyncio's handle, which does not ask the loop whether to keep a traceback."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], loop: WorkflowLoop, context: Context | None
+    ) -> None:
+        self._callback, self._args, self._loop = callback, args, loop
+        self._context = copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = self._source_traceback = None
 
 
 class _DurableTimerHandle(asyncio.TimerHandle):
@@ -357,10 +438,6 @@ def _caller(frame: FrameType | None) -> CodeType | None:
     if frame is not None and frame.f_code.co_name == "<setcomp>":
         frame = frame.f_back
     return None if frame is None else frame.f_code
-
-
-def _is_alive(generator: AsyncGenerator[Any, Any]) -> bool:
-    return getattr(generator, "ag_frame", None) is not None
 
 
 def _close(coroutine: Any) -> None:

@@ -29,6 +29,11 @@ class Footprint:
             if self._loops or type(entry) in _WATCHED or self._handled:
                 self.add(entry)
 
+    @property
+    def watches(self) -> bool:
+        """Whether there is a loop or a handler that an entry may belong to."""
+        return bool(self._loops or self._handled)
+
     def add(self, entry: events.Event) -> None:
         """Note to which iteration or handler an entry belongs."""
         if type(entry) is events.LoopStarted:

@@ -125,6 +125,7 @@ class Handlers:
             )
         handler = self._check(_handler(function, "update", name))
         self.any = True
+        self._recorder.course.leave()
         queue = self._queues.setdefault(name, HandlerQueue()) if one_at_a_time else None
         self.updates[name] = Handler(handler.function, handler.signature, validator, queue)
         results, result = self._recorder.workflow.update_results, handler.signature.result
@@ -135,6 +136,7 @@ class Handlers:
         """Register the handler of a signal, which starts for each one that arrives, and for those in the mailbox."""
         self._check_place("signal", name)
         self.any = True
+        self._recorder.course.leave()
         handler = self.signals[name] = self._check(_handler(function, "signal", name))
         self.schemas.declare((name,), handler.signature.first)
         self._come_to("signal", name)

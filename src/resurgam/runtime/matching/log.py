@@ -63,6 +63,15 @@ class Log:
             return None
         return self.append(lambda seq, at: msgspec.structs.replace(event, seq=seq, at=at))
 
+    def take_result(self, result: events.ActivityCompleted) -> events.ActivityCompleted:
+        """Append the result of an open activity to a run on its plain course: `take_in` for the entry that most are."""
+        state, clock = self.state, self._clock
+        at = max(state.last_at, clock)
+        entry = msgspec.structs.replace(result, seq=state.last_seq + 1, at=at)
+        state.complete(entry)
+        self.new.append(entry)
+        return entry
+
     def close(self) -> None:
         """Append that the history is complete, if the instance has ended and no activity is outstanding."""
         state = self.state

@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeAlias
 
 from resurgam.core.event import ActivityCancelled, ActivityScheduled, Event
 from resurgam.core.outcome import ActivityRequest, ChildRequest, Message, OpenPromise, Publication, Withdrawal
+from resurgam.runtime.matching.course import Course
 
 Field: TypeAlias = Literal["promises", "closed", "children", "messages", "publications", "withdrawals"]
 Wanted: TypeAlias = OpenPromise | str | ChildRequest | Message | Publication | Withdrawal
@@ -13,9 +14,10 @@ Wanted: TypeAlias = OpenPromise | str | ChildRequest | Message | Publication | W
 class Outbox:
     """Requests made since the last commit. Each belongs to an entry, and is dropped if that is not written."""
 
-    __slots__ = ("_others", "activities")
+    __slots__ = ("_course", "_others", "activities")
 
-    def __init__(self) -> None:
+    def __init__(self, course: Course) -> None:
+        self._course = course
         self.activities: dict[int, ActivityRequest] = {}
         self._others: list[tuple[int, Field, Wanted]] = []
 
@@ -28,6 +30,7 @@ class Outbox:
 
     def add(self, seq: int, field: Field, wanted: Wanted) -> None:
         """Add a request that belongs to the entry *seq*."""
+        self._course.leave()
         self._others.append((seq, field, wanted))
 
     def take_back(self, seq: int, field: Field) -> bool:

@@ -11,6 +11,7 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.operation import Operation
 from resurgam.runtime.loop.futures import Durable
+from resurgam.runtime.matching.course import Course
 
 
 class Race(msgspec.Struct):
@@ -58,11 +59,12 @@ class PendingCommands:
     """
 
     __slots__ = (
-        *("cancelled", "deadlines", "futures", "handed_out", "listeners", "loops", "operations", "races"),
+        *("_course", "cancelled", "deadlines", "futures", "handed_out", "listeners", "loops", "operations", "races"),
         *("start_deadlines", "started_children"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, course: Course | None = None) -> None:
+        self._course = course or Course()
         # Plain attributes: an advance first checks which of them are empty.
         self.futures: dict[int, Durable[Any]] = {}
         self.listeners: dict[int, tuple[str, ...]] = {}
@@ -81,22 +83,27 @@ class PendingCommands:
 
     def add_deadline(self, deadline: int, seq: int) -> None:
         """Let a call time out at *deadline*."""
+        self._course.leave()
         heappush(self.deadlines, (deadline, seq))
 
     def add_listener(self, seq: int, names: tuple[str, ...]) -> None:
         """Let a call wait for signals of these names."""
+        self._course.leave()
         self.listeners[seq] = names
 
     def add_operation(self, operation: Operation) -> None:
         """Keep an operation until it is answered."""
+        self._course.leave()
         self.operations[operation.ref] = operation
 
     def add_race(self, seq: int, race: Race) -> None:
         """Keep a race until it is decided."""
+        self._course.leave()
         self.races[seq] = race
 
     def add_loop(self, progress: LoopProgress) -> None:
         """Keep the progress of a loop until it ends."""
+        self._course.leave()
         self.loops[progress.command.seq] = progress
 
     def remove_loop(self, seq: int) -> None:
@@ -106,6 +113,7 @@ class PendingCommands:
 
     def add_start_deadline(self, deadline: int, seq: int) -> None:
         """Give up an activity that no worker has started by *deadline*."""
+        self._course.leave()
         heappush(self.start_deadlines, (deadline, seq))
 
     def take(self, seq: int) -> tuple[Durable[Any] | None, tuple[str, ...]]:

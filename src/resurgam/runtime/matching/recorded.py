@@ -141,6 +141,11 @@ class EarlyAnswers:
         # Entries whose calls were made since: delivered in the order of the log, each in a tick of its own.
         self.overdue: list[tuple[int, events.Event]] = []
 
+    @property
+    def anything(self) -> bool:
+        """Whether an entry waits for its call."""
+        return bool(self.answers or self._checkpoints or self.overdue)
+
     def may_hold(self, entry: int) -> bool:
         """Whether the code may still come to the call that an entry is for."""
         return self._waits_past is None or self._waits_past(entry)

@@ -33,6 +33,7 @@ from resurgam.runtime.loop.futures import Durable
 from resurgam.runtime.loop.scope import Scope, current
 from resurgam.runtime.loop.verdict import PATIENCE, Verdict
 from resurgam.runtime.matching.carryover import Carryover
+from resurgam.runtime.matching.course import Course
 from resurgam.runtime.matching.divergence import diverged, gone_on, in_values, source
 from resurgam.runtime.matching.durable_state import DurableState
 from resurgam.runtime.matching.ended_scopes import EndedScopes
@@ -78,8 +79,8 @@ class Recorder:
         self.verdict = Verdict(PATIENCE // 20 if mode.rehearsing else PATIENCE)
         self.log, self.recorded = Log(log), RecordedCommands(log, self.matching)
         self.payloads = Payloads(mode, settings.max_payload)
-        self.outbox = Outbox()
-        self.pending = PendingCommands()
+        self.course = course = Course()
+        self.outbox, self.pending = Outbox(course), PendingCommands(course)
         self.early = EarlyAnswers(self.pending.has_call_after if self.matching == "location" else None)
         self.carryover = Carryover(started.carried, started.children)
         self.mailbox = Mailbox()
@@ -213,6 +214,7 @@ class Recorder:
         kind = COMMANDS[type(command)].cancelled
         if kind is None or self.verdict.reason is not None or command.seq not in self.log.state.open:
             return
+        self.course.leave()
         entry = self.log.append(lambda seq, at: kind(seq=seq, at=at, ref=command.seq))
         if not self.log.is_new(command):
             self.pending.cancelled.append(command)
@@ -310,6 +312,8 @@ class Recorder:
         if self.mode.rehearsing:
             self._apply_edits(scope, None, None)
         self.ended_scopes.add_returned(scope)
+        if self.ended_scopes.returned:
+            self.course.leave()
 
     def cut_scope(self, scope: Scope) -> None:
         """Note that the code of a scope was cancelled or has failed."""

@@ -54,6 +54,16 @@ def settle(recorder: Recorder, answer: events.Answer) -> None:
         _settle(recorder, answer, future, names)
 
 
+def settle_result(recorder: Recorder, answer: events.ActivityCompleted, future: Durable[Any]) -> None:
+    """Settle the future of an activity that returned: `settle` for the answer that most are."""
+    try:
+        value = future.codec.decode(answer.result)
+    except errors.SerializationError:
+        _settle(recorder, answer, future, ())  # again, to say what does not fit
+    else:
+        future.set_result(value)
+
+
 def _settle(recorder: Recorder, answer: events.Answer, future: Durable[Any], names: tuple[str, ...]) -> None:
     try:
         if type(answer) is events.SignalsConsumed:

@@ -34,6 +34,7 @@ from resurgam.runtime.replay.delivery import (
     is_still_awaited,
     never_started,
     settle,
+    settle_result,
 )
 
 _SETTINGS = Settings()
@@ -160,6 +161,20 @@ class Driver:
             loop.open = False
         if is_new and recorder.ended_scopes.returned:
             recorder.ended_scopes.check(recorder.verdict)
+
+    def tick_result(self, entry: events.ActivityCompleted) -> None:
+        """Deliver the result of an activity to a run on its plain course: `tick` for the entry that most are."""
+        recorder = self.recorder
+        log, loop = recorder.log, recorder.loop
+        recorder.entry, recorder.now = entry.seq, entry.at
+        log.tick_start = len(log.new)
+        loop.open = True
+        try:
+            settle_result(recorder, entry, recorder.pending.futures.pop(entry.ref))
+            if recorder.verdict.reason is None:
+                loop.run()
+        finally:
+            loop.open = False
 
     def deliver_overdue(self) -> None:
         """Deliver the entries whose calls the code has made by now, each followed by a run of the loop."""

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import sys
 import threading
+from functools import partial
 
 import pytest
 
@@ -257,26 +258,75 @@ async def test_finished_generators_are_not_kept():
     execution.close()
 
 
-async def test_a_tick_restores_the_state_of_its_thread():
+async def test_a_tick_restores_the_running_loop_of_its_thread():
     seen = []
 
     async def workflow(ctx):
-        async def generate():
-            yield 1
-
-        async for _ in generate():
-            seen.append(asyncio.get_running_loop())
+        seen.append(asyncio.get_running_loop())
         await ctx.sleep(1)
 
-    loop, hooks = asyncio.get_running_loop(), sys.get_asyncgen_hooks()
+    loop = asyncio.get_running_loop()
     execution = begin(workflow)
     await run_outside_task(lambda: execution.advance([], START))
     assert isinstance(seen[0], WorkflowLoop)
     assert asyncio.get_running_loop() is loop
-    assert sys.get_asyncgen_hooks() == hooks
     execution.close()
     assert asyncio.get_running_loop() is loop
-    assert sys.get_asyncgen_hooks() == hooks
+
+
+async def test_generators_outside_of_ticks_belong_to_the_outer_loop():
+    closed = []
+
+    async def generate(name):
+        try:
+            yield 1
+        finally:
+            closed.append((name, asyncio.get_running_loop()))
+
+    async def workflow(ctx):
+        begun = generate("workflow")
+        await anext(begun)
+        await ctx.activity(echo, 1)
+
+    loop = asyncio.get_running_loop()
+    execution = begin(workflow)
+    await run_outside_task(lambda: execution.advance([], START))
+    outside, dropped = generate("kept"), generate("dropped")
+    await anext(outside)
+    await anext(dropped)
+    del dropped
+    gc.collect()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert closed == [("dropped", loop)]
+    await loop.shutdown_asyncgens()
+    assert closed == [("dropped", loop), ("kept", loop)]
+    execution.close()
+    assert closed[2:] == [("workflow", execution.recorder.loop)]
+
+
+async def test_a_generator_of_a_run_that_is_dropped_is_not_closed_by_the_outer_loop(monkeypatch):
+    closed, handed_over = [], []
+
+    async def workflow(ctx):
+        async def generate():
+            try:
+                yield 1
+            finally:
+                closed.append(1)
+
+        begun = generate()
+        await anext(begun)
+        await ctx.activity(echo, 1)
+
+    execution = begin(workflow)
+    await run_outside_task(partial(execution.advance, [], START))
+    execution.root._log_destroy_pending = False
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", lambda *args: handed_over.append(args))
+    _begun.remove(execution)
+    del execution
+    gc.collect()
+    assert (closed, handed_over) == ([], [])
 
 
 def test_without_an_outer_loop_there_is_none_afterwards():
