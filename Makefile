@@ -7,6 +7,7 @@ JOBS ?= 2
 
 BENCH_VENV := .venv-bench
 BENCH_STAMP := $(BENCH_VENV)/.installed
+RESTATE := @restatedev/restate-server@1.7.12
 REPEATS ?= 3
 SCALE ?= 1
 
@@ -43,13 +44,16 @@ test-long: $(STAMP)  ## thousands of random programs
 test-pythons: $(STAMP)  ## the named programs on every Python >= 3.11 of this machine, each replaying the others' histories
 	@$(BIN)/python tests/support/pythons.py
 
-$(BENCH_STAMP): benchmarks/requirements.txt
+$(BENCH_STAMP): benchmarks/requirements.txt benchmarks/requirements-restate.txt
 	@echo "setting up $(BENCH_VENV) ..."
 	@$(PYTHON) -m venv $(BENCH_VENV)
 	@$(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements.txt
+	@{ $(BENCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --requirement benchmarks/requirements-restate.txt \
+		&& npm install --silent --no-audit --no-fund --no-save --prefix $(BENCH_VENV) $(RESTATE); } > $(BENCH_VENV)/restate.log 2>&1 \
+		|| echo "Restate cannot be installed here and is not measured; see $(BENCH_VENV)/restate.log"
 	@touch $(BENCH_STAMP)
 
-bench: $(STAMP) $(BENCH_STAMP)  ## beside the raw limit, beside DBOS, and what grows with what; takes an hour or more
+bench: $(STAMP) $(BENCH_STAMP)  ## beside the raw limit, DBOS and Restate, and what grows with what; takes an hour or more
 	@$(BIN)/python benchmarks/limit.py --repeats $(REPEATS) --scale $(SCALE)
 	@$(BIN)/python benchmarks/compare.py $(BENCH_VENV)/bin/python --repeats $(REPEATS) --scale $(SCALE)
 	@$(BIN)/python benchmarks/growth.py --scale $(SCALE)

@@ -1,7 +1,7 @@
-"""Compare Resurgam and DBOS on SQLite: ``compare.py PEER_PYTHON [--repeats 3] [--scale 1] [--only W1,W4]``.
+"""Compare Resurgam with DBOS on SQLite and with Restate: ``compare.py PEER_PYTHON [--repeats 3] [--scale 1] [--only W1]``.
 
 The sides alternate within each workload, every run in its own process and on its own file, so that a disturbance of the
-machine affects both. Results are written after every run, and with ``--only`` added to the existing ones. A workload that
+machine affects all. Restate is left out if its server or its SDK is not installed. Results are written after every run, and with ``--only`` added to the existing ones. A workload that
 fails or exceeds the limit is recorded as such.
 """
 
@@ -22,15 +22,22 @@ from tables import comparison
 AT_ONCE = {"W2": (1000, 500, 200, 100, 50, 20), "W7": (1000, 500, 200, 100, 50, 20)}
 """How many workflows are started together. If the peer fails, it is tried again with fewer."""
 
-PEER_SHARE = {"W7": (0.1, 10_000, "sleepers")}
-"""Workloads that would take the peer many minutes: it runs this share of the size, and is judged by its rate."""
+DBOS_SHARE = {"W7": (0.1, 10_000, "sleepers")}
+"""Workloads that would take DBOS many minutes: it runs this share of the size, and is judged by its rate."""
+
+RESTATE = ("W1", "W2", "W3", "W4", "W5", "W7")
+"""The workloads that Restate has, see `peer_restate`."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The options: *limit* is the number of seconds that one run of one workload may take."""
+    """The options: *limit* is the number of seconds that one run of one workload may take.
+
+    *restate* is the program of Restate's server, None if there is none.
+    """
 
     peer: str
+    restate: str | None
     repeats: int
     scale: float
     folder: Path
@@ -63,7 +70,7 @@ class Tally:
         """Return the results of a case, as they are written."""
         name = case.partition(" ")[0]
         found = self.runs.get(case, [])
-        share, full, things = PEER_SHARE.get(name, (1, 0, "")) if side != SIDES[0] else (1, 0, "")
+        share, full, things = DBOS_SHARE.get(name, (1, 0, "")) if side.startswith("dbos") else (1, 0, "")
         return {
             "values": [run["rate" if name in UNITS else "p50"] for run in found],
             "p95": [run["p95"] for run in found],
@@ -77,9 +84,10 @@ class Tally:
 
 
 def main() -> None:
-    """Measure both sides and write the results."""
+    """Measure all sides and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("peer", help="the Python that has the peer")
+    parser.add_argument("peer", help="the Python that has the peers")
+    parser.add_argument("--restate", help="the program of Restate's server; without it the one beside that Python")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--only", default=",".join(TITLES))
@@ -87,11 +95,21 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(), help="where the files are made; this folder without it")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the results are written")
     options = parser.parse_args()
-    plan = Plan(options.peer, options.repeats, options.scale, options.folder.resolve(), options.limit, options.results)
+    restate = options.restate or installed_restate(options.peer)
+    described, restate = described_restate(options.peer, restate)
+    plan = Plan(
+        peer=options.peer,
+        restate=restate,
+        repeats=options.repeats,
+        scale=options.scale,
+        folder=options.folder.resolve(),
+        limit=options.limit,
+        results=options.results,
+    )
     names = options.only.upper().split(",")
     if unknown := set(names) - set(TITLES):
         parser.error(f"there is no workload {', '.join(sorted(unknown))}; there are {', '.join(TITLES)}")
-    where = machine(plan.folder) | {"dbos": peer_version(plan.peer)}
+    where = machine(plan.folder) | {"dbos": dbos_version(plan.peer)} | described
     print_progress(f"{', '.join(f'{key} {text}' for key, text in where.items())}{load()}")
     for name in names:
         for tallies in measured(name, plan):
@@ -99,15 +117,32 @@ def main() -> None:
     print(comparison(known(plan.results / "compare.json")))
 
 
-def peer_version(peer: str) -> str:
-    """Return the version of the peer."""
+def dbos_version(peer: str) -> str:
+    """Return the version of DBOS."""
     code = "import importlib.metadata as m; print(m.version('dbos'))"
     return subprocess.run([peer, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
+def installed_restate(peer: str) -> str | None:
+    """Return the program of Restate's server that npm has put into the environment of a Python, None if there is none."""
+    found = Path(peer).absolute().parents[1].glob("node_modules/@restatedev/restate-server-*/bin/restate-server")
+    return next(map(str, sorted(found)), None)
+
+
+def described_restate(peer: str, server: str | None) -> tuple[Results, str | None]:
+    """Return the versions and the durability of Restate, and its server; or the reason why it is left out."""
+    if server is None:
+        return {"no_restate": "its server is not installed"}, None
+    try:
+        return json.loads(output([peer, str(HERE / "peer_restate.py"), "describe", server], 60)), server
+    except (Failed, OSError) as error:
+        return {"no_restate": str(error)}, None
+
+
 def measured(name: str, plan: Plan) -> Iterator[dict[str, Tally]]:
     """Alternate the sides in a workload; yield the results after each run. A side that fails is not run again."""
-    tallies = {side: Tally() for side in SIDES}
+    has_restate = plan.restate is not None and name in RESTATE
+    tallies = {side: Tally() for side in SIDES if side != "restate" or has_restate}
     for repeat in range(plan.repeats):
         for side, tally in tallies.items():
             if tally.failed is None:
@@ -143,11 +178,20 @@ def run(side: str, name: str, plan: Plan, at_once: int | None) -> list[dict[str,
         if side == SIDES[0]:
             command = [sys.executable, "-m", "resurgam.bench", name, repr(plan.scale), f"sqlite:///{folder}/x.db"]
         else:
-            settings = "fast" if side == "dbos, tuned" else "default"
-            scale = plan.scale * PEER_SHARE[name][0] if name in PEER_SHARE else plan.scale
-            command = [plan.peer, str(HERE / "peer_dbos.py"), name, settings, folder, repr(scale), str(at_once or 1000)]
+            command = peer_command(side, name, plan, folder, at_once or 1000)
         found: list[dict[str, Any]] = json.loads(output(command, plan.limit))
     return found
+
+
+def peer_command(side: str, name: str, plan: Plan, folder: str, at_once: int) -> list[str]:
+    """Return the command that runs one workload of a peer."""
+    if side == "restate":
+        assert plan.restate is not None
+        program, setting, scale = "peer_restate.py", plan.restate, plan.scale
+    else:
+        program, setting = "peer_dbos.py", "fast" if side == "dbos, tuned" else "default"
+        scale = plan.scale * DBOS_SHARE[name][0] if name in DBOS_SHARE else plan.scale
+    return [plan.peer, str(HERE / program), name, setting, folder, repr(scale), str(at_once)]
 
 
 def write(name: str, tallies: dict[str, Tally], plan: Plan, where: Results) -> None:

@@ -14,8 +14,8 @@ from matplotlib import pyplot as plt  # noqa: E402 -- after the backend is chose
 
 from results import RESULTS, known, order, ratio, title  # noqa: E402 -- as above
 
-COLOURS = {"dbos": "#8a8f98", "dbos, tuned": "#2f6f9f"}
-LABELS = {"dbos": "than DBOS as it comes", "dbos, tuned": "than DBOS, tuned"}
+COLOURS = {"dbos": "#8a8f98", "dbos, tuned": "#2f6f9f", "restate": "#b3572b"}
+LABELS = {"dbos": "than DBOS as it comes", "dbos, tuned": "than DBOS, tuned", "restate": "than Restate"}
 
 
 def main() -> None:
@@ -30,13 +30,16 @@ def main() -> None:
 
 
 def ratios(found: dict[str, Any], results: Path) -> None:
-    """Plot how many times faster each workload is than on the peer, on a logarithmic scale."""
+    """Plot how many times faster each workload is than on the peers, on a logarithmic scale."""
     cases = sorted(found.items(), key=lambda item: order(item[0]))[::-1]
     figure, axes = plt.subplots(figsize=(8, 0.7 * len(cases) + 1.2))
-    for index, (side, colour) in enumerate(COLOURS.items()):
-        shown = [(ratio(case, one["sides"], side), one["sides"].get(side, {})) for case, one in cases]
-        positions = [position + 0.2 - 0.4 * index for position in range(len(cases))]
-        bars = axes.barh(positions, [(times or 1) - 1 for times, _ in shown], 0.38, left=1, color=colour)
+    sides = [side for side in COLOURS if any(side in one["sides"] for _, one in cases)]
+    wide = 0.8 / len(sides)
+    for index, side in enumerate(sides):
+        having = [position for position, (_, one) in enumerate(cases) if side in one["sides"]]
+        shown = [(ratio(cases[at][0], cases[at][1]["sides"], side), cases[at][1]["sides"][side]) for at in having]
+        positions = [position + 0.4 - wide * (index + 0.5) for position in having]
+        bars = axes.barh(positions, [(times or 1) - 1 for times, _ in shown], 0.95 * wide, left=1, color=COLOURS[side])
         bars.set_label(LABELS[side])
         axes.bar_label(bars, [label(*one) for one in shown], padding=3, fontsize=8)
     axes.set_xscale("log")
@@ -45,7 +48,7 @@ def ratios(found: dict[str, Any], results: Path) -> None:
     axes.set_yticks(range(len(cases)), [title(case) for case, _ in cases])
     axes.set_xlabel("times faster (left of 1: slower)")
     axes.margins(x=0.25)
-    axes.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
+    axes.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=3)
     scales = {one["scale"] for _, one in cases}
     if scales != {1}:
         figure.suptitle(f"at {min(scales):g} of the size: a trial", fontsize=8)

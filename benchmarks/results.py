@@ -11,7 +11,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-SIDES = ("resurgam", "dbos", "dbos, tuned")
+SIDES = ("resurgam", "dbos", "dbos, tuned", "restate")
+PEERS = {"dbos": "DBOS", "dbos, tuned": "DBOS, tuned", "restate": "Restate"}
 UNITS = {"W1": "steps/s", "W2": "steps/s", "W4": "steps/s", "W7": "sleepers/s"}
 """The workloads that are judged by a rate; the others by the p50 of their time, in seconds."""
 
@@ -24,6 +25,12 @@ TITLES = {
     "W6": "killed after {:,} steps, until the next one",
     "W7": "10,000 sleepers started",
 }
+
+EXPECTED = {
+    "dbos": {"W1": 8, "W2": 40, "W3": 5, "W4": 80, "W6": 20, "W7": 40},
+    "restate": {"W1": 5, "W2": 4, "W4": 20},
+}
+"""How many times better than a peer a workload is expected to be."""
 
 Results = dict[str, Any]
 

@@ -1,9 +1,9 @@
 """Write results as Markdown tables; depends on the files of results only."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from results import SIDES, UNITS, Results, order, ratio, title, value
+from results import EXPECTED, PEERS, SIDES, UNITS, Results, order, ratio, title, value
 
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 MEMORY_BUDGET = 300_000_000
@@ -22,10 +22,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def measured_on(machine: Results, levels: Iterable[str | None]) -> str:
     """Return the line that describes the machine."""
     read = " and ".join(sorted({level for level in levels if level})) or "nothing"
-    peer = f", DBOS {machine['dbos']}" if "dbos" in machine else ""
+    peers = f", DBOS {machine['dbos']}" if "dbos" in machine else ""
+    syncs = ""
+    if "restate" in machine:
+        peers += f", Restate {machine['restate']} (SDK {machine['restate_sdk']})"
+        syncs = f", Restate's `rocksdb-disable-wal-fsync` {machine['restate_disable_wal_fsync']}"
     return (
         f"{machine['processor']}, {machine['cores']} cores, {machine['file_system']}; Python {machine['python']}, "
-        f"SQLite {machine['sqlite']}{peer}; `synchronous` reads {read}."
+        f"SQLite {machine['sqlite']}{peers}; `synchronous` reads {read}{syncs}."
     )
 
 
@@ -39,29 +43,47 @@ def trial(scale: float) -> str:
     return "" if scale == 1 else f" **(a trial, at {scale:g} of the size)**"
 
 
-# Beside the peer.
+# Beside the peers.
 
 
 def comparison(report: Results) -> str:
-    """Return the comparison with the peer."""
+    """Return the comparison with the peers, and which expectations it meets."""
     cases = sorted(report["cases"].items(), key=lambda item: order(item[0]))
+    peers = [peer for peer in PEERS if any(peer in found["sides"] for _, found in cases)]
     notes: list[str] = []
     rows = []
     for case, found in cases:
-        cells = [cell(case, found["sides"].get(side, {}), notes) for side in SIDES]
-        ratios = [times(ratio(case, found["sides"], side)) for side in SIDES[1:]]
-        name = case.partition(" ")[0]
-        rows.append([name, title(case) + trial(found["scale"]), cells[0], cells[1], ratios[0], cells[2], ratios[1]])
+        sides = found["sides"]
+        row = [order(case)[0], title(case) + trial(found["scale"]), cell(case, sides.get(SIDES[0], {}), notes)]
+        for peer in peers:
+            row += [cell(case, sides[peer], notes) if peer in sides else "", times(ratio(case, sides, peer))]
+        rows.append(row)
     levels = [side.get("level") for _, found in cases for side in found["sides"].values()]
     runs = " or ".join(str(number) for number in sorted({found["repeats"] for _, found in cases}))
-    heads = ["", "workload", "Resurgam", "DBOS", "ratio", "DBOS, tuned", "ratio"]
+    heads = ["", "workload", "Resurgam", *(head for peer in peers for head in (PEERS[peer], "ratio"))]
     lines = [
         f"Medians of {runs} runs each, taking turns; {measured_on(report['machine'], levels)}\n",
         table(heads, rows),
     ]
     if notes:
         lines.append("".join(f"- {MARKS[number]} {note}\n" for number, note in enumerate(notes)))
+    if why := report["machine"].get("no_restate"):
+        lines.append(f"Restate was not measured: {why}.\n")
+    if judged := list(expectations(cases)):
+        lines.append(table(["", "expected", "measured", ""], judged))
     return "\n".join(lines)
+
+
+def expectations(cases: Sequence[tuple[str, Results]]) -> Iterator[Sequence[str]]:
+    """Yield a row for each expected ratio of the cases that were measured at full size."""
+    for peer, expected in EXPECTED.items():
+        for case, found in cases:
+            name, length = order(case)
+            measured = ratio(case, found["sides"], peer)
+            if name in expected and found["scale"] == 1 and peer in found["sides"]:
+                what = f"{name} ({length:,} steps)" if length else name
+                met = "" if measured is None else "met" if measured >= expected[name] else "not met"
+                yield what, f"at least {expected[name]} x {PEERS[peer]}", times(measured) or "not measured", met
 
 
 def cell(case: str, side: Results, notes: list[str]) -> str:

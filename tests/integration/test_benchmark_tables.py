@@ -1,9 +1,12 @@
 """What is published is what was measured, and a peer that fails is told of rather than left out."""
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -15,6 +18,11 @@ def managed(at_once):
     return at_once <= 200 or (at_once == 500 and tries.read_text() == "x")
 if sys.argv[1] == "-c":
     print("0.0")
+elif sys.argv[2] == "describe":
+    print(json.dumps({{"restate": "9.9", "restate_sdk": "9.8", "restate_disable_wal_fsync": "false"}}))
+elif sys.argv[1].endswith("peer_restate.py"):
+    pathlib.Path(sys.argv[3]).write_text(" ".join(sys.argv[2:]))
+    print(json.dumps([{{"workload": sys.argv[2], "p50": 1.0, "p95": 1.0, "rate": 7.0, "rss": 1}}]))
 elif sys.argv[3] == "fast" or not managed(int(sys.argv[6])):
     sys.exit("pool.TimeoutError: QueuePool limit reached (Background on this error at: nowhere)")
 else:
@@ -33,10 +41,16 @@ def test_the_tables_are_those_of_the_results() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_peer_that_fails_is_tried_with_fewer_and_reported(tmp_path) -> None:
-    peer = tmp_path / "peer"
-    peer.write_text(PEER)
-    peer.chmod(0o755)
+@pytest.fixture
+def peer(tmp_path: Path) -> Path:
+    made = tmp_path / "environment" / "bin" / "peer"
+    made.parent.mkdir(parents=True)
+    made.write_text(PEER)
+    made.chmod(0o755)
+    return made
+
+
+def test_a_peer_that_fails_is_tried_with_fewer_and_reported(tmp_path, peer) -> None:
     known = {"machine": {}, "cases": {"W1": {"scale": 1, "repeats": 1, "sides": {"dbos": {"values": [1.0]}}}}}
     (tmp_path / "compare.json").write_text(json.dumps(known))
     options = [
@@ -64,3 +78,57 @@ def test_a_peer_that_fails_is_tried_with_fewer_and_reported(tmp_path) -> None:
     assert "100 steps/s ¹" in done.stdout
     assert "With at most 200 in flight; 500 and 1,000 at once ended with `QueuePool limit reached`." in done.stdout
     assert "| failed: QueuePool limit reached |" in done.stdout
+    assert "restate" not in sides
+    assert "Restate was not measured: its server is not installed." in done.stdout
+
+
+def test_restate_is_measured_where_its_server_is_installed(tmp_path, peer) -> None:
+    server = peer.parents[1] / "node_modules/@restatedev/restate-server-linux-x64/bin/restate-server"
+    server.parent.mkdir(parents=True)
+    server.touch()
+    options = [
+        "--only",
+        "W1",
+        "--scale",
+        "0.01",
+        "--repeats",
+        "1",
+        "--folder",
+        str(tmp_path),
+        "--results",
+        str(tmp_path),
+    ]
+    done = script("compare.py", str(peer), *options)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "compare.json").read_text())
+    assert report["cases"]["W1"]["sides"]["restate"]["values"] == [7.0]
+    assert server.read_text().split()[:2] == ["W1", str(server)]
+    assert "| Restate | ratio |" in done.stdout
+    assert "Restate 9.9 (SDK 9.8)" in done.stdout
+    assert "`rocksdb-disable-wal-fsync` false" in done.stdout
+    assert "| expected |" not in done.stdout  # a trial is not judged
+
+
+def test_expected_ratios_are_judged_at_full_size(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    tables = importlib.import_module("tables")
+    cases = {
+        "W1": {
+            "scale": 1,
+            "sides": {"resurgam": rate(100), "dbos": rate(10), "dbos, tuned": rate(99), "restate": rate(25)},
+        },
+        "W2": {"scale": 1, "sides": {"resurgam": rate(100), "dbos": {"values": [], "failed": "over 600 s"}}},
+        "W6 10000": {"scale": 1, "sides": {"resurgam": rate(1), "dbos": rate(20)}},
+        "W7": {"scale": 0.5, "sides": {"resurgam": rate(100), "dbos": rate(1)}},
+    }
+
+    assert [tuple(row) for row in tables.expectations(list(cases.items()))] == [
+        ("W1", "at least 8 x DBOS", "10.0 x", "met"),
+        ("W2", "at least 40 x DBOS", "not measured", ""),
+        ("W6 (10,000 steps)", "at least 20 x DBOS", "20.0 x", "met"),
+        ("W1", "at least 5 x Restate", "4.0 x", "not met"),
+    ]
+
+
+def rate(number: float) -> dict:
+    return {"values": [number]}
