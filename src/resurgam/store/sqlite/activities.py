@@ -32,7 +32,7 @@ def _lease(t: Transaction, row: Row) -> r.ActivityTask | None:
     execution_id, ref = row["execution_id"], row["ref"]
     if Status(row["status"]).terminal:
         # The attempt was lost and the workflow is closed: the activity is cancelled instead of begun again.
-        t.session.execute("remove_activity", execution_id=execution_id, ref=ref)
+        t.session.run("remove_activity", (execution_id, ref))
         inbox.put(t, execution_id, events.ActivityCancelled(at=t.now, ref=ref))
         return None
     try:
@@ -73,7 +73,7 @@ def complete(t: Transaction, part: r.ActivityResult) -> r.Accepted | r.Refused:
         )
         t.changes.due(part.event.next_at)
     else:
-        t.session.execute("remove_activity", execution_id=part.execution_id, ref=part.event.ref)
+        t.session.run("remove_activity", (part.execution_id, part.event.ref))
     inbox.put(t, part.execution_id, part.event)
     return r.Accepted()
 
@@ -122,13 +122,14 @@ def choose_eager(t: Transaction, part: r.Commit) -> Sequence[ActivityRequest]:
     if not part.eager:
         return ()
     eager = part.eager
-    return [request for request in part.outcome.activities if request.ref in eager and not _is_busy(t, request.queue)]
+    return [request for request in part.outcome.activities if request.ref in eager and not is_busy(t, request.queue)]
 
 
-def _is_busy(t: Transaction, queue: str) -> bool:
+def is_busy(t: Transaction, queue: str) -> bool:
+    """Whether older work waits in a queue."""
     busy = t.busy_queues.get(queue)
     if busy is None:
-        busy = t.busy_queues[queue] = bool(t.session.fetch("waiting_activity", queue=queue, now=t.now))
+        busy = t.busy_queues[queue] = t.session.finds("waiting_activity", (queue, t.now))
     return busy
 
 
@@ -140,23 +141,25 @@ def schedule(t: Transaction, execution_id: str, requests: Sequence[ActivityReque
             t.busy_queues[request.queue] = True
     if eager:
         t.changes.due(t.lease_until)
-    t.session.execute_many(
+    leased, free = (t.now, t.lease_until, 1, t.owner), (t.now, t.now, 0, None)
+    t.session.put_off(
         "schedule_activity",
-        [_columns_of(t, execution_id, request, leased=request.ref in eager) for request in requests],
+        [
+            (
+                execution_id,
+                request.ref,
+                request.queue,
+                encode_request(request),
+                *(leased if request.ref in eager else free),
+            )
+            for request in requests
+        ],
     )
 
 
-def _columns_of(t: Transaction, execution_id: str, request: ActivityRequest, *, leased: bool) -> dict[str, object]:
-    return {
-        "execution_id": execution_id,
-        "ref": request.ref,
-        "queue": request.queue,
-        "request": _encoder.encode(request).decode(),
-        "now": t.now,
-        "available_at": t.lease_until if leased else t.now,
-        "deliveries": int(leased),
-        "owner": t.owner if leased else None,
-    }
+def encode_request(request: ActivityRequest) -> str:
+    """Return a request in the form of its column."""
+    return _encoder.encode(request).decode()
 
 
 def withdraw(t: Transaction, execution_id: str, withdrawal: Withdrawal) -> int:
@@ -217,7 +220,7 @@ def adopt_activities(session: Session, execution_id: str, activities: Sequence[r
             "execution_id": execution_id,
             "ref": pending.request.ref,
             "queue": pending.request.queue,
-            "request": _encoder.encode(pending.request).decode(),
+            "request": encode_request(pending.request),
             "visible_at": pending.visible_at,
             "attempt": pending.attempt,
             "deliveries": pending.deliveries,

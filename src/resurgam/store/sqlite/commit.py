@@ -66,14 +66,12 @@ def _step(t: Transaction, part: r.Commit) -> bool:
     """Make the fenced update of most commits: a running instance whose inbox did not change."""
     outcome = part.outcome
     return outcome.status is Status.RUNNING and bool(
-        t.session.execute(
+        t.session.run(
             "commit_step",
-            execution_id=part.execution_id,
-            epoch=part.epoch,
-            base_seq=part.base_seq,
-            last_seq=part.base_seq + len(outcome.events),
-            wake=part.wake,
-            wake_at=outcome.wake_at,
+            (
+                *(part.base_seq + len(outcome.events), outcome.wake_at),
+                *(part.execution_id, part.epoch, part.base_seq, part.wake),
+            ),
         )
     )
 
@@ -120,15 +118,15 @@ def _note(t: Transaction, part: r.Commit, *, released_ready: bool) -> None:
 
 def _apply(t: Transaction, execution_id: str, outcome: Outcome, eager: Sequence[ActivityRequest]) -> int:
     """Write the instance's own part of an outcome; return how often that raised the wake counter."""
-    session = t.session
     history.append(t, execution_id, outcome.events)
     if outcome.forgotten or outcome.dropped:
-        history.forget(session, execution_id, outcome.forgotten)
-        history.drop(session, execution_id, outcome.dropped)
+        history.forget(t.session, execution_id, outcome.forgotten)
+        history.drop(t.session, execution_id, outcome.dropped)
     # Results that the worker delivered in memory; those from the inbox have no row any more.
-    answered = [{"execution_id": execution_id, "ref": e.ref} for e in outcome.events if type(e) in _FINAL]
+    answered = [(execution_id, e.ref) for e in outcome.events if type(e) in _FINAL]
     if answered:
-        session.execute_many("remove_activity", answered)
+        t.session.put_off("remove_activity", answered)
+    session = t.session
     if outcome.signal_schemas is not None:
         session.execute("set_signal_schemas", execution_id=execution_id, schemas=encode(outcome.signal_schemas))
     if outcome.failure is not None:
@@ -137,6 +135,8 @@ def _apply(t: Transaction, execution_id: str, outcome: Outcome, eager: Sequence[
         session.execute("consume_inbox", execution_id=execution_id, ids=encode(outcome.consumed))
     if outcome.activities:
         schedule(t, execution_id, outcome.activities, {request.ref for request in eager})
+    if not outcome.withdrawals:
+        return 0
     return sum(withdraw(t, execution_id, withdrawal) for withdrawal in outcome.withdrawals)
 
 

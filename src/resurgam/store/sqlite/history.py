@@ -17,8 +17,7 @@ from resurgam.store.sqlite.transaction import Transaction
 
 def append(t: Transaction, execution_id: str, entries: Sequence[events.Event]) -> None:
     """Append entries to a log."""
-    rows = [{"execution_id": execution_id, "seq": e.seq, "body": encode_event(e).decode()} for e in entries]
-    t.session.execute_many("append_event", rows)
+    t.session.put_off("append_event", [(execution_id, e.seq, encode_event(e).decode()) for e in entries])
     t.changes.grown.append(execution_id)
 
 

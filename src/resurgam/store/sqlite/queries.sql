@@ -1,4 +1,5 @@
--- Every statement of the SQLite store. Each has a name and a sentence; parameters are named.
+-- Every statement of the SQLite store. Each has a name and a sentence. Parameters are named, or by position (?) in the
+-- statements of every step.
 
 -- instance_by_execution: Return one instance with all its columns.
 SELECT * FROM instances WHERE execution_id = :execution_id;
@@ -48,7 +49,7 @@ VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :ki
 INSERT INTO instance_tags (name, value, created_at, execution_id) VALUES (:name, :value, :created_at, :execution_id);
 
 -- append_event: Append an entry to a log.
-INSERT INTO events (execution_id, seq, body) VALUES (:execution_id, :seq, :body);
+INSERT INTO events (execution_id, seq, body) VALUES (?, ?, ?);
 
 -- forget_event: Keep an entry under a location, where replay does not read it; a forgotten entry moves.
 UPDATE events SET forgotten = :location WHERE execution_id = :execution_id AND seq = :seq;
@@ -193,9 +194,9 @@ UPDATE instances SET dead_letter = :reason, leased_until = NULL, lease_owner = N
 WHERE execution_id = :execution_id;
 
 -- commit_step: Make the fenced update of a commit that only extends the log. No row: try the next two.
-UPDATE instances SET last_seq = :last_seq, wake_at = :wake_at, deliveries = 0
-WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
-  AND wake = :wake AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '';
+UPDATE instances SET last_seq = ?, wake_at = ?, deliveries = 0
+WHERE execution_id = ? AND epoch = ? AND leased_until IS NOT NULL AND last_seq = ? AND wake = ?
+  AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '';
 
 -- commit_and_keep: Make the fenced update of a commit that keeps its lease. No row: the commit is refused.
 -- An instance that was begun meanwhile stays begun.
@@ -262,8 +263,8 @@ WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NU
 INSERT OR IGNORE INTO tried (execution_id, worker) VALUES (:execution_id, :worker);
 
 -- schedule_activity: Put the first attempt of an activity on its queue, claimable now or leased by its commit (epoch 1).
-INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, epoch, deliveries, lease_owner)
-VALUES (:execution_id, :ref, :queue, :request, :now, :available_at, 1, :deliveries, :owner);
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, deliveries, lease_owner, epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1);
 
 -- retry_activity: Schedule the next attempt of an activity; details and heartbeat stay unless the last attempt had any.
 UPDATE activities
@@ -284,7 +285,7 @@ ORDER BY a.available_at, a.execution_id, a.ref LIMIT :limit;
 
 -- waiting_activity: Return a row if an activity of a queue waits to be claimed.
 SELECT 1 FROM activities AS a JOIN instances AS i USING (execution_id)
-WHERE a.queue = :queue AND a.available_at <= :now AND i.paused IS NULL LIMIT 1;
+WHERE a.queue = ? AND a.available_at <= ? AND i.paused IS NULL LIMIT 1;
 
 -- lease_activity: Lease an activity, with a new epoch.
 UPDATE activities
@@ -299,7 +300,7 @@ WHERE execution_id = :execution_id AND ref = :ref;
 SELECT * FROM activities WHERE execution_id = :execution_id AND ref = :ref;
 
 -- remove_activity: Delete an activity that is answered.
-DELETE FROM activities WHERE execution_id = :execution_id AND ref = :ref;
+DELETE FROM activities WHERE execution_id = ? AND ref = ?;
 
 -- extend_activity: Renew the lease of an activity, and keep the details of its last heartbeat.
 UPDATE activities

@@ -17,24 +17,64 @@ class Session:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._queries = queries()
+        self._rows: dict[str, list[tuple[object, ...]]] = {}
+        # For what is run in every step: a cursor of its own is not made again for each statement, and its rows are tuples.
+        self._hot = connection.cursor()
+        self._hot.row_factory = None
 
     def fetch(self, query: str, **parameters: object) -> Sequence[Row]:
         """Run a named statement and return its rows."""
+        if self._rows:
+            self.write_rows()
         return self._connection.execute(self._queries[query], parameters).fetchall()
 
     def execute(self, query: str, **parameters: object) -> int:
         """Run a named statement and return how many rows it changed."""
+        if self._rows:
+            self.write_rows()
         return self._connection.execute(self._queries[query], parameters).rowcount
 
     def insert(self, query: str, **parameters: object) -> int:
         """Run a named statement that inserts one row, and return its number."""
+        if self._rows:
+            self.write_rows()
         inserted = self._connection.execute(self._queries[query], parameters).lastrowid
         assert inserted is not None
         return inserted
 
     def execute_many(self, query: str, parameters: Sequence[Mapping[str, object]]) -> None:
         """Run a named statement once for each set of parameters."""
+        if self._rows:
+            self.write_rows()
         self._connection.executemany(self._queries[query], parameters)
+
+    # With parameters by position, for the statements of every step: a dictionary by name costs more than the statement.
+
+    def put_off(self, query: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Have a named statement run for these rows before the next other one: many commits then share one run of it."""
+        if rows:
+            self._rows.setdefault(query, []).extend(rows)
+
+    def write_rows(self) -> None:
+        """Write what was put off."""
+        put_off, self._rows = self._rows, {}
+        for query, rows in put_off.items():
+            # By a cursor that goes: one that ran a statement for many rows keeps it, and so the file open after a close.
+            self._connection.executemany(self._queries[query], rows)
+
+    def forget_rows(self) -> None:
+        """Forget what was put off in a transaction that has failed."""
+        self._rows = {}
+
+    def run(self, query: str, parameters: tuple[object, ...]) -> int:
+        """Run a named statement before what was put off, which does not concern it; return how many rows it changed."""
+        return self._hot.execute(self._queries[query], parameters).rowcount
+
+    def finds(self, query: str, parameters: tuple[object, ...]) -> bool:
+        """Whether a named statement returns a row."""
+        if self._rows:
+            self.write_rows()
+        return self._hot.execute(self._queries[query], parameters).fetchone() is not None
 
 
 class Snapshots(Protocol):

@@ -1,6 +1,5 @@
 """The SQLite store: each verb runs in one transaction of the writer, or reads one consistent state."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +27,7 @@ from resurgam.store.sqlite.purge import purge
 from resurgam.store.sqlite.query_tasks import SqliteQueries
 from resurgam.store.sqlite.rows import instance_of
 from resurgam.store.sqlite.session import Session
+from resurgam.store.sqlite.steps import prepare
 from resurgam.store.sqlite.transaction import ReadyTimestamps, Transaction
 from resurgam.store.sqlite.transfer import SqliteTransfer
 from resurgam.store.sqlite.turns import Turns
@@ -103,15 +103,18 @@ class SqliteStore:
 
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
         """Apply outcomes."""
-        self._file.check()
-        # Not by `_each`: this is the hottest path.
-        return await self._writer.write(lambda t: [commit(t, part) for part in parts])
+        steps = [prepare(part) for part in parts]
+        return await self._write(lambda t: [step(t) for step in steps])
 
     def submit(self, part: r.Commit, done: Callable[[r.Committed | r.Refused | Exception], None]) -> None:
         """Apply one outcome and call back."""
-        self._file.check()
-        written = self._writer.write(lambda t: commit(t, part))
-        written.add_done_callback(lambda ended: done(_answer_of(ended)))
+        try:
+            self._file.check()
+            work = prepare(part)
+        except Exception as error:  # noqa: BLE001 -- handed on as any other
+            done(error)
+            return
+        self._writer.submit(work, done)
 
     async def extend(self, parts: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
         """Renew leases."""
@@ -207,9 +210,3 @@ def _create(t: Transaction, part: r.Creation) -> r.Created | r.Exists:
     row = find(t.session, part.started.execution_id)
     assert row is not None
     return r.Created(instance=instance_of(row), claim=created.claim, committed=committed)
-
-
-def _answer_of(ended: "asyncio.Future[r.Committed | r.Refused]") -> r.Committed | r.Refused | Exception:
-    error = ended.exception()
-    assert error is None or isinstance(error, Exception)
-    return ended.result() if error is None else error

@@ -85,9 +85,9 @@ def adopt(t: Transaction, part: r.Adoption) -> r.Adopted | r.Exists:
 
 
 def _insert(t: Transaction, copy: r.Copy, ready_at: int) -> None:
-    session = t.session
     execution_id = copy.instance.execution_id
     instance = copy.instance
+    session = t.session
     session.execute(
         "adopt_instance",
         **columns_of(instance, copy.paused),

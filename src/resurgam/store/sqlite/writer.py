@@ -19,8 +19,13 @@ from resurgam.store.sqlite.turns import Turns
 T = TypeVar("T")
 W = TypeVar("W")
 
-_Piece: TypeAlias = tuple[Callable[[W], Any], asyncio.Future[Any]]
+_Piece: TypeAlias = tuple[Callable[[W], Any], Callable[[Any], None] | asyncio.Future[Any]]
+"""What to do in the transaction, and whom to tell the answer, which may be an exception."""
+
 _Answers: TypeAlias = tuple[list[W], list[Any]]
+
+_MOST: Final = 256
+"""Pieces that share a transaction at most: others wait for the end of it, and so does the event loop."""
 
 _RETRY: Final = 0.001
 """Seconds after which the thread tries again to begin to write."""
@@ -49,6 +54,7 @@ class Writer(Generic[W]):
         # The number of pieces that began to wait for their turn together, and when that will have been too long.
         self._patient = 0
         self._deadline = 0.0
+        self._telling = False
         self._running: asyncio.Future[_Answers[W]] | None = None
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="resurgam-writer")
 
@@ -58,23 +64,28 @@ class Writer(Generic[W]):
         If there were no others lately it runs at once; otherwise it waits for others until the next iteration of the
         loop.
         """
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[T] = loop.create_future()
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.submit(work, done)
+        return done
+
+    def submit(self, work: Callable[[W], T], done: Callable[[T | Exception], None] | asyncio.Future[T]) -> None:
+        """Run a piece of work as `write` does, and call *done* with its answer or its exception, perhaps at once."""
         self._waiting.append((work, done))
         if self._running is None and len(self._waiting) == 1:
-            if self._alone:
+            # Not from within a call of *done*: it would recurse, and the others of its group must be told first.
+            if self._alone and not self._telling:
                 self._alone = False
-                loop.call_soon(self._check_alone)
+                asyncio.get_running_loop().call_soon(self._check_alone)
                 self._flush()
             else:
-                loop.call_soon(self._flush_group)
-        return done
+                asyncio.get_running_loop().call_soon(self._flush_group)
 
     async def close(self) -> None:
         """Write the pieces that still wait, and end the thread."""
-        self._flush()
-        while (ending := self._running or self._turn) is not None:
-            await asyncio.wait([ending])
+        while self._waiting or self._running is not None:
+            self._flush()
+            if (ending := self._running or self._turn) is not None:
+                await asyncio.wait([ending])
         self._thread.shutdown()
 
     def _check_alone(self) -> None:
@@ -95,11 +106,11 @@ class Writer(Generic[W]):
         if turns.wanted and not told and turns.is_others_turn():
             self._wait_for_turn()
             return
-        group, self._waiting = self._waiting, []
+        group = self._take()
         try:
             answers = self._transact(group)
         except Locked as error:
-            self._waiting = group
+            self._waiting = group + self._waiting
             self._wait_for_turn(error)
             return
         except Exception as error:  # noqa: BLE001 -- raised to the caller of the piece
@@ -110,6 +121,13 @@ class Writer(Generic[W]):
         if turns.wanted:
             self._end_turn()
         self._settle(group, answers)
+
+    def _take(self) -> list[_Piece[W]]:
+        """Take the pieces of the next transaction from those that wait."""
+        group, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._flush)
+        return group
 
     def _end_turn(self) -> None:
         self._patient = 0
@@ -177,15 +195,35 @@ class Writer(Generic[W]):
 
     def _work(self, session: Session, group: list[_Piece[W]]) -> _Answers[W]:
         begun = self._begin(session)
-        return [begun], [work(begun) for work, _ in group]
+        try:
+            answers = [work(begun) for work, _ in group]
+            session.write_rows()
+        except BaseException:
+            session.forget_rows()
+            raise
+        return [begun], answers
 
     def _settle(self, group: list[_Piece[W]], answers: _Answers[W]) -> None:
         for begun in answers[0]:
             self._changed(begun)
-        for (_, done), answer in zip(group, answers[1], strict=True):
-            if done.done():
-                continue
-            if isinstance(answer, Exception):
-                done.set_exception(answer)
-            else:
-                done.set_result(answer)
+        self._telling = True
+        try:
+            for (_, done), answer in zip(group, answers[1], strict=True):
+                if not isinstance(done, asyncio.Future):
+                    _tell(done, answer)
+                elif done.done():
+                    continue  # its caller was cancelled
+                elif isinstance(answer, Exception):
+                    done.set_exception(answer)
+                else:
+                    done.set_result(answer)
+        finally:
+            self._telling = False
+
+
+def _tell(done: Callable[[Any], None], answer: object) -> None:
+    try:
+        done(answer)
+    except Exception as error:  # noqa: BLE001 -- the others of the group must be told all the same
+        what = {"message": "what was to be done after a commit has failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(what)

@@ -36,14 +36,14 @@ def small_limit(monkeypatch):
 def write(database, times):
     """Commit entries of ten kilobytes each, over and over the same ones."""
     for number in range(times):
-        row = {"execution_id": "x", "seq": number % 10, "body": f"{number}" + "x" * 10_000}
+        row = ("x", number % 10, f"{number}" + "x" * 10_000)
         database.transact(
             lambda session, row=row: session.execute("purge_events", execution_id="x") + _append(session, row)
         )
 
 
 def _append(session, row):
-    session.execute_many("append_event", [row])
+    session.run("append_event", row)
     return 0
 
 

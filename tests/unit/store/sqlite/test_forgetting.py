@@ -135,7 +135,7 @@ async def test_each_statement_is_one_range_of_an_index(statement, plan, tmp_path
 
 async def test_forgetting_much_takes_as_many_statements_as_forgetting_little(tmp_path, monkeypatch):
     used = []
-    for name in ("fetch", "execute", "execute_many"):
+    for name in ("fetch", "execute", "execute_many", "run"):
         verb = getattr(Session, name)
         monkeypatch.setattr(
             Session, name, lambda self, query, *a, _verb=verb, **k: [used.append(query), _verb(self, query, *a, **k)][1]

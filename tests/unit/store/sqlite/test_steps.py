@@ -1,0 +1,154 @@
+"""The short way of a commit leads to the same answers and the same tables as the long one."""
+
+import asyncio
+import sqlite3
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.location import Location
+from resurgam.core.outcome import ActivityRequest, Outcome
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.sqlite.commit import commit
+from resurgam.store.sqlite.steps import Step, prepare
+from resurgam.store.sqlite.store import SqliteStore
+from resurgam.testing import ManualClock
+
+NAMES = ("a", "b", "c")
+TABLES = ("instances", "events", "activities", "inbox")
+
+
+@dataclass(frozen=True)
+class Try:
+    """A commit of one of the instances."""
+
+    name: str
+    scheduled: int = 1
+    queue: str = "x"
+    claims: bool = True
+    release: bool = False
+    stale: bool = False
+    sleeps: bool = False
+    ends: bool = False
+
+
+tries = st.builds(
+    Try,
+    name=st.sampled_from(NAMES),
+    scheduled=st.integers(0, 3),
+    queue=st.sampled_from(("x", "y")),
+    claims=st.booleans(),
+    release=st.booleans(),
+    stale=st.sampled_from((False, False, False, True)),
+    sleeps=st.booleans(),
+    ends=st.sampled_from((False, False, False, True)),
+)
+happenings = st.sampled_from(("", "", "", "signal", "pause", "terminate", "release"))
+
+
+@given(st.tuples(happenings, happenings, happenings), st.booleans(), st.lists(st.lists(tries, max_size=6), max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_a_group_of_steps_equals_the_same_commits_one_by_one(before, older, groups):
+    found = []
+    for fast in (True, False):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "x.db"
+            answers = asyncio.run(told(path, before, groups, older=older, fast=fast))
+            found.append((answers, tables(path)))
+    assert found[0] == found[1]
+
+
+def test_a_step_of_a_chain_takes_the_short_way_and_its_end_does_not():
+    claim = r.Claim(instance=None, epoch=1, wake=0)
+    assert isinstance(prepare(part_of("e-a", claim, 1, Try("a"))), Step)
+    assert not isinstance(prepare(part_of("e-a", claim, 1, Try("a", ends=True))), Step)
+    assert not isinstance(prepare(part_of("e-a", claim, 1, Try("a", claims=False))), Step)
+
+
+async def told(path, before, groups, *, older, fast):
+    """Tell a store all groups; return its answers."""
+    clock = ManualClock()
+    store = SqliteStore(path, clock, name="steps", synchronous="OFF")
+    claims = {name: await begun(store, name) for name in NAMES}
+    if older:
+        [other] = await store.create([r.Creation(started=started("other"), offer=offer())])
+        await store.commit([part_of("e-other", other.claim, 1, Try("other", claims=False, release=True))])
+    for name, what in zip(NAMES, before, strict=True):
+        await happen(store, name, claims[name], what)
+    seqs, answers = dict.fromkeys(NAMES, 1), []
+    for group in groups:
+        parts = [part_of(f"e-{one.name}", claims[one.name], seqs[one.name], one) for one in group]
+        if fast:
+            got = await store.commit(parts)
+        else:
+            got = await store._write(lambda t, parts=parts: [commit(t, part) for part in parts])
+        for one, part, answer in zip(group, parts, got, strict=True):
+            if isinstance(answer, r.Committed):
+                seqs[one.name] += len(part.outcome.events)
+        answers.append(got)
+        clock.move_to(clock.now() + 10)
+    await store.close()
+    return answers
+
+
+async def begun(store, name):
+    [answer] = await store.create([r.Creation(started=started(name), offer=offer())])
+    return answer.claim
+
+
+def offer():
+    return r.EagerOffer(worker="w", queues=("q",))
+
+
+def started(name):
+    ids = {"execution_id": f"e-{name}", "run_id": f"r-{name}", "tree_id": f"r-{name}", "entity_id": name}
+    return events.WorkflowStarted(seq=1, at=1, name="n", python="3.11", queue="q", **ids)
+
+
+async def happen(store, name, claim, what):
+    """Let something happen to an instance that its worker does not know of."""
+    lease = r.Lease(entity_id=name, execution_id=f"e-{name}", epoch=claim.epoch)
+    told = {"signal": events.SignalReceived(name="s", id="1"), "pause": events.WorkflowPaused()}
+    told["terminate"] = events.WorkflowTerminated()
+    if what == "release":
+        await store.release([r.Release(lease=lease)])
+    elif what:
+        await store.deliver([r.Delivery(event=told[what], entity_id=name)])
+
+
+def part_of(execution_id, claim, seq, one):
+    log = [] if seq == 1 else [events.ActivityCompleted(seq=seq + 1, ref=seq)]
+    refs = range(seq + len(log) + 1, seq + len(log) + 1 + one.scheduled)
+    log += [events.ActivityScheduled(seq=n, location=Location((n,)), command="T", name="n", queue="x") for n in refs]
+    wanted = [ActivityRequest(ref=n, name="n", queue=one.queue, input=Raw(b"1"), entity_id="e") for n in refs]
+    return r.Commit(
+        entity_id=one.name,
+        execution_id=execution_id,
+        epoch=claim.epoch,
+        base_seq=seq - one.stale,
+        wake=claim.wake,
+        outcome=Outcome(
+            events=tuple(log),
+            activities=tuple(wanted),
+            wake_at=5000 if one.sleeps else None,
+            status=Status.COMPLETED if one.ends else Status.RUNNING,
+        ),
+        worker="w",
+        release=one.release,
+        eager=frozenset(refs) if one.claims else frozenset(),
+    )
+
+
+def tables(path):
+    """Return everything that a file holds."""
+    connection = sqlite3.connect(path)
+    try:
+        return {name: connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2").fetchall() for name in TABLES}
+    finally:
+        connection.close()
