@@ -1,8 +1,9 @@
 """Talk to the other stores that are open on the same file.
 
-A store that waits has a named pipe in the folder of the owners, and reads the messages that the others write into it;
-each message is one byte. In its lock file it says since when it waits to write. A lost message costs time, not work:
-whoever waits for one also looks by itself. The path of a pipe may have any length, unlike that of a socket.
+A store that waits has a named pipe in the folder of the owners, and reads the messages that the others write into it.
+A message is a line: a letter that says what it is, and possibly a text. In its lock file a store says since when it
+waits to write. A lost message costs time, not work: whoever waits for one also looks by itself. The path of a pipe may
+have any length, unlike that of a socket.
 """
 
 import asyncio
@@ -15,11 +16,11 @@ from typing import Final
 
 from resurgam.store.sqlite.owner_lock import Owner
 
-CHANGED: Final = b"."
-"""Message: the file may have changed."""
+LONGEST: Final = 4096
+"""Bytes that are written to a pipe together or not at all."""
 
-_MUCH: Final = 4096
-"""Bytes read at a time: more than the messages that can have accumulated."""
+_MUCH: Final = 65536
+"""Bytes read at a time: all that a pipe can hold, so that no message is cut."""
 
 _TICK: Final = 20_000_000
 """Nanoseconds. Two changes of a folder within a tick of the kernel's clock can leave the same time in it."""
@@ -39,10 +40,10 @@ class Peer:
             os.close(self._pipe)
             raise
 
-    def tell(self, message: bytes) -> None:
-        """Send a message; ignore a pipe that is full."""
+    def tell(self, messages: bytes) -> None:
+        """Send some lines, at most `LONGEST` bytes; ignore a pipe that is full."""
         with contextlib.suppress(OSError):
-            os.write(self._pipe, message)
+            os.write(self._pipe, messages)
 
     def waits_since(self) -> int:
         """Return since when it waits to write, as it has noted it; 0 if it does not."""
@@ -60,7 +61,7 @@ class Peers:
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._pipe: int | None = None
-        self._handlers: dict[bytes, Callable[[], None]] = {}
+        self._handlers: dict[int, Callable[[Sequence[bytes]], None]] = {}
         self._others: list[Peer] = []
         self._changed: int | None = None
         self._settles_at = 0
@@ -71,9 +72,9 @@ class Peers:
         """Whether other stores can send messages to this one; without a pipe it must look by itself."""
         return self._pipe is not None
 
-    def heed(self, message: bytes, handle: Callable[[], None]) -> None:
-        """Have *handle* called on the loop that listens whenever another store has sent *message*, once for several."""
-        self._handlers[message] = handle
+    def heed(self, letter: bytes, handle: Callable[[Sequence[bytes]], None]) -> None:
+        """Have *handle* called with the texts of the messages that begin with *letter* and have arrived together."""
+        self._handlers[letter[0]] = handle
 
     def listen(self) -> None:
         """Receive messages on the running loop from now on."""
@@ -133,9 +134,12 @@ class Peers:
             messages = os.read(file, _MUCH)
         except BlockingIOError:
             return
-        for message, handle in self._handlers.items():
-            if message in messages:
-                handle()
+        found: dict[int, list[bytes]] = {}
+        for line in filter(None, messages.split(b"\n")):
+            found.setdefault(line[0], []).append(line[1:])
+        for letter, texts in found.items():
+            if letter in self._handlers:
+                self._handlers[letter](texts)
 
 
 def _changed_at(folder: Path) -> int | None:

@@ -14,10 +14,10 @@ from typing import Final
 
 from resurgam.store.sqlite.peers import Peers
 
-TURN: Final = b"t"
+TURN: Final = b"t\n"
 """Message: the file is free, and you have waited longest."""
 
-WANTED: Final = b"w"
+WANTED: Final = b"w\n"
 """Message: a store waits; tell it when you have written."""
 
 _RETRY: Final = 0.005
@@ -103,11 +103,11 @@ class Turns:
             for peer in self._peers.others():
                 peer.tell(WANTED)
 
-    def _note_wanted(self) -> None:
+    def _note_wanted(self, _: object = None) -> None:
         self.wanted = True
         self._wanted_until = time.monotonic_ns() + _LATELY
 
-    def _come(self) -> None:
+    def _come(self, _: object = None) -> None:
         if self._waiting is not None:
             _end(self._waiting)
 

@@ -6,7 +6,7 @@ the poll), and time (the alarm, set to the next moment at which something become
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 from resurgam.core.clock import Clock
@@ -16,10 +16,10 @@ from resurgam.store.lifetime import Lifetime
 from resurgam.store.sqlite.conditions import are_met, has_progressed, next_due
 from resurgam.store.sqlite.connection import Database
 from resurgam.store.sqlite.open_file import OpenFile
-from resurgam.store.sqlite.peers import CHANGED, Peers
+from resurgam.store.sqlite.peers import Peers
 from resurgam.store.sqlite.transaction import Changes
 from resurgam.store.sqlite.wakeup import Wakeups
-from resurgam.store.watches import Waiters
+from resurgam.store.watches import Waiters, WatchKey
 
 _HEARD: Final = 1.0
 """Seconds between two polls of a store that others wake by its pipe: it only misses what one wrote that then died."""
@@ -58,7 +58,7 @@ class Watcher:
         self._clock = clock
         self._lifetime = lifetime
         self._peers = peers
-        peers.heed(CHANGED, self._poll_soon)
+        wakeups.heed(keys=self._look_at, due=self._set_alarm_by, anything=self._poll_soon)
         self._wakeups = wakeups
         self._reap_dead_owners = reap_dead_owners
         self._waiting = Waiters(clock, self._are_met)
@@ -82,7 +82,7 @@ class Watcher:
             # From now on every change, of this store or of others, sets the alarm by what it makes due.
             moment = self._next_due()
             if moment is not None:
-                self._waiting.set_alarm_by(moment, self._ring)
+                self._set_alarm_by(moment)
         return await self._waiting.wait(watch, until)
 
     def is_met(self, watch: r.Watch) -> bool:
@@ -95,15 +95,14 @@ class Watcher:
         if self._lifetime.refusal is not None:
             return
         if changes.moment is not None:
-            self._waiting.set_alarm_by(changes.moment, self._ring)
+            self._set_alarm_by(changes.moment)
         try:
             self._waiting.look(changes.touched, changes.grown, closed=changes.closed, work=changes.work)
         except StoreError:  # a failed read must not fail the write
-            self._version = None
-            self._poll_soon()
-        soon = changes.moment is not None and changes.moment < now + _SOON
-        if changes.work or changes.touched or soon:  # stores that follow a log poll
-            self._wakeups.wake_others()
+            self._look_later()
+        soon = changes.moment if changes.moment is not None and changes.moment < now + _SOON else None
+        if changes.work or changes.touched or soon is not None:  # stores that follow a log poll
+            self._wakeups.wake_others({*changes.touched, None} if changes.work else changes.touched, soon)
 
     async def close(self) -> None:
         """Fail the waiters, and end the poll."""
@@ -180,6 +179,23 @@ class Watcher:
             self._waiting.look_at_all()
         except StoreError:
             self._version = None
+
+    def _look_at(self, keys: Collection[WatchKey]) -> None:
+        """Check the watches of some keys, which another store has touched; None stands for work."""
+        if self._lifetime.over:
+            return
+        try:
+            self._waiting.look(keys, work=False)  # if there is work, it is among the keys
+        except StoreError:
+            self._look_later()
+
+    def _look_later(self) -> None:
+        """Check every watch at the next poll, and poll soon, because the disk failed at a look."""
+        self._version = None
+        self._poll_soon()
+
+    def _set_alarm_by(self, moment: int) -> None:
+        self._waiting.set_alarm_by(moment, self._ring)
 
     def _ring(self) -> None:
         self._waiting.rang()

@@ -9,7 +9,7 @@ from resurgam.core import event as events
 from resurgam.core.outcome import Outcome, Publication
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.sqlite.peers import CHANGED, Peer
+from resurgam.store.sqlite.peers import Peer
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from support.limits import HANGS
@@ -93,7 +93,7 @@ async def test_no_other_process_is_woken_for_a_step(stores, monkeypatch):
     await create(one)
     [claim] = await one.claim("w", ["default"], 1)
     woken = []
-    monkeypatch.setattr(one._wakeups, "wake_others", lambda: woken.append(1))
+    monkeypatch.setattr(one._wakeups, "wake_others", lambda *_: woken.append(1))
     await commit(one, claim, release=False)
     assert not woken
     await commit(one, claim, status=Status.COMPLETED)
@@ -132,7 +132,7 @@ async def test_a_store_that_others_wake_looks_once_a_second_whatever_happens(sto
     await one.deliver([r.Delivery(event=events.WorkflowTerminated(reason="end"), entity_id="e")])
     assert await waiting
     await look(20)
-    assert set(delays) == {0.01, 1.0}  # the first is the pause after a round of wake-ups
+    assert set(delays) == {0.002, 1.0}  # the first is the pause after a round of wake-ups
 
 
 @pytest.mark.parametrize("reason", ["no pipe", "a log is followed"])
@@ -156,17 +156,102 @@ async def test_looks_stay_frequent_where_no_wakeup_comes(stores, delays, monkeyp
     waiting.cancel()
 
 
-async def test_commits_in_short_succession_share_their_wakeups(stores, monkeypatch):
+@pytest.fixture
+def pauses_do_not_end(monkeypatch):
+    monkeypatch.setattr("resurgam.store.sqlite.wakeup._INTERVAL", NEVER)
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """List what is written to pipes, by the name of the store that is told."""
+    found: list[tuple[str, set[bytes]]] = []
+    tell = Peer.tell
+
+    def note(peer, messages):
+        found.append((peer.name, set(messages.splitlines())))
+        tell(peer, messages)
+
+    monkeypatch.setattr(Peer, "tell", note)
+    return found
+
+
+@pytest.mark.usefixtures("pauses_do_not_end")
+async def test_the_first_commit_is_told_at_once_and_those_in_short_succession_together(stores, told):
     one, two = stores
     waiting = await waits(two, WORK)
-    rounds = []
-    monkeypatch.setattr(Peer, "tell", lambda peer, message: rounds.append((peer.name, message)))
-    for _ in range(50):
-        one._wakeups.wake_others()
-    assert rounds == [("two", CHANGED)]
+    one._wakeups.wake_others({"a", None})
+    assert told == [("two", {b'k"a"', b"knull"})]
+    for number in range(50):
+        one._wakeups.wake_others({("topic", str(number % 2))}, 1000 - number)
+    assert len(told) == 1
     one._wakeups._end_pause()
-    assert rounds == [("two", CHANGED)] * 2
+    assert told[1:] == [("two", {b'k["topic","0"]', b'k["topic","1"]', b"d951"})]
+    one._wakeups._end_pause()
+    assert len(told) == 2
     waiting.cancel()
+
+
+@pytest.mark.usefixtures("pauses_do_not_end")
+async def test_what_has_not_been_told_is_told_at_the_end(stores, told):
+    one, two = stores
+    waiting = await waits(two, WORK)
+    one._wakeups.wake_others({"a"})
+    one._wakeups.wake_others({"b"})
+    await one.close()
+    assert told == [("two", {b'k"a"'}), ("two", {b'k"b"'})]
+    waiting.cancel()
+
+
+@pytest.fixture
+def read(stores, monkeypatch):
+    """List what the second store reads to check its watches."""
+    found: list[str] = []
+    stores[1]._database.trace(None, found.append)
+    return found
+
+
+@pytest.mark.usefixtures("looks_never", "pauses_do_not_end")
+async def test_a_store_does_not_read_the_file_for_what_it_does_not_wait_for(stores, read):
+    """A process that has work enough is not bothered with more."""
+    one, two = stores
+    await create(one)
+    waiting = await waits(two, r.Closed(entity_id="x", execution_id="x"))
+    heard: list[object] = []
+    two._peers._handlers[b"k"[0]] = lambda texts, hear=two._peers._handlers[b"k"[0]]: heard.append(hear(texts))
+    read.clear()
+    one._wakeups.wake_others({"y", None, ("topic", "news")})
+    while not heard:
+        await asyncio.sleep(0)
+    assert read == []
+    one._wakeups._end_pause()
+    one._wakeups.wake_others({"x", "y"})
+    while len(heard) < 2:
+        await asyncio.sleep(0)
+    assert len(read) == 1
+    waiting.cancel()
+
+
+@pytest.mark.usefixtures("looks_never", "pauses_do_not_end")
+async def test_more_news_than_a_message_holds_make_the_others_look_at_everything(stores, told):
+    one, two = stores
+    waiting = await waits(two, WORK)
+    one._wakeups._tell()
+    one._wakeups.wake_others({f"{number:032}" for number in range(200)})
+    await create(one)
+    one._wakeups._end_pause()
+    assert told[-1] == ("two", {b"."})
+    assert await asyncio.wait_for(waiting, 5)
+
+
+@pytest.mark.usefixtures("looks_never", "pauses_do_not_end")
+async def test_a_message_of_another_version_makes_a_store_look_at_everything(stores):
+    one, two = stores
+    waiting = await waits(two, WORK)
+    one._wakeups.wake_others(())  # so that what follows is held back
+    await create(one)
+    [peer] = one._peers.others()
+    peer.tell(b"k[1, 2, 3]\n")
+    assert await asyncio.wait_for(waiting, 5)
 
 
 async def test_nothing_is_left_of_a_pipe(stores, tmp_path):
