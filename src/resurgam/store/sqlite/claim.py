@@ -9,7 +9,7 @@ from resurgam.store.rules import REDELIVERIES, instance_dead_letter
 from resurgam.store.sqlite.claimable import claimable_instances
 from resurgam.store.sqlite.dead_letters import mark_instance_dead, undecodable
 from resurgam.store.sqlite.inbox import StoredEntry, Undecodable, entry_of, stored_inboxes
-from resurgam.store.sqlite.rows import instance_of
+from resurgam.store.sqlite.rows import unpack
 from resurgam.store.sqlite.session import Row
 from resurgam.store.sqlite.transaction import Transaction
 
@@ -74,7 +74,7 @@ def _claim_of(t: Transaction, row: Row, inbox: Sequence[StoredEntry], *, epoch: 
     """Return the claim of an instance; one that cannot be decoded becomes a dead letter."""
     try:
         entries = tuple([entry_of(number, body) for number, body in inbox])
-        return r.Claim(instance=instance_of(row), epoch=epoch, wake=row["wake"], inbox=entries)
+        return r.Claim(instance=unpack(row["instance"]), epoch=epoch, wake=row["wake"], inbox=entries)
     except Undecodable as error:
         mark_instance_dead(t, row["execution_id"], undecodable(error.what, error))
     except ValueError as error:

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from msgspec import json
-
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
@@ -22,7 +20,7 @@ from resurgam.store.sqlite.connection import BUSY_TIMEOUT, explain
 from resurgam.store.sqlite.history import decode_log
 from resurgam.store.sqlite.instances import find, newest
 from resurgam.store.sqlite.migrate import check_ours, check_readable, newest_version
-from resurgam.store.sqlite.rows import instance_of, promise_of
+from resurgam.store.sqlite.rows import instance_of, promise_of, unpack
 from resurgam.store.sqlite.session import Row, Session, Snapshots
 from resurgam.store.sqlite.topics import messages_on
 
@@ -30,7 +28,6 @@ logger = logging.getLogger("resurgam.store")
 
 T = TypeVar("T")
 
-_NONE: Final = "[]"
 _MIN: Final = -(2**63)
 _MAX: Final = 2**63 - 1
 
@@ -52,11 +49,7 @@ class SqliteInspector:
             rows = self._file.fetch("shown_newest_of_run", entity_id=entity_id, run_id=run_id)
         else:
             rows = self._file.fetch("shown_newest", entity_id=entity_id)
-        if not rows:
-            return None
-        [row] = rows
-        letters = row["dead_letters"]
-        return instance_of(row, () if letters == _NONE else tuple(json.decode(letters)))
+        return unpack(*rows[0]) if rows else None
 
     async def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""
@@ -87,7 +80,7 @@ class SqliteInspector:
             rows = self._file.fetch("events_after", execution_id=execution_id, after=0)
         else:
             end = -1 if last is None else last
-            rows = self._file.fetch("last_events", execution_id=execution_id, last=end, forgotten=forgotten)
+            rows = self._file.fetch("last_events", execution_id=execution_id, last=end, forgotten=forgotten)[::-1]
         return decode_log(rows, execution_id)
 
     async def open_work(self, execution: r.Addressed) -> r.OpenWork | None:

@@ -1,5 +1,5 @@
 -- Every statement of the SQLite store. Each has a name and a sentence. Parameters are named, or by position (?) in the
--- statements of every step.
+-- statements of every step. A part that several statements share has its name in braces.
 
 -- instance_by_execution: Return one instance with all its columns.
 SELECT * FROM instances WHERE execution_id = :execution_id;
@@ -17,23 +17,28 @@ SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY position;
 -- newest_execution: Return the newest execution of an entity.
 SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY position DESC LIMIT 1;
 
+-- {instance}: The fields of an instance as one JSON array, which `rows.unpack` reads: sqlite3 describes each column of a
+-- result for each statement that is run, which costs several times as much.
+json_array(
+    instances.execution_id, instances.entity_id, instances.run_id, instances.tree_id, instances.generation,
+    instances.attempt, instances.kind, instances.name, instances.queue, instances.status, instances.created_at,
+    instances.closed_at, instances.deactivated, instances.last_seq, instances.wake_at, instances.tags, instances.parked,
+    instances.dead_letter, instances.paused, instances.parent, instances.signal_schemas, instances.failure)
+
+-- {dead_letters}: The dead letters among the activities of an instance, as a JSON array.
+(SELECT json_group_array(dead_letter) FROM (
+    SELECT dead_letter FROM activities
+    WHERE execution_id = instances.execution_id AND dead_letter IS NOT NULL ORDER BY ref))
+
 -- shown_newest: Return the newest execution of an entity, with the dead letters among its activities.
-SELECT i.*, (SELECT json_group_array(dead_letter) FROM (
-        SELECT dead_letter FROM activities WHERE execution_id = i.execution_id AND dead_letter IS NOT NULL ORDER BY ref
-    )) AS dead_letters
-FROM instances AS i WHERE entity_id = :entity_id ORDER BY position DESC LIMIT 1;
+SELECT {instance}, {dead_letters} FROM instances WHERE entity_id = :entity_id ORDER BY position DESC LIMIT 1;
 
 -- shown_newest_of_run: The same of a run.
-SELECT i.*, (SELECT json_group_array(dead_letter) FROM (
-        SELECT dead_letter FROM activities WHERE execution_id = i.execution_id AND dead_letter IS NOT NULL ORDER BY ref
-    )) AS dead_letters
-FROM instances AS i WHERE entity_id = :entity_id AND run_id = :run_id ORDER BY position DESC LIMIT 1;
+SELECT {instance}, {dead_letters} FROM instances
+WHERE entity_id = :entity_id AND run_id = :run_id ORDER BY position DESC LIMIT 1;
 
 -- shown_execution: The same of one execution, if it belongs to the entity, and to the run unless :run_id is NULL.
-SELECT i.*, (SELECT json_group_array(dead_letter) FROM (
-        SELECT dead_letter FROM activities WHERE execution_id = i.execution_id AND dead_letter IS NOT NULL ORDER BY ref
-    )) AS dead_letters
-FROM instances AS i
+SELECT {instance}, {dead_letters} FROM instances
 WHERE execution_id = :execution_id AND entity_id = :entity_id AND (:run_id IS NULL OR run_id = :run_id);
 
 -- same_execution: Return the execution of an entity with this run and attempt.
@@ -61,11 +66,9 @@ DELETE FROM events WHERE execution_id = :execution_id AND forgotten >= :start AN
 SELECT seq, body FROM events
 WHERE execution_id = :execution_id AND seq > :after AND forgotten IS NULL ORDER BY seq;
 
--- last_events: Return the last entries of a log, with the forgotten ones or without; all if :last is negative.
-SELECT * FROM (
-    SELECT seq, forgotten, body FROM events
-    WHERE execution_id = :execution_id AND (:forgotten OR forgotten IS NULL) ORDER BY seq DESC LIMIT :last)
-ORDER BY seq;
+-- last_events: Return the last entries of a log, newest first, with the forgotten ones or without; all if :last is negative.
+SELECT seq, forgotten, body FROM events
+WHERE execution_id = :execution_id AND (:forgotten OR forgotten IS NULL) ORDER BY seq DESC LIMIT :last;
 
 -- raise_wake: Raise the wake counter; an instance without a lease becomes ready, unless it is scheduled.
 -- An instance that is ready already keeps its timestamp.
@@ -113,7 +116,8 @@ WHERE execution_id = :execution_id AND json_extract(body, '$.type') IN (SELECT v
 
 -- claimable_instances: List what a worker may claim, in the order in which it became claimable: ready, due, lease expired,
 -- or parked and not tried by this worker. A parked instance counts from its creation.
-SELECT i.*, claimable.ready_at FROM instances AS i JOIN (
+SELECT {instance} AS instance, execution_id, position, wake, epoch, deliveries, last_failure, claimable.ready_at
+FROM instances JOIN (
     SELECT position, min(ready_at) AS ready_at FROM (
         SELECT * FROM (
             SELECT position, ready AS ready_at FROM instances AS i
@@ -144,31 +148,9 @@ SELECT i.*, claimable.ready_at FROM instances AS i JOIN (
     ) GROUP BY position
 ) AS claimable USING (position) ORDER BY claimable.ready_at, position LIMIT :limit;
 
--- claimable_eagerly: Return an instance if a worker may claim it and no older work waits in its queue.
-SELECT * FROM instances AS i
-WHERE execution_id = :execution_id AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL AND status = 'running'
-  AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = i.execution_id AND tried.worker = :worker)
-  AND NOT EXISTS (
-      SELECT 1 FROM instances AS older
-      WHERE older.queue = i.queue AND older.ready AND older.leased_until IS NULL AND older.dead_letter IS NULL
-        AND older.paused IS NULL AND older.status <> 'diverged' AND older.position <> i.position)
-  AND NOT EXISTS (
-      SELECT 1 FROM instances AS due
-      WHERE due.queue = i.queue AND due.wake_at <= :now AND due.leased_until IS NULL AND due.dead_letter IS NULL
-        AND due.paused IS NULL AND due.status <> 'diverged' AND due.position <> i.position)
-  AND NOT EXISTS (
-      SELECT 1 FROM instances AS lost
-      WHERE lost.leased_until <= :now AND lost.queue = i.queue AND lost.dead_letter IS NULL AND lost.paused IS NULL
-        AND lost.status <> 'diverged');
-
--- wake_and_lease: Raise the wake counter of the newest execution of an entity and lease it, if it is in one of some queues,
--- a worker may claim it and no older work waits in its queue (claimable_eagerly). No row: nothing is changed.
--- What RETURNING names has no type: without the cast, SQLite would not look into the index of the inbox.
-UPDATE instances
-SET wake = wake + 1, epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1, ready = 0
-WHERE position = (SELECT max(position) FROM instances WHERE entity_id = :entity_id)
-  AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL AND status = 'running'
-  AND queue IN (SELECT value FROM json_each(:queues)) AND deliveries < :redeliveries
+-- {claimable_eagerly}: Whether a worker may claim an instance that was made ready, and no older work waits in its queue.
+instances.leased_until IS NULL AND instances.dead_letter IS NULL AND instances.paused IS NULL
+  AND instances.status = 'running'
   AND NOT EXISTS (SELECT 1 FROM tried WHERE tried.execution_id = instances.execution_id AND tried.worker = :worker)
   AND NOT EXISTS (
       SELECT 1 FROM instances AS older
@@ -180,9 +162,22 @@ WHERE position = (SELECT max(position) FROM instances WHERE entity_id = :entity_
         AND due.paused IS NULL AND due.status <> 'diverged' AND due.position <> instances.position)
   AND NOT EXISTS (
       SELECT 1 FROM instances AS lost
-      WHERE lost.leased_until <= :now AND lost.queue = instances.queue AND lost.dead_letter IS NULL AND lost.paused IS NULL
-        AND lost.status <> 'diverged')
-RETURNING *, EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = CAST(instances.execution_id AS TEXT)) AS unread;
+      WHERE lost.leased_until <= :now AND lost.queue = instances.queue AND lost.dead_letter IS NULL
+        AND lost.paused IS NULL AND lost.status <> 'diverged')
+
+-- claimable_eagerly: Return an instance if a worker may claim it and no older work waits in its queue.
+SELECT {instance} AS instance, execution_id, position, wake, epoch, deliveries, last_failure FROM instances
+WHERE execution_id = :execution_id AND {claimable_eagerly};
+
+-- wake_and_lease: Raise the wake counter of the newest execution of an entity and lease it, if it is in one of some queues
+-- and a worker may claim it. No row: nothing is changed.
+-- What RETURNING names has no type: without the cast, SQLite would not look into the index of the inbox.
+UPDATE instances
+SET wake = wake + 1, epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1, ready = 0
+WHERE position = (SELECT max(position) FROM instances WHERE entity_id = :entity_id)
+  AND queue IN (SELECT value FROM json_each(:queues)) AND deliveries < :redeliveries AND {claimable_eagerly}
+RETURNING {instance} AS instance, execution_id, wake, epoch,
+          EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = CAST(instances.execution_id AS TEXT)) AS unread;
 
 -- lease_instance: Lease an instance, with a new epoch.
 UPDATE instances

@@ -2,8 +2,7 @@
 
 from typing import Any, Final
 
-import msgspec
-from msgspec import Raw
+from msgspec import Raw, json
 
 from resurgam.core import event as events
 from resurgam.core.outcome import OpenPromise
@@ -13,9 +12,11 @@ from resurgam.store.encoding import decode, encode
 from resurgam.store.rules import first_run
 from resurgam.store.sqlite.session import Row
 
-_tags = msgspec.json.Decoder(dict[str, str])
-_schemas = msgspec.json.Decoder(dict[str, Raw])
+_tags = json.Decoder(dict[str, str])
+_schemas = json.Decoder(dict[str, Raw])
+_fields = json.Decoder(list[Any])
 
+_NONE: Final = "[]"
 _NO_TAGS: Final = "{}"
 _STATUSES: Final = {status.value: status for status in Status}
 
@@ -32,7 +33,46 @@ def instance_of(row: Row, activity_dead_letters: tuple[str, ...] = (), *, beneat
         deactivated, last_seq, wake_at, tags, parked, dead_letter, _ready, _wake, _epoch, _owner, _until, _deliveries,
         _last_failure, paused, parent, _parent_id, _first_run, signal_schemas, failure, *_
     ) = row
+    return _instance(
+        execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status, created_at, closed_at,
+        deactivated, last_seq, wake_at, tags, parked, dead_letter, None if beneath else paused, parent, signal_schemas,
+        failure, activity_dead_letters=activity_dead_letters,
+    )
     # fmt: on
+
+
+def unpack(packed: str, dead_letters: str = _NONE) -> r.Instance:
+    """Return the instance that ``{instance}`` has packed, with the JSON of the dead letters among its activities."""
+    letters = () if dead_letters == _NONE else tuple(json.decode(dead_letters))
+    return _instance(*_fields.decode(packed), activity_dead_letters=letters)
+
+
+def _instance(  # noqa: PLR0913, PLR0917 -- the columns of an instance
+    execution_id: str,
+    entity_id: str,
+    run_id: str,
+    tree_id: str,
+    generation: int,
+    attempt: int,
+    kind: str,
+    name: str,
+    queue: str,
+    status: str,
+    created_at: int,
+    closed_at: int | None,
+    deactivated: int,
+    last_seq: int,
+    wake_at: int | None,
+    tags: str,
+    parked: str | None,
+    dead_letter: str | None,
+    paused: str | None,
+    parent: str | None,
+    signal_schemas: str | None,
+    failure: str | None,
+    *,
+    activity_dead_letters: tuple[str, ...],
+) -> r.Instance:
     return r.Instance(
         entity_id=entity_id,
         execution_id=execution_id,
@@ -43,7 +83,7 @@ def instance_of(row: Row, activity_dead_letters: tuple[str, ...] = (), *, beneat
         kind=kind,
         name=name,
         queue=queue,
-        status=Status.PAUSED if paused is not None and not beneath else status_of(status),
+        status=status_of(status) if paused is None else Status.PAUSED,
         created_at=created_at,
         closed_at=closed_at,
         deactivated=bool(deactivated),

@@ -6,15 +6,21 @@ from pathlib import Path
 from typing import Final
 
 _FOLDER: Final = Path(__file__).parent
-_NAMED = re.compile(r"^-- (\w+): (.+)$", re.MULTILINE)
+_NAMED = re.compile(r"^-- (\w+|\{\w+\}): (.+)$", re.MULTILINE)
+
+_COMMENT = re.compile(r"^--.*\n", re.MULTILINE)
 
 
 @cache
 def queries() -> dict[str, str]:
-    """Return every statement by name."""
+    """Return every statement by name; shared parts, whose names are in braces, are put where they are named."""
     text = (_FOLDER / "queries.sql").read_text("utf-8")
     parts = _NAMED.split(text)[1:]
-    return {name: sql.strip() for name, _, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
+    found = {name: sql.strip() for name, _, sql in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
+    for shared in [name for name in found if name.startswith("{")]:
+        part = _COMMENT.sub("", found.pop(shared))
+        found = {name: sql.replace(shared, part) for name, sql in found.items()}
+    return found
 
 
 @cache

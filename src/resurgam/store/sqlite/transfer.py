@@ -39,7 +39,7 @@ def copies_of(session: Session, entity_id: str, run_id: str | None) -> Sequence[
 
 def _copy(session: Session, row: Row) -> r.Copy:
     execution_id = row["execution_id"]
-    log = session.fetch("last_events", execution_id=execution_id, last=-1, forgotten=True)
+    log = session.fetch("last_events", execution_id=execution_id, last=-1, forgotten=True)[::-1]
     inbox = session.fetch("inbox_since", execution_id=execution_id, wake=-1)
     activities = session.fetch("activities_of", execution_id=execution_id)
     promises = session.fetch("promises_of", execution_id=execution_id)

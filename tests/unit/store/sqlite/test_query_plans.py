@@ -37,9 +37,9 @@ def plan(statement: str) -> list[str]:
     [
         ("newest_execution", "instances USING INDEX instances_entity (entity_id=?)"),
         ("same_execution", "instances USING INDEX instances_run (entity_id=? AND run_id=?)"),
-        ("shown_newest", "i USING INDEX instances_entity (entity_id=?)"),
-        ("shown_newest_of_run", "i USING INDEX instances_run (entity_id=? AND run_id=?)"),
-        ("shown_execution", "i USING INDEX sqlite_autoindex_instances_1 (execution_id=?)"),
+        ("shown_newest", "instances USING INDEX instances_entity (entity_id=?)"),
+        ("shown_newest_of_run", "instances USING INDEX instances_run (entity_id=? AND run_id=?)"),
+        ("shown_execution", "instances USING INDEX sqlite_autoindex_instances_1 (execution_id=?)"),
     ],
 )
 def test_an_execution_of_an_id_is_found_by_an_index(statement, index):
