@@ -95,6 +95,20 @@ def test_files_and_functions_stay_within_their_limits(source):
     assert long == []
 
 
+def test_what_every_worker_imports_defines_no_dataclass():
+    """A dataclass is compiled at every start; a struct is not."""
+    packages = ("core", "runtime", "store", "worker", "client")
+    found = {
+        node.name
+        for source in SOURCES
+        if source.relative_to(PACKAGE).parts[0] in packages
+        for node in ast.walk(ast.parse(source.read_text()))
+        if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(mark) for mark in node.decorator_list)
+    }
+
+    assert found <= {"HeldInstance"}
+
+
 def test_names_in_backticks_in_docstrings_exist():
     """What a docstring refers to in single backticks is a name of the package or of what it speaks of."""
     known = {"asyncio", "time", "random", "logging", "pytest", "msgspec"} | set(dir(__builtins__))
