@@ -130,5 +130,20 @@ def test_expected_ratios_are_judged_at_full_size(tmp_path, monkeypatch) -> None:
     ]
 
 
+def test_workloads_are_listed_in_the_order_of_their_numbers(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    limits = importlib.import_module("limit").limits
+    machine = {"processor": "", "cores": 1, "file_system": "", "python": "", "sqlite": ""}
+    figures = {"title": "", "sample": "", "samples": 1, "p50": 1.0, "p95": 1.0}
+    workloads = {
+        name: {"scale": 1, "repeats": 1, "failed": None, "figures": [figures | {"workload": name}]}
+        for name in ("W10", "W2", "W1")
+    }
+
+    written = limits({"machine": machine, "workloads": workloads})
+    first_table = written.split("\n\n")[1].splitlines()[2:]
+    assert [row.split("|")[1].strip() for row in first_table] == ["W1", "W2", "W10"]
+
+
 def rate(number: float) -> dict:
     return {"values": [number]}

@@ -121,15 +121,18 @@ def _lists(dumps: Dumps, calls: Mapping[str, float], top: int) -> Iterable[str]:
 def main() -> None:
     """Print what a unit of each workload costs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), choices=[*WORKLOADS, []], metavar="WORKLOAD")
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD")
     parser.add_argument("--by-function", action="store_true")
     parser.add_argument("--top", type=int, default=40)
     options = parser.parse_args()
+    names = options.workloads or list(WORKLOADS)
+    if unknown := set(names) - set(WORKLOADS):
+        parser.error(f"there is no workload {', '.join(sorted(unknown))}; there are {', '.join(WORKLOADS)}")
     if VALGRIND is None:
         sys.exit("valgrind is not on this machine")
-    calls = calls_per_unit(options.workloads)
+    calls = calls_per_unit(names)
     with tempfile.TemporaryDirectory(prefix="resurgam-callgrind-") as folder:
-        for dumps in count(options.workloads, Path(folder)):
+        for dumps in count(names, Path(folder)):
             name, unit = dumps.name, WORKLOADS[dumps.name].unit
             print(
                 f"{name:7}{dumps.instructions():12,.0f} instructions {sum(calls[name].values()):8,.1f} calls per {unit}"
