@@ -256,9 +256,8 @@ async def test_a_locked_database_delays_everything_and_loses_nothing(cluster, le
 
 
 async def test_a_locked_database_cannot_be_opened_and_says_why(cluster, monkeypatch):
+    """A file that is not yet of this schema has to be written."""
     monkeypatch.setattr("resurgam.store.sqlite.connection.BUSY_TIMEOUT", 0.05)
-    async with cluster.client():
-        pass
     with closing(sqlite3.connect(cluster.file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match=f"^{cluster.file}: {LOCKED}$"):
