@@ -87,10 +87,7 @@ class Owner:
 
     def others_with_pipe(self) -> list[str]:
         """Return the names of the other owners that have a pipe."""
-        try:
-            files = os.listdir(self.folder)  # noqa: PTH208 -- names are all that is needed
-        except FileNotFoundError:
-            return []
+        files = os.listdir(self.folder)  # noqa: PTH208 -- names are all that is needed
         names = [unquote(file.removeprefix(PIPE)) for file in files if file.startswith(PIPE)]
         return [name for name in names if name != self.name]
 

@@ -46,8 +46,11 @@ class Peer:
             os.write(self._pipe, messages)
 
     def waits_since(self) -> int:
-        """Return since when it waits to write, as it has noted it; 0 if it does not."""
-        return int.from_bytes(os.pread(self._lock, 8, 0), "little")
+        """Return since when it waits to write, as it has noted it; 0 if it does not, or that cannot be read."""
+        try:
+            return int.from_bytes(os.pread(self._lock, 8, 0), "little")
+        except OSError:
+            return 0
 
     def close(self) -> None:
         """Close what was opened."""
@@ -101,8 +104,12 @@ class Peers:
         return self._others
 
     def note_waiting(self, since: int) -> None:
-        """Tell the other stores since when this one waits to write; 0 tells that it does not."""
-        self._owner.note(since.to_bytes(8, "little"))
+        """Tell the other stores since when this one waits to write; 0 tells that it does not.
+
+        On a disk that is full nobody learns of it, and this store must try by itself.
+        """
+        with contextlib.suppress(OSError):
+            self._owner.note(since.to_bytes(8, "little"))
 
     def close(self) -> None:
         """Stop listening."""
@@ -115,10 +122,14 @@ class Peers:
             self._owner.pipe.unlink()
 
     def _list(self) -> bool:
-        """Open the pipes in the folder; return False if one could not be opened."""
+        """Open the pipes in the folder; return False if one could not be opened, or the folder not be read."""
         self._forget()
         complete = True
-        for name in self._owner.others_with_pipe():
+        try:
+            names = self._owner.others_with_pipe()
+        except OSError:
+            return False
+        for name in names:
             try:
                 self._others.append(Peer(self._owner, name))
             except OSError:

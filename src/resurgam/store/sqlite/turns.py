@@ -42,7 +42,9 @@ class Turns:
         self._wanted_until = 0
         self._since = 0
         self._said_at = 0
+        # By their names, since when those waited that this store has let go first, and those that it has told.
         self._let_past: dict[str, int] = {}
+        self._told: dict[str, int] = {}
         self._waiting: asyncio.Future[None] | None = None
         if peers is not None:
             peers.heed(TURN, self._come)
@@ -83,14 +85,25 @@ class Turns:
         if self._since:
             self._since = 0
             self._peers.note_waiting(0)
-        queue = [(since, peer) for peer in self._peers.others() if (since := peer.waits_since())]
-        now = time.monotonic_ns()
-        if queue:
-            min(queue, key=lambda entry: entry[0])[1].tell(TURN)
-            self._wanted_until = now + _LATELY
-        elif now > self._wanted_until:
+        if not self._tell_next() and time.monotonic_ns() > self._wanted_until:
             self.wanted = False
             self._let_past.clear()
+            self._told.clear()
+
+    def _tell_next(self) -> bool:
+        """Tell the next store of the queue; return False if there is none.
+
+        One that was told and has not come, because it is stopped or computing, comes after those that were not told.
+        """
+        assert self._peers is not None
+        queue = [(peer, since) for peer in self._peers.others() if (since := peer.waits_since())]
+        if not queue:
+            return False
+        peer, since = min(queue, key=lambda entry: (self._told.get(entry[0].name) == entry[1], entry[1]))
+        self._told[peer.name] = since
+        peer.tell(TURN)
+        self._wanted_until = time.monotonic_ns() + _LATELY
+        return True
 
     def _join_queue(self) -> None:
         assert self._peers is not None

@@ -1,6 +1,7 @@
 """How stores of several processes take turns at writing: in the order in which they began to wait, without a thread."""
 
 import asyncio
+import errno
 import os
 import sqlite3
 import threading
@@ -12,6 +13,7 @@ from resurgam.store import records as r
 from resurgam.store.sqlite.peers import Peers
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
+from support.limits import HANGS
 
 NAMES = ("one", "two", "three")
 EXECUTION = r.ExecutionRef(entity_id="x", execution_id="x")
@@ -68,7 +70,7 @@ async def test_who_has_written_tells_the_one_that_has_waited_longest(stores, oth
         await asyncio.sleep(0)
     await write(one)
 
-    await asyncio.wait_for(asyncio.gather(*waiting), 10)
+    await asyncio.wait_for(asyncio.gather(*waiting), HANGS)
     assert ended == ["three", "two"]
     assert all(store._peers.others()[0].waits_since() == 0 for store in stores)
 
@@ -86,7 +88,7 @@ async def test_what_comes_while_a_store_waits_goes_into_the_same_transaction(sto
     other.execute("ROLLBACK")
     two._writer._turns._come()
 
-    await asyncio.wait_for(asyncio.gather(*writes), 10)
+    await asyncio.wait_for(asyncio.gather(*writes), HANGS)
     assert begun.count("BEGIN IMMEDIATE") == 1
     assert begun.count("COMMIT") == 1
 
@@ -97,7 +99,7 @@ async def test_a_store_that_nobody_tells_tries_by_itself(stores, other):
     writing = write(stores[0])
     await until_it_waits(stores[0])
     other.execute("ROLLBACK")
-    assert len(await asyncio.wait_for(writing, 10)) == 1
+    assert len(await asyncio.wait_for(writing, HANGS)) == 1
 
 
 async def test_who_waits_too_long_fails_and_who_came_later_waits_on(stores, other, monkeypatch):
@@ -109,10 +111,10 @@ async def test_who_waits_too_long_fails_and_who_came_later_waits_on(stores, othe
     await asyncio.sleep(0)
     store._writer._deadline = 0.0
     with pytest.raises(StoreError, match="database is locked"):
-        await asyncio.wait_for(early, 10)
+        await asyncio.wait_for(early, HANGS)
     assert not late.done()
     other.execute("ROLLBACK")
-    assert len(await asyncio.wait_for(late, 10)) == 1
+    assert len(await asyncio.wait_for(late, HANGS)) == 1
 
 
 @pytest.mark.parametrize("listens", [True, False])
@@ -125,7 +127,7 @@ async def test_patience_begins_anew_with_each_wait(tmp_path, other, stores, list
         writing = write(store)
         await until_it_waits(store)
         other.execute("ROLLBACK")
-        await asyncio.wait_for(writing, 10)
+        await asyncio.wait_for(writing, HANGS)
         assert store._writer._patient == 0
 
 
@@ -141,11 +143,71 @@ async def test_a_store_lets_one_past_that_has_waited_long_but_only_once(stores, 
     await until_it_waits(one)
     assert not writing.done()
     one._writer._turns._come()
-    await asyncio.wait_for(writing, 10)
+    await asyncio.wait_for(writing, HANGS)
 
     assert not one._writer._turns.is_others_turn()
     two._peers.note_waiting(2)
     assert one._writer._turns.is_others_turn()
+
+
+@pytest.mark.usefixtures("tries_only_when_told")
+async def test_one_that_was_told_and_does_not_come_does_not_keep_the_next_waiting(stores, other):
+    """The one that has waited longest is stopped."""
+    one, two, three = stores
+    two._peers.note_waiting(1)
+    other.execute("BEGIN IMMEDIATE")
+    waiting = write(three)
+    await until_it_waits(three)
+    other.execute("ROLLBACK")
+    one._writer._turns._note_wanted()
+    one._writer._turns.pass_on()
+    assert not waiting.done()
+    one._writer._turns.pass_on()
+    await asyncio.wait_for(waiting, HANGS)
+
+
+@pytest.mark.usefixtures("tries_only_when_told")
+async def test_who_was_told_and_overtaken_is_told_again(stores, other):
+    one, two, _ = stores
+    other.execute("BEGIN IMMEDIATE")
+    waiting = write(two)
+    await until_it_waits(two)
+    one._writer._turns.pass_on()
+    for _ in range(2):  # it tries in vain, and waits on
+        turn = two._writer._turn
+        while two._writer._turn is turn:
+            await asyncio.sleep(0)
+        one._writer._turns.pass_on()
+    other.execute("ROLLBACK")
+    one._writer._turns.pass_on()
+    await asyncio.wait_for(waiting, HANGS)
+
+
+async def test_a_store_writes_though_the_disk_has_no_room_for_its_note(stores, other, monkeypatch):
+    def full(*_) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    other.execute("BEGIN IMMEDIATE")
+    writing = write(stores[0])
+    await until_it_waits(stores[0])
+    other.execute("ROLLBACK")
+    assert len(await asyncio.wait_for(writing, HANGS)) == 1
+
+
+@pytest.mark.parametrize("call", ["listdir", "open", "pread"])
+async def test_a_process_without_a_free_file_writes_all_the_same_and_finds_its_peers_later(stores, monkeypatch, call):
+    one, two, _ = stores
+
+    def fail(*_, **__) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    two._peers.note_waiting(1)
+    one._writer._turns._note_wanted()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        assert len(await asyncio.wait_for(write(one), HANGS)) == 1
+    assert {peer.waits_since() for peer in one._peers.others()} == {0, 1}
 
 
 async def test_one_that_waits_a_moment_may_be_overtaken(stores, monkeypatch):

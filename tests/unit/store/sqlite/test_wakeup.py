@@ -240,7 +240,7 @@ async def test_more_news_than_a_message_holds_make_the_others_look_at_everything
     await create(one)
     one._wakeups._end_pause()
     assert told[-1] == ("two", {b"."})
-    assert await asyncio.wait_for(waiting, 5)
+    assert await asyncio.wait_for(waiting, HANGS)
 
 
 @pytest.mark.usefixtures("looks_never", "pauses_do_not_end")
@@ -251,7 +251,7 @@ async def test_a_message_of_another_version_makes_a_store_look_at_everything(sto
     await create(one)
     [peer] = one._peers.others()
     peer.tell(b"k[1, 2, 3]\n")
-    assert await asyncio.wait_for(waiting, 5)
+    assert await asyncio.wait_for(waiting, HANGS)
 
 
 async def test_nothing_is_left_of_a_pipe(stores, tmp_path):
