@@ -99,7 +99,7 @@ class Engine:
             retain=None if retain is None else milliseconds(retain),
         )
         self._store: Store | None = None
-        self._client_store: Store | None = None
+        self._opened_client: Client | None = None
         self._worker: Worker | None = None
         self._pid = os.getpid()
 
@@ -122,7 +122,7 @@ class Engine:
     async def _open(self) -> None:
         assert self._store is not None
         if not self._has_worker:
-            self._client_store = self._store
+            self._opened_client = self._client_of(self._store)
             return
         from resurgam.runtime.brain import CodeBrain  # noqa: PLC0415 -- only an engine with a worker pays for the imports
         from resurgam.worker.eager import EagerStore  # noqa: PLC0415 -- as above
@@ -148,7 +148,7 @@ class Engine:
             reopen=self._second_opening(self._store),
         )
         self._worker.start()
-        self._client_store = EagerStore(self._store, self._worker)
+        self._opened_client = self._client_of(EagerStore(self._store, self._worker))
 
     def _second_opening(self, store: Store) -> Callable[[], Store] | None:
         """Return how the watchdog opens the store for its own thread; None where that cannot be done."""
@@ -182,7 +182,7 @@ class Engine:
         try:
             await complete(close, worker.skip_grace if worker is not None else lambda: None)
         finally:
-            self._worker = self._store = self._client_store = None
+            self._worker = self._store = self._opened_client = None
 
     async def run(self) -> None:
         """Serve until the process receives SIGTERM or SIGINT, then drain and return.
@@ -499,14 +499,17 @@ class Engine:
         return await self._client().import_(lines)
 
     def _client(self) -> Client:
-        if self._client_store is None:
+        if self._opened_client is None:
             raise StoreError(_NOT_OPEN)
         if self._pid != os.getpid():
             raise StoreError(
                 f"this engine was opened by process {self._pid} and cannot be used in a fork of it; "
                 "open one in each process, after the fork"
             )
-        return Client(Access(self._client_store, self._registry, self._clock, self._max_payload))
+        return self._opened_client
+
+    def _client_of(self, store: Store) -> Client:
+        return Client(Access(store, self._registry, self._clock, self._max_payload))
 
     def _check_known(self, workflow: Any, queue: str | None) -> None:
         """Refuse the name of an unregistered workflow if this engine serves its queue."""

@@ -69,6 +69,7 @@ def _digits_of(now: int) -> str:
     return "".join([_ALPHABET[(now >> shift) & 31] for shift in range(45, -1, -5)])
 
 
+@functools.cache
 def python() -> str:
     """Return the Python minor that a history starts with: asyncio may order things differently on another one."""
     return ".".join(platform.python_version_tuple()[:2])

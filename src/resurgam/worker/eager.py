@@ -5,9 +5,9 @@ be woken to look for work.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -132,9 +132,9 @@ class EagerStore:
         """Return the log of an execution."""
         return await self._store.read(execution, after)
 
-    async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
+    def wait(self, watch: r.Watch, until: int | None = None) -> Coroutine[Any, Any, bool]:
         """Wait for a change."""
-        return await self._store.wait(watch, until)
+        return self._store.wait(watch, until)
 
     async def revive(self, executions: Sequence[r.Addressed]) -> Sequence[r.Revived | r.Missing]:
         """Offer dead letters again."""

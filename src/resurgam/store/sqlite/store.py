@@ -1,8 +1,8 @@
 """The SQLite store: each verb runs in one transaction of the writer, or reads one consistent state."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
@@ -140,9 +140,9 @@ class SqliteStore:
         execution_id = execution.execution_id
         return decode_log(self._file.fetch("events_after", execution_id=execution_id, after=after), execution_id)
 
-    async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
+    def wait(self, watch: r.Watch, until: int | None = None) -> Coroutine[Any, Any, bool]:
         """Return True once what is watched for is there, False at the moment *until*."""
-        return await self._watcher.wait(watch, until)
+        return self._watcher.wait(watch, until)
 
     async def revive(self, executions: Sequence[r.Addressed]) -> Sequence[r.Revived | r.Missing]:
         """Hand out dead letters again."""
