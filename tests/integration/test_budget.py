@@ -36,11 +36,23 @@ async def test_commits_and_statements_of_a_sequential_step(engine) -> None:
     within("statements per sequential step", (counts[0].statements - counts[1].statements) / 100)
 
 
-async def test_commits_of_a_start_with_one_step(engine) -> None:
+async def test_commits_and_statements_of_a_start_with_one_step(engine) -> None:
     with counting(engine.store) as count:
         for _ in range(20):
             await engine.execute(programs.chain, 1)
     within("commits per start and step", count.commits / 20)
+    within("statements per start and step", count.statements / 20)
+
+
+async def test_commits_and_statements_of_a_signal_and_the_result_that_it_brings(engine) -> None:
+    handles = [await engine.start(programs.answering) for _ in range(20)]
+    await until_at_rest(engine)
+    with counting(engine.store) as count:
+        for handle in handles:
+            await handle.signal("go", 1)
+            await handle.result()
+    within("commits per signal", count.commits / 20)
+    within("statements per signal", count.statements / 20)
 
 
 async def test_commits_of_a_sleeper(engine) -> None:
