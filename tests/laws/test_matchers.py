@@ -6,6 +6,7 @@ the name n; ``!1`` behind a step is its gate, ``#k`` its key. Code is written th
 removed call and ``?2`` a check.
 """
 
+import itertools
 import re
 
 import pytest
@@ -78,8 +79,11 @@ def recorded(text: str) -> list[events.Command]:
     return commands
 
 
-def play(history: str, code: str, matching: str = "location") -> str:
-    """Let code ask for its steps one after another, up to a divergence; return what came of each, and what is left."""
+def play(history: str, code: str, matching: str = "location", *, quickly: bool = False) -> str:
+    """Let code ask for its steps one after another, up to a divergence; return what came of each, and what is left.
+
+    *quickly*: a matcher is asked only for what is not obvious.
+    """
     cursor, by_type = Cursor(History(recorded(history)).commands(ROOT)), matching == "sequence"
     said: list[str] = []
     for token in map(_parse, code.split()):
@@ -88,6 +92,9 @@ def play(history: str, code: str, matching: str = "location") -> str:
             verdict = version_check(cursor, intent.name, by_type=by_type)
         elif token["mark"] == "-":
             verdict = removal(cursor, intent, by_type=by_type)
+        elif quickly and (found := obvious(cursor, intent, matching)) is not None:
+            said.append(found)
+            continue
         else:
             verdict = MATCHERS[matching](cursor, intent)
         if isinstance(verdict, Diverged):
@@ -104,6 +111,45 @@ def play(history: str, code: str, matching: str = "location") -> str:
             cursor.take(verdict)
     left = (command for command in cursor.rest if not isinstance(command, events.StepRemoved))
     return " ".join([*said, *(f"left{str(command.location)[1:-1]}" for command in left)])
+
+
+def obvious(cursor: Cursor, intent: Intent, matching: str) -> str | None:
+    """Return what comes of a step without a matcher, written as `play` does; None if one has to be asked."""
+    found = cursor.take_obvious(intent.kind, intent.name, intent.version, in_order=matching == "location")
+    if isinstance(found, tuple):
+        return f"n{'.'.join(map(str, found))}"
+    return None if found is None else f"={str(found.location)[1:-1]}"
+
+
+def test_what_is_obvious_is_what_the_matcher_says():
+    histories = (
+        "",
+        "1:a",
+        "1:a 2:b",
+        "1:a 1.1:x@2 2:b",
+        "1:a@2 2:a",
+        "1:-a 2:a",
+        "1:~ 2:a",
+        "1:%n 2:&s",
+        "1:a#k 2:a#l",
+    )
+    steps = ("a", "b", "x@2", "a@2", "~", "%n", "%", "&s", "&t", "a#k", "a#l")
+    for history, first, second in itertools.product(histories, steps, steps):
+        for matching in MATCHERS:
+            code = f"{first} {second}"
+            assert play(history, code, matching, quickly=True) == play(history, code, matching), (history, code)
+
+
+def test_most_steps_are_obvious():
+    cursor = Cursor(recorded("1:a 2:b"))
+    assert [obvious(cursor, Intent(events.ActivityScheduled, name), "location") for name in "abcd"] == [
+        "=1",
+        "=2",
+        "n3",
+        "n4",
+    ]
+    assert obvious(Cursor(recorded("1:a")), Intent(events.ActivityScheduled, "a"), "sequence") is None
+    assert obvious(Cursor(recorded("1:a")), Intent(events.ActivityScheduled, "b"), "location") is None
 
 
 @pytest.mark.parametrize(

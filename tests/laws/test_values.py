@@ -1,12 +1,15 @@
 """A value that is written comes back as it was, with its types, live and cold; or it is refused where it is written."""
 
+import math
 from collections import Counter
-from typing import Any
+from datetime import UTC
+from typing import Annotated, Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Meta
 
-from laws.typed_values import HINTS, is_same, values_of
+from laws.typed_values import HINTS, Level, is_same, values_of
 from resurgam import Context, Registry
 from resurgam.core import event as events
 from resurgam.core.codec import Codec
@@ -37,6 +40,75 @@ def test_a_value_comes_back_as_it_was_or_is_refused():
 
     law()
     assert counted["written"] > 4 * counted["refused"] > 100, counted
+
+
+class Word(str):
+    """Text that is not exactly a str."""
+
+    __slots__ = ()
+
+
+PLAIN_HINTS = st.recursive(
+    st.sampled_from(
+        [
+            int,
+            float,
+            str,
+            bool,
+            type(None),
+            int | None,
+            int | float,
+            str | bool | None,
+            Annotated[int, Meta(ge=0)],
+            Level,
+            bytes,
+        ]
+    ),
+    lambda inner: (
+        inner.map(lambda item: list[item])
+        | inner.map(lambda item: dict[str, item])
+        | inner.map(lambda item: dict[int, item])
+        | inner.map(lambda item: Annotated[list[item], Meta(max_length=1)])
+        | st.lists(inner, max_size=3).map(lambda items: tuple[*items])
+    ),
+    max_leaves=4,
+)
+NEARLY_PLAIN = st.recursive(
+    st.integers()
+    | st.sampled_from([True, False, None, 2**63, 2**64, -(2**63) - 1, 10**400, 10**4200, Level.HIGH, Word("w")])
+    | st.sampled_from([0.0, -0.0, 1.0, 1e16, 5e-324, 1.7e308, math.nan, math.inf, 0.1, b"x", UTC])
+    | st.sampled_from(["", "null", "$datetime", '"$datetime"', "\ud800", "\x00", "ä", "\U0001f600"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.sampled_from(["a", "$datetime", Word("w"), 1, Level.LOW]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+def test_a_value_exactly_of_a_plain_hint_is_checked_by_its_type_with_the_same_result():
+    counted: Counter[bool] = Counter()
+
+    @settings(max_examples=2000, **CALM)
+    @given(hint=PLAIN_HINTS, value=NEARLY_PLAIN, data=st.data())
+    def law(hint: Any, value: Any, data: Any) -> None:
+        value = data.draw(st.just(value) | st.from_type(hint))
+        quick, thorough = Codec(hint), Codec(hint)
+        counted[quick._exact is not None and quick._exact(value)] += 1
+        thorough._exact = None
+        assert checked(quick, value) == checked(thorough, value), f"{hint}: {value!r}"
+
+    law()
+    assert min(counted.values()) > 150, counted
+
+
+def checked(codec: Codec[Any], value: Any) -> bytes | str:
+    """Return how a value is written, or why it is not."""
+    try:
+        return bytes(codec.check(value))
+    except SerializationError as error:
+        return str(error)
 
 
 def program_of(hint: Any, value: Any, seen: list[Any]) -> Registry:

@@ -30,7 +30,7 @@ from msgspec import Raw, inspect
 
 from resurgam.core.canonical import DATETIME_KEY_BYTES, ValueScan, canonical, marked, unmarked
 from resurgam.core.errors import PayloadTooLarge, SerializationError
-from resurgam.core.fidelity import Fidelity
+from resurgam.core.fidelity import Fidelity, exact
 from resurgam.core.models import reason_of
 from resurgam.core.objects import is_pydantic, parts_of
 from resurgam.core.unions import StandIn, readable, reader
@@ -62,7 +62,7 @@ _LOSSY: Final = {inspect.DateTimeType, inspect.TimeType, inspect.SetType, inspec
 class Codec(Generic[T]):
     """Encodes and decodes the values of one type hint. Build it once, at registration: a bad hint fails here."""
 
-    __slots__ = ("_decoder", "_fidelity", "_hint", "_lossy", "_named", "_untyped")
+    __slots__ = ("_decoder", "_exact", "_fidelity", "_hint", "_lossy", "_named", "_untyped")
 
     def __init__(self, hint: TypeForm) -> None:
         self._hint, self._named = readable(hint)
@@ -82,6 +82,7 @@ class Codec(Generic[T]):
         self._untyped = inspect.AnyType in kinds or any(custom.cls is object for custom in customs)
         self._lossy = self._untyped or bool(customs or kinds & _LOSSY)
         self._fidelity = None if isinstance(info, inspect.AnyType) else Fidelity(info)
+        self._exact = exact(info)
 
     def encode(self, value: object, where: str = "value") -> Raw:
         """Encode *value* as JSON; an error names the field of *where* that is at fault."""
@@ -129,7 +130,8 @@ class Codec(Generic[T]):
         """Encode *value* and verify that it decodes to the same value."""
         data = self._bytes(value, where)
         fidelity = self._fidelity
-        if fidelity is None:
+        # Fast path: a value that is exactly of a plain hint comes back as it is, so it need not be decoded.
+        if fidelity is None or (self._exact is not None and self._exact(value)):
             return Raw(data)
         back = self.decode(data, where)
         try:
@@ -165,7 +167,7 @@ def tree_of(data: bytes | Raw) -> tuple[object, bool]:
 
 def check_size(limit: int, written: Raw, where: str) -> Raw:
     """Return *written*; raise `PayloadTooLarge` if it has more bytes than *limit*."""
-    size = len(bytes(written))
+    size = memoryview(written).nbytes
     if size > limit:
         raise PayloadTooLarge(where, size, limit)
     return written

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Raw
 
-from resurgam.core.location import Location
+from resurgam.core.location import Location, text_of
 
 NULL = Raw(b"null")
 
@@ -68,13 +68,7 @@ class Answer(Event, frozen=True, kw_only=True):
     ref: int
 
 
-def _write_location(value: object) -> str:
-    if isinstance(value, Location):
-        return str(value)
-    raise TypeError(f"event fields must be JSON values or locations, got {type(value).__name__}")
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_write_location)
+_encoder = msgspec.json.Encoder(enc_hook=text_of)
 
 
 def encode_event(event: Event) -> bytes:

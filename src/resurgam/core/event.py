@@ -12,7 +12,8 @@ An event is one of
 tag below. Values passed by users are embedded as plain JSON, so that a history can be read with any tool.
 """
 
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -455,12 +456,15 @@ AnyEvent: TypeAlias = (
 
 
 def _read_location(kind: type, value: object) -> Location:
-    if kind is Location and isinstance(value, str):
+    if kind is Location and type(value) is str:
         return Location.parse(value)
     raise ValueError(f"a location must be text such as {{2, 1.1}}, got {value!r}")
 
 
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent, dec_hook=_read_location)
+_log_decoder: msgspec.json.Decoder[list[AnyEvent]] = msgspec.json.Decoder(list[AnyEvent], dec_hook=_read_location)
+_BATCH: Final = 500
+"""Events that are decoded by one call; more would only keep a longer copy of their text."""
 
 
 def decode_event(data: bytes | str) -> AnyEvent:
@@ -470,3 +474,17 @@ def decode_event(data: bytes | str) -> AnyEvent:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         text = data if isinstance(data, str) else data.decode(errors="replace")
         raise ValueError(f"not an event of this version: {error}: {text[:200]}") from error
+
+
+def decode_events(texts: Sequence[str]) -> Iterator[AnyEvent]:
+    """Decode many events, a batch by one call; raise ``ValueError`` at the first that cannot be decoded.
+
+    A batch that is no array of as many events is decoded one by one, up to the one at fault.
+    """
+    for start in range(0, len(texts), _BATCH):
+        batch = texts[start : start + _BATCH]
+        try:
+            decoded = _log_decoder.decode(f"[{','.join(batch)}]")
+        except (msgspec.MsgspecError, UnicodeError):
+            decoded = []
+        yield from decoded if len(decoded) == len(batch) else map(decode_event, batch)

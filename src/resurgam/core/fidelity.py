@@ -6,6 +6,8 @@ a field that is not written, a value of a type that the hint does not restore. A
 and nothing is compared.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from operator import attrgetter
@@ -20,6 +22,7 @@ from resurgam.core.unions import Choice, Mirror, StandIn
 Loss: TypeAlias = tuple[str, str]
 """The path to the part that was lost, and the reason."""
 Compare: TypeAlias = Callable[[Any, Any], Loss | None]
+Exact: TypeAlias = Callable[[object], bool]
 
 _JSON: Final = frozenset({str, int, float, bool, type(None)})
 _LEAVES: Final = (
@@ -27,6 +30,16 @@ _LEAVES: Final = (
     *(inspect.ByteArrayType, inspect.DateTimeType, inspect.TimeType, inspect.DateType, inspect.TimeDeltaType),
     *(inspect.UUIDType, inspect.DecimalType, inspect.EnumType, inspect.LiteralType),
 )
+_EXACT: Final[dict[type[inspect.Type], type]] = {
+    inspect.NoneType: type(None),
+    inspect.BoolType: bool,
+    inspect.IntType: int,
+    inspect.FloatType: float,
+    inspect.StrType: str,
+}
+_CONSTRAINTS: Final = (*("gt", "ge", "lt", "le", "multiple_of", "min_length", "max_length", "pattern"),)
+_COMBINATIONS: Final = 64
+"""Combinations of types that are listed for a tuple, such as the arguments of a call."""
 _ITEMS: Final = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)
 
 
@@ -129,6 +142,76 @@ def _is_plain(info: inspect.Type) -> bool:
     if isinstance(info, inspect.UnionType):
         return all(map(_is_plain, info.types))
     return isinstance(info, _LEAVES)
+
+
+def exact(info: inspect.Type) -> Exact | None:
+    """Return whether a value comes back as it is, decided by its type alone; None if a hint does not allow that.
+
+    It holds for values that are exactly of a plain hint without constraints: decoding would neither convert nor refuse
+    them. A subclass (an enum, a named tuple) is not exact, nor is an int where the hint says float.
+    """
+    kinds = _exact_kinds(info)
+    if kinds is not None:
+        return _of_kinds(kinds)
+    if isinstance(info, inspect.TupleType):
+        return _exact_tuple(info)
+    if isinstance(info, inspect.ListType) and not _is_constrained(info):
+        return _exact_list(info)
+    if isinstance(info, inspect.DictType) and not _is_constrained(info):
+        return _exact_dict(info)
+    return None
+
+
+def _of_kinds(kinds: frozenset[type]) -> Exact:
+    return lambda value: type(value) in kinds
+
+
+def _exact_list(info: inspect.ListType) -> Exact | None:
+    kinds = _exact_kinds(info.item_type)
+    if kinds is not None:
+        holds_all = kinds.issuperset
+        return lambda value: type(value) is list and holds_all(map(type, value))
+    item = exact(info.item_type)
+    return None if item is None else lambda value: type(value) is list and all(map(item, value))
+
+
+def _exact_tuple(info: inspect.TupleType) -> Exact | None:
+    every = [_exact_kinds(one) for one in info.item_types]
+    kinds = [one for one in every if one is not None]
+    if len(kinds) == len(every) and math.prod(map(len, kinds)) <= _COMBINATIONS:
+        combinations = frozenset(itertools.product(*kinds))
+        return lambda value: type(value) is tuple and tuple(map(type, value)) in combinations
+    items = [exact(one) for one in info.item_types]
+    checks = [one for one in items if one is not None]
+    if len(checks) != len(items):
+        return None
+
+    def check(value: Any) -> bool:
+        same = type(value) is tuple and len(value) == len(checks)
+        return same and all(fits(one) for fits, one in zip(checks, value, strict=True))
+
+    return check
+
+
+def _exact_dict(info: inspect.DictType) -> Exact | None:
+    item = exact(info.value_type)
+    if item is None or _exact_kinds(info.key_type) != frozenset((str,)):
+        return None
+    return lambda value: type(value) is dict and {str}.issuperset(map(type, value)) and all(map(item, value.values()))
+
+
+def _exact_kinds(info: inspect.Type) -> frozenset[type] | None:
+    """Return the types of which every value is exact, if the hint names nothing else."""
+    if isinstance(info, inspect.UnionType):
+        every = [_exact_kinds(one) for one in info.types]
+        return None if None in every else frozenset(kind for one in every if one is not None for kind in one)
+    kind = _EXACT.get(type(info))
+    return None if kind is None or _is_constrained(info) else frozenset((kind,))
+
+
+def _is_constrained(info: Any) -> bool:
+    """Whether decoding may refuse a value because of its size or form."""
+    return any(getattr(info, name, None) is not None for name in _CONSTRAINTS)
 
 
 def _ignore(value: object, back: object) -> None:

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from operator import attrgetter
 
 from resurgam.core import event as events
-from resurgam.core.location import Location
+from resurgam.core.location import Coordinate, Location
 
 
 class History:
@@ -16,23 +17,25 @@ class History:
     __slots__ = ("_scopes",)
 
     def __init__(self, log: Iterable[events.Event]) -> None:
-        self._scopes: defaultdict[Location, list[events.Command]] = defaultdict(list)
+        # By the coordinates of the scope: to make and to hash a location costs more, and all of a log pass here.
+        self._scopes: defaultdict[tuple[Coordinate, ...], list[events.Command]] = defaultdict(list)
+        scopes = self._scopes
         for entry in log:
             if isinstance(entry, events.Command):
-                self._scopes[entry.location.scope].append(entry)
-        for commands in self._scopes.values():
-            commands.sort(key=_location)
+                scopes[entry.location.coordinates[:-1]].append(entry)
+        for commands in scopes.values():
+            commands.sort(key=_coordinates)
+            _ = commands[0].location.last  # no command is at the root itself
 
     def commands(self, scope: Location) -> tuple[events.Command, ...]:
         """Return the direct commands of *scope* in the order of their locations."""
-        return tuple(self._scopes.get(scope, ()))
+        return tuple(self._scopes.get(scope.coordinates, ()))
 
     def last_child(self, parent: Location) -> int:
         """Return the highest first ordinate among the non-empty scopes below *parent*, 0 if there is none."""
-        depth = len(parent.coordinates)
-        below = (scope for scope in self._scopes if len(scope.coordinates) > depth and parent.contains(scope))
-        return max((scope.coordinates[depth][0] for scope in below), default=0)
+        above, depth = parent.coordinates, len(parent.coordinates)
+        below = (scope for scope in self._scopes if len(scope) > depth and scope[:depth] == above)
+        return max((scope[depth][0] for scope in below), default=0)
 
 
-def _location(command: events.Command) -> Location:
-    return command.location
+_coordinates = attrgetter("location.coordinates")

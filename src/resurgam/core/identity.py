@@ -16,7 +16,11 @@ def entity_of(run_id: str, location: Location, undone: int = 0) -> str:
     *undone* counts the compensations of the call's saga step: after each, the step is a new entity to the outside
     world.
     """
-    entity_id = f"{run_id}/{str(location)[1:-1].replace(', ', '/')}"
+    match location.coordinates:
+        case ((number,),):  # most calls are made by the workflow's own function, one after another
+            entity_id = f"{run_id}/{number}"
+        case _:
+            entity_id = f"{run_id}/{str(location)[1:-1].replace(', ', '/')}"
     return f"{entity_id}~{undone}" if undone else entity_id
 
 

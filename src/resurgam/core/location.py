@@ -17,7 +17,7 @@ and the bare ``0`` is only the left bound that allows inserting before the first
 import functools
 import re
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 Coordinate: TypeAlias = tuple[int, ...]
 
@@ -44,8 +44,11 @@ class Location:
     @classmethod
     def parse(cls, text: str) -> "Location":
         """Parse the text form of a location: ``Location.parse("{2, 1.1}")``."""
+        shared = _shared_by_text.get(text)
+        if shared is not None:
+            return shared
         if text[:1] == "{" and text[1:-1].isascii() and text[1:-1].isdecimal() and text[-1] == "}":
-            return cls((int(text[1:-1]),))  # fast path: most locations are a single number
+            return _top(int(text[1:-1]))  # fast path: most locations are a single number
         if not _TEXT.fullmatch(text.strip()):
             raise ValueError(f"a location must be text such as {{2, 1.1}}, got {text!r}")
         inner = text.strip()[1:-1].strip()
@@ -59,8 +62,13 @@ class Location:
 
     def child(self, coordinate: Coordinate) -> "Location":
         """Return the location of a direct child."""
-        _check(coordinate)
-        child = Location.__new__(Location)  # skips __init__: the parent's coordinates are already checked
+        match coordinate:
+            case (number,) if number > 0:
+                if not self.coordinates:
+                    return _top(number)
+            case _:
+                _check(coordinate)
+        child = _new(Location)  # skips __init__: the parent's coordinates are already checked
         child.coordinates = (*self.coordinates, coordinate)
         child._text = None
         return child
@@ -117,6 +125,30 @@ class Location:
 
 
 ROOT = Location()
+_new: Final = Location.__new__
+
+_SHARED: Final = 10_000
+"""Locations ``{n}`` up to this number are made once: they are the same in every history."""
+
+_shared: Final[dict[int, Location]] = {}
+_shared_by_text: Final[dict[str, Location]] = {}
+
+
+def _top(number: int) -> Location:
+    """Return the location ``{number}``."""
+    location = _shared.get(number)
+    if location is None:
+        location = Location((number,))
+        if number <= _SHARED:
+            _shared[number] = _shared_by_text[str(location)] = location
+    return location
+
+
+def text_of(value: object) -> str:
+    """Return the text of a location, for an encoder that asks for every value which it cannot write itself."""
+    if type(value) is not Location:
+        raise TypeError(f"event fields must be JSON values or locations, got {type(value).__name__}")
+    return value._text or str(value)
 
 
 def between(left: Coordinate, right: Coordinate) -> Coordinate:

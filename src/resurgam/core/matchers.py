@@ -85,10 +85,11 @@ Matcher: TypeAlias = "Callable[[Cursor, Intent], Match]"
 class Cursor:
     """The position of a scope's code within the scope's recorded commands."""
 
-    __slots__ = ("_ahead", "_by_key", "_by_type", "_commands", "_end", "_index", "_last")
+    __slots__ = ("_ahead", "_by_key", "_by_type", "_commands", "_count", "_end", "_index", "_last")
 
     def __init__(self, commands: Sequence[events.Command]) -> None:
         self._commands = commands
+        self._count = len(commands)
         self._index = 0
         self._ahead: set[int] = set()
         self._last = BEFORE_FIRST
@@ -144,6 +145,26 @@ class Cursor:
             self._by_key = {command.key: command for command in self.rest}
         found = self._by_key.get(key)
         return found if found is not None and self._is_left(found) else None
+
+    def take_obvious(
+        self, kind: type[events.Command], name: str | None, version: int, *, in_order: bool
+    ) -> events.Command | Coordinate | None:
+        """Take what any matcher would, and return the recorded command or the coordinate of a new one.
+
+        The fast path of most calls: where nothing recorded is left, every matcher says New; *in_order*, that is by
+        location, the same call at the cursor is Replayed. None, and nothing is taken, if a matcher has to be asked.
+        """
+        index = self._index
+        if index == self._count:
+            self._end = end = self._end + 1
+            self._last = coordinate = (end,)
+            return coordinate
+        found = self._commands[index]
+        if in_order and type(found) is kind and found.name == name and found.version == version and not self._ahead:
+            self._last = found.location.coordinates[-1]
+            self._index = index + 1
+            return found
+        return None
 
     def take(self, match: Taken) -> None:
         """Move past a match."""

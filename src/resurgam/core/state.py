@@ -129,16 +129,19 @@ class InstanceState:
 
     def apply(self, entry: events.Event) -> None:
         """Apply one event; every event appended to a history passes through here."""
-        if entry.seq != self.last_seq + 1:
-            raise CorruptHistory(f"entry {entry.seq} follows entry {self.last_seq}: an entry is missing or duplicated")
-        following = TRANSITIONS[self.status].get(type(entry))
-        if following is None or self.deactivated:
-            raise CorruptHistory(f"entry {entry.seq} is {entry.type}, which cannot occur in status {self.status}")
-        effect = _EFFECTS.get(type(entry))
+        seq, status = entry.seq, self.status
+        if seq != self.last_seq + 1:
+            raise CorruptHistory(f"entry {seq} follows entry {self.last_seq}: an entry is missing or duplicated")
+        found = _STEPS[status].get(type(entry))
+        if found is None or self.deactivated:
+            raise CorruptHistory(f"entry {seq} is {entry.type}, which cannot occur in status {status}")
+        following, effect = found
         if effect is not None:
             effect(self, entry)
-        self.status = Status.SCHEDULED if isinstance(entry, events.Started) and is_scheduled(entry) else following
-        self.last_seq = entry.seq
+        if status is None and isinstance(entry, events.Started) and is_scheduled(entry):
+            following = Status.SCHEDULED
+        self.status = following
+        self.last_seq = seq
         self.last_at = max(self.last_at, entry.at)
 
     def complete(self, entry: events.ActivityCompleted) -> None:
@@ -220,22 +223,41 @@ def _open_to_outside(state: InstanceState, entry: events.Command) -> None:
 @_effect(*ANSWERS)
 def _close(state: InstanceState, entry: events.Answer) -> None:
     command = state.open.get(entry.ref)
-    kind = None if command is None else COMMANDS[type(command)]
-    if command is None or kind is None or type(entry) not in kind.answers:
+    if command is None or type(entry) not in COMMANDS[type(command)].answers:
         what = "not open" if command is None else command.type
         raise CorruptHistory(f"entry {entry.seq} ({entry.type}) answers entry {entry.ref}, which is {what}")
-    if isinstance(entry, events.SignalsConsumed):
-        for seq in entry.signals:
-            if state.mailbox.pop(seq, None) is None:
-                raise CorruptHistory(f"entry {entry.seq} consumes signal {seq}, which is not in the mailbox")
-    if isinstance(entry, events.LoopCompleted) and entry.whole:
+    del state.open[entry.ref]
+
+
+@_effect(events.SignalsConsumed)
+def _consume(state: InstanceState, entry: events.SignalsConsumed) -> None:
+    _close(state, entry)
+    for seq in entry.signals:
+        if state.mailbox.pop(seq, None) is None:
+            raise CorruptHistory(f"entry {entry.seq} consumes signal {seq}, which is not in the mailbox")
+
+
+@_effect(events.LoopCompleted)
+def _end_loop(state: InstanceState, entry: events.LoopCompleted) -> None:
+    _close(state, entry)
+    if entry.whole:
         _restore(state, entry)
+
+
+@_effect(*(answer for kind in COMMANDS.values() if kind.address for answer in kind.answers))
+def _close_to_outside(state: InstanceState, entry: events.Answer) -> None:
+    command = state.open.get(entry.ref)
+    _close(state, entry)
+    assert command is not None
+    state.addresses.pop(address_of(command), None)
+    state.cancel_requested.discard(entry.ref)
     if isinstance(entry, events.ChildCancelled) and not entry.child:
         state.never_started.add(entry.ref)
-    del state.open[entry.ref]
-    if kind.address is not None:
-        state.addresses.pop(kind.address(command), None)
-    state.cancel_requested.discard(entry.ref)
+
+
+@_effect(events.SagaClosed)
+def _end_saga_step(state: InstanceState, entry: events.SagaClosed) -> None:
+    _close(state, entry)
     state.compensating.discard(entry.ref)
 
 
@@ -332,3 +354,10 @@ def _park(state: InstanceState, entry: events.WorkflowDiverged) -> None:
 @_effect(events.WorkflowDeactivated)
 def _deactivate(state: InstanceState, entry: events.WorkflowDeactivated) -> None:
     state.deactivated = True
+
+
+_STEPS: Final[dict[Status | None, dict[type[events.Event], tuple[Status, _Effect | None]]]] = {
+    status: {kind: (following, _EFFECTS.get(kind)) for kind, following in table.items()}
+    for status, table in TRANSITIONS.items()
+}
+"""`TRANSITIONS` and `_EFFECTS` in one table: every entry of every log looks once."""

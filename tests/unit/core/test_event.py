@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from resurgam.core import event as events
-from resurgam.core.event import AnyEvent, Failure, decode_event, encode_event
+from resurgam.core.event import AnyEvent, Failure, decode_event, decode_events, encode_event
 from resurgam.core.location import Location
 from resurgam.core.retry import RetryRule
 
@@ -245,6 +245,31 @@ def test_invalid_events_are_refused_with_the_reason(data, reason):
     assert str(caught.value).startswith("not an event of this version: ")
     assert reason in str(caught.value)
     assert str(caught.value).endswith(shown)
+
+
+def log_of(count: int) -> list[str]:
+    kinds = (
+        lambda seq: events.BranchStarted(seq=seq, location=Location((seq,)), command="c", name='a "name", [x]'),
+        lambda seq: events.ActivityCompleted(seq=seq, ref=seq - 1, result=Raw(b'[{"a":1},{}]')),
+    )
+    return [encode_event(kinds[seq % 2](seq)).decode() for seq in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("count", [0, 1, 499, 500, 501, 1200])
+def test_a_log_is_decoded_by_batches_as_it_is_one_by_one(count):
+    texts = log_of(count)
+    assert list(decode_events(texts)) == [decode_event(text) for text in texts]
+
+
+@pytest.mark.parametrize("broken", ["not json", "", "{}", '{"type":"timer_fired"', log_of(1)[0] + "," + log_of(1)[0]])
+@pytest.mark.parametrize("at", [0, 3, 499, 500, 700])
+def test_a_log_is_decoded_up_to_the_first_event_that_cannot_be_decoded(broken, at):
+    texts = log_of(701)
+    texts[at] = broken
+    found = []
+    with pytest.raises(ValueError, match="not an event of this version"):
+        found.extend(decode_events(texts))
+    assert [event.seq for event in found] == [*range(1, at + 1)]
 
 
 def test_the_message_about_an_invalid_event_is_truncated():

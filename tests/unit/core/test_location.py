@@ -53,6 +53,19 @@ def test_locations_are_ordered_coordinate_by_coordinate_a_prefix_first(smaller, 
     assert left.key() < right.key()
 
 
+def test_locations_of_a_single_number_are_shared():
+    assert ROOT.child((7,)) is Location.parse("{7}") is ROOT.child((7,))
+    assert Location.parse("{7}") == Location((7,))
+    assert str(ROOT.child((7,))) == "{7}"
+    assert ROOT.child((7, 1)) == Location((7, 1))
+    assert Location((7,)).child((7,)) == Location((7,), (7,))
+
+
+def test_few_locations_are_kept():
+    assert ROOT.child((10**6,)) == Location((10**6,))
+    assert ROOT.child((10**6,)) is not ROOT.child((10**6,))
+
+
 @pytest.mark.parametrize("text", [*LOCATIONS_IN_ORDER, "{2, 11, 4.1}", "{4, 0.3.1, 0.6}", "{0}"])
 def test_text_and_key_round_trip(text):
     location = Location.parse(text)

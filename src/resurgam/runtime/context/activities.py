@@ -10,10 +10,9 @@ from resurgam.core.codec import check_size
 from resurgam.core.errors import DefinitionError
 from resurgam.core.identity import entity_of
 from resurgam.core.outcome import ActivityRequest
-from resurgam.core.retry import milliseconds
 from resurgam.runtime.definitions.definition import Activity, activity_of
 from resurgam.runtime.loop.futures import Durable
-from resurgam.runtime.matching.recorder import ANY, Recorder
+from resurgam.runtime.matching.recorder import ANY, Place, Recorder
 
 _OPTIONS: Final = frozenset({"queue", "retry", "timeout", "start_timeout", "heartbeat_timeout"})
 
@@ -32,35 +31,59 @@ def schedule(
     queue = wanted.settings.queue or recorder.started.queue
     if recorder.mode.rehearsing:
         return recorder.call(events.ActivityScheduled, wanted.name, step=step, key=key, queue=queue)
+    # On replay too: arguments that cannot be encoded raise before the call takes a location, as they did live.
     written = ANY.encode(args, wanted.name) if wanted.signature is None else wanted.signature.encode(args, kwargs)
-    if limited:
+    if limited and memoryview(written).nbytes > recorder.settings.max_payload:
         check_size(recorder.settings.max_payload, written, f"arguments of activity {wanted.name!r}")
+    if recorder.verdict.exhausted:
+        return recorder.endless(wanted.result)
+    # Routine calls compare no inputs, so that only a new one needs the fingerprint.
+    digest = None if recorder.verdict.routine else fingerprint(written)
+    found = recorder.place(events.ActivityScheduled, wanted.name, step, key, digest=digest, given=written)
     limit = wanted.start_limit
-    future = recorder.call(
-        events.ActivityScheduled,
-        wanted.name,
-        wanted.result,
-        step=step,
-        key=key,
-        queue=queue,
-        input=written,
-        digest=fingerprint(written),
-        start_by=None if limit is None else recorder.log.stamp() + limit,
-    )
-    command = future.command
-    if recorder.is_wanted(command):
-        recorder.outbox.activities[command.seq] = _request(wanted, recorder, command, queue, written)
-    if limit is not None and recorder.log.is_open(command):
-        assert isinstance(command, events.ActivityScheduled)
-        if command.start_by is not None:
-            recorder.pending.add_start_deadline(command.start_by, command.seq)
+    if type(found) is Place:
+        command = _append(recorder, wanted, found, queue, written, key)
+        future = recorder.wait_for(command, wanted.result)
+        if recorder.verdict.routine or recorder.is_wanted(command):
+            recorder.outbox.activities[command.seq] = _request(wanted, recorder, command)
+    else:
+        assert isinstance(found, events.ActivityScheduled)
+        command = found
+        future = recorder.wait_for(command, wanted.result)
+    if limit is not None and command.start_by is not None and recorder.log.is_open(command):
+        recorder.pending.add_start_deadline(command.start_by, command.seq)
     return future
+
+
+def _append(
+    recorder: Recorder, wanted: Activity[..., Any], place: Place, queue: str, written: Raw, key: str | None
+) -> events.ActivityScheduled:
+    log, limit = recorder.log, wanted.start_limit
+    at = log.stamp()
+    return log.append(
+        events.ActivityScheduled(
+            seq=log.state.last_seq + 1,
+            at=at,
+            location=place.location,
+            version=place.version,
+            command=place.command,
+            gate=place.gate,
+            key=key,
+            name=wanted.name,
+            queue=queue,
+            input=written,
+            digest=fingerprint(written),
+            start_by=None if limit is None else at + limit,
+        )
+    )
 
 
 def resolve_activity(given: object, kwargs: dict[str, Any]) -> Activity[..., Any]:
     """Return the activity for a definition or a name; refuse options among its arguments."""
-    wanted = activity_of(given)
-    parameters = set() if wanted.signature is None else wanted.signature.parameters
+    wanted = given if isinstance(given, Activity) else activity_of(given)
+    if not kwargs:
+        return wanted
+    parameters = frozenset() if wanted.signature is None else wanted.signature.parameters
     misplaced = sorted(_OPTIONS & kwargs.keys() - parameters)
     if misplaced:
         option = misplaced[0]
@@ -68,32 +91,25 @@ def resolve_activity(given: object, kwargs: dict[str, Any]) -> Activity[..., Any
             f"activity {wanted.name!r} has no parameter {option!r}; for the option write "
             f"ctx.activity({wanted.name}.options({option}={kwargs[option]!r}), ...)"
         )
-    if wanted.signature is None and kwargs:
+    if wanted.signature is None:
         raise DefinitionError(f"activity {wanted.name!r} is known by name only; pass its arguments by position")
     return wanted
 
 
-def _request(
-    wanted: Activity[..., Any], recorder: Recorder, command: events.Command, queue: str, written: Raw
-) -> ActivityRequest:
-    settings = wanted.settings
+def _request(wanted: Activity[..., Any], recorder: Recorder, command: events.ActivityScheduled) -> ActivityRequest:
+    started = recorder.started
     # After its saga step was compensated, the activity needs another idempotency key.
-    carryover = recorder.carryover
-    undone = carryover.times_undone(command.location) if carryover.undone else 0
+    undone = 0 if recorder.verdict.routine else recorder.carryover.times_undone(command.location)
     return ActivityRequest(
         ref=command.seq,
-        name=wanted.name,
-        queue=queue,
-        input=written,
-        entity_id=entity_of(recorder.started.run_id, command.location, undone),
-        retry=None if wanted.is_by_name else wanted.rule,
-        timeout=None if settings.timeout is None else milliseconds(settings.timeout),
-        heartbeat=wanted.heartbeat,
-        executor=settings.executor,
-        workflow_attempt=recorder.started.attempt,
+        queue=command.queue,
+        input=command.input,
+        entity_id=entity_of(started.run_id, command.location, undone),
+        workflow_attempt=started.attempt,
+        **wanted.request,
     )
 
 
 def fingerprint(written: Raw) -> str:
     """Return the digest of a recorded value, by which replay detects a changed argument."""
-    return blake2b(bytes(written), digest_size=8).hexdigest()
+    return blake2b(written, digest_size=8).hexdigest()

@@ -252,9 +252,9 @@ def cancel_child(recorder: Recorder, call: events.ChildScheduled) -> bool:
         return False
     if recorder.outbox.take_back(call.seq, "children"):
         recorder.pending.drop(call.seq)
-        log.append(lambda seq, at: events.ChildCancelled(seq=seq, at=at, ref=call.seq))
+        log.add(events.ChildCancelled, ref=call.seq)
         return True
-    entry = log.append(lambda seq, at: events.ChildCancelRequested(seq=seq, at=at, ref=call.seq))
+    entry = log.add(events.ChildCancelRequested, ref=call.seq)
     request = events.CancelRequested(at=entry.at, reason=f"cancelled by its parent {recorder.started.entity_id}")
     recorder.outbox.add(entry.seq, "messages", message_to_child(recorder.started, call, request))
     return False

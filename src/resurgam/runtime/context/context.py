@@ -483,6 +483,7 @@ class Versioned(Context):
     def __enter__(self) -> None:
         """Apply the version to all calls, tasks and timers of this scope inside the block."""
         assert self._step is not None
+        self._recorder.verdict.end_routine()
         ambient.set((self._recorder.scope(), self._step, ambient.get(None)))
 
     def __exit__(self, *_: object) -> None:

@@ -222,7 +222,7 @@ class Saga:
         state, seq = self._recorder.log.state, step.command.seq
         known = seq not in state.open or (kind is events.SagaCompensationStarted and seq in state.compensating)
         if not known and self._recorder.verdict.reason is None:
-            self._recorder.log.append(lambda number, at: kind(seq=number, at=at, ref=seq, **fields))
+            self._recorder.log.add(kind, ref=seq, **fields)
 
     def _close(self, step: Step, outcome: str) -> None:
         self._record(step, events.SagaClosed, outcome=outcome)

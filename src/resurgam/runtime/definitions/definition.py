@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from copy import copy
-from functools import update_wrapper
+from functools import cached_property, update_wrapper
 from typing import Any, Final, Generic, Literal, Never, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -122,14 +122,21 @@ class Activity(Generic[P, R_co]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.rule = options.retry.rule()
         # Known by name only and without a retry policy: the definition on the worker that runs it decides.
-        self.is_by_name = function is None and options.retry == RetryPolicy()
+        is_by_name = function is None and options.retry == RetryPolicy()
         self.start_limit = _in_milliseconds(options.start_timeout)
-        self.heartbeat = _in_milliseconds(options.heartbeat_timeout)
+        # What the request of every call has in common.
+        self.request: dict[str, Any] = {
+            "name": name,
+            "retry": None if is_by_name else self.rule,
+            "timeout": _in_milliseconds(options.timeout),
+            "heartbeat": _in_milliseconds(options.heartbeat_timeout),
+            "executor": options.executor,
+        }
         self._is_substitute = False
         self.signature = None if function is None else Signature(function, f"activity {name!r}")
         self._returns = returns
 
-    @property
+    @cached_property
     def result(self) -> Codec[object]:
         """The codec of the activity's result."""
         return codec_for(self._returns) if self.signature is None else self.signature.result

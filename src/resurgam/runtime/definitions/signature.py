@@ -39,6 +39,8 @@ class Signature:
         kinds = {parameter.kind for parameter in self._parameters}
         only_plain = kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
         self._plain = len(self._parameters) if only_plain else None
+        # The codec of a call with one positional argument for each parameter, once there was one.
+        self._positional: Codec[object] | None = None
         self._arguments: dict[tuple[int, tuple[str, ...]], Codec[object]] = {}
 
     @functools.cached_property
@@ -52,10 +54,10 @@ class Signature:
                 "define the type at module level, before the function is first used"
             ) from error
 
-    @property
-    def parameters(self) -> set[str]:
+    @functools.cached_property
+    def parameters(self) -> frozenset[str]:
         """The names of the parameters."""
-        return {parameter.name for parameter in self._parameters}
+        return frozenset(parameter.name for parameter in self._parameters)
 
     @property
     def first(self) -> TypeForm:
@@ -76,17 +78,19 @@ class Signature:
 
     def encode(self, args: Sequence[object], kwargs: Mapping[str, object] | None = None) -> Raw:
         """Encode the arguments of a call as JSON, checked against the signature."""
-        positional, named = self._bind(args, kwargs)
-        codec = self._codec_of_call(len(positional), tuple(named))
-        value = {"args": positional, "kwargs": named} if named else positional
+        value: object = args
+        if not kwargs and len(args) == self._plain:
+            codec = self._positional or self._codec_of_plain_call()
+        else:
+            positional, named = self._bind(args, kwargs)
+            codec = self._codec_of_call(len(positional), tuple(named))
+            value = {"args": positional, "kwargs": named} if named else positional
         try:
             return codec.check(value, "")
         except SerializationError as error:
             raise SerializationError(self._name(error.path), error.reason) from error.__cause__
 
     def _bind(self, args: Sequence[object], kwargs: Mapping[str, object] | None) -> Arguments:
-        if not kwargs and len(args) == self._plain:
-            return args, {}  # fast path: one positional argument for each parameter
         try:
             bound = self._shape.bind(*(None,) * self._skip, *args, **(kwargs or {}))
         except TypeError as error:
@@ -107,7 +111,7 @@ class Signature:
         if self._plain is not None:
             try:
                 # Most calls pass one positional argument for each parameter.
-                return self._codec_of_call(self._plain, ()).decode(data, ""), {}  # type: ignore[return-value]  # a tuple
+                return (self._positional or self._codec_of_plain_call()).decode(data, ""), {}  # type: ignore[return-value]  # a tuple
             except SerializationError:
                 pass  # the general path below decodes other forms, or reports the error
         given = msgspec.json.decode(data)
@@ -133,6 +137,11 @@ class Signature:
             return codec_for(hint)
         except SerializationError as error:
             raise SerializationError(f"{self.label}, {what} ({error.path})", error.reason) from error.__cause__
+
+    def _codec_of_plain_call(self) -> Codec[object]:
+        assert self._plain is not None
+        self._positional = self._codec_of_call(self._plain, ())
+        return self._positional
 
     def _codec_of_call(self, count: int, named: tuple[str, ...]) -> Codec[object]:
         found = self._arguments.get((count, named))

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Final
 
-import msgspec
-
 from resurgam.core import event as events
 from resurgam.core.codec import check_size
 from resurgam.core.errors import ContinueAsNew, Evicted, NonRetryable, RetryAfter, SerializationError, WorkflowTimeout
@@ -80,7 +78,7 @@ class Completion:
         if driver.handlers.any and (busy := len(driver.handlers.at_work())):
             self._recorder.warn(f"{busy} handlers were at work when it ended, and are abandoned")
         end, successor = terminal_event(driver, reason, self._whole_log(waiting), self._inbox.received, log.stamp())
-        ended = log.append(lambda seq, at: msgspec.structs.replace(end, seq=seq, at=at))
+        ended = log.add_copy(end)
         # The next attempt adopts the children that this one has started.
         retried = isinstance(ended, events.WorkflowRetried)
         children = () if retried else notify_children(driver.started, log.state, ended.at)

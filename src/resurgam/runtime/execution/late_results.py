@@ -63,7 +63,7 @@ def _notifications(log: Log, recorded: Sequence[events.Event]) -> tuple[Message,
     for command in list(log.state.open.values()):
         asked = isinstance(command, events.ChildScheduled) and command.on_parent_close == "cancel"
         if asked and command.seq not in log.state.cancel_requested:
-            log.append(lambda seq, at, ref=command.seq: events.ChildCancelRequested(seq=seq, at=at, ref=ref))  # type: ignore[misc]
+            log.add(events.ChildCancelRequested, ref=command.seq)
     return messages
 
 

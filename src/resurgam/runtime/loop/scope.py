@@ -18,8 +18,8 @@ class Scope:
     """One scope: the root, a task, a branch, a race, an iteration of a loop."""
 
     __slots__ = (
-        *("_ids", "_random", "calls", "counts", "cursor", "futures", "gate", "location", "match", "matching"),
-        *("owner", "seed", "version"),
+        *("_ids", "_random", "calls", "counts", "cursor", "futures", "gate", "in_order", "location", "match"),
+        *("matching", "owner", "seed", "version"),
     )
 
     def __init__(
@@ -32,6 +32,8 @@ class Scope:
         self.version = version
         self.matching = matching
         self.match = matcher(matching)
+        # Whether a call is matched with the next recorded command, whatever that is.
+        self.in_order = matching == "location"
         # The answer of the latest version check, until the next durable call.
         self.gate: int | None = None
         self.calls = 0

@@ -16,14 +16,19 @@ class Verdict:
 
     So no ``except BaseException`` of the user can swallow a divergence. Code that continues after *patience* refusals
     is *exhausted*: it gets futures that never settle, so that it yields the thread.
+
+    Calls are *routine* as long as the history alone decides about them. That ends for good where something else comes
+    up which a call has to be checked against: this verdict, an answer that is there before its call, a version that
+    applies to all calls of a block, the edits of a rehearsal, a check of inputs.
     """
 
-    __slots__ = ("_forbidden_in", "_patience", "_refusals", "exhausted", "reason")
+    __slots__ = ("_forbidden_in", "_patience", "_refusals", "exhausted", "reason", "routine")
 
     def __init__(self, patience: int = PATIENCE) -> None:
         # Plain attributes: every durable call and every callback of the loop reads them.
         self.reason: BaseException | None = None
         self.exhausted = False
+        self.routine = True
         # The function of the user that is running and may not make durable calls, as errors name it.
         self._forbidden_in = ""
         self._patience = patience
@@ -32,7 +37,12 @@ class Verdict:
     def decide(self, reason: BaseException) -> BaseException:
         """Stop the code for this reason, which replaces an earlier one, and return it."""
         self.reason = reason
+        self.routine = False
         return reason
+
+    def end_routine(self) -> None:
+        """Let every further call be checked against more than the history."""
+        self.routine = False
 
     def refuse(self, reason: BaseException) -> BaseException:
         """Count one more call that is refused for this reason, and return it."""
@@ -52,7 +62,9 @@ class Verdict:
     def without_calls(self, what: str, function: Callable[[], T]) -> T:
         """Call a function of the user that must not make durable calls."""
         self._forbidden_in, before = what, self._forbidden_in
+        self.routine, routine = False, self.routine
         try:
             return function()
         finally:
             self._forbidden_in = before
+            self.routine = routine and self.reason is None

@@ -1,6 +1,6 @@
 """Answers that an execution has before its code makes the calls: from an earlier attempt of its run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 import msgspec
@@ -13,9 +13,18 @@ from resurgam.core.outcome import Entry
 
 
 class Carryover:
-    """Answer calls by what an earlier attempt got at the same location, or by what arrived before the call."""
+    """Answer calls by what an earlier attempt got at the same location, or by what arrived before the call.
 
-    def __init__(self, carried: Sequence[events.Carried], children: Sequence[events.EarlierChild] = ()) -> None:
+    *on_held* is called when an answer arrives before its call.
+    """
+
+    def __init__(
+        self,
+        carried: Sequence[events.Carried],
+        children: Sequence[events.EarlierChild],
+        on_held: Callable[[], None],
+    ) -> None:
+        self._on_held = on_held
         self._kept = {(one.location, one.kind): (order, one) for order, one in enumerate(carried) if not one.times}
         self.undone = {one.location: one.times for one in carried if one.times}
         # Children that an earlier attempt started, by the location of its call.
@@ -32,6 +41,7 @@ class Carryover:
         """Keep an answer until its call is made; until then it stays in the store's inbox."""
         self._held[address] = entry
         self.anything = True
+        self._on_held()
 
     def holds(self, entry: Entry) -> bool:
         """Whether an entry of the inbox is kept here."""

@@ -25,22 +25,21 @@ class Footprint:
         self._checkpoints: dict[int, events.Checkpoint] = {}
         # The entries of handlers, by their number.
         self._handled: dict[int, int] = {}
+        # Whether there is a loop or a handler that an entry may belong to. A plain attribute: every entry asks.
+        self.watches = False
         for entry in log:
-            if self._loops or type(entry) in _WATCHED or self._handled:
+            if self.watches or type(entry) in BEGINNINGS:
                 self.add(entry)
-
-    @property
-    def watches(self) -> bool:
-        """Whether there is a loop or a handler that an entry may belong to."""
-        return bool(self._loops or self._handled)
 
     def add(self, entry: events.Event) -> None:
         """Note to which iteration or handler an entry belongs."""
         if type(entry) is events.LoopStarted:
             self._command(entry)
             if entry.forget_every is not None:
+                self.watches = True
                 self._loops[entry.seq] = entry
-        elif type(entry) in _BEGINNINGS:
+        elif type(entry) in _HANDLED:
+            self.watches = True
             self._begin(entry)
         elif not self._loops and not self._handled:
             return
@@ -77,6 +76,7 @@ class Footprint:
                 self._locations.update(dict.fromkeys(entry.signals, location))
         if isinstance(entry, events.LoopCompleted):
             self._loops.pop(entry.ref, None)
+            self.watches = bool(self._loops or self._handled)
         elif isinstance(entry, events.Checkpoint):
             self._checkpoints[entry.ref] = entry
 
@@ -108,6 +108,7 @@ class Footprint:
             self._handled.pop(entry.seq, None)
             self._loops.pop(entry.seq, None)
             self._checkpoints.pop(entry.seq, None)
+        self.watches = bool(self._loops or self._handled)
 
 
 def dropped(loop: events.LoopStarted, iteration: int, handlers: int = 0) -> tuple[Span, ...]:
@@ -120,6 +121,7 @@ def _seq(entry: Forgotten) -> int:
     return entry.seq
 
 
-_BEGINNINGS: Final = frozenset({events.SignalHandled, events.UpdateAccepted})
-_WATCHED: Final = frozenset({events.LoopStarted, *_BEGINNINGS})
+_HANDLED: Final = frozenset({events.SignalHandled, events.UpdateAccepted})
+BEGINNINGS: Final = frozenset({events.LoopStarted, *_HANDLED})
+"""The entries with which a loop or a handler begins."""
 _UPDATED: Final = frozenset({events.UpdateCompleted, events.UpdateRejected})

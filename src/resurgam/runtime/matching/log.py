@@ -1,13 +1,15 @@
 """The history of one execution, and the entries appended to it since the last commit."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.state import InstanceState
-from resurgam.runtime.matching.forgetting import Footprint
+from resurgam.runtime.matching.forgetting import BEGINNINGS, Footprint
+
+E = TypeVar("E", bound=events.Event)
 
 
 class Log:
@@ -43,31 +45,35 @@ class Log:
 
     def stamp(self) -> int:
         """Return the ``at`` of the next entry; it never decreases, whatever the machine's clock does."""
-        return max(self._clock, self.state.last_at)
+        clock, last_at = self._clock, self.state.last_at
+        if clock > last_at:
+            return clock
+        return last_at
 
-    def append(self, make: Callable[[int, int], events.Event], *, at: int = 0) -> events.Event:
-        """Append what *make* returns for the next ``seq`` and its ``at``."""
-        entry = make(self.state.last_seq + 1, max(self.stamp(), at))
+    def append(self, entry: E) -> E:
+        """Append an entry, made with the next ``seq`` and the `stamp` of now."""
         self.state.apply(entry)
-        self.footprint.add(entry)
+        if self.footprint.watches or type(entry) in BEGINNINGS:
+            self.footprint.add(entry)
         self.new.append(entry)
         return entry
 
-    def add(self, kind: type[events.Event], *, at: int = 0, **fields: Any) -> events.Event:
+    def add(self, kind: type[E], *, at: int = 0, **fields: Any) -> E:
         """Append an entry of this kind with these fields, not stamped before *at*."""
-        return self.append(lambda seq, stamp: kind(seq=seq, at=stamp, **fields), at=at)
+        return self.append(kind(seq=self.state.last_seq + 1, at=max(self.stamp(), at), **fields))
 
-    def take_in(self, event: events.Event) -> events.Event | None:
+    def add_copy(self, event: E) -> E:
+        """Append an entry that has no ``seq`` yet."""
+        return self.append(replace(event, seq=self.state.last_seq + 1, at=self.stamp()))
+
+    def take_in(self, event: E) -> E | None:
         """Append an entry from outside, unless it is a second answer to the same command."""
-        if not self.state.accepts(event):
-            return None
-        return self.append(lambda seq, at: msgspec.structs.replace(event, seq=seq, at=at))
+        return self.add_copy(event) if self.state.accepts(event) else None
 
     def take_result(self, result: events.ActivityCompleted) -> events.ActivityCompleted:
         """Append the result of an open activity to a run on its plain course: `take_in` for the entry that most are."""
-        state, clock = self.state, self._clock
-        at = max(state.last_at, clock)
-        entry = msgspec.structs.replace(result, seq=state.last_seq + 1, at=at)
+        state = self.state
+        entry = replace(result, seq=state.last_seq + 1, at=self.stamp())
         state.complete(entry)
         self.new.append(entry)
         return entry
@@ -76,7 +82,7 @@ class Log:
         """Append that the history is complete, if the instance has ended and no activity is outstanding."""
         state = self.state
         if state.status is not None and state.status.terminal and not state.deactivated and not outstanding(state):
-            self.append(lambda seq, at: events.WorkflowDeactivated(seq=seq, at=at))
+            self.add(events.WorkflowDeactivated)
 
 
 def outstanding(state: InstanceState) -> list[events.ActivityScheduled]:

@@ -130,11 +130,12 @@ class EarlyAnswers:
     """Answers that were delivered before the code made the calls, which an edit has delayed.
 
     *waits_past* says whether the code waits for a call that was recorded after an entry; None if answers may always come
-    early.
+    early. *on_kept* is called when an answer is kept.
     """
 
-    def __init__(self, waits_past: Callable[[int], bool] | None = None) -> None:
+    def __init__(self, waits_past: Callable[[int], bool] | None, on_kept: Callable[[], None]) -> None:
         self._waits_past = waits_past
+        self._on_kept = on_kept
         self.answers: dict[int, events.Answer] = {}
         self._checkpoints: dict[int, events.LoopCheckpointed] = {}
         self.delayed: set[int] = set()
@@ -152,6 +153,7 @@ class EarlyAnswers:
 
     def keep(self, answer: events.Answer) -> None:
         """Keep an answer until its call is made."""
+        self._on_kept()
         self.answers[answer.ref] = answer
 
     def keep_checkpoint(self, checkpoint: events.LoopCheckpointed) -> None:

@@ -6,18 +6,19 @@ Rule 2: once there is a `Verdict` (the code diverged, or is evicted) every furth
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, codec_for
 from resurgam.core.commands import COMMANDS, COMMANDS_BY_TAG, Intent
 from resurgam.core.edit import Check, Insert, Note, Remove
 from resurgam.core.errors import Evicted, NotDeterministic
-from resurgam.core.location import ROOT, Location
+from resurgam.core.location import ROOT, Coordinate, Location
 from resurgam.core.matchers import (
     Diverged,
     Ignored,
-    Inserted,
     New,
     Peeked,
     Replayed,
@@ -47,11 +48,21 @@ from resurgam.runtime.matching.recorded import EarlyAnswers, RecordedCommands
 
 logger = logging.getLogger("resurgam.runtime")
 
-T = TypeVar("T")
+C = TypeVar("C", bound=events.Command)
 ANY = codec_for(Any)
+_TIMED: Final = frozenset(kind.event for kind in COMMANDS.values() if kind.timed_out is not None)
 
 _NOWHERE = events.ActivityScheduled(location=ROOT, command="", name="", queue="")
 """The command of the future that code gets which goes on after too many refused calls."""
+
+
+class Place(msgspec.Struct, gc=False, frozen=True):
+    """Where a new command goes: its location and id in its scope, its version, the version check that it comes after."""
+
+    location: Location
+    version: int
+    command: str
+    gate: int | None = None
 
 
 class Recorder:
@@ -81,8 +92,11 @@ class Recorder:
         self.payloads = Payloads(mode, settings.max_payload)
         self.course = course = Course()
         self.outbox, self.pending = Outbox(course), PendingCommands(course)
-        self.early = EarlyAnswers(self.pending.has_call_after if self.matching == "location" else None)
-        self.carryover = Carryover(started.carried, started.children)
+        after = self.pending.has_call_after if self.matching == "location" else None
+        self.early = EarlyAnswers(after, self.verdict.end_routine)
+        self.carryover = Carryover(started.carried, started.children, self.verdict.end_routine)
+        if mode.rehearsing or options.input_check != "off" or started.carried:
+            self.verdict.end_routine()
         self.mailbox = Mailbox()
         self.state = DurableState()
         self.ended_scopes = EndedScopes()
@@ -124,6 +138,61 @@ class Recorder:
         *step* is the number given to ``ctx.v``, None without it; *target* the id that the code gives to a child.
         *complete* returns the fields of a new command that depend on its location.
         """
+        given = fields.get("input", fields.get("value"))
+        found = self.place(kind, name, step, key, target=target, digest=digest, given=given)
+        if type(found) is not Place:
+            return cast("events.Command", found)
+        if complete is not None:
+            fields |= complete(found.location)
+        return self._append(kind, found, name=name, key=key, digest=digest, **fields)
+
+    def place(
+        self,
+        kind: type[events.Command],
+        name: str | None,
+        step: int | None,
+        key: str | None,
+        *,
+        target: str | None = None,
+        digest: str | None = None,
+        given: object = None,
+    ) -> events.Command | Place:
+        """Take the next location of the running scope for a call; return its recorded command, or where a new one goes.
+
+        *digest* is the fingerprint of the input *given*; None if inputs are not compared.
+        """
+        scope = current.get(None)
+        # Fast path of `_matched`, of which it leaves out what has no effect on a routine call that fits at first sight.
+        if (
+            self.verdict.routine
+            and step is None
+            and scope is not None
+            and scope.owner is self
+            and (name is None or type(name) is str)
+        ):
+            found = scope.cursor.take_obvious(kind, name, scope.version, in_order=scope.in_order)
+            if found is not None:
+                scope.calls += 1
+                scope.gate = None
+                called = COMMANDS[kind].type
+                if type(found) is tuple:
+                    return self._vacant(scope, found, kind, name, scope.command_id(called), scope.version)
+                scope.counts[called] += 1
+                self.recorded.reach(found)  # type: ignore[arg-type]  # what is not a coordinate is a command
+                return found  # type: ignore[return-value]
+        return self._matched(kind, name, step, key, target, digest, given)
+
+    def _matched(
+        self,
+        kind: type[events.Command],
+        name: str | None,
+        step: int | None,
+        key: str | None,
+        target: str | None,
+        digest: str | None,
+        given: object,
+    ) -> events.Command | Place:
+        """Do what `place` says, with every check, by the matcher of the scope."""
         described = COMMANDS[kind]
         self.verdict.check_allowed(described.type)
         if name is not None and not isinstance(name, str):
@@ -140,40 +209,47 @@ class Recorder:
         if isinstance(match, Replayed):
             self.recorded.reach(match.event)
             if self.options.input_check != "off":
-                self._compare(match.event, intent, digest, fields, scope, command_id)
+                self._compare(match.event, intent, digest, given, scope, command_id)
             return match.event
-        if isinstance(match, Inserted):
-            fields["gate"] = gate
-        elif scope.by_type and scope.cursor.step is not None:
-            self._check_late(scope, intent, command_id)
-        fields |= {"command": command_id, "name": name, "version": intent.version, "key": key, "digest": digest}
-        return self._append(scope, match, kind, complete, **fields)
+        if isinstance(match, New):
+            gate = None
+            if scope.by_type and scope.cursor.step is not None:
+                self._check_late(scope, intent, command_id)
+        return self._vacant(scope, match.coordinate, kind, name, command_id, intent.version, gate)
 
-    def _append(
+    def _vacant(
         self,
         scope: Scope,
-        match: New | Inserted,
+        coordinate: Coordinate,
         kind: type[events.Command],
-        complete: Callable[[Location], dict[str, Any]] | None = None,
-        **fields: Any,
-    ) -> events.Command:
-        location = scope.location.child(match.coordinate)
+        name: str | None,
+        command_id: str,
+        version: int,
+        gate: int | None = None,
+    ) -> Place:
+        """Return where a new command goes, unless the history says that the workflow has ended."""
+        location = scope.location.child(coordinate)
         ended = self.log.state.ended
+        if ended is None:
+            return Place(location, version, command_id, gate)
         if isinstance(ended, events.WorkflowTerminated) and ended.seq == self.started.seq + 1:
             # Terminated before a worker ran it: the first calls of the code were never recorded.
             raise self.verdict.decide(Evicted("the workflow was terminated before it began"))
-        if ended is not None:
-            raise self.verdict.decide(gone_on(location, ended, kind, fields["command"], fields["name"]))
+        raise self.verdict.decide(gone_on(location, ended, kind, command_id, name))
 
-        if complete is not None:
-            fields |= complete(location)
-
-        def make(seq: int, at: int) -> events.Command:
-            return kind(seq=seq, at=at, location=location, **fields)
-
-        entry = self.log.append(make)
-        assert isinstance(entry, kind)
-        return entry
+    def _append(self, kind: type[C], place: Place, **fields: Any) -> C:
+        log = self.log
+        return log.append(
+            kind(
+                seq=log.state.last_seq + 1,
+                at=log.stamp(),
+                location=place.location,
+                version=place.version,
+                command=place.command,
+                gate=place.gate,
+                **fields,
+            )
+        )
 
     def call(
         self,
@@ -187,20 +263,28 @@ class Recorder:
     ) -> Durable[Any]:
         """Issue a command that has an answer, and return its future, of the class *made*. *codec* reads the value."""
         if self.verdict.exhausted:
-            return Durable(self.loop, _NOWHERE, self, codec)
-        command = self.issue(kind, name, step=step, **fields)
-        seq, pending = command.seq, self.pending
-        future: Durable[Any] = made(self.loop, command, self, codec)
-        pending.futures[seq] = future
-        if self.carryover.anything and seq in self.log.state.open:
-            self.carryover.ask(command)
-        if self.early.answers and seq in self.early.answers:
-            self.early.come_to(command)
-            return future
-        deadline = getattr(command, "deadline", None)
-        if deadline is not None and seq in self.log.state.open:
-            pending.add_deadline(deadline, seq)
+            return self.endless(codec)
+        return self.wait_for(self.issue(kind, name, step=step, **fields), codec, made)
+
+    def wait_for(self, command: events.Command, codec: Codec[Any], made: type[Durable[Any]] = Durable) -> Durable[Any]:
+        """Return the future of a command's answer, which *codec* reads."""
+        seq = command.seq
+        future = self.pending.futures[seq] = made(self.loop, command, self, codec)
+        if not self.verdict.routine:
+            if self.carryover.anything and seq in self.log.state.open:
+                self.carryover.ask(command)
+            if seq in self.early.answers:
+                self.early.come_to(command)
+                return future
+        if type(command) in _TIMED and seq in self.log.state.open:
+            deadline: int | None = command.deadline  # type: ignore[attr-defined]  # each of these kinds has one
+            if deadline is not None:
+                self.pending.add_deadline(deadline, seq)
         return future
+
+    def endless(self, codec: Codec[Any]) -> Durable[Any]:
+        """Return a future that never settles, for code that goes on after too many refused calls."""
+        return Durable(self.loop, _NOWHERE, self, codec)
 
     def start_timer(self, seconds: float, *, step: int | None = None) -> Durable[None]:
         """Start a durable timer of this length."""
@@ -215,7 +299,7 @@ class Recorder:
         if kind is None or self.verdict.reason is not None or command.seq not in self.log.state.open:
             return
         self.course.leave()
-        entry = self.log.append(lambda seq, at: kind(seq=seq, at=at, ref=command.seq))
+        entry = self.log.add(kind, ref=command.seq)
         if not self.log.is_new(command):
             self.pending.cancelled.append(command)
         if isinstance(command, events.PromiseCreated):
@@ -251,7 +335,8 @@ class Recorder:
         scope.gate = None
         if isinstance(match, New):
             command_id, version = scope.command_id(mark), removed.version
-            self._append(scope, match, events.StepRemoved, command=command_id, name=name, version=version, removed=tag)
+            place = self._vacant(scope, match.coordinate, events.StepRemoved, name, command_id, version)
+            self._append(events.StepRemoved, place, name=name, removed=tag)
             return None
         self.recorded.skip(match.event)
         self.early.answers.pop(match.event.seq, None)
@@ -282,9 +367,8 @@ class Recorder:
         scope.cursor.take(match)
         if isinstance(match, New):
             stored = scope.version + version - 1
-            self._append(
-                scope, match, events.VersionChecked, command=command_id, name=name, version=stored, answer=version
-            )
+            place = self._vacant(scope, match.coordinate, events.VersionChecked, name, command_id, stored)
+            self._append(events.VersionChecked, place, name=name, answer=version)
             return version
         assert isinstance(match.event, events.VersionChecked)
         self.recorded.reach(match.event)
@@ -341,7 +425,7 @@ class Recorder:
         found: events.Command,
         intent: Intent,
         digest: str | None,
-        fields: dict[str, Any],
+        given: object,
         scope: Scope,
         command_id: str,
     ) -> None:
@@ -349,7 +433,6 @@ class Recorder:
         difference = differs(found, intent, digest)
         if difference is None:
             return
-        given = fields.get("input", fields.get("value"))
         error = diverged(in_values(difference, given), scope, command_id)
         if self.options.input_check == "strict":
             raise self.verdict.decide(error)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory
-from resurgam.core.event import decode_event, encode_event
+from resurgam.core.event import decode_events, encode_event
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten, Span
 from resurgam.store.sqlite.session import Row, Session
@@ -44,7 +44,7 @@ def decode_log(rows: Sequence[Row], execution_id: str) -> Sequence[events.Event]
     """Return the entries in *rows*; raise `CorruptHistory` at the first that cannot be decoded."""
     found: list[events.Event] = []
     try:
-        found.extend(decode_event(row["body"]) for row in rows)
+        found.extend(decode_events([row["body"] for row in rows]))
     except ValueError as error:
         seq = rows[len(found)]["seq"]
         message = f"entry {seq} of execution {execution_id} cannot be read: {error}"

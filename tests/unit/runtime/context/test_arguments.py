@@ -284,3 +284,29 @@ async def test_a_wrong_argument_of_versions_and_loops_fails_the_run(what):
             await handle.result()
         assert WRONG[what][1] in str(failed.value)
         await handle.history()  # can be read
+
+
+async def test_a_call_with_arguments_that_cannot_be_encoded_takes_no_location_on_replay_either():
+    """The code goes on with another call, of the same activity; replay must not give it the answer at the first."""
+    registry = Registry()
+
+    @registry.activity
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @registry.workflow
+    async def retry_by_hand(ctx: Context) -> list[int]:
+        seen = []
+        for given in (object(), 1, "2", 3):
+            try:
+                seen.append(await ctx.activity(double, given))  # type: ignore[arg-type]
+            except errors.SerializationError:
+                seen.append(0)
+        return seen
+
+    async with Environment(registry=registry) as env:
+        handle = await env.start(retry_by_hand)
+        assert await env.finish(handle.result()) == [0, 2, 0, 6]
+        report = await replay(retry_by_hand, await handle.history())
+    assert report.diverged is None
+    assert report.new == ()

@@ -109,11 +109,11 @@ def test_a_timeout_must_be_a_duration(registry, option, length):
 
 def test_timeouts_are_known_in_milliseconds(registry):
     activity = registry.activity(start_timeout=2, heartbeat_timeout=timedelta(minutes=1))(charge)
-    assert (activity.start_limit, activity.heartbeat) == (2000, 60_000)
+    assert (activity.start_limit, activity.request["heartbeat"]) == (2000, 60_000)
     changed = activity.options(heartbeat_timeout=0.5)
-    assert (changed.start_limit, changed.heartbeat) == (2000, 500)
+    assert (changed.start_limit, changed.request["heartbeat"]) == (2000, 500)
     plain = registry.activity(charge)
-    assert (plain.start_limit, plain.heartbeat) == (None, None)
+    assert (plain.start_limit, plain.request["heartbeat"]) == (None, None)
 
 
 def test_an_unknown_option_is_refused(registry):
