@@ -4,6 +4,7 @@ Each run is a random story over a few entities, told to both stores step by step
 the ids of inbox entries, the values of wake counters, the order of claims, and the wording of refusals.
 """
 
+import asyncio
 import random
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -46,6 +47,7 @@ class Hold:
     seq: int
     inbox: list[int]
     status: Status
+    running: dict[int, ActivityRequest] = field(default_factory=dict)
 
 
 @dataclass
@@ -96,8 +98,50 @@ class Story:
             follows=self.some_execution() if self.chance(0.2) else None,
             offer=self.offer(),
         )
+        if self.chance(0.5):
+            part = msgspec.structs.replace(part, first=self.first(part.started))
         answers = await self.both("create", [part])
         self.note([getattr(answer[0], "claim", None) for answer in answers])
+        committed = getattr(answers[0][0], "committed", None)
+        if committed is not None:
+            for side, answer in zip(self.sides, answers, strict=True):
+                hold, done = side.holds[-1], answer[0].committed
+                hold.wake, hold.seq = done.wake, 1 + len(part.first.outcome.events)
+                hold.inbox += [entry.id for entry in done.inbox]
+            self.claimed(-1, committed.tasks)
+
+    def first(self, started):
+        refs = [2 + n for n in range(self.random.choice((0, 1, 2)))]
+        outcome = Outcome(
+            events=tuple(scheduled(ref) for ref in refs),
+            activities=tuple(self.wanted(ref) for ref in refs),
+            wake_at=self.clock.now() + 70 if self.chance(0.4) else None,
+        )
+        return r.Commit(
+            entity_id=started.entity_id,
+            execution_id=started.execution_id,
+            epoch=1,
+            base_seq=1,
+            wake=0,
+            outcome=outcome,
+            worker="first",
+            release=self.chance(0.6),
+            eager=frozenset(refs[self.random.choice((0, 1)) :]),
+            covers=self.chance(0.7),
+        )
+
+    def claimed(self, index, tasks):
+        """Note what a commit has claimed: with a lease of its own, or covered by that of its instance."""
+        self.tasks += tasks
+        for side in self.sides:
+            side.holds[index].running |= {task.request.ref: task.request for task in tasks if task.epoch == 0}
+
+    def forget(self, execution_id, ref):
+        """Note that an activity is answered, or has a row."""
+        for side in self.sides:
+            for hold in side.holds:
+                if hold.claim.instance.execution_id == execution_id:
+                    hold.running.pop(ref, None)
 
     async def deliver(self):
         part = r.Delivery(event=self.event(), entity_id=self.random.choice((*ENTITIES, "unknown")), offer=self.offer())
@@ -128,6 +172,8 @@ class Story:
             return
         index = self.random.choice((self.random.randrange(len(self.sides[0].holds)), -1))
         outcome, fields = self.outcome(self.sides[0].holds[index])
+        outcome, covering = self.covering(self.sides[0].holds[index], outcome)
+        fields |= covering
         taken = [n for n, _ in enumerate(self.sides[0].holds[index].inbox) if self.chance(0.6)]
         answers = []
         for side in self.sides:
@@ -142,15 +188,42 @@ class Story:
                 outcome=msgspec.structs.replace(outcome, consumed=consumed),
                 **fields,
             )
-            [answer] = await side.store.commit([part])
+            if self.number % 2:
+                [answer] = await side.store.commit([part])
+            else:
+                told = asyncio.get_running_loop().create_future()
+                side.store.submit(part, told.set_result)
+                answer = await told
             if isinstance(answer, r.Committed):
+                hold.running = {request.ref: request for request in part.running}
                 left = [key for key in hold.inbox if key not in consumed]
                 hold.inbox = left + [entry.id for entry in answer.inbox]
                 hold.wake, hold.seq = answer.wake, hold.seq + len(outcome.events)
                 hold.status = outcome.status
             answers.append(answer)
         assert normal(answers[0]) == normal(answers[1]), (outcome, fields)
-        self.tasks += getattr(answers[0], "tasks", ())
+        self.claimed(index, getattr(answers[0], "tasks", ()))
+        for withdrawal in outcome.withdrawals if isinstance(answers[0], r.Committed) else ():
+            self.forget(self.sides[0].holds[index].claim.instance.execution_id, withdrawal.ref)
+
+    def covering(self, hold, outcome):
+        """Return what a commit says of the activities that the lease has covered, with their answers in the outcome."""
+        running, log, retries = dict(hold.running), list(outcome.events), []
+        seq = hold.seq + len(log)
+        for ref, request in hold.running.items():
+            if self.chance(0.4):
+                del running[ref]
+                seq += 1
+                if self.chance(0.7):
+                    log.append(events.ActivityCompleted(seq=seq, ref=ref))
+                    continue
+                failure, moment = events.Failure(type="E", message="no"), self.clock.now() + 50
+                again = {"attempt": 1, "next_at": moment, "failure": failure}
+                log.append(events.ActivityRetryScheduled(seq=seq, ref=ref, **again))
+                details = Raw(b"%d" % self.next()) if self.chance(0.5) else None
+                retries.append(r.Pending(request=request, visible_at=moment, attempt=2, details=details))
+        covering = {"covers": self.chance(0.7), "running": tuple(running.values()), "retries": tuple(retries)}
+        return msgspec.structs.replace(outcome, events=tuple(log)), covering
 
     async def release(self):
         if self.sides[0].holds:
@@ -187,6 +260,7 @@ class Story:
             )
             heartbeat_at = self.clock.now() if self.chance(0.5) else None
             await self.both("extend", [msgspec.structs.replace(part, heartbeat_at=heartbeat_at)])
+            self.forget(task.execution_id, task.request.ref)
 
     async def work(self):
         answers = [await side.store.claim_activities("first", QUEUES, 1000) for side in self.sides]
@@ -211,6 +285,7 @@ class Story:
                 entity_id=task.entity_id, execution_id=task.execution_id, epoch=task.epoch, event=event, details=details
             )
             await self.both("complete_activities", [part])
+            self.forget(task.execution_id, task.request.ref)
 
     async def wait(self):
         self.clock.move_to(self.clock.now() + self.random.choice((1, 100, 100, LEASE)))
@@ -358,10 +433,7 @@ class Story:
         refs = [] if status.terminal else refs
         return Outcome(
             events=tuple(scheduled(ref) for ref in refs),
-            activities=tuple(
-                ActivityRequest(ref=ref, name="n", queue=self.random.choice(QUEUES), input=Raw(b"1"), entity_id="i")
-                for ref in refs
-            ),
+            activities=tuple(self.wanted(ref) for ref in refs),
             withdrawals=tuple(self.withdrawal(hold) for _ in range(self.random.choice((0, 0, 1)))),
             promises=tuple(
                 OpenPromise(f"{instance.entity_id}-{n}", self.random.choice("mn"), self.schema())
@@ -380,6 +452,10 @@ class Story:
             failure=self.random.choice(("E", "F")) if status is Status.FAILED and not hold.status.terminal else None,
             wake_at=self.clock.now() + 70 if self.chance(0.4) else None,
         ), fields
+
+    def wanted(self, ref):
+        queue = self.random.choice(QUEUES)
+        return ActivityRequest(ref=ref, name="n", queue=queue, input=Raw(b"1"), entity_id="i", timeout=ref)
 
     def withdrawal(self, hold):
         ref = self.random.randrange(2, hold.seq + 2)
@@ -456,8 +532,9 @@ def normal(answer):
     found.pop("wake", None)
     if "inbox" in found:
         found["inbox"] = [entry.event for entry in found["inbox"]]
-    if found.get("claim") is not None:
-        found["claim"] = normal(found["claim"])
+    for part in ("claim", "committed"):
+        if found.get(part) is not None:
+            found[part] = normal(found[part])
     return type(answer).__name__, found
 
 

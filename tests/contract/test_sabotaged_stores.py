@@ -978,6 +978,63 @@ class ForgetsDetails(Activities):
         return super().complete(part)
 
 
+@breaks(
+    "test_a_covered_activity_is_lost_with_its_instance", "test_a_released_instance_gives_its_covered_activities_back"
+)
+class LosesCoveredActivities(Table):
+    def put_back(self, row, *, deliveries):
+        for ref in [ref for ref, activity in row.activities.items() if activity.covered]:
+            self.drop(row, ref)
+
+
+@breaks(
+    "test_a_commit_that_releases_leaves_its_activities_running",
+    "test_a_terminated_instance_leaves_its_activities_running",
+    "test_the_end_of_a_workflow_leaves_a_covered_activity_running",
+)
+class OffersWhatRuns(Table):
+    def lease_alone(self, row, until=None):
+        self.put_back(row, deliveries=1)
+
+
+@breaks("test_a_heartbeat_gives_a_covered_activity_a_lease_of_its_own")
+class LeavesItCovered(Table):
+    def lease_one(self, activity, until=None):
+        if until is not None:
+            super().lease_one(activity, until)
+
+
+@breaks(
+    "test_the_first_answer_counts_whoever_has_leased_the_activity",
+    "test_a_paused_instance_that_is_released_offers_its_activities_when_it_is_resumed",
+)
+class RefusesLateAnswers(Activities):
+    def _at_attempt(self, part):
+        return None
+
+
+@breaks("test_an_answer_of_an_earlier_attempt_is_refused")
+class AcceptsAnyAttempt(Activities):
+    def _at_attempt(self, part):
+        row = self._table.find(part)
+        return row.activities.get(part.event.ref)
+
+
+@breaks("test_a_commit_schedules_the_next_attempt_of_a_covered_activity")
+class RetriesByDefault(Activities):
+    def retry(self, row, retries):
+        super().retry(
+            row,
+            [msgspec.structs.replace(one, request=msgspec.structs.replace(one.request, retry=None)) for one in retries],
+        )
+
+
+@breaks("test_a_creation_brings_its_first_commit", "test_a_creation_whose_first_commit_releases_leaves_a_sleeper")
+class IgnoresTheFirstCommit(MemoryStore):
+    def _create(self, part):
+        return super()._create(msgspec.structs.replace(part, first=None))
+
+
 @breaks("test_an_activity_that_was_started_once_is_not_withdrawn")
 class WithdrawsStartedActivities(Activities):
     def withdraw(self, row, withdrawal):

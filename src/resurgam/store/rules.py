@@ -3,14 +3,14 @@
 A rule that only one store follows stays in that store. The simulation of `testing` follows them too.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum, auto
 from typing import Final, Protocol
 
 import msgspec
 
 from resurgam.core import event as events
-from resurgam.core.outcome import ActivityRequest, ChildRequest, Entry, Message, Outcome
+from resurgam.core.outcome import ActivityRequest, ChildRequest, Entry, Message, Outcome, Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
 
@@ -21,6 +21,9 @@ all of them."""
 PROMISES_KEPT: Final = 1000
 """Settled promises that an execution keeps, so that late settlements are answered as late. A loop that runs for ever
 would otherwise leave ever more of them."""
+
+COVERED: Final = 8
+"""Activities that the lease on their instance covers at most."""
 
 MESSAGES_KEPT: Final = 60_000
 """Milliseconds for which a published message is kept."""
@@ -174,6 +177,20 @@ def status_after(status: Status, outcome: Outcome) -> Status:
     """Return the status that a commit leaves: an instance that was begun meanwhile is not scheduled again."""
     begun = outcome.status is Status.SCHEDULED and status is Status.RUNNING
     return Status.RUNNING if begun else outcome.status
+
+
+def covered_by(part: r.Commit, claimed: Sequence[ActivityRequest]) -> Sequence[ActivityRequest]:
+    """Return those of the activities *claimed* by a commit that the lease on its instance covers.
+
+    They are at most a few, because all of them are written again with every commit: beyond that a row for each costs
+    less.
+    """
+    return claimed[: max(0, COVERED - len(part.running))] if part.covers else ()
+
+
+def is_withdrawn(withdrawal: Withdrawal) -> bool:
+    """Whether a withdrawal removes an activity that a worker is running."""
+    return withdrawal.answered and not withdrawal.never_started
 
 
 # Dead letters.

@@ -1,12 +1,16 @@
 """Activities in the memory store: scheduled, claimed, completed, withdrawn."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from resurgam.core import event as events
-from resurgam.core.outcome import Withdrawal
+from resurgam.core.outcome import ActivityRequest, Withdrawal
 from resurgam.store import records as r
 from resurgam.store.memory.leases import Leases
 from resurgam.store.memory.rows import ActivityRow, Row
 from resurgam.store.memory.table import Table
-from resurgam.store.rules import REDELIVERIES, activity_dead_letter
+from resurgam.store.rules import REDELIVERIES, activity_dead_letter, covered_by
 
 
 class Activities:
@@ -16,6 +20,27 @@ class Activities:
         self._table = table
         self._leases = leases
 
+    def note_running(self, row: Row, running: Sequence[ActivityRequest]) -> None:
+        """Note which activities the lease on an instance covers from now on: those that its worker says still run."""
+        refs = {request.ref for request in running}
+        for ref in [ref for ref, activity in row.activities.items() if activity.covered and ref not in refs]:
+            self._table.drop(row, ref)
+        for request in running:
+            if request.ref not in row.activities:
+                self._table.cover(row, request)
+
+    def retry(self, row: Row, retries: Sequence[r.Pending]) -> None:
+        """Schedule further attempts of activities."""
+        for pending in retries:
+            known = row.activities.get(pending.request.ref)
+            again = ActivityRow(row.instance.execution_id, **msgspec.structs.asdict(pending))
+            if known is not None:
+                self._table.drop(row, pending.request.ref)
+                again.epoch = known.epoch
+                again.details = known.details if again.details is None else again.details
+                again.heartbeat_at = known.heartbeat_at if again.heartbeat_at is None else again.heartbeat_at
+            self._table.schedule(row, again)
+
     def dispatch(self, row: Row, part: r.Commit) -> tuple[r.ActivityTask, ...]:
         """Put the activities of a commit on their queues; claim those that it names, unless older work waits there."""
         table = self._table
@@ -23,10 +48,16 @@ class Activities:
         queues = {request.queue for request in part.outcome.activities if request.ref in eager}
         older = {activity.request.queue for activity in table.claimable_activities(tuple(queues))}
         tasks: list[r.ActivityTask] = []
+        claimed = [one for one in part.outcome.activities if one.ref in eager and one.queue not in older]
+        covered = covered_by(part, claimed)
         for request in part.outcome.activities:
+            if request in covered:
+                table.cover(row, request)
+                tasks.append(_covered_task(part, request))
+                continue
             activity = ActivityRow(part.execution_id, request, visible_at=table.clock.now())
             table.schedule(row, activity)
-            if request.ref in eager and request.queue not in older:
+            if request in claimed:
                 task = self.claim(activity, part.worker)
                 assert task is not None
                 tasks.append(task)
@@ -78,6 +109,8 @@ class Activities:
         held = self._leases.holder(
             r.Lease(entity_id=part.entity_id, execution_id=part.execution_id, epoch=part.epoch, ref=part.event.ref)
         )
+        if part.epoch == 0:
+            held = self._at_attempt(part) or held
         if isinstance(held, r.Refused):
             return held
         assert isinstance(held, ActivityRow)
@@ -90,3 +123,22 @@ class Activities:
             self._table.schedule(row, again)
         self._table.put(row, part.event)
         return r.Accepted()
+
+    def _at_attempt(self, part: r.ActivityResult) -> ActivityRow | r.Refused | None:
+        """Return an activity that is at the attempt of a result, whoever has leased it; None if it is answered."""
+        row = self._table.find(part)
+        activity = None if row is None else row.activities.get(part.event.ref)
+        if activity is None or activity.attempt == part.event.attempt:
+            return activity
+        return r.Refused(reason="the activity is at another attempt")
+
+
+def _covered_task(part: r.Commit, request: ActivityRequest) -> r.ActivityTask:
+    return r.ActivityTask(
+        execution_id=part.execution_id,
+        entity_id=part.entity_id,
+        epoch=0,
+        attempt=1,
+        deliveries=0,
+        request=request,
+    )

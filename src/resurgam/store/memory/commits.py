@@ -37,6 +37,7 @@ class Commits:
         if row.epoch != part.epoch:  # a message has terminated its own sender
             return r.Committed(wake=row.wake, tasks=tasks)
         if part.release and not tasks:
+            self._table.lease_alone(row, until=self._table.clock.now() + self._table.lease)
             self._table.free(row, ready=row.wake != part.wake)
             return r.Committed(wake=row.wake)
         return r.Committed(wake=row.wake, inbox=row.entries_since(part.wake), tasks=tasks)
@@ -48,11 +49,14 @@ class Commits:
         row.drop(outcome.dropped)
         for entry_id in outcome.consumed:
             row.inbox.pop(entry_id, None)
+        self._activities.note_running(row, part.running)
         tasks = self._activities.dispatch(row, part)
-        for entry in outcome.events:
-            # Results that the commit carries itself; those from the inbox have no row any more.
-            if isinstance(entry, events.ActivityCompleted | events.ActivityFailed) and entry.ref in row.activities:
-                self._table.drop(row, entry.ref)
+        # Results that the commit carries itself; those from the inbox have no row any more.
+        final = [e.ref for e in outcome.events if isinstance(e, events.ActivityCompleted | events.ActivityFailed)]
+        for ref in (*final, *part.answered):
+            if ref in row.activities:
+                self._table.drop(row, ref)
+        self._activities.retry(row, part.retries)
         for withdrawal in outcome.withdrawals:
             self._activities.withdraw(row, withdrawal)
         row.deliveries = 0

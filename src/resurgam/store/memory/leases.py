@@ -26,9 +26,11 @@ class Leases:
         if row.deliveries >= REDELIVERIES:
             reason = instance_dead_letter(row.deliveries, row.last_failure)
             row.instance = msgspec.structs.replace(row.instance, dead_letter=reason)
+            table.lease_alone(row)
             row.leased_until = None
             table.parked.pop(execution_id, None)
             return None
+        table.put_back(row, deliveries=1)
         row.worker = worker
         row.deliveries += 1
         row.epoch += 1
@@ -63,6 +65,8 @@ class Leases:
         activity = None if row is None else row.activities.get(lease.ref)
         if activity is None:
             return r.Refused(reason="the activity is answered or withdrawn")
+        if activity.covered and lease.epoch == 0:
+            self._table.lease_one(activity)
         if activity.epoch != lease.epoch or activity.leased_until is None:
             return r.Refused(reason="the lease of the activity is lost")
         return activity
@@ -89,6 +93,9 @@ class Leases:
             held.details = held.details if lease.details is None else lease.details
             held.heartbeat_at = held.heartbeat_at if lease.heartbeat_at is None else lease.heartbeat_at
             return r.Extended()
+        for activity in held.activities.values():
+            if activity.covered:
+                activity.leased_until = held.leased_until
         held.ready = False
         table.ready.pop(lease.execution_id, None)
         return r.Extended(wake=held.wake, inbox=held.entries_since(lease.wake))
@@ -115,6 +122,7 @@ class Leases:
 
     def _release_instance(self, row: Row, part: r.Release) -> None:
         row.last_failure = failure_note(part.failed)
+        self._table.put_back(row, deliveries=int(part.failed is not None))
         if part.final:
             row.instance = msgspec.structs.replace(row.instance, dead_letter=part.failed)
             self._table.parked.pop(part.lease.execution_id, None)

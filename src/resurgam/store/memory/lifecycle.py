@@ -118,6 +118,7 @@ class Lifecycle:
         at = max([now, *(entry.at for entry in row.kept()[-1:])])
         self._table.log(row, [msgspec.structs.replace(event, seq=row.instance.last_seq + 1, at=at)])
         row.epoch += 1
+        self._table.lease_alone(row)
         row.instance = msgspec.structs.replace(
             row.instance,
             status=Status.TERMINATED,

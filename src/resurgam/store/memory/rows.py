@@ -14,7 +14,7 @@ from resurgam.store.rules import kept_answer, status_after
 
 
 class ActivityRow(msgspec.Struct):
-    """An activity, until it is answered."""
+    """An activity, until it is answered. With *covered* the lease on its instance is its lease too."""
 
     execution_id: str
     request: ActivityRequest
@@ -27,6 +27,7 @@ class ActivityRow(msgspec.Struct):
     details: Raw | None = None
     heartbeat_at: int | None = None
     worker: str = ""
+    covered: bool = False
 
     @property
     def begun(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TypeVar, assert_never
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
+from resurgam.core.errors import StoreError
 from resurgam.store import records as r
 from resurgam.store.lifetime import Lifetime
 from resurgam.store.memory.activities import Activities
@@ -90,7 +91,11 @@ class MemoryStore:
 
     def submit(self, part: r.Commit, done: Callable[[r.Committed | r.Refused | Exception], None]) -> None:
         """Apply one outcome and call back."""
-        [answer] = self._each(self._commits.commit, [part])
+        answer: r.Committed | r.Refused | Exception
+        try:
+            [answer] = self._each(self._commits.commit, [part])
+        except StoreError as error:
+            answer = error
         asyncio.get_running_loop().call_soon(done, answer)
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:

@@ -18,7 +18,7 @@ from operator import itemgetter
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
-from resurgam.core.outcome import Entry
+from resurgam.core.outcome import ActivityRequest, Entry
 from resurgam.store import records as r
 from resurgam.store.memory.rows import ActivityRow, Row
 from resurgam.store.watches import FEED, WatchKey, log_key
@@ -136,6 +136,33 @@ class Table:
             self.queued[activity.execution_id, activity.request.ref] = None
         else:
             self.remind(activity.visible_at, activity.execution_id, activity.request.ref)
+
+    def cover(self, row: Row, request: ActivityRequest) -> None:
+        """Add an activity that the lease on its instance covers."""
+        entry = row.entry(request.ref)
+        activity = ActivityRow(row.instance.execution_id, request, visible_at=0 if entry is None else entry.at)
+        activity.covered, activity.deliveries = True, 1
+        activity.worker, activity.leased_until = row.worker, row.leased_until
+        row.activities[request.ref] = activity
+
+    def put_back(self, row: Row, *, deliveries: int) -> None:
+        """Put what the lease on an instance has covered back on its queues."""
+        for activity in row.activities.values():
+            if activity.covered:
+                activity.covered, activity.leased_until, activity.deliveries = False, None, deliveries
+                self.queued[activity.execution_id, activity.request.ref] = None
+
+    def lease_alone(self, row: Row, until: int | None = None) -> None:
+        """Give what the lease on an instance has covered leases of its own, for the same time or *until* a moment."""
+        for activity in row.activities.values():
+            if activity.covered:
+                self.lease_one(activity, until)
+
+    def lease_one(self, activity: ActivityRow, until: int | None = None) -> None:
+        """Give a covered activity a lease of its own."""
+        activity.covered = False
+        activity.leased_until = activity.leased_until if until is None else until
+        self.remind(activity.leased_until or 0, activity.execution_id, activity.request.ref)
 
     def drop(self, row: Row, ref: int) -> None:
         """Remove an activity."""

@@ -1,6 +1,6 @@
 """Activities: how they are scheduled, claimed, completed and withdrawn."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
@@ -10,10 +10,11 @@ from resurgam.core import event as events
 from resurgam.core.outcome import ActivityRequest, Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.rules import REDELIVERIES, activity_dead_letter
+from resurgam.store.rules import REDELIVERIES, activity_dead_letter, is_withdrawn
 from resurgam.store.sqlite import inbox
 from resurgam.store.sqlite.claimable import claimable_activities
 from resurgam.store.sqlite.dead_letters import mark_activity_dead, undecodable
+from resurgam.store.sqlite.handed_out import lease_named
 from resurgam.store.sqlite.session import Row, Session
 from resurgam.store.sqlite.transaction import Transaction
 
@@ -59,7 +60,7 @@ def _lease(t: Transaction, row: Row) -> r.ActivityTask | None:
 def complete(t: Transaction, part: r.ActivityResult) -> r.Accepted | r.Refused:
     """Deliver the result of an attempt to its instance, and remove the activity or schedule its next attempt."""
     lease = r.Lease(entity_id=part.entity_id, execution_id=part.execution_id, epoch=part.epoch, ref=part.event.ref)
-    held = _held(t, lease)
+    held = _held(t, lease, attempt=part.event.attempt)
     if isinstance(held, r.Refused):
         return held
     if isinstance(part.event, events.ActivityRetryScheduled):
@@ -108,10 +109,15 @@ def release(t: Transaction, part: r.Release) -> r.Released | r.Refused:
     return r.Released()
 
 
-def _held(t: Transaction, lease: r.Lease) -> Row | r.Refused:
+def _held(t: Transaction, lease: r.Lease, attempt: int | None = None) -> Row | r.Refused:
+    """Return the row of a leased activity. An *attempt* that the lease on its instance covered needs no lease."""
+    if lease.epoch == 0:
+        lease_named(t, lease.execution_id, lease.ref)
     rows = t.session.fetch("activity", execution_id=lease.execution_id, ref=lease.ref)
     if not rows:
         return r.Refused(reason="the activity is answered or withdrawn")
+    if lease.epoch == 0 and attempt is not None:
+        return rows[0] if rows[0]["attempt"] == attempt else r.Refused(reason="the activity is at another attempt")
     if rows[0]["epoch"] != lease.epoch or rows[0]["lease_owner"] is None:
         return r.Refused(reason="the lease of the activity is lost")
     return rows[0]
@@ -162,27 +168,38 @@ def encode_request(request: ActivityRequest) -> str:
     return _encoder.encode(request).decode()
 
 
-def withdraw(t: Transaction, execution_id: str, withdrawal: Withdrawal) -> int:
-    """Withdraw an activity; return how often that raised the wake counter."""
-    gone = t.session.fetch(
+def retry(t: Transaction, execution_id: str, retries: Sequence[r.Pending]) -> None:
+    """Schedule further attempts of activities that may have no row."""
+    for pending in retries:
+        t.session.execute("retry_covered", **_columns_of(execution_id, pending))
+        t.changes.due(pending.visible_at)
+        if pending.visible_at <= t.now:
+            t.changes.work = True
+            t.busy_queues[pending.request.queue] = True
+
+
+def withdraw(t: Transaction, execution_id: str, withdrawal: Withdrawal, covered: Container[int]) -> int:
+    """Withdraw an activity; return how often that raised the wake counter. *covered* are refs without a row."""
+    gone = t.session.execute(
         "withdraw_activity",
         execution_id=execution_id,
         ref=withdrawal.ref,
         answered=withdrawal.answered,
         never_started=withdrawal.never_started,
     )
+    gone = gone or (withdrawal.ref in covered and is_withdrawn(withdrawal))
     if not gone or withdrawal.entry is None:
         return 0
     inbox.put(t, execution_id, withdrawal.entry)
     return 1
 
 
-def eager_task(part: r.Commit, request: ActivityRequest) -> r.ActivityTask:
-    """Return the task of an activity that is leased by the commit that schedules it."""
+def eager_task(part: r.Commit, request: ActivityRequest, epoch: int) -> r.ActivityTask:
+    """Return the task of an activity that is claimed by the commit that schedules it."""
     return r.ActivityTask(
         execution_id=part.execution_id,
         entity_id=part.entity_id,
-        epoch=1,
+        epoch=epoch,
         attempt=1,
         deliveries=0,
         request=request,
@@ -215,22 +232,22 @@ def _pending(row: Row) -> dict[str, Any]:
 
 def adopt_activities(session: Session, execution_id: str, activities: Sequence[r.Pending]) -> None:
     """Insert the activities of an adopted execution."""
-    rows = [
-        {
-            "execution_id": execution_id,
-            "ref": pending.request.ref,
-            "queue": pending.request.queue,
-            "request": encode_request(pending.request),
-            "visible_at": pending.visible_at,
-            "attempt": pending.attempt,
-            "deliveries": pending.deliveries,
-            "dead_letter": pending.dead_letter,
-            "details": text_of(pending.details),
-            "heartbeat_at": pending.heartbeat_at,
-        }
-        for pending in activities
-    ]
-    session.execute_many("adopt_activity", rows)
+    session.execute_many("adopt_activity", [_columns_of(execution_id, pending) for pending in activities])
+
+
+def _columns_of(execution_id: str, pending: r.Pending) -> dict[str, object]:
+    return {
+        "execution_id": execution_id,
+        "ref": pending.request.ref,
+        "queue": pending.request.queue,
+        "request": encode_request(pending.request),
+        "visible_at": pending.visible_at,
+        "attempt": pending.attempt,
+        "deliveries": pending.deliveries,
+        "dead_letter": pending.dead_letter,
+        "details": text_of(pending.details),
+        "heartbeat_at": pending.heartbeat_at,
+    }
 
 
 def details_of(row: Row) -> Raw | None:

@@ -8,6 +8,7 @@ from resurgam.store.encoding import encode
 from resurgam.store.rules import REDELIVERIES, instance_dead_letter
 from resurgam.store.sqlite.claimable import claimable_instances
 from resurgam.store.sqlite.dead_letters import mark_instance_dead, undecodable
+from resurgam.store.sqlite.handed_out import put_back
 from resurgam.store.sqlite.inbox import StoredEntry, Undecodable, entry_of, stored_inboxes
 from resurgam.store.sqlite.rows import unpack
 from resurgam.store.sqlite.session import Row
@@ -16,7 +17,11 @@ from resurgam.store.sqlite.transaction import Transaction
 
 def claim(t: Transaction, worker: str, queues: Sequence[str], limit: int) -> list[r.Claim]:
     """Lease instances that are ready, due, or whose lease has run out."""
-    return _lease(t, claimable_instances(t.session, worker, queues, limit, t.now))
+    rows = claimable_instances(t.session, worker, queues, limit, t.now)
+    for row in rows:
+        if row["covers"]:  # its lease has expired
+            put_back(t, row["execution_id"], deliveries=1)
+    return _lease(t, rows)
 
 
 def claim_eagerly(t: Transaction, execution_id: str, queue: str, offer: r.EagerOffer | None) -> r.Claim | None:

@@ -11,10 +11,11 @@ from resurgam.core.outcome import ActivityRequest, Outcome
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
-from resurgam.store.rules import overtakes
+from resurgam.store.rules import covered_by, is_withdrawn, overtakes
 from resurgam.store.sqlite import history
-from resurgam.store.sqlite.activities import choose_eager, eager_task, schedule, withdraw
+from resurgam.store.sqlite.activities import choose_eager, eager_task, retry, schedule, withdraw
 from resurgam.store.sqlite.effects import send_effects
+from resurgam.store.sqlite.handed_out import encode_requests, lease_requests
 from resurgam.store.sqlite.inbox import entries_since
 from resurgam.store.sqlite.instances import find
 from resurgam.store.sqlite.session import Row
@@ -31,21 +32,23 @@ def commit(t: Transaction, part: r.Commit) -> r.Committed | r.Refused:
     # The update below may clear how the instance was paused, which children and a successor inherit.
     heirs = outcome.children or outcome.successor is not None
     before = find(t.session, part.execution_id) if heirs else None
-    if keeps and _step(t, part):
+    covered = covered_by(part, eager)
+    running = encode_requests(_running_after(part, covered)) if keeps else None
+    if keeps and _step(t, part, running):
         wake = part.wake
     else:
-        hit = _update(t, part, keeps=keeps)
+        hit = _update(t, part, running, keeps=keeps)
         if not hit:
             return _refused(t, part)
         wake = hit[0]["wake"]
         if eager and hit[0]["paused"] is not None:
-            eager, keeps = (), not part.release
-            if part.release:
-                t.session.execute(
-                    "end_kept_lease", execution_id=part.execution_id, wake=part.wake, ready_at=t.ready_at()
-                )
+            eager, covered, keeps = (), (), not part.release
+            _take_back(t, part)
     _note(t, part, released_ready=not keeps and wake != part.wake)
-    wake += _apply(t, part.execution_id, outcome, eager)
+    if part.running and not keeps:
+        lease_requests(t, part.execution_id, part.running)
+    without_row = {request.ref for request in (*part.running, *covered)} if keeps else set()
+    wake += _apply(t, part, eager, without_row)
     if outcome.status is Status.DIVERGED:
         t.session.execute("mark_tried", execution_id=part.execution_id, worker=part.worker)
     if heirs or _has_effects(outcome):
@@ -54,7 +57,7 @@ def commit(t: Transaction, part: r.Commit) -> r.Committed | r.Refused:
         [now] = t.session.fetch("progress", execution_id=part.execution_id)
         wake = now["wake"]
         keeps = keeps and now["epoch"] == part.epoch  # a message to itself may have terminated the instance
-    tasks = tuple(eager_task(part, request) for request in eager)
+    tasks = tuple(eager_task(part, request, epoch=int(request not in covered)) for request in eager)
     if not keeps:
         return r.Committed(wake=wake, tasks=tasks)
     entries = entries_since(t, part.execution_id, part.wake) if wake != part.wake else ()
@@ -62,21 +65,36 @@ def commit(t: Transaction, part: r.Commit) -> r.Committed | r.Refused:
     return r.Committed(wake=wake, inbox=entries or (), tasks=tasks)
 
 
-def _step(t: Transaction, part: r.Commit) -> bool:
+def _running_after(part: r.Commit, covered: Sequence[ActivityRequest]) -> Sequence[ActivityRequest]:
+    """Return the activities that run without a row after a commit."""
+    withdrawn = {withdrawal.ref for withdrawal in part.outcome.withdrawals if is_withdrawn(withdrawal)}
+    return [request for request in (*part.running, *covered) if request.ref not in withdrawn]
+
+
+def _take_back(t: Transaction, part: r.Commit) -> None:
+    """Claim nothing after all: the instance is paused. The lease is kept only if it would have been anyway."""
+    if part.release:
+        t.session.execute("end_kept_lease", execution_id=part.execution_id, wake=part.wake, ready_at=t.ready_at())
+    else:
+        running = encode_requests(_running_after(part, ()))
+        t.session.execute("set_handed_out", execution_id=part.execution_id, handed_out=running)
+
+
+def _step(t: Transaction, part: r.Commit, running: str | None) -> bool:
     """Make the fenced update of most commits: a running instance whose inbox did not change."""
     outcome = part.outcome
     return outcome.status is Status.RUNNING and bool(
         t.session.run(
             "commit_step",
             (
-                *(part.base_seq + len(outcome.events), outcome.wake_at),
+                *(part.base_seq + len(outcome.events), outcome.wake_at, running),
                 *(part.execution_id, part.epoch, part.base_seq, part.wake),
             ),
         )
     )
 
 
-def _update(t: Transaction, part: r.Commit, *, keeps: bool) -> Sequence[Row]:
+def _update(t: Transaction, part: r.Commit, running: str | None, *, keeps: bool) -> Sequence[Row]:
     """Make the fenced update of any commit; return its row, or none if the commit is refused."""
     outcome = part.outcome
     return t.session.fetch(
@@ -93,6 +111,7 @@ def _update(t: Transaction, part: r.Commit, *, keeps: bool) -> Sequence[Row]:
         closed_at=t.now if outcome.status.terminal else None,
         deactivated=outcome.deactivated,
         parked=outcome.diagnosis,
+        handed_out=running,
     )
 
 
@@ -116,14 +135,19 @@ def _note(t: Transaction, part: r.Commit, *, released_ready: bool) -> None:
         changes.work = True
 
 
-def _apply(t: Transaction, execution_id: str, outcome: Outcome, eager: Sequence[ActivityRequest]) -> int:
-    """Write the instance's own part of an outcome; return how often that raised the wake counter."""
+def _apply(t: Transaction, part: r.Commit, eager: Sequence[ActivityRequest], without_row: set[int]) -> int:
+    """Write the instance's own part of an outcome; return how often that raised the wake counter.
+
+    *eager* are the activities that it claims, *without_row* the refs of all that the lease on the instance covers.
+    """
+    outcome, execution_id = part.outcome, part.execution_id
     history.append(t, execution_id, outcome.events)
     if outcome.forgotten or outcome.dropped:
         history.forget(t.session, execution_id, outcome.forgotten)
         history.drop(t.session, execution_id, outcome.dropped)
     # Results that the worker delivered in memory; those from the inbox have no row any more.
     answered = [(execution_id, e.ref) for e in outcome.events if type(e) in _FINAL]
+    answered += [(execution_id, ref) for ref in part.answered]
     if answered:
         t.session.put_off("remove_activity", answered)
     session = t.session
@@ -134,10 +158,13 @@ def _apply(t: Transaction, execution_id: str, outcome: Outcome, eager: Sequence[
     if outcome.consumed:
         session.execute("consume_inbox", execution_id=execution_id, ids=encode(outcome.consumed))
     if outcome.activities:
-        schedule(t, execution_id, outcome.activities, {request.ref for request in eager})
+        requests = [request for request in outcome.activities if request.ref not in without_row]
+        schedule(t, execution_id, requests, {request.ref for request in eager})
+    if part.retries:
+        retry(t, execution_id, part.retries)
     if not outcome.withdrawals:
         return 0
-    return sum(withdraw(t, execution_id, withdrawal) for withdrawal in outcome.withdrawals)
+    return sum(withdraw(t, execution_id, withdrawal, without_row) for withdrawal in outcome.withdrawals)
 
 
 def _has_effects(outcome: Outcome) -> bool:

@@ -1,12 +1,14 @@
 """Dead letters: instances and activities that are no longer handed out, until they are revived."""
 
 from resurgam.store import records as r
+from resurgam.store.sqlite.handed_out import lease_alone
 from resurgam.store.sqlite.instances import find
 from resurgam.store.sqlite.transaction import Transaction
 
 
 def mark_instance_dead(t: Transaction, execution_id: str, reason: str) -> None:
     """Stop handing out an instance."""
+    lease_alone(t, execution_id)
     t.session.execute("mark_instance_dead", execution_id=execution_id, reason=reason)
     t.changes.touched.add(execution_id)
 

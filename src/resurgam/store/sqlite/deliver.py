@@ -10,6 +10,7 @@ from resurgam.store import records as r
 from resurgam.store.rules import begins
 from resurgam.store.sqlite import history, inbox
 from resurgam.store.sqlite.claim import claim_by_delivery, claim_eagerly
+from resurgam.store.sqlite.handed_out import lease_alone
 from resurgam.store.sqlite.instances import find, newest
 from resurgam.store.sqlite.promises import promises_named, settle, settle_by_name
 from resurgam.store.sqlite.rows import status_of
@@ -87,6 +88,7 @@ def terminate(t: Transaction, execution_id: str, event: events.WorkflowTerminate
     kept = t.session.fetch("last_events", execution_id=execution_id, last=1, forgotten=True)
     at = max([t.now, *(msgspec.json.decode(last["body"], type=_Moment).at for last in kept)])
     history.append(t, execution_id, (msgspec.structs.replace(event, seq=seq, at=at),))
+    lease_alone(t, execution_id)
     t.session.execute(
         "terminate_instance",
         execution_id=execution_id,

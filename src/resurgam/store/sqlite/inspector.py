@@ -17,6 +17,7 @@ from resurgam.store import records as r
 from resurgam.store.encoding import encode
 from resurgam.store.sqlite.activities import open_activity_of
 from resurgam.store.sqlite.connection import BUSY_TIMEOUT, explain
+from resurgam.store.sqlite.handed_out import by_ref, open_ones
 from resurgam.store.sqlite.history import decode_log
 from resurgam.store.sqlite.instances import find, newest
 from resurgam.store.sqlite.migrate import check_ours, check_readable, newest_version
@@ -226,7 +227,10 @@ def _open_work(session: Session, execution_id: str) -> r.OpenWork | None:
     inbox = session.fetch("inbox_since", execution_id=execution_id, wake=-1)
     held = row["leased_until"] is not None
     return r.OpenWork(
-        activities=tuple(activity for found in activities for activity in _decodable(open_activity_of, found)),
+        activities=by_ref(
+            [activity for found in activities for activity in _decodable(open_activity_of, found)],
+            open_ones(session, row),
+        ),
         inbox=tuple(event for entry in inbox for event in _decodable(decode_event, entry["body"])),
         worker=row["lease_owner"] if held else None,
         leased_until=row["leased_until"],
@@ -253,6 +257,7 @@ def _stats(session: Session, now: int) -> r.Stats:
     statuses = {row["shown"]: row["number"] for row in session.fetch("count_statuses")}
     ready = {row["queue"]: row["number"] for row in session.fetch("count_ready", now=now)}
     activities = {row["queue"]: row for row in session.fetch("count_activities")}
+    covered = {row["queue"]: row["claimed"] for row in session.fetch("count_handed_out")}
     [dead] = session.fetch("count_dead_letters")
     return r.Stats(
         instances={str(Status(status)): number for status, number in statuses.items()},
@@ -260,9 +265,9 @@ def _stats(session: Session, now: int) -> r.Stats:
             queue: r.QueueStats(
                 instances=ready.get(queue, 0),
                 activities=activities[queue]["waiting"] if queue in activities else 0,
-                claimed_activities=activities[queue]["claimed"] if queue in activities else 0,
+                claimed_activities=(activities[queue]["claimed"] if queue in activities else 0) + covered.get(queue, 0),
             )
-            for queue in sorted(ready.keys() | activities.keys())
+            for queue in sorted(ready.keys() | activities.keys() | covered.keys())
         },
         dead_activities=sum(row["dead_letters"] for row in activities.values()),
         dead_instances=dead["number"],

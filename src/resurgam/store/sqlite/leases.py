@@ -4,6 +4,7 @@ from resurgam.store import records as r
 from resurgam.store.rules import failure_note
 from resurgam.store.sqlite import activities
 from resurgam.store.sqlite.dead_letters import mark_instance_dead
+from resurgam.store.sqlite.handed_out import put_back
 from resurgam.store.sqlite.inbox import entries_since
 from resurgam.store.sqlite.transaction import Transaction
 
@@ -36,6 +37,8 @@ def release(t: Transaction, part: r.Release) -> r.Released | r.Refused:
         last_failure=failure_note(part.failed),
         ready_at=t.ready_at(),
     )
+    if released:
+        put_back(t, lease.execution_id, deliveries=int(part.failed is not None))
     if released and part.final and part.failed is not None:
         mark_instance_dead(t, lease.execution_id, part.failed)
     return r.Released() if released else r.Refused(reason="the lease is lost")

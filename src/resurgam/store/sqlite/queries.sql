@@ -116,7 +116,8 @@ WHERE execution_id = :execution_id AND json_extract(body, '$.type') IN (SELECT v
 
 -- claimable_instances: List what a worker may claim, in the order in which it became claimable: ready, due, lease expired,
 -- or parked and not tried by this worker. A parked instance counts from its creation.
-SELECT {instance} AS instance, execution_id, position, wake, epoch, deliveries, last_failure, claimable.ready_at
+SELECT {instance} AS instance, execution_id, position, wake, epoch, deliveries, last_failure, claimable.ready_at,
+       handed_out IS NOT NULL AS covers
 FROM instances JOIN (
     SELECT position, min(ready_at) AS ready_at FROM (
         SELECT * FROM (
@@ -185,11 +186,12 @@ SET epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries =
 WHERE position = :position;
 
 -- mark_instance_dead: Make an instance a dead letter, which is not handed out.
-UPDATE instances SET dead_letter = :reason, leased_until = NULL, lease_owner = NULL, ready = 0
+UPDATE instances SET dead_letter = :reason, leased_until = NULL, lease_owner = NULL, ready = 0,
+    handed_out = NULL
 WHERE execution_id = :execution_id;
 
 -- commit_step: Make the fenced update of a commit that only extends the log. No row: try the next two.
-UPDATE instances SET last_seq = ?, wake_at = ?, deliveries = 0
+UPDATE instances SET last_seq = ?, wake_at = ?, handed_out = ?, deliveries = 0
 WHERE execution_id = ? AND epoch = ? AND leased_until IS NOT NULL AND last_seq = ? AND wake = ?
   AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '';
 
@@ -199,7 +201,7 @@ UPDATE instances
 SET status = CASE WHEN :status = 'scheduled' AND status = 'running' THEN status ELSE :status END,
     closed_at = coalesce(closed_at, :closed_at), paused = CASE WHEN :closed_at IS NULL THEN paused END,
     deactivated = :deactivated, last_seq = :last_seq, wake_at = :wake_at, parked = :parked, deliveries = 0,
-    last_failure = ''
+    last_failure = '', handed_out = :handed_out
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
   AND (wake = :wake OR NOT :strict)
 RETURNING wake, paused;
@@ -209,7 +211,7 @@ UPDATE instances
 SET status = CASE WHEN :status = 'scheduled' AND status = 'running' THEN status ELSE :status END,
     closed_at = coalesce(closed_at, :closed_at), paused = CASE WHEN :closed_at IS NULL THEN paused END,
     deactivated = :deactivated, last_seq = :last_seq, wake_at = :wake_at, parked = :parked, deliveries = 0,
-    last_failure = '',
+    last_failure = '', handed_out = NULL,
     leased_until = NULL, lease_owner = NULL,
     ready = CASE WHEN wake <> :wake AND NOT (:status = 'scheduled' AND status <> 'running') THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
@@ -223,7 +225,7 @@ UPDATE instances SET signal_schemas = :schemas WHERE execution_id = :execution_i
 UPDATE instances SET failure = :failure WHERE execution_id = :execution_id;
 
 -- end_kept_lease: End a lease that a commit has kept for activities which were not claimed.
-UPDATE instances SET leased_until = NULL, lease_owner = NULL,
+UPDATE instances SET leased_until = NULL, lease_owner = NULL, handed_out = NULL,
     ready = CASE WHEN wake <> :wake AND status <> 'scheduled' THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id;
 
@@ -236,7 +238,7 @@ WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NU
 -- terminate_instance: Close an instance, whether or not it is leased.
 UPDATE instances
 SET status = :status, closed_at = :now, last_seq = :seq, wake_at = NULL, parked = NULL, dead_letter = NULL, paused = NULL,
-    ready = :ready_at, deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL
+    ready = :ready_at, deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL, handed_out = NULL
 WHERE execution_id = :execution_id;
 
 -- forget_tries: Offer a parked instance again to the workers that have tried it.
@@ -261,6 +263,59 @@ INSERT OR IGNORE INTO tried (execution_id, worker) VALUES (:execution_id, :worke
 INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, deliveries, lease_owner, epoch)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1);
 
+-- handed_out: Return the activities that the lease on an instance covers.
+SELECT handed_out FROM instances WHERE execution_id = :execution_id AND handed_out IS NOT NULL;
+
+-- set_handed_out: Set them.
+UPDATE instances SET handed_out = :handed_out WHERE execution_id = :execution_id;
+
+-- clear_handed_out: Note that the lease covers none any more.
+UPDATE instances SET handed_out = NULL WHERE execution_id = :execution_id AND handed_out IS NOT NULL;
+
+-- shown_handed_out: List them, with the moments at which they were scheduled.
+SELECT h.value AS request,
+       coalesce((SELECT json_extract(e.body, '$.at') FROM events AS e
+                 WHERE e.execution_id = i.execution_id AND e.seq = json_extract(h.value, '$.ref')), 0) AS visible_at
+FROM instances AS i, json_each(i.handed_out) AS h WHERE i.execution_id = :execution_id;
+
+-- free_handed_out: Put them on their queues, each with a row; claimable from now on.
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, deliveries)
+SELECT execution_id, ref, queue, request, visible_at, :now, :deliveries FROM (
+    SELECT i.execution_id, json_extract(h.value, '$.ref') AS ref, json_extract(h.value, '$.queue') AS queue,
+           h.value AS request,
+           coalesce((SELECT json_extract(e.body, '$.at') FROM events AS e
+                 WHERE e.execution_id = i.execution_id AND e.seq = json_extract(h.value, '$.ref')), 0) AS visible_at
+    FROM instances AS i, json_each(i.handed_out) AS h WHERE i.execution_id = :execution_id)
+WHERE true ON CONFLICT (execution_id, ref) DO NOTHING;
+
+-- lease_handed_out: Give them rows with leases of their own (epoch 0), for the same worker and time; all, or one.
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, deliveries, lease_owner)
+SELECT i.execution_id, json_extract(h.value, '$.ref'), json_extract(h.value, '$.queue'), h.value,
+       coalesce((SELECT json_extract(e.body, '$.at') FROM events AS e
+                 WHERE e.execution_id = i.execution_id AND e.seq = json_extract(h.value, '$.ref')), 0),
+       i.leased_until, 1, i.lease_owner
+FROM instances AS i, json_each(i.handed_out) AS h
+WHERE i.execution_id = :execution_id AND (:ref IS NULL OR json_extract(h.value, '$.ref') = :ref)
+ON CONFLICT (execution_id, ref) DO NOTHING;
+
+-- lease_request: The same for one that a commit leaves running, from its request.
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, deliveries, lease_owner)
+VALUES (?, ?, ?, ?,
+        coalesce((SELECT json_extract(e.body, '$.at') FROM events AS e
+                 WHERE e.execution_id = ? AND e.seq = ?), 0),
+        ?, 1, ?)
+ON CONFLICT (execution_id, ref) DO NOTHING;
+
+-- retry_covered: Schedule the next attempt of an activity that may have no row; details and heartbeat stay unless the last
+-- attempt had any.
+INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, attempt, deliveries, details,
+                        heartbeat_at)
+VALUES (:execution_id, :ref, :queue, :request, :visible_at, :visible_at, :attempt, :deliveries, :details, :heartbeat_at)
+ON CONFLICT (execution_id, ref) DO UPDATE
+SET visible_at = excluded.visible_at, available_at = excluded.available_at, attempt = excluded.attempt,
+    deliveries = excluded.deliveries, lease_owner = NULL, details = coalesce(excluded.details, details),
+    heartbeat_at = coalesce(excluded.heartbeat_at, heartbeat_at);
+
 -- retry_activity: Schedule the next attempt of an activity; details and heartbeat stay unless the last attempt had any.
 UPDATE activities
 SET visible_at = :next_at, available_at = :next_at, attempt = attempt + 1, deliveries = 0, lease_owner = NULL,
@@ -270,8 +325,7 @@ WHERE execution_id = :execution_id AND ref = :ref;
 -- withdraw_activity: Delete an activity that is no longer wanted; a leased one only if it is answered.
 DELETE FROM activities
 WHERE execution_id = :execution_id AND ref = :ref AND (:answered OR lease_owner IS NULL)
-  AND (NOT :never_started OR (lease_owner IS NULL AND deliveries = 0 AND attempt = 1))
-RETURNING ref;
+  AND (NOT :never_started OR (lease_owner IS NULL AND deliveries = 0 AND attempt = 1));
 
 -- claimable_activities: List the activities of a queue that may be claimed: available, or lease expired.
 SELECT a.*, i.entity_id, i.status FROM activities AS a JOIN instances AS i USING (execution_id)
@@ -488,6 +542,14 @@ FROM instances GROUP BY queue;
 SELECT queue, sum(lease_owner IS NULL AND dead_letter IS NULL) AS waiting, sum(lease_owner IS NOT NULL) AS claimed,
        sum(dead_letter IS NOT NULL) AS dead_letters
 FROM activities GROUP BY queue;
+
+-- count_handed_out: Count the activities of each queue that the leases on their instances cover.
+SELECT json_extract(h.value, '$.queue') AS queue, count(*) AS claimed
+FROM instances AS i, json_each(i.handed_out) AS h
+WHERE i.handed_out IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM activities AS a
+                  WHERE a.execution_id = i.execution_id AND a.ref = json_extract(h.value, '$.ref'))
+GROUP BY 1;
 
 -- count_dead_letters: Count the instances that are dead letters.
 SELECT count(*) AS number FROM instances WHERE dead_letter IS NOT NULL;

@@ -14,8 +14,10 @@ from resurgam.core import event as events
 from resurgam.core.event import encode_event
 from resurgam.core.outcome import Outcome
 from resurgam.store import records as r
+from resurgam.store.rules import covered_by
 from resurgam.store.sqlite.activities import eager_task, encode_request, is_busy
 from resurgam.store.sqlite.commit import commit
+from resurgam.store.sqlite.handed_out import encode_requests
 from resurgam.store.sqlite.transaction import Transaction
 
 Work: TypeAlias = Callable[[Transaction], r.Committed | r.Refused]
@@ -47,11 +49,15 @@ class Step:
         self._part = part
         self._events = [(execution_id, e.seq, encode_event(e).decode()) for e in outcome.events]
         self._removed = [(execution_id, ref) for ref in _answered(part)]
-        self._queues = {request.queue for request in outcome.activities}
-        self._requests = [(r.ref, r.queue, encode_request(r)) for r in outcome.activities]
+        claimed = outcome.activities
+        covered = covered_by(part, claimed)
+        self._queues = {request.queue for request in claimed}
+        self._requests = [(one.ref, one.queue, encode_request(one)) for one in claimed[len(covered) :]]
+        running = encode_requests((*part.running, *covered))
         last_seq = part.base_seq + len(outcome.events)
-        self._update = (last_seq, outcome.wake_at, execution_id, part.epoch, part.base_seq, part.wake)
-        self._answer = r.Committed(wake=part.wake, tasks=tuple([eager_task(part, r) for r in outcome.activities]))
+        self._update = (last_seq, outcome.wake_at, running, execution_id, part.epoch, part.base_seq, part.wake)
+        tasks = [eager_task(part, one, epoch=int(number >= len(covered))) for number, one in enumerate(claimed)]
+        self._answer = r.Committed(wake=part.wake, tasks=tuple(tasks))
 
     def __call__(self, t: Transaction) -> r.Committed | r.Refused:
         """Apply the commit."""

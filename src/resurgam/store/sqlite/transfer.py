@@ -9,6 +9,7 @@ from resurgam.store.adoption import plan_adoption
 from resurgam.store.encoding import encode
 from resurgam.store.sqlite import history
 from resurgam.store.sqlite.activities import adopt_activities, pending_of
+from resurgam.store.sqlite.handed_out import by_ref, pending_ones
 from resurgam.store.sqlite.instances import find, tag
 from resurgam.store.sqlite.rows import columns_of, columns_of_promise, instance_of, pause_of, promise_of
 from resurgam.store.sqlite.session import Row, Session, Snapshots
@@ -49,7 +50,7 @@ def _copy(session: Session, row: Row) -> r.Copy:
         log=tuple(history.decode_log(log, execution_id)),
         forgotten=history.forgotten_of(log),
         inbox=tuple(decode_event(entry["body"]) for entry in inbox),
-        activities=tuple(pending_of(activity) for activity in activities),
+        activities=by_ref([pending_of(activity) for activity in activities], pending_ones(session, row)),
         promises=tuple(promise_of(promise) for promise in promises),
         answer=decode_event(answers[0]["body"]) if answers else None,
         paused=pause_of(row),

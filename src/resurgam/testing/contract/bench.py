@@ -134,6 +134,7 @@ class Bench:
         base_seq = fields.pop("base_seq", claim.instance.last_seq)
         worker = fields.pop("worker", "first")
         eager = frozenset(fields.pop("eager", ()))
+        covering = {name: fields.pop(name) for name in ("covers", "running", "retries", "answered") if name in fields}
         part = r.Commit(
             execution_id=claim.instance.execution_id,
             entity_id=claim.instance.entity_id,
@@ -144,6 +145,7 @@ class Bench:
             worker=worker,
             release=release,
             eager=eager,
+            **covering,
         )
         [answer] = await self.store.commit([part])
         if isinstance(answer, r.Committed) and _has_late_effects(part.outcome):

@@ -3,6 +3,7 @@
 from resurgam.testing.contract.activities import ActivityCases
 from resurgam.testing.contract.basics import BasicCases
 from resurgam.testing.contract.children import ChildCases
+from resurgam.testing.contract.covered import CoveredCases
 from resurgam.testing.contract.creation import CreationCases
 from resurgam.testing.contract.details import DetailsCases
 from resurgam.testing.contract.eager_claims import EagerClaimCases
@@ -37,6 +38,7 @@ class StoreContract(
     FencingCases,
     ForgettingCases,
     EagerClaimCases,
+    CoveredCases,
     WakeUpCases,
     ActivityCases,
     RecoveryCases,

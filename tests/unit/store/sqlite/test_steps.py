@@ -35,7 +35,9 @@ class Try:
     release: bool = False
     stale: bool = False
     sleeps: bool = False
+    covers: bool = False
     ends: bool = False
+    runs: int = 0
 
 
 tries = st.builds(
@@ -47,7 +49,9 @@ tries = st.builds(
     release=st.booleans(),
     stale=st.sampled_from((False, False, False, True)),
     sleeps=st.booleans(),
+    covers=st.booleans(),
     ends=st.sampled_from((False, False, False, True)),
+    runs=st.sampled_from((0, 0, 1, 7)),
 )
 happenings = st.sampled_from(("", "", "", "signal", "pause", "terminate", "release"))
 
@@ -126,7 +130,7 @@ def part_of(execution_id, claim, seq, one):
     log = [] if seq == 1 else [events.ActivityCompleted(seq=seq + 1, ref=seq)]
     refs = range(seq + len(log) + 1, seq + len(log) + 1 + one.scheduled)
     log += [events.ActivityScheduled(seq=n, location=Location((n,)), command="T", name="n", queue="x") for n in refs]
-    wanted = [ActivityRequest(ref=n, name="n", queue=one.queue, input=Raw(b"1"), entity_id="e") for n in refs]
+    wanted = [request(n, one.queue) for n in refs]
     return r.Commit(
         entity_id=one.name,
         execution_id=execution_id,
@@ -142,7 +146,14 @@ def part_of(execution_id, claim, seq, one):
         worker="w",
         release=one.release,
         eager=frozenset(refs) if one.claims else frozenset(),
+        covers=one.covers,
+        running=tuple(request(n, "x") for n in range(100, 100 + one.runs)),
+        answered=tuple(entry.ref for entry in log if isinstance(entry, events.ActivityCompleted)),
     )
+
+
+def request(ref, queue):
+    return ActivityRequest(ref=ref, name="n", queue=queue, input=Raw(b"1"), entity_id="e")
 
 
 def tables(path):

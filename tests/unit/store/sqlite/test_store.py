@@ -10,10 +10,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from resurgam import Context, Engine, Registry
+from resurgam.core import event as events
+from resurgam.core.outcome import ActivityRequest, Outcome
 from resurgam.errors import CorruptHistory, StoreError
 from resurgam.runtime.system import SystemClock
+from resurgam.store import records as r
 from resurgam.store.open import open_store
 from resurgam.store.records import ExecutionRef
 from resurgam.store.sqlite.connection import Database
@@ -119,7 +123,7 @@ def test_a_file_that_is_not_a_database_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        (999, "schema version 999, this Resurgam knows 101; use a newer one"),
+        (999, "schema version 999, this Resurgam knows 102; use a newer one"),
         (1, "the file is of a version before 0.2, which cannot be read; use a new file"),
     ],
 )
@@ -395,10 +399,30 @@ async def test_a_folder_in_which_no_lock_can_be_made_is_named(tmp_path):
         opened(tmp_path / "a.db")
 
 
+async def test_a_file_of_the_version_before_goes_on(tmp_path):
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as file:
+        file.executescript(migrations()[0])
+        file.execute(f"PRAGMA application_id = {int.from_bytes(b'resu', 'big')}")
+        file.execute("PRAGMA user_version = 101")
+        file.execute(
+            "INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,"
+            " created_at, last_seq, first_run) VALUES ('e-1', 'e', 'r', 'r', 1, 1, 'workflow', 'n', 'q', 'running', 1, 1, 'r')"
+        )
+    store = opened(tmp_path / "a.db")
+
+    [claim] = await store.claim("w", ("q",), 10)
+    wanted = ActivityRequest(ref=2, name="n", queue="q", input=Raw(b"1"), entity_id="i")
+    outcome = Outcome(events=(events.WorkflowBegun(seq=2),), activities=(wanted,))
+    part = {"entity_id": "e", "execution_id": "e-1", "epoch": claim.epoch, "base_seq": 1, "wake": 0, "outcome": outcome}
+    [done] = await store.commit([r.Commit(**part, eager=frozenset((2,)), covers=True)])
+    assert [task.epoch for task in done.tasks] == [0]
+    await store.close()
+
+
 def test_the_schema_is_made_in_one_step_that_can_be_repeated(tmp_path):
     Database(tmp_path / "a.db").close()
     shutil.copy(tmp_path / "a.db", tmp_path / "b.db")
     Database(tmp_path / "b.db").close()
 
-    assert len(migrations()) == 1
-    assert sqlite3.connect(tmp_path / "b.db").execute("PRAGMA user_version").fetchone() == (101,)
+    assert len(migrations()) == 2
+    assert sqlite3.connect(tmp_path / "b.db").execute("PRAGMA user_version").fetchone() == (102,)
