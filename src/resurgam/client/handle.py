@@ -369,8 +369,8 @@ class Handle(Generic[R]):
     def _result_of(self, instance: Instance, closing: events.Event | None) -> Any:
         match closing:
             case events.WorkflowCompleted():
-                codec, workflow = self._result, self._access.workflow_of(instance)
-                if codec is ANY and workflow is not None:
+                codec = self._result
+                if codec is ANY and (workflow := self._access.workflow_of(instance)) is not None:
                     codec = workflow.result
                 return codec.decode(closing.result, f"result of workflow {instance.name!r}")
             case events.WorkflowFailed() | events.WorkflowRetried():

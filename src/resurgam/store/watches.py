@@ -60,7 +60,8 @@ class Waiters:
         if until is not None and until <= self._clock.now():
             return False
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        waiters = self._waiters[_key_of(watch)]
+        key = _key_of(watch)
+        waiters = self._waiters[key]
         waiters.append((watch, waiter))
         call_off = self._clock.call_at(until, lambda: _settle(waiter, there=False)) if until is not None else None
         try:
@@ -68,7 +69,7 @@ class Waiters:
         finally:
             waiters.remove((watch, waiter))
             if not waiters:
-                self._waiters.pop(_key_of(watch), None)
+                self._waiters.pop(key, None)
             if call_off is not None:
                 call_off()
 
