@@ -81,7 +81,7 @@ class SqliteInspector:
             rows = self._file.fetch("events_after", execution_id=execution_id, after=0)
         else:
             end = -1 if last is None else last
-            rows = self._file.fetch("last_events", execution_id=execution_id, last=end, forgotten=forgotten)[::-1]
+            rows = self._file.fetch("last_events", execution_id=execution_id, last=end, forgotten=int(forgotten))[::-1]
         return decode_log(rows, execution_id)
 
     async def open_work(self, execution: r.Addressed) -> r.OpenWork | None:

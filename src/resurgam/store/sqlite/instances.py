@@ -12,6 +12,8 @@ def find(session: Session, execution_id: str) -> Row | None:
 
 def newest(session: Session, entity_id: str) -> Row | None:
     """Return the row of the newest execution of an entity."""
+    if not session.finds("entity_known", (entity_id,)):
+        return None  # as at most starts: sqlite3 describes all columns even of no row
     rows = session.fetch("newest_execution", entity_id=entity_id)
     return rows[0] if rows else None
 

@@ -14,6 +14,9 @@ WHERE execution_id IN (SELECT value FROM json_each(:execution_ids));
 -- executions_of: List the executions of an entity, oldest first.
 SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY position;
 
+-- entity_known: Return a row if an entity has an execution.
+SELECT 1 FROM instances WHERE entity_id = ? LIMIT 1;
+
 -- newest_execution: Return the newest execution of an entity.
 SELECT * FROM instances WHERE entity_id = :entity_id ORDER BY position DESC LIMIT 1;
 
