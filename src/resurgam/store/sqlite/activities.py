@@ -135,6 +135,7 @@ def is_busy(t: Transaction, queue: str) -> bool:
     """Whether older work waits in a queue."""
     busy = t.busy_queues.get(queue)
     if busy is None:
+        t.session.write_rows()
         busy = t.busy_queues[queue] = t.session.finds("waiting_activity", (queue, t.now))
     return busy
 

@@ -53,6 +53,26 @@ INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, att
 VALUES (:execution_id, :entity_id, :run_id, :tree_id, :generation, :attempt, :kind, :name, :queue, :status,
         :created_at, :last_seq, :wake_at, :tags, :ready, :paused, :parent, :parent_id, :first_run);
 
+-- may_begin_at_once: Return a row if an entity (?1) has no execution and no older work waits in a queue (?2).
+SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM instances WHERE entity_id = ?1)
+  AND NOT EXISTS (
+      SELECT 1 FROM instances
+      WHERE queue = ?2 AND ready AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL
+        AND status <> 'diverged')
+  AND NOT EXISTS (
+      SELECT 1 FROM instances
+      WHERE queue = ?2 AND wake_at <= ?3 AND leased_until IS NULL AND dead_letter IS NULL AND paused IS NULL
+        AND status <> 'diverged')
+  AND NOT EXISTS (
+      SELECT 1 FROM instances
+      WHERE leased_until <= ?3 AND queue = ?2 AND dead_letter IS NULL AND paused IS NULL AND status <> 'diverged');
+
+-- begin_committed: Insert an execution as it is after its first claim and its first commit.
+INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, created_at, last_seq,
+                       wake_at, tags, parent, parent_id, first_run, signal_schemas, handed_out, lease_owner, leased_until,
+                       status, ready, epoch)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 0, 1);
+
 -- tag_instance: Insert a tag of an instance.
 INSERT INTO instance_tags (name, value, created_at, execution_id) VALUES (:name, :value, :created_at, :execution_id);
 

@@ -71,9 +71,7 @@ class Session:
         return self._hot.execute(self._queries[query], parameters).rowcount
 
     def finds(self, query: str, parameters: tuple[object, ...]) -> bool:
-        """Whether a named statement returns a row."""
-        if self._rows:
-            self.write_rows()
+        """Whether a named statement, run before what was put off, returns a row."""
         return self._hot.execute(self._queries[query], parameters).fetchone() is not None
 
 

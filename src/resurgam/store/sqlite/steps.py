@@ -39,43 +39,61 @@ def prepare(part: r.Commit) -> Work:
     return partial(commit, part=part)
 
 
+class Claimed:
+    """The activities that a commit claims: their tasks, their queues, and what is to be written of them.
+
+    *covered* is the column of those that run without a row, earlier ones among them.
+    """
+
+    __slots__ = ("_rows", "covered", "queues", "tasks")
+
+    def __init__(self, part: r.Commit) -> None:
+        claimed = part.outcome.activities
+        covered = covered_by(part, claimed)
+        own = claimed[len(covered) :]
+        self.covered = encode_requests((*part.running, *covered))
+        self.queues = {request.queue for request in claimed}
+        self.tasks = tuple(
+            [eager_task(part, request, epoch=0) for request in covered]
+            + [eager_task(part, request, epoch=1) for request in own]
+        )
+        self._rows = [(request.ref, request.queue, encode_request(request)) for request in own]
+
+    def write(self, t: Transaction, execution_id: str) -> None:
+        """Write the rows of those that have a lease of their own."""
+        if self._rows:
+            leased = (t.now, t.lease_until, 1, t.owner)
+            t.session.put_off("schedule_activity", [(execution_id, *row, *leased) for row in self._rows])
+            t.changes.due(t.lease_until)
+
+
 class Step:
     """A commit that is ready to be written."""
 
-    __slots__ = ("_answer", "_events", "_part", "_queues", "_removed", "_requests", "_update")
+    __slots__ = ("_answer", "_claimed", "_events", "_part", "_removed", "_update")
 
     def __init__(self, part: r.Commit) -> None:
-        outcome, execution_id = part.outcome, part.execution_id
+        outcome, execution_id, base_seq = part.outcome, part.execution_id, part.base_seq
         self._part = part
+        self._claimed = claimed = Claimed(part)
         self._events = [(execution_id, e.seq, encode_event(e).decode()) for e in outcome.events]
         self._removed = [(execution_id, ref) for ref in _answered(part)]
-        claimed = outcome.activities
-        covered = covered_by(part, claimed)
-        self._queues = {request.queue for request in claimed}
-        self._requests = [(one.ref, one.queue, encode_request(one)) for one in claimed[len(covered) :]]
-        running = encode_requests((*part.running, *covered))
-        last_seq = part.base_seq + len(outcome.events)
-        self._update = (last_seq, outcome.wake_at, running, execution_id, part.epoch, part.base_seq, part.wake)
-        tasks = [eager_task(part, one, epoch=int(number >= len(covered))) for number, one in enumerate(claimed)]
-        self._answer = r.Committed(wake=part.wake, tasks=tuple(tasks))
+        last_seq = base_seq + len(outcome.events)
+        self._update = (last_seq, outcome.wake_at, claimed.covered, execution_id, part.epoch, base_seq, part.wake)
+        self._answer = r.Committed(wake=part.wake, tasks=claimed.tasks)
 
     def __call__(self, t: Transaction) -> r.Committed | r.Refused:
         """Apply the commit."""
-        part = self._part
-        for queue in self._queues:
+        part, session = self._part, t.session
+        for queue in self._claimed.queues:
             if is_busy(t, queue):
                 return commit(t, part)
-        if not t.session.run("commit_step", self._update):
+        if not session.run("commit_step", self._update):
             return commit(t, part)
-        t.session.put_off("append_event", self._events)
+        session.put_off("append_event", self._events)
         if self._removed:
-            t.session.put_off("remove_activity", self._removed)
-        if self._requests:
-            leased = (t.now, t.lease_until, 1, t.owner)
-            t.session.put_off(
-                "schedule_activity", [(part.execution_id, *request, *leased) for request in self._requests]
-            )
-            t.changes.due(t.lease_until)
+            session.put_off("remove_activity", self._removed)
+        self._claimed.write(t, part.execution_id)
         t.changes.due(part.outcome.wake_at)
         t.changes.grown.append(part.execution_id)
         return self._answer

@@ -11,22 +11,19 @@ from resurgam.store import records as r
 from resurgam.store.lifetime import Lifetime
 from resurgam.store.sqlite import activities, leases
 from resurgam.store.sqlite.claim import claim
-from resurgam.store.sqlite.commit import commit
 from resurgam.store.sqlite.connection import Database
-from resurgam.store.sqlite.create import create
 from resurgam.store.sqlite.dead_letters import revive
 from resurgam.store.sqlite.deliver import deliver
 from resurgam.store.sqlite.feed import SqliteFeed
 from resurgam.store.sqlite.history import decode_log
 from resurgam.store.sqlite.inspector import SqliteInspector
-from resurgam.store.sqlite.instances import find
 from resurgam.store.sqlite.open_file import OpenFile
 from resurgam.store.sqlite.owner_lock import Owner
 from resurgam.store.sqlite.peers import Peers
 from resurgam.store.sqlite.purge import purge
 from resurgam.store.sqlite.query_tasks import SqliteQueries
-from resurgam.store.sqlite.rows import instance_of
 from resurgam.store.sqlite.session import Session
+from resurgam.store.sqlite.starts import prepare_start
 from resurgam.store.sqlite.steps import prepare
 from resurgam.store.sqlite.transaction import ReadyTimestamps, Transaction
 from resurgam.store.sqlite.transfer import SqliteTransfer
@@ -85,7 +82,9 @@ class SqliteStore:
 
     def create(self, parts: Sequence[r.Creation]) -> Awaitable[Sequence[r.Created | r.Exists]]:
         """Begin executions."""
-        return self._each_at_once(_create, parts)
+        starts = [prepare_start(part) for part in parts]
+        self._file.check()
+        return self._writer.write(lambda t: [start(t) for start in starts])
 
     def deliver(
         self, parts: Sequence[r.Delivery]
@@ -198,15 +197,3 @@ class SqliteStore:
         for owner in self._owner.dead():
             await self._write(lambda t, owner=owner: leases.end_leases_of(t, owner))  # type: ignore[misc]
             self._owner.remove(owner)
-
-
-def _create(t: Transaction, part: r.Creation) -> r.Created | r.Exists:
-    """Begin an execution, with its first commit if the worker that made it may serve it."""
-    created = create(t, part)
-    if isinstance(created, r.Exists) or created.claim is None or part.first is None:
-        return created
-    committed = commit(t, part.first)
-    assert isinstance(committed, r.Committed), committed
-    row = find(t.session, part.started.execution_id)
-    assert row is not None
-    return r.Created(instance=instance_of(row), claim=created.claim, committed=committed)
