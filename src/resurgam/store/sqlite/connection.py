@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from resurgam.core.errors import StoreError, WriteRejected
-from resurgam.store.sqlite.log_size import CHECK_EVERY, LOG_LIMIT, cut_log, limit_log, log_of, log_size
+from resurgam.store.sqlite.log_size import CHECK_EVERY, LogCopier, cut_log, limit_log, log_of
 from resurgam.store.sqlite.migrate import check_ours, migrate
 from resurgam.store.sqlite.session import Row, Session
 
@@ -21,9 +21,6 @@ BUSY_TIMEOUT: Final = 5.0
 
 _RETRY_OPEN: Final = 0.02
 """Seconds between two attempts to open a file that another process is creating."""
-
-_RETRY_CUT: Final = 2
-"""Commits after which cutting the log is tried again."""
 
 _LEVELS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 
@@ -67,10 +64,11 @@ class Database:
         except sqlite3.Error as error:
             raise self.explain(error) from error
         self._commits = 0
-        self._log_name = log_of(path)
+        self._check_at = CHECK_EVERY
+        self._log_copier = LogCopier(self._writing, path)
         self._file = _identity(path)
         self._inode = None if self._file is None else self._file[1]
-        self._log = Path(self._log_name)
+        self._log = Path(log_of(path))
         self._log_file = _identity(self._log)
         self._writing.execute("PRAGMA busy_timeout = 0")
         self.writer = Session(self._writing)
@@ -107,8 +105,8 @@ class Database:
                 # Raised by Python's own binding: an integer beyond 64 bits, a string beyond 2 GB, a lone surrogate.
                 raise WriteRejected(f"{self.path}: {error}") from error
             self._commits += 1
-            if self._commits % CHECK_EVERY == 0:
-                self._bound_log()
+            if self._commits == self._check_at:
+                self._check_log()
         # After the commit: an acknowledged write must be in the file that the path names.
         try:
             found = os.stat(self._name)  # noqa: PTH116 -- a third of Path.stat, once in every group of commits
@@ -118,13 +116,11 @@ class Database:
             self.check_in_place()
         return result
 
-    def _bound_log(self) -> None:
-        """Cut the log if it is too long; if another connection is using it, try again after the next commits."""
-        if log_size(self._log_name) <= LOG_LIMIT:
-            return
+    def _check_log(self) -> None:
+        self._check_at = CHECK_EVERY
         with contextlib.suppress(sqlite3.Error):  # the commit is durable; the log only stays longer
-            if not cut_log(self._writing):
-                self._commits = CHECK_EVERY - _RETRY_CUT
+            self._check_at = self._log_copier.note_commits(self._commits)
+        self._commits = 0
 
     def check_in_place(self) -> None:
         """Raise `StoreError` if the path no longer names the open file: writes to it would be lost."""

@@ -9,7 +9,7 @@ import pytest
 from resurgam import Context, Engine, Registry
 from resurgam.errors import StoreError
 from resurgam.store.open import vacuum
-from resurgam.store.sqlite import connection, log_size
+from resurgam.store.sqlite import log_size
 from resurgam.store.sqlite.connection import Database
 from resurgam.testing import Environment
 
@@ -29,8 +29,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def small_limit(monkeypatch):
-    for module in (log_size, connection):
-        monkeypatch.setattr(module, "LOG_LIMIT", LIMIT)
+    monkeypatch.setattr(log_size, "LOG_LIMIT", LIMIT)
 
 
 def write(database, times):
@@ -80,6 +79,53 @@ def test_a_log_that_a_reader_holds_is_cut_soon_after_the_reader_is_done(path):
     write(database, 2)
     assert size_of_log(path) <= LIMIT
     other.close()
+    database.close()
+
+
+@pytest.fixture
+def copies(monkeypatch):
+    """List the copies of logs: whether it was in use, its pages, those that are copied."""
+    found: list[tuple[str, bool, int, int]] = []
+    copy = log_size._copy
+
+    def note(connection, mode):
+        answer = copy(connection, mode)
+        found.append((mode, *answer))
+        return answer
+
+    monkeypatch.setattr(log_size, "_copy", note)
+    return found
+
+
+def test_several_that_write_in_turns_copy_the_log_seldom_and_overwrite_it(path, copies):
+    """SQLite by itself would copy it after nearly every commit, once it is long."""
+    databases = [Database(path, synchronous="OFF") for _ in range(3)]
+    sizes = []
+    for _ in range(60):
+        for database in databases:
+            write(database, 10)
+        sizes.append(size_of_log(path))
+    total = 60 * 10 * len(databases)
+    pages = sum(pages for _, _, pages, _ in copies)
+    assert {mode for mode, *_ in copies} == {"RESTART"}
+    assert not any(busy for _, busy, *_ in copies)
+    assert all(copied == pages for _, _, pages, copied in copies)
+    assert pages > total  # all that was written went through these copies
+    assert len(copies) < total / 20
+    assert max(sizes) < log_size.LOG_LIMIT
+    assert len(set(sizes[-20:])) == 1  # it is overwritten, neither cut nor grown
+    for database in databases:
+        database.close()
+
+
+def test_small_commits_copy_the_log_more_seldom_than_large_ones(path, copies):
+    database = Database(path, synchronous="OFF")
+    for number in range(2000):
+        database.transact(lambda session, number=number: _append(session, ("x", number, "{}")))
+    small = len(copies)
+    assert 1 < small < 2000 / log_size.CHECK_EVERY / 4
+    write(database, 2000)
+    assert len(copies) - small > small
     database.close()
 
 
