@@ -185,7 +185,10 @@ def covered_by(part: r.Commit, claimed: Sequence[ActivityRequest]) -> Sequence[A
     They are at most a few, because all of them are written again with every commit: beyond that a row for each costs
     less.
     """
-    return claimed[: max(0, COVERED - len(part.running))] if part.covers else ()
+    if not part.covers:
+        return ()
+    room = COVERED - len(part.running)
+    return claimed if len(claimed) <= room else claimed[: max(0, room)]
 
 
 def is_withdrawn(withdrawal: Withdrawal) -> bool:

@@ -218,6 +218,11 @@ UPDATE instances SET last_seq = ?, wake_at = ?, handed_out = ?, deliveries = 0
 WHERE execution_id = ? AND epoch = ? AND leased_until IS NOT NULL AND last_seq = ? AND wake = ?
   AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '';
 
+-- commit_awake: The same for a commit that sets no deadline, of an instance that has none. It touches no index.
+UPDATE instances SET last_seq = ?, handed_out = ?, deliveries = 0
+WHERE execution_id = ? AND epoch = ? AND leased_until IS NOT NULL AND last_seq = ? AND wake = ? AND wake_at IS NULL
+  AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '';
+
 -- commit_and_keep: Make the fenced update of a commit that keeps its lease. No row: the commit is refused.
 -- An instance that was begun meanwhile stays begun.
 UPDATE instances

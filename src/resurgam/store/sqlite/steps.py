@@ -33,7 +33,8 @@ def prepare(part: r.Commit) -> Work:
         (eager or not part.release)
         and not part.retries
         and outcome == Outcome(events=outcome.events, activities=outcome.activities, wake_at=outcome.wake_at)
-        and eager == {request.ref for request in outcome.activities}
+        and len(eager) == len(outcome.activities)
+        and eager.issuperset([request.ref for request in outcome.activities])
     ):
         return Step(part)
     return partial(commit, part=part)
@@ -53,11 +54,12 @@ class Claimed:
         own = claimed[len(covered) :]
         self.covered = encode_requests((*part.running, *covered))
         self.queues = {request.queue for request in claimed}
-        self.tasks = tuple(
-            [eager_task(part, request, epoch=0) for request in covered]
-            + [eager_task(part, request, epoch=1) for request in own]
-        )
-        self._rows = [(request.ref, request.queue, encode_request(request)) for request in own]
+        tasks = [eager_task(part, request, epoch=0) for request in covered]
+        self._rows: list[tuple[object, ...]] = []
+        if own:
+            tasks += [eager_task(part, request, epoch=1) for request in own]
+            self._rows = [(request.ref, request.queue, encode_request(request)) for request in own]
+        self.tasks = tuple(tasks)
 
     def write(self, t: Transaction, execution_id: str) -> None:
         """Write the rows of those that have a lease of their own."""
@@ -70,7 +72,7 @@ class Claimed:
 class Step:
     """A commit that is ready to be written."""
 
-    __slots__ = ("_answer", "_claimed", "_events", "_part", "_removed", "_update")
+    __slots__ = ("_answer", "_claimed", "_events", "_fence", "_part", "_removed", "_update")
 
     def __init__(self, part: r.Commit) -> None:
         outcome, execution_id, base_seq = part.outcome, part.execution_id, part.base_seq
@@ -79,7 +81,10 @@ class Step:
         self._events = [(execution_id, e.seq, encode_event(e).decode()) for e in outcome.events]
         self._removed = [(execution_id, ref) for ref in _answered(part)]
         last_seq = base_seq + len(outcome.events)
-        self._update = (last_seq, outcome.wake_at, claimed.covered, execution_id, part.epoch, base_seq, part.wake)
+        fence = (execution_id, part.epoch, base_seq, part.wake)
+        self._fence = "commit_awake" if outcome.wake_at is None else "commit_step"
+        deadline = () if outcome.wake_at is None else (outcome.wake_at,)
+        self._update: tuple[object, ...] = (last_seq, *deadline, claimed.covered, *fence)
         self._answer = r.Committed(wake=part.wake, tasks=claimed.tasks)
 
     def __call__(self, t: Transaction) -> r.Committed | r.Refused:
@@ -88,13 +93,14 @@ class Step:
         for queue in self._claimed.queues:
             if is_busy(t, queue):
                 return commit(t, part)
-        if not session.run("commit_step", self._update):
+        if not session.run(self._fence, self._update):
             return commit(t, part)
         session.put_off("append_event", self._events)
         if self._removed:
             session.put_off("remove_activity", self._removed)
         self._claimed.write(t, part.execution_id)
-        t.changes.due(part.outcome.wake_at)
+        if part.outcome.wake_at is not None:
+            t.changes.due(part.outcome.wake_at)
         t.changes.grown.append(part.execution_id)
         return self._answer
 

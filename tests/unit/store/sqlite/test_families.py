@@ -175,7 +175,7 @@ async def test_a_commit_that_brings_nothing_new_takes_no_more_statements(tmp_pat
         )
         used.clear()
         assert await store.commit([part]) == [r.Committed(wake=0)]
-        assert used == ["commit_step"]
+        assert used == ["commit_awake"]
         used.clear()
         assert await store.commit([replace(part, release=True)]) == [r.Committed(wake=0)]
         assert used == ["commit_and_release"]
