@@ -15,6 +15,7 @@ from resurgam.core import event as events
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.runtime.context.context import Context
 from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.execution.general_course import GeneralCourse
 from resurgam.runtime.registry import Registry
 from resurgam.testing import Simulation
 from resurgam.testing.clock import START
@@ -42,8 +43,9 @@ class Kept(Simulation):
 def general_course() -> Iterator[None]:
     """Let no run be on its plain course."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Execution, "_is_plain", lambda _: False)
-        patch.setattr(Execution, "_advance_plainly", None)
+        patch.setattr(GeneralCourse, "_is_plain", lambda _: False)
+        patch.setattr(Execution, "_starts_plainly", lambda _: False)
+        patch.setattr(Execution, "_plain_outcome", None)
         yield
 
 

@@ -45,6 +45,7 @@ def delivers_two_entries_before_running(monkeypatch: pytest.MonkeyPatch) -> None
         original(self, entry)
 
     monkeypatch.setattr(Driver, "tick", tick)
+    monkeypatch.setattr(Driver, "tick_result", tick)
 
 
 MUTANTS = [hands_results_over_at_creation, delivers_two_entries_before_running]

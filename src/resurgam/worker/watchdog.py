@@ -79,7 +79,9 @@ class Watchdog:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
-        # Guards the two below: an interruption must hit the tick it is meant for, or none.
+        # An interruption must hit the tick it is meant for, or none. The watching thread holds the lock while it
+        # interrupts: it notes that first, and then looks which tick runs. A tick that ends does it the other way round,
+        # and takes the lock only if it finds that note, so that one of the two always sees the other.
         self._lock = threading.Lock()
         self._running: Watched | None = None
         self._interrupted = False
@@ -113,7 +115,9 @@ class Watchdog:
             try:
                 return function(*args)
             finally:
-                self._leave()
+                self._running = None
+                if self._interrupted:
+                    self._leave()
         except TickInterrupted:
             # It may have been raised while leaving.
             self._leave(quietly=True)
@@ -183,10 +187,11 @@ class Watchdog:
 
     def _interrupt(self, running: Watched) -> None:
         with self._lock:
-            if self._running is not running:
-                return  # it has yielded meanwhile
             self._interrupted = True
-            raise_in(self._watched, TickInterrupted)
+            if self._running is running:
+                raise_in(self._watched, TickInterrupted)
+            else:
+                self._interrupted = False  # it has yielded meanwhile
 
     def _renew(self) -> None:
         """Renew every lease by a connection of this thread's own. A loss is found by the worker when it runs again."""

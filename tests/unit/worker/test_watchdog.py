@@ -1,6 +1,7 @@
 """The looks of the watchdog, at moments that the test says."""
 
 import asyncio
+import contextlib
 import logging
 import subprocess
 import sys
@@ -164,6 +165,26 @@ def test_a_tick_that_yields_just_in_time_is_not_interrupted(dog) -> None:
     for _ in range(1000):
         pass
     assert not dog._interrupted
+
+
+def test_a_tick_that_ends_while_its_interruption_is_decided_waits_for_the_decision(dog) -> None:
+    decided = []
+
+    class Decision(contextlib.AbstractContextManager[None]):
+        """The lock, as soon as the watching thread has found that the tick is over, and let go of it."""
+
+        def __exit__(self, *_: object) -> None:
+            decided.append(dog._running)
+
+        def __enter__(self) -> None:
+            dog._interrupted = False
+
+    def tick() -> str:
+        dog._lock, dog._interrupted = Decision(), True
+        return "done"
+
+    assert dog.run(an_execution(), tick) == "done"
+    assert decided == [None]
 
 
 def test_leases_are_renewed_while_the_loop_stands_still_and_only_then(dog, second) -> None:

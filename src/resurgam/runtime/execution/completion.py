@@ -128,6 +128,28 @@ class Completion:
                 recorder.log.add(events.ActivityCancelled, ref=command.seq)
 
 
+def complete_plainly(driver: Driver) -> bool:
+    """Record that the code of a run on its plain course has returned: `Completion.end` for the end of most runs.
+
+    False, and nothing is changed, if it has failed, leaves a call open or has a parent: the general course ends it.
+    """
+    root, recorder, parent = driver.root, driver.recorder, driver.started.parent
+    log, workflow = recorder.log, driver.workflow
+    assert root is not None
+    if log.state.open or root.cancelled() or root.exception() or not (parent is None or parent.detached):
+        return False
+    what = f"result of workflow {workflow.name!r}"
+    try:
+        result = check_size(recorder.settings.max_payload, workflow.result.check(root.result(), what), what)
+    except SerializationError:
+        return False
+    driver.verdict.decide(Evicted("the workflow has ended"))
+    log.add(events.WorkflowCompleted, result=result)
+    log.close()
+    driver.close()
+    return True
+
+
 def terminal_event(
     driver: Driver,
     reason: BaseException | None,

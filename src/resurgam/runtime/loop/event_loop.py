@@ -226,6 +226,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def unwind(self) -> None:
         """Close all live tasks and generators. The recorder must already refuse durable calls."""
+        if not self.tasks and not self._generators:
+            self._conditions.clear()
+            self._ready.clear()
+            return
         outer = _get_running_loop()
         _set_running_loop(self)
         self.open = True

@@ -2,10 +2,10 @@
 
 
 class Course:
-    """The course of one run: *plain* as long as its code waits for activities, and for other instances, alone.
+    """The course of one run: *plain* as long as its code waits for activities, timers and other instances alone.
 
     Each part of a run that needs attention at every tick, or a field of the next outcome, calls `leave` where it comes
-    up: a timer, a listener, a race, a loop, an operation, a handler, a cancelled call, a request to another instance.
+    up: a listener, a race, a loop, an operation, a handler, a cancelled call, a request to another instance.
     An advance reads the one attribute instead of asking every part. `Execution` sets it again, once none of them is
     left at the end of an advance.
     """

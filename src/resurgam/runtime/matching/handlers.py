@@ -285,6 +285,11 @@ class Handlers:
         for entry in self._early.pop((kind, name), ()):
             self._recorder.early.add_overdue(entry)
 
+    @property
+    def awaited(self) -> bool:
+        """Whether an entry waits for its handler to be registered."""
+        return bool(self._early)
+
     def begin_early(self, entry: events.Event) -> None:
         """Start the handler of an entry that was delayed."""
         if isinstance(entry, events.SignalHandled):

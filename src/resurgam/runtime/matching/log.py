@@ -71,11 +71,15 @@ class Log:
         return self.add_copy(event) if self.state.accepts(event) else None
 
     def take_result(self, result: events.ActivityCompleted) -> events.ActivityCompleted:
-        """Append the result of an open activity to a run on its plain course: `take_in` for the entry that most are."""
+        """Append the result of an open activity to a run on its plain course: `take_in` for the entry that most are.
+
+        A tick begins with it.
+        """
         state = self.state
         entry = replace(result, seq=state.last_seq + 1, at=self.stamp())
         state.complete(entry)
         self.new.append(entry)
+        self.tick_start = len(self.new)
         return entry
 
     def close(self) -> None:

@@ -56,6 +56,8 @@ def settle(recorder: Recorder, answer: events.Answer) -> None:
 
 def settle_result(recorder: Recorder, answer: events.ActivityCompleted, future: Durable[Any]) -> None:
     """Settle the future of an activity that returned: `settle` for the answer that most are."""
+    if future.done():
+        return
     try:
         value = future.codec.decode(answer.result)
     except errors.SerializationError:

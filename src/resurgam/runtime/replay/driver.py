@@ -113,8 +113,7 @@ class Driver:
             if mode is LIVE and recorder.log.recorded_seq > 1:
                 recorder.mode = REPLAYING
             with recorder.loop:
-                while self.undelivered and self.goes_on:
-                    self.tick(self.undelivered.popleft())
+                self._deliver_recorded()
             recorder.mode = mode
         recorder.ended_scopes.check(recorder.verdict)
         if isinstance(self.verdict.reason, ContinueAsNew):
@@ -122,6 +121,16 @@ class Driver:
         elif self.root_ended and self.verdict.reason is None:
             self._check_exception()
             self.check_orphans()
+
+    def _deliver_recorded(self) -> None:
+        """Deliver the recorded entries that have not been delivered yet, as long as the code goes on."""
+        undelivered, futures, verdict = self.undelivered, self.recorder.pending.futures, self.verdict
+        while undelivered and verdict.reason is None and not self.root_ended:
+            entry = undelivered.popleft()
+            if type(entry) is events.ActivityCompleted and entry.ref in futures:
+                self.tick_result(entry)
+            elif type(entry) in _TICKS:
+                self.tick(entry)
 
     def close(self) -> None:
         """Evict the coroutine. Nothing that its clean-up does is recorded; a later replay brings it back."""
@@ -163,16 +172,19 @@ class Driver:
             recorder.ended_scopes.check(recorder.verdict)
 
     def tick_result(self, entry: events.ActivityCompleted) -> None:
-        """Deliver the result of an activity to a run on its plain course: `tick` for the entry that most are."""
+        """Deliver the result of an activity that the code waits for: `tick` for the entry that most are."""
         recorder = self.recorder
-        log, loop = recorder.log, recorder.loop
+        loop, pending = recorder.loop, recorder.pending
+        if pending.cancelled:
+            pending.cancelled.clear()
         recorder.entry, recorder.now = entry.seq, entry.at
-        log.tick_start = len(log.new)
         loop.open = True
         try:
-            settle_result(recorder, entry, recorder.pending.futures.pop(entry.ref))
+            settle_result(recorder, entry, pending.futures.pop(entry.ref))
             if recorder.verdict.reason is None:
                 loop.run()
+                if recorder.early.overdue:
+                    self.deliver_overdue()
         finally:
             loop.open = False
 
@@ -361,3 +373,5 @@ _OWN_CANCELLATIONS: Final = frozenset(
     {events.ChildCancelled, *(kind.cancelled for kind in COMMANDS.values() if kind.cancelled is not None)}
 )
 """Entries that the code's own cancellations leave, which the code knows already."""
+_TICKS: Final = _OWN_CANCELLATIONS.union(_DELIVERED)
+"""Entries that may reach the code."""

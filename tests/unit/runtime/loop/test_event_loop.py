@@ -13,7 +13,8 @@ from resurgam.core import event as events
 from resurgam.core.errors import NotDeterministic
 from resurgam.core.state import Status
 from resurgam.runtime.definitions.definition import Workflow
-from resurgam.runtime.execution.execution import TICKS_PER_ADVANCE, Execution
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.execution.general_course import TICKS_PER_ADVANCE
 from resurgam.runtime.loop.event_loop import _FORBIDDEN, WorkflowLoop
 from resurgam.runtime.loop.guard import guarded
 from resurgam.runtime.loop.outside_task import run_outside_task
