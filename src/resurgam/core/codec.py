@@ -91,13 +91,13 @@ class Codec(Generic[T]):
     def _bytes(self, value: object, where: str) -> bytes:
         try:
             data = self._encode_lossy(value, where) if self._lossy else _encoder.encode(value)
-            if DATETIME_KEY_BYTES in data and not self._lossy:
+            if not self._lossy and data.find(DATETIME_KEY_BYTES) >= 0:
                 data = _encoder.encode(marked(_tree_of(value)))
         except SerializationError:
             raise
         except Exception as error:  # properties of the user's own classes may raise anything
             raise _locate(value, where, error) from error
-        if b"null" in data and not self._lossy:  # the value may be NaN or infinity
+        if not self._lossy and data.find(b"null") >= 0:  # the value may be NaN or infinity
             ValueScan(untyped=False).scan(value, where)
         return data
 
@@ -115,7 +115,8 @@ class Codec(Generic[T]):
     def decode(self, data: bytes | Raw, where: str = "value") -> T:
         """Decode *data* and check it against the type hint."""
         try:
-            if DATETIME_KEY_BYTES in bytes(data):
+            # By `find`: `in` would first try to read the key as a number, which fails at the price of an exception.
+            if bytes(data).find(DATETIME_KEY_BYTES) >= 0:
                 return cast("T", self._convert(unmarked(msgspec.json.decode(data))))
             value: T = self._decoder.decode(data)
         except Exception as error:  # a user's __post_init__ or validator may raise anything

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
 from contextvars import copy_context
 from datetime import UTC, datetime
+from functools import cached_property
 from random import Random
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, TypeVarTuple, cast, overload
 from uuid import UUID
@@ -59,7 +60,11 @@ class Context:
     def __init__(self, recorder: Recorder, handlers: Handlers) -> None:
         self._recorder = recorder
         self._handlers = handlers
-        self.logger: logging.LoggerAdapter[logging.Logger] = _ReplaySilent(recorder)
+
+    @cached_property
+    def logger(self) -> "logging.LoggerAdapter[logging.Logger]":
+        """A logger that is silent during replay."""
+        return _ReplaySilent(self._recorder)
 
     @overload
     def activity(self, activity: Activity[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Durable[R]: ...
@@ -476,7 +481,6 @@ class Versioned(Context):
         if not is_whole(version, 1):
             raise ValueError(f"ctx.v: version must be a whole number, at least 1, got {version!r}")
         self._recorder, self._handlers = context._recorder, context._handlers
-        self.logger = context.logger
         self._step = version
         self._context = context._plain
 
