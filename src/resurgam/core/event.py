@@ -46,7 +46,7 @@ from resurgam.core.lifecycle import WorkflowResumed as WorkflowResumed
 from resurgam.core.lifecycle import WorkflowRetried as WorkflowRetried
 from resurgam.core.lifecycle import WorkflowStarted as WorkflowStarted
 from resurgam.core.lifecycle import WorkflowTerminated as WorkflowTerminated
-from resurgam.core.location import Location
+from resurgam.core.location import Location, shared_location
 from resurgam.core.retry import RetryRule
 
 
@@ -457,7 +457,7 @@ AnyEvent: TypeAlias = (
 
 def _read_location(kind: type, value: object) -> Location:
     if kind is Location and type(value) is str:
-        return Location.parse(value)
+        return shared_location(value) or Location.parse(value)
     raise ValueError(f"a location must be text such as {{2, 1.1}}, got {value!r}")
 
 

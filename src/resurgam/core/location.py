@@ -44,9 +44,6 @@ class Location:
     @classmethod
     def parse(cls, text: str) -> "Location":
         """Parse the text form of a location: ``Location.parse("{2, 1.1}")``."""
-        shared = _shared_by_text.get(text)
-        if shared is not None:
-            return shared
         if text[:1] == "{" and text[1:-1].isascii() and text[1:-1].isdecimal() and text[-1] == "}":
             return _top(int(text[1:-1]))  # fast path: most locations are a single number
         if not _TEXT.fullmatch(text.strip()):
@@ -65,7 +62,7 @@ class Location:
         match coordinate:
             case (number,) if number > 0:
                 if not self.coordinates:
-                    return _top(number)
+                    return _shared.get(number) or _top(number)
             case _:
                 _check(coordinate)
         child = _new(Location)  # skips __init__: the parent's coordinates are already checked
@@ -132,6 +129,8 @@ _SHARED: Final = 10_000
 
 _shared: Final[dict[int, Location]] = {}
 _shared_by_text: Final[dict[str, Location]] = {}
+shared_location: Final = _shared_by_text.get
+"""Return the shared location with this text, if there is one already: a look-up, where parsing is much more."""
 
 
 def _top(number: int) -> Location:

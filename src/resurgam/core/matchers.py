@@ -160,7 +160,7 @@ class Cursor:
             self._last = coordinate = (end,)
             return coordinate
         found = self._commands[index]
-        if in_order and type(found) is kind and found.name == name and found.version == version and not self._ahead:
+        if in_order and type(found) is kind and found.name == name and found.version == version:
             self._last = found.location.coordinates[-1]
             self._index = index + 1
             return found

@@ -35,10 +35,12 @@ def schedule(
     written = ANY.encode(args, wanted.name) if wanted.signature is None else wanted.signature.encode(args, kwargs)
     if limited and memoryview(written).nbytes > recorder.settings.max_payload:
         check_size(recorder.settings.max_payload, written, f"arguments of activity {wanted.name!r}")
-    if recorder.verdict.exhausted:
-        return recorder.endless(wanted.result)
-    # Routine calls compare no inputs, so that only a new one needs the fingerprint.
-    digest = None if recorder.verdict.routine else fingerprint(written)
+    digest = None
+    if not recorder.verdict.routine:
+        if recorder.verdict.exhausted:
+            return recorder.endless(wanted.result)
+        # Of a routine call no inputs are compared, so that only a new one needs the fingerprint.
+        digest = fingerprint(written)
     found = recorder.place(events.ActivityScheduled, wanted.name, step, key, digest=digest, given=written)
     limit = wanted.start_limit
     if type(found) is Place:
@@ -80,7 +82,7 @@ def _append(
 
 def resolve_activity(given: object, kwargs: dict[str, Any]) -> Activity[..., Any]:
     """Return the activity for a definition or a name; refuse options among its arguments."""
-    wanted = given if isinstance(given, Activity) else activity_of(given)
+    wanted = activity_of(given)
     if not kwargs:
         return wanted
     parameters = frozenset() if wanted.signature is None else wanted.signature.parameters

@@ -72,7 +72,9 @@ class Context:
     def activity(self, activity: str, /, *args: Any) -> Durable[Any]: ...
     def activity(self, activity: Any, /, *args: Any, **kwargs: Any) -> Durable[Any]:
         """Run an activity and return the future of its result; raise `ActivityFailed` if its last attempt fails."""
-        return schedule(self._recorder, resolve_activity(activity, kwargs), args, kwargs, step=self._step)
+        if kwargs or not isinstance(activity, Activity):
+            activity = resolve_activity(activity, kwargs)
+        return schedule(self._recorder, activity, args, kwargs, step=self._step)
 
     @overload
     def run(

@@ -22,6 +22,7 @@ from resurgam.runtime.replay.driver import Driver
 
 PATIENCE: Final = 60_000
 """Milliseconds for which an update waits for its handler, at most."""
+_UPDATES: Final = frozenset({events.UpdateAccepted, events.UpdateRejected})
 
 
 def goes_on(open_commands: Mapping[int, events.Command]) -> bool:
@@ -45,7 +46,7 @@ class UpdateQueue:
         self._log = driver.recorder.log
         self._received = received
         self._consume = consume
-        self._known = {entry.id for entry in log if isinstance(entry, events.UpdateAccepted | events.UpdateRejected)}
+        self._known = {entry.id for entry in log if type(entry) in _UPDATES}  # type: ignore[attr-defined]
         # Updates that wait for their handlers; a plain attribute, since every step reads it.
         self.waiting: dict[str, Entry] = {}
         # The moment of the first entry after the start, which the first advance wrote.

@@ -22,10 +22,12 @@ class ReceivedIds:
         self._known: dict[str, int] = {}
         self._forgotten: deque[str] = deque(maxlen=REMEMBERED_SIGNALS)
         for entry in log:
-            if type(entry) is events.SignalReceived or type(entry) is events.UpdateAccepted:
+            # By type, not isinstance: every entry of every history that is read passes here.
+            kind = type(entry)
+            if kind is events.SignalReceived or kind is events.UpdateAccepted:
                 self._known[known_as(entry)] = entry.seq
-            elif isinstance(entry, events.Checkpoint | events.WorkflowStarted) and entry.signals:
-                self._forgotten = deque(entry.signals, maxlen=REMEMBERED_SIGNALS)
+            elif kind in _REMEMBERING and (remembered := _signals(entry)):
+                self._forgotten = deque(remembered, maxlen=REMEMBERED_SIGNALS)
 
     def __contains__(self, received: events.SignalReceived | events.UpdateAccepted) -> bool:
         known = known_as(received)
@@ -57,6 +59,14 @@ class ReceivedIds:
         gone = {entry.seq for entry in forgotten}
         self._forgotten.extend(known for known, seq in self._known.items() if seq in gone)
         self._known = {known: seq for known, seq in self._known.items() if seq not in gone}
+
+
+_REMEMBERING: Final = frozenset({events.LoopCheckpointed, events.LoopCompleted, events.WorkflowStarted})
+
+
+def _signals(entry: events.Event) -> tuple[str, ...]:
+    assert isinstance(entry, events.Checkpoint | events.WorkflowStarted)
+    return entry.signals
 
 
 def known_as(received: events.Event) -> str:
