@@ -9,6 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.location import Location
@@ -16,6 +17,7 @@ from resurgam.core.outcome import ActivityRequest, Outcome
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.sqlite.commit import commit
+from resurgam.store.sqlite.leases import end_leases_of
 from resurgam.store.sqlite.steps import Step, prepare
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
@@ -73,6 +75,38 @@ def test_a_step_of_a_chain_takes_the_short_way_and_its_end_does_not():
     assert isinstance(prepare(part_of("e-a", claim, 1, Try("a"))), Step)
     assert not isinstance(prepare(part_of("e-a", claim, 1, Try("a", ends=True))), Step)
     assert not isinstance(prepare(part_of("e-a", claim, 1, Try("a", claims=False))), Step)
+
+
+async def test_a_covered_step_writes_its_row_and_its_log_and_nothing_else(tmp_path):
+    store = SqliteStore(tmp_path / "a.db", ManualClock(), name="steps", synchronous="OFF")
+    claim = await begun(store, "a")
+    await store.commit([part_of("e-a", claim, 1, Try("a", covers=True))])
+    written = []
+    store.database.trace(written.append, None)
+    await store.commit([replace(part_of("e-a", claim, 2, Try("a", covers=True)), answered=())])
+    store.database.trace(None, None)
+    verbs = [" ".join(sql.split()[:3]) for sql in written]
+    insert = "INSERT INTO events"
+    assert verbs == ["BEGIN IMMEDIATE", "SELECT 1 FROM", "UPDATE instances SET", insert, insert, "COMMIT"]
+    await store.close()
+
+
+async def test_what_a_dead_process_has_covered_is_offered_when_its_instance_is_claimed(tmp_path):
+    clock = ManualClock()
+    dead, alive = (SqliteStore(tmp_path / "a.db", clock, name=name, synchronous="OFF") for name in ("dead", "alive"))
+    claim = await begun(dead, "a")
+    await dead.commit([part_of("e-a", claim, 1, Try("a", covers=True))])
+    assert not await alive.claim("w", ("q",), 10)
+    assert not await alive.claim_activities("w", ("x",), 10)
+
+    await alive._write(lambda t: end_leases_of(t, dead._owner.name))
+
+    assert [again.epoch for again in await alive.claim("w", ("q",), 10)] == [2]
+    [task] = await alive.claim_activities("w", ("x",), 10)
+    assert (task.request, task.attempt, task.deliveries) == (request(2, "x"), 1, 1)
+    assert not await alive.claim_activities("w", ("x",), 10)
+    await dead.close()
+    await alive.close()
 
 
 async def told(path, before, groups, *, older, fast):
