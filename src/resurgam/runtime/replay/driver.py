@@ -125,12 +125,16 @@ class Driver:
     def _deliver_recorded(self) -> None:
         """Deliver the recorded entries that have not been delivered yet, as long as the code goes on."""
         undelivered, futures, verdict = self.undelivered, self.recorder.pending.futures, self.verdict
-        while undelivered and verdict.reason is None and not self.root_ended:
+        goes_on = self.goes_on
+        while undelivered and goes_on:
             entry = undelivered.popleft()
             if type(entry) is events.ActivityCompleted and entry.ref in futures:
                 self.tick_result(entry)
             elif type(entry) in _TICKS:
                 self.tick(entry)
+            else:
+                continue  # half of the entries are commands, which change nothing
+            goes_on = verdict.reason is None and not self.root_ended
 
     def close(self) -> None:
         """Evict the coroutine. Nothing that its clean-up does is recorded; a later replay brings it back."""
