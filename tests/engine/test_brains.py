@@ -1,7 +1,7 @@
 """The worker serves any kind of instance: a counter without a coroutine runs through it as a workflow does."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,6 +27,7 @@ from resurgam.worker.options import WorkerOptions
 from resurgam.worker.worker import Worker
 from support.counter import KIND, CounterBrain, Rule, start_counter
 from support.engines import Engines, complaints, types
+from support.submitting import submit_by_commit
 
 RULE = Rule(limit=10, every=4, patience=60_000)
 
@@ -324,6 +325,9 @@ class Dying:
         self._at, self._applied = at, applied
         self._writes = 0
         self.dead = False
+
+    def submit(self, part: r.Commit, done: Callable[[Any], None]) -> None:
+        submit_by_commit(self.commit, part, done)
 
     def __getattr__(self, verb: str) -> Any:
         member = getattr(self._store, verb)

@@ -4,12 +4,14 @@ import asyncio
 import sqlite3
 
 import pytest
+from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam import Context, Registry, RetryPolicy, errors
 from resurgam.core import event as events
 from resurgam.store import records as r
 from resurgam.testing import Environment
-from resurgam.worker.slots import lease_of
+from resurgam.worker.slots import key_of, lease_of
 
 LIMIT = 20_000
 """Bytes that a row may have here; SQLite's own limit is 1 GB."""
@@ -127,9 +129,10 @@ async def test_details_of_a_heartbeat_that_are_too_large_cost_no_lease(world):
         return [r.Extended() for _ in leases]
 
     engine.store.extend = extend
-    teller = type("Teller", (), {"details": b"{}", "heartbeat_at": 1})()
-    engine._worker._leases.keep(lease_of(result), lambda: None, teller)
+    reporting = replace(lease_of(result), details=Raw(b"{}"), heartbeat_at=1)
+    leased = type("Leased", (), {"lease": lambda _: reporting})()
+    engine._worker._leases.keep(key_of(result), leased)
     await engine._worker._leases.keep_details()
 
     assert [lease.execution_id for lease in renewed] == ["x"]
-    engine._worker._leases.drop(lease_of(result))
+    engine._worker._leases.drop(key_of(result))

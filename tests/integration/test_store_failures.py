@@ -14,6 +14,7 @@ from resurgam.errors import StoreError
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.records import Closed, InboxChanged
 from resurgam.testing import ManualClock
+from support.submitting import submit_by_commit
 
 LEASE = 10
 TURNS = 40
@@ -46,6 +47,10 @@ class FlakyStore:
     def mend(self):
         """Fail no more."""
         self._plans.clear()
+
+    def submit(self, part, done):
+        """Commit in a task: what is special happens there."""
+        submit_by_commit(self.commit, part, done)
 
     def __getattr__(self, name):
         member = getattr(self.inner, name)

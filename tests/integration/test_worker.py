@@ -13,6 +13,7 @@ from resurgam.store import records as r
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import Environment, ManualClock
 from support.limits import HANGS
+from support.submitting import submit_by_commit
 
 TURNS = 40
 
@@ -188,6 +189,10 @@ class SlowAnswer(MemoryStore):
 
     first = True
 
+    def submit(self, part, done):
+        """Commit in a task: what is special happens there."""
+        submit_by_commit(self.commit, part, done)
+
     async def commit(self, parts):
         """Commit; the first time a signal has come just before, and the answer comes late."""
         first, self.first = self.first, False
@@ -307,6 +312,10 @@ async def test_a_renewal_that_crosses_the_releasing_commit_does_not_cancel_the_t
     held = []
 
     class Watching(MemoryStore):
+        def submit(self, part, done):
+            """Commit by `commit`."""
+            submit_by_commit(self.commit, part, done)
+
         async def commit(self, parts):
             """Note what is being renewed while a commit that releases is under way."""
             held.append([len(engine._worker._leases.all()), parts[0].release])

@@ -18,6 +18,7 @@ from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
 from resurgam.testing.environment import Environment
 from support.stores import OpenStore
+from support.submitting import submit_by_commit
 
 E = TypeVar("E", bound=events.Event)
 
@@ -128,6 +129,10 @@ class Interposed:
         for part in parts:
             await self._before(part)
         return await self._store.commit(parts)
+
+    def submit(self, part: r.Commit, done: Callable[[Any], None]) -> None:
+        """Commit by `commit`."""
+        submit_by_commit(self.commit, part, done)
 
     def __getattr__(self, verb: str) -> Any:
         """Every other verb is the store's own."""

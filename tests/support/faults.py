@@ -23,8 +23,9 @@ from resurgam.runtime.definitions.info import activity_info
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.open import open_store
 from resurgam.store.protocol import Store
-from resurgam.store.records import Copy, Query
+from resurgam.store.records import Commit, Copy, Query
 from resurgam.testing.clock import ManualClock
+from support.submitting import submit_by_commit
 
 T = TypeVar("T")
 
@@ -80,6 +81,10 @@ class Life:
         self.writes: list[str] = []
         self.tasks: set[asyncio.Task[Any]] = set()
         self.dead = False
+
+    def submit(self, part: Commit, done: Callable[[Any], None]) -> None:
+        """Commit in a task, as the engine would by itself: it dies there."""
+        submit_by_commit(partial(self.call, "commit", self._store.commit), part, done)
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._store, name)

@@ -229,6 +229,14 @@ class Mortal:
         self._verb, self._when, number = plan.split(":")
         self._left = int(number)
 
+    def submit(self, part, done) -> None:
+        """Commit, and die before it is written or before its answer is heard."""
+        self._left -= self._verb == "commit"
+        dies = self._verb == "commit" and self._left == 0
+        if dies and self._when == "before":
+            os._exit(9)
+        self._store.submit(part, (lambda _: os._exit(9)) if dies else done)
+
     def __getattr__(self, name: str):
         verb = getattr(self._store, name)
         if name != self._verb:

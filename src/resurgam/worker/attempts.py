@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from msgspec import Raw
-from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock, iso_time
@@ -16,24 +15,21 @@ from resurgam.core.codec import MAX_PAYLOAD, check_size
 from resurgam.core.errors import ProcessDied, ResurgamError
 from resurgam.core.event import NULL
 from resurgam.core.failure import capture, in_user_code, rebuild, retry_delay
-from resurgam.core.identity import execution_of
 from resurgam.core.outcome import ActivityRequest
 from resurgam.core.retry import RetryRule
 from resurgam.runtime.definitions.definition import Activity
-from resurgam.runtime.definitions.info import ActivityInfo, enter_activity, read_details
+from resurgam.runtime.definitions.info import enter_activity
 from resurgam.runtime.log_limit import TracebackLimit
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.registry import Registry
 from resurgam.store.records import ActivityTask
-from resurgam.worker.heartbeat import AttemptTimeouts, Heartbeat
+from resurgam.worker.heartbeat import AttemptTimeouts, Result, RunningAttempt, identity_of
 from resurgam.worker.process_main import Answer, Call
 from resurgam.worker.processes import Process, Processes, import_path_of, processors
 from resurgam.worker.threads import Ended, ThreadCall
 
 logger = logging.getLogger("resurgam.activity")
 logger.addFilter(TracebackLimit())
-
-Result = events.ActivityCompleted | events.ActivityFailed | events.ActivityRetryScheduled
 
 
 class LeaseLost(ResurgamError):
@@ -60,84 +56,107 @@ class ActivityRunner:
         self._registry = registry
         self._clock = clock
         self._chance = chance
-        self._max_payload = max_payload
+        self.max_payload = max_payload
         self._processes = Processes(processors())
 
     async def close(self) -> None:
         """End the processes of attempts."""
         await self._processes.close()
 
-    async def attempt(self, task: ActivityTask, heartbeat: Heartbeat) -> Result:
-        """Run one attempt and return the event that records its result."""
+    async def run(self, attempt: RunningAttempt) -> Result:
+        """Run one attempt and return the event that records its result.
+
+        A cancellation is raised: only the caller knows whether the worker or the activity itself caused it.
+        """
+        task = attempt.task
         request = task.request
         try:
-            result = check_size(
-                self._max_payload, await self._run(task, heartbeat), f"result of activity {request.name!r}"
-            )
+            if task.deliveries and not self._rule(request).redeliver:
+                raise LeaseLost(f"the worker that ran attempt {task.attempt} of activity {request.name!r} was lost")
+            activity = self._registry.activities.find(request.name)
+            enter_activity(attempt)
+            if activity.is_async and request.timeout is None and request.heartbeat is None:
+                # The fast path, for most attempts: the function is awaited here, with nothing to watch beside it.
+                result = await self._call(activity, request)
+            else:
+                result = await self._run(attempt, activity)
         except _Failed as failed:
             return self._failed(task, failed.__cause__ or failed, failed.recorded)
         except Exception as error:  # noqa: BLE001 -- an error that prevents an attempt is its failure too
             return self._failed(task, error)
+        finally:
+            attempt.over = True
         return events.ActivityCompleted(ref=request.ref, at=self._clock.now(), attempt=task.attempt, result=result)
 
     def cancelled_from_within(self, task: ActivityTask) -> Result:
         """Return the event for an attempt that was cancelled, but not by the worker."""
         return self._failed(task, RuntimeError(f"activity {task.request.name!r} was cancelled from within"))
 
-    async def _run(self, task: ActivityTask, heartbeat: Heartbeat) -> Raw:
-        request = task.request
-        if task.deliveries and not self._rule(request).redeliver:
-            raise LeaseLost(f"the worker that ran attempt {task.attempt} of activity {request.name!r} was lost")
-        activity = self._registry.activities.find(request.name)
-        if activity.runs_in_process(request.executor):
-            return await self._in_process(task, activity, heartbeat)
+    async def _call(self, activity: Activity[..., Any], request: ActivityRequest) -> Raw:
+        """Await an async function."""
         assert activity.signature is not None
         assert activity.function is not None
         args, kwargs = activity.signature.decode(request.input)
-        heartbeat.info = _info(task)
-        heartbeat.max_payload = self._max_payload
-        enter_activity(heartbeat)
+        try:
+            value = await activity.function(*args, **kwargs)  # type: ignore[misc]  # it is async
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            # Any exception in it, even SystemExit, is its failure.
+            reraise_ctrl_c(error)
+            raise _Failed from error
+        return self._encode(activity, value)
+
+    async def _run(self, attempt: RunningAttempt, activity: Activity[..., Any]) -> Raw:
+        """Run an attempt that has timeouts, or runs in a thread or a process."""
+        request = attempt.task.request
+        if activity.runs_in_process(request.executor):
+            result = await self._in_process(attempt, activity)
+            return check_size(self.max_payload, result, f"result of activity {request.name!r}")
+        assert activity.signature is not None
+        assert activity.function is not None
+        args, kwargs = activity.signature.decode(request.input)
         call: Callable[[], Any] = partial(activity.function, *args, **kwargs)
         if not activity.is_async:
             thread = ThreadCall(partial(contextvars.copy_context().run, call), f"activity {activity.name}")
-            value = await self._within(request, heartbeat, thread.ended, thread.stop)
-        elif request.timeout is None and request.heartbeat is None:
-            value, error = await _contained(call())
-            if error is not None:
-                raise _Failed from error
+            value = await self._within(attempt, thread.ended, thread.stop)
         else:
             beside = asyncio.get_running_loop().create_task(_contained(call()), name=f"activity {activity.name}")
-            value = await self._within(request, heartbeat, beside, beside.cancel)
-        return activity.result.check(value, f"result of activity {activity.name!r}")
+            value = await self._within(attempt, beside, beside.cancel)
+        return self._encode(activity, value)
 
-    async def _in_process(self, task: ActivityTask, activity: Activity[..., Any], heartbeat: Heartbeat) -> Raw:
+    def _encode(self, activity: Activity[..., Any], value: object) -> Raw:
+        what = f"result of activity {activity.name!r}"
+        return check_size(self.max_payload, activity.result.check(value, what), what)
+
+    async def _in_process(self, attempt: RunningAttempt, activity: Activity[..., Any]) -> Raw:
         """Run an attempt in another process. Its timeouts start once a process is free.
 
         A timeout, a cancellation or a lost lease ends that process.
         """
+        task = attempt.task
         call = Call(
             **import_path_of(activity),
-            info=_identity(task),
+            info=identity_of(task),
             details=task.details or NULL,
             input=task.request.input,
-            max_payload=self._max_payload,
+            max_payload=self.max_payload,
         )
         async with self._processes.borrow(activity.name) as process:
-            calling = asyncio.ensure_future(_call(process, call, heartbeat))
-            answer: Answer = await self._within(task.request, heartbeat, calling, calling.cancel)
+            calling = asyncio.ensure_future(_call(process, call, attempt))
+            answer: Answer = await self._within(attempt, calling, calling.cancel)
         if answer.failure is not None:
             raise _Failed(answer.failure) from rebuild(answer.failure)
         return answer.result
 
-    async def _within(
-        self, request: ActivityRequest, heartbeat: Heartbeat, running: asyncio.Future[Any], stop: Callable[[], object]
-    ) -> Any:
+    async def _within(self, attempt: RunningAttempt, running: asyncio.Future[Any], stop: Callable[[], object]) -> Any:
         """Wait for an attempt until one of its timeouts passes.
 
         One that does not end when *stop* is called is abandoned: its lease ends with the answer, so its result is
         refused.
         """
-        timeouts = AttemptTimeouts(self._clock, request, heartbeat)
+        request = attempt.task.request
+        timeouts = AttemptTimeouts(self._clock, request, attempt)
         try:
             await asyncio.wait({running, timeouts.passed}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -146,7 +165,7 @@ class ActivityRunner:
         finally:
             timeouts.close()
         if not running.done():
-            heartbeat.abandoned = True
+            attempt.abandoned = True
             stop()
             raise TimeoutError(timeouts.passed.result())
         if running.cancelled():
@@ -165,7 +184,7 @@ class ActivityRunner:
 
     def _failed(self, task: ActivityTask, error: BaseException, recorded: events.Failure | None = None) -> Result:
         request, now = task.request, self._clock.now()
-        failure = recorded or capture(in_user_code(error), limit=self._max_payload)
+        failure = recorded or capture(in_user_code(error), limit=self.max_payload)
         pause = retry_delay(self._rule(request), task.attempt, error, failure, self._chance())
         when = "no further attempt" if pause is None else f"next at {iso_time(now + pause)}"
         logger.warning(
@@ -183,26 +202,9 @@ class ActivityRunner:
         )
 
 
-def _identity(task: ActivityTask) -> ActivityInfo:
-    request = task.request
-    return ActivityInfo(
-        name=request.name,
-        entity_id=request.entity_id,
-        execution_id=execution_of(request.entity_id, task.attempt, request.workflow_attempt),
-        workflow_id=task.entity_id,
-        attempt=task.attempt,
-        queue=request.queue,
-    )
-
-
-def _info(task: ActivityTask) -> ActivityInfo:
-    identity = _identity(task)
-    return identity if task.details is None else replace(identity, details=read_details(task.details))
-
-
-async def _call(process: Process, call: Call, heartbeat: Heartbeat) -> Ended:
+async def _call(process: Process, call: Call, attempt: RunningAttempt) -> Ended:
     try:
-        return await process.call(call, heartbeat.beat), None
+        return await process.call(call, attempt.beat), None
     except ProcessDied as died:
         return None, died
 

@@ -1,15 +1,16 @@
-"""Commit the outcomes of held instances, through failures of the store, and run the attempts that a commit claims."""
+"""Make commits of the outcomes of held instances, take in their answers, and find out about those that are in doubt."""
 
-import asyncio
 import logging
+from collections.abc import Sequence
+from typing import Final
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError, WriteRejected
-from resurgam.core.outcome import Entry, Outcome
+from resurgam.core.outcome import Outcome
 from resurgam.core.state import Status
 from resurgam.store.protocol import Store
-from resurgam.store.records import ActivityResult, ActivityTask, Commit, Committed, Lease, Refused, Release
+from resurgam.store.records import Commit, Committed, Lease, Pending, Refused, Release
 from resurgam.worker.held import HeldInstance
 from resurgam.worker.leases import Leases
 from resurgam.worker.slots import Slots, claimed_by
@@ -17,9 +18,14 @@ from resurgam.worker.tasks import RETRY_DELAY, log_failure, sleep
 
 logger = logging.getLogger("resurgam.worker")
 
+COVERED: Final = 0
+"""The number of activities that the lease on an instance covers at most: each commit of it names them all."""
+
+_NONE: Final[frozenset[int]] = frozenset()
+
 
 class Committer:
-    """Commits outcomes and routes the results of attempts back to the instances that wait for them."""
+    """Turns outcomes into commits, and their answers into attempts."""
 
     def __init__(self, store: Store, clock: Clock, leases: Leases, slots: Slots, *, worker: str) -> None:
         self.store = store
@@ -28,110 +34,88 @@ class Committer:
         self.slots = slots
         self.worker = worker
 
-    async def commit(self, held: HeldInstance, outcome: Outcome, *, release: bool) -> bool:
-        """Commit an outcome; return whether it was accepted."""
-        commit = Commit(
-            execution_id=held.claim.instance.execution_id,
-            entity_id=held.claim.instance.entity_id,
-            epoch=held.claim.epoch,
+    def build(self, held: HeldInstance, outcome: Outcome, *, release: bool) -> Commit:
+        """Make the commit of an outcome; it reserves the slots of the activities that it claims."""
+        eager = _NONE
+        if outcome.activities and _may_start_work(held, outcome):
+            eager = self.slots.reserve_share(outcome.activities)
+        answered: Sequence[int] = ()
+        retries: Sequence[Pending] = ()
+        if held.covered or held.results:
+            answered, retries = _take_answered(held, outcome)
+        return Commit(
+            execution_id=held.execution_id,
+            entity_id=held.entity_id,
+            epoch=held.epoch,
             base_seq=held.base_seq,
             wake=held.wake,
             outcome=outcome,
             worker=self.worker,
             release=release,
-            eager=self.slots.reserve_share(outcome.activities) if _may_start_work(held, outcome) else frozenset(),
+            eager=eager,
+            covers=len(held.covered) + len(eager) <= COVERED,
+            running=tuple(held.covered.values()) if held.covered else (),
+            retries=tuple(retries),
+            answered=tuple(answered),
         )
-        if release:
-            # Before the commit ends it: a renewal that crosses the commit must not count as a lost lease.
-            self.leases.drop(held.lease)
-        answer = await self._commit_or_give_back(commit)
-        if isinstance(answer, Refused):
-            if not outcome.strict:
-                logger.warning("commit of workflow %s refused: %s", held.claim.instance.entity_id, answer.reason)
-            return False
-        self._drop_answered(held, outcome)
-        for task in answer.tasks:
-            self._start_attempt(held, task)
+
+    def free(self, commit: Commit) -> None:
+        """Free the slots that a commit has reserved: what it has claimed is started next."""
+        if commit.eager:
+            self.slots.unreserve(len(commit.eager))
+
+    def accept(self, held: HeldInstance, commit: Commit, answer: Committed) -> None:
+        """Take in the answer to a commit, and start the attempts that it has claimed."""
+        outcome = commit.outcome
+        if held.results or outcome.withdrawals:
+            self._drop_answered(held, outcome)
         held.base_seq += len(outcome.events)
         if outcome.signal_schemas is not None:
             held.signal_schemas = outcome.signal_schemas
         held.set_deadline(outcome.wake_at)
         held.receive(answer)
-        return True
+        for task in answer.tasks:
+            request = task.request
+            if task.epoch == 0:
+                held.covered[request.ref] = request
+            held.attempts[request.ref] = self.slots.start(task, held.on_attempt_end)
+        if len(commit.eager) > len(answer.tasks):
+            # Not all of the slots were needed, and the claim loop may have looked for some meanwhile.
+            self.slots.on_free()
 
     def release(self, held: HeldInstance) -> None:
         """Stop serving an instance: hand results that no commit has carried to the store, each by itself."""
         held.released = True
         held.stop_watching()
-        for result in held.results.values():
-            self.slots.complete_soon(result)
+        for attempt in held.results.values():
+            self.slots.complete_soon(attempt.result())
+        for attempt in held.attempts.values():
+            if not attempt.has_lease:
+                self.slots.lease_separately(attempt)
 
-    async def _commit_or_give_back(self, commit: Commit) -> Committed | Refused:
-        """Commit; if this is cancelled meanwhile, give back what the commit may have claimed."""
-        try:
-            return await self._commit_until_answered(commit)
-        except asyncio.CancelledError:
-            # If the commit is written after all, this release is written after it.
-            self.slots.give_back_soon(commit)
-            raise
-        finally:
-            if commit.eager:
-                # Not all of the slots may be needed, and the claim loop may have looked for some meanwhile.
-                self.slots.unreserve(len(commit.eager))
-                self.slots.on_free()
+    def give_back(self, commit: Commit, answer: Committed | Refused | Exception | None) -> None:
+        """Release what a commit has claimed, or may have claimed, for an instance that is no longer served."""
+        if not commit.eager or isinstance(answer, Refused):
+            return
+        lease = Lease(entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=commit.epoch)
+        kept = [Release(lease=lease)] if commit.release else []
+        self.slots.release_soon([*claimed_by(commit), *kept])
 
-    def _drop_answered(self, held: HeldInstance, outcome: Outcome) -> None:
-        """Drop attempts that the commit has answered, by a cancellation or by their results."""
-        for withdrawal in outcome.withdrawals:
-            if withdrawal.answered:
-                # No longer waited for, even if it does not stop when it is cancelled.
-                held.attempts.pop(withdrawal.ref, None)
-                self.leases.revoke(held.claim.instance.execution_id, withdrawal.ref)
-        if held.results:
-            for entry in outcome.events:
-                result = held.results.pop(entry.ref or 0, None)
-                if result is not None:
-                    self.slots.drop_lease(result)
-
-    def _start_attempt(self, held: HeldInstance, task: ActivityTask) -> None:
-        """Run an attempt whose result goes into a commit of this instance."""
-        ref = task.request.ref
-        held.attempts[ref] = self.slots.run_for(task, lambda result: self._attempt_ended(held, ref, result))
-
-    def _attempt_ended(self, held: HeldInstance, ref: int, result: ActivityResult | None) -> None:
-        """Deliver the result of an attempt; a failed one that is retried goes to the store, which schedules the retry."""
-        wanted = held.attempts.pop(ref, None) is not None
-        # None: cancelled by the workflow, its lease lost, or failed in a way that only the end of its lease can tell.
-        if wanted and result is not None:
-            if held.released:
-                self.slots.complete_soon(result)
-            elif isinstance(result.event, events.ActivityRetryScheduled):
-                completing = held.attempts[ref] = self.slots.complete_soon(result)
-                completing.add_done_callback(lambda _: held.attempts.pop(ref, None))
-                completing.add_done_callback(held.notify)
-                return
-            else:
-                held.results[ref] = result
-                held.inbox.append(Entry(None, result.event))
-        held.notify()
-
-    async def _commit_until_answered(self, commit: Commit) -> Committed | Refused:
-        """Commit until the store answers, or rejects it for good.
+    async def resolve(self, commit: Commit) -> Committed | Refused:
+        """Commit again until the store answers, or rejects it for good.
 
         After any other failure it is unknown whether the commit was applied: read it back, never guess.
         """
-        in_doubt = False
         while True:
+            await sleep(self.clock, RETRY_DELAY)
             try:
                 [answer] = await self.store.commit([commit])
-                if in_doubt and isinstance(answer, Refused):
+                if isinstance(answer, Refused):
                     return await self._read_back(commit, answer)
             except WriteRejected:
                 raise
             except StoreError as error:
-                log_failure(f"the store failed at a commit; trying again in {RETRY_DELAY:g} s", error)
-                in_doubt = True
-                await sleep(self.clock, RETRY_DELAY)
+                log_commit_failure(error)
             else:
                 return answer
 
@@ -144,14 +128,61 @@ class Committer:
         lease = Lease(
             entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=commit.epoch, wake=commit.wake
         )
-        if commit.eager:
+        if claimed := claimed_by(commit):
             # Which activities it claimed is lost with its answer; they go back to their queues.
-            await self.store.release(claimed_by(commit))
+            await self.store.release(claimed)
         if commit.release:
             await self.store.release([Release(lease=lease)])
             return Committed(wake=commit.wake)
         [extended] = await self.store.extend([lease])
         return extended if isinstance(extended, Refused) else Committed(wake=extended.wake, inbox=extended.inbox)
+
+    def _drop_answered(self, held: HeldInstance, outcome: Outcome) -> None:
+        """Drop attempts that the commit has answered, by a cancellation or by their results."""
+        for withdrawal in outcome.withdrawals:
+            if withdrawal.answered:
+                # No longer waited for, even if it does not stop when it is cancelled.
+                attempt = held.attempts.pop(withdrawal.ref, None)
+                if attempt is not None:
+                    self.slots.drop_lease(attempt)
+                    attempt.lose()
+                else:
+                    self.leases.revoke(held.execution_id, withdrawal.ref)
+        if held.results:
+            for entry in outcome.events:
+                attempt = held.results.pop(entry.ref or 0, None)
+                if attempt is not None:
+                    self.slots.drop_lease(attempt)
+
+
+def log_commit_failure(error: StoreError) -> None:
+    """Log that the store failed at a commit, which is tried again."""
+    log_failure(f"the store failed at a commit; trying again in {RETRY_DELAY:g} s", error)
+
+
+def _take_answered(held: HeldInstance, outcome: Outcome) -> tuple[list[int], list[Pending]]:
+    """Take what an outcome answers out of the covered activities; return the refs with a row, and the attempts to follow."""
+    answered, retries = [], []
+    for entry in outcome.events:
+        if entry.ref is None:
+            continue
+        held.covered.pop(entry.ref, None)
+        attempt = held.results.get(entry.ref)
+        if attempt is None:
+            continue
+        if isinstance(entry, events.ActivityRetryScheduled):
+            retries.append(
+                Pending(
+                    request=attempt.task.request,
+                    visible_at=entry.next_at,
+                    attempt=entry.attempt + 1,
+                    details=attempt.details,
+                    heartbeat_at=attempt.heartbeat_at,
+                )
+            )
+        elif attempt.has_lease:
+            answered.append(entry.ref)
+    return answered, retries
 
 
 def _may_start_work(held: HeldInstance, outcome: Outcome) -> bool:

@@ -2,73 +2,82 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.brain import LiveInstance
-from resurgam.core.outcome import Entry
-from resurgam.store.records import ActivityResult, Claim, Committed, Extended, Lease
+from resurgam.core.outcome import ActivityRequest, Entry
+from resurgam.store.records import Claim, Commit, Committed, Extended, Lease, Refused
+from resurgam.worker.heartbeat import RunningAttempt
+from resurgam.worker.leases import LeaseKey
 
 
-@dataclass(slots=True)
 class HeldInstance:
     """A claimed instance and the work in progress for it.
 
     *inbox* holds what the next advance delivers. *base_seq* and *wake* are those of the last claim or commit, *wake_at*
-    is the next deadline. *operations* and *attempts* run now, by the ``seq`` of their commands; *results* of attempts
-    go into the next commit. Once *released*, a result is handed to the store by itself. *cancel* stops the task that
-    serves it.
+    is the next deadline. *operations* and *attempts* run now, by the ``seq`` of their commands; *results* are attempts
+    that have ended and whose results are not committed yet. *covered* are the activities that the lease on the instance
+    covers and that may have no row in the store. *commit* is the one that has no answer yet; *in_flight*: the store will
+    call back with it. *waiting*: it waits for an attempt, an
+    operation, the store or a deadline. *task* does what takes time: it reads the log, or copes with a failure. Once
+    *released*, a result is handed to the store by itself.
     """
 
-    claim: Claim
-    live: LiveInstance | None = None
-    inbox: list[Entry] = field(default_factory=list)
-    base_seq: int = 0
-    wake: int = 0
-    wake_at: int | None = None
-    # The schemas of signals, as the store has them.
-    signal_schemas: dict[str, Raw] = field(default_factory=dict)
-    operations: dict[int, asyncio.Future[events.Event]] = field(default_factory=dict)
-    attempts: dict[int, asyncio.Task[Any]] = field(default_factory=dict)
-    results: dict[int, ActivityResult] = field(default_factory=dict)
-    released: bool = False
-    cancel: Callable[[], object] = lambda: None
-    # Waits in the store for a new inbox entry or the next deadline. Kept from one step to the next, since most steps are
-    # woken by an attempt of this worker.
-    watch: asyncio.Task[bool] | None = None
-    changed: asyncio.Future[None] | None = None
+    __slots__ = (
+        *("attempts", "base_seq", "claim", "commit", "covered", "entity_id", "epoch", "execution_id", "in_flight"),
+        *("inbox", "key", "live", "on_attempt_end", "on_commit", "on_lose", "operations", "released", "results"),
+        *("signal_schemas", "task", "waiting", "wake", "wake_at", "watch"),
+    )
 
-    @classmethod
-    def of(cls, claim: Claim) -> "HeldInstance":
-        """Start from a claim."""
+    def __init__(self, claim: Claim) -> None:
         instance = claim.instance
-        return cls(
-            claim,
-            inbox=list(claim.inbox),
-            base_seq=instance.last_seq,
-            wake=claim.wake,
-            signal_schemas=instance.signal_schemas,
-        )
+        self.claim = claim
+        self.execution_id = instance.execution_id
+        self.entity_id = instance.entity_id
+        self.epoch = claim.epoch
+        self.key: LeaseKey = (instance.execution_id, None, claim.epoch)
+        self.live: LiveInstance | None = None
+        self.inbox: list[Entry] = list(claim.inbox)
+        self.base_seq = instance.last_seq
+        self.wake = claim.wake
+        self.wake_at: int | None = None
+        # The schemas of signals, as the store has them.
+        self.signal_schemas: dict[str, Raw] = instance.signal_schemas
+        self.operations: dict[int, asyncio.Future[events.Event]] = {}
+        self.attempts: dict[int, RunningAttempt] = {}
+        self.results: dict[int, RunningAttempt] = {}
+        self.covered: dict[int, ActivityRequest] = {}
+        self.commit: Commit | None = None
+        self.in_flight = False
+        self.waiting = False
+        self.released = False
+        self.task: asyncio.Task[Any] | None = None
+        # Waits in the store for a new inbox entry or the next deadline. Kept from one step to the next, since most steps
+        # are woken by an attempt of this worker.
+        self.watch: asyncio.Task[bool] | None = None
+        # Set by whoever serves it, once: they are the same for every step.
+        self.on_commit: Callable[[Committed | Refused | Exception], None] = _unserved
+        self.on_attempt_end: Callable[[RunningAttempt], None] = _unserved
+        self.on_lose: Callable[[], None] = _unserved
 
-    @property
     def lease(self) -> Lease:
-        """The lease on the instance."""
-        return Lease(
-            entity_id=self.claim.instance.entity_id,
-            execution_id=self.claim.instance.execution_id,
-            epoch=self.claim.epoch,
-            wake=self.wake,
-        )
+        """Return the lease on the instance."""
+        return Lease(entity_id=self.entity_id, execution_id=self.execution_id, epoch=self.epoch, wake=self.wake)
+
+    def lose(self) -> None:
+        """Stop serving it: its lease is lost."""
+        self.on_lose()
 
     def receive(self, answer: Committed | Extended) -> None:
         """Add the inbox entries that an answer of the store brought."""
         if answer.wake != self.wake:
             self.wake = answer.wake
             self.stop_watching()
-        self.inbox += answer.inbox
+        if answer.inbox:
+            self.inbox += answer.inbox
 
     def set_deadline(self, moment: int | None) -> None:
         """Set the moment of the next deadline."""
@@ -82,18 +91,6 @@ class HeldInstance:
             self.watch.cancel()
             self.watch = None
 
-    def notify(self, _: object = None) -> None:
-        """Wake `wait_for_change`: there may be something to deliver."""
-        if self.changed is not None and not self.changed.done():
-            self.changed.set_result(None)
 
-    async def wait_for_change(self) -> None:
-        """Wait until `notify` is called, unless something has ended since the last wait."""
-        missed = bool(self.operations) and any(running.done() for running in self.operations.values())
-        if missed or self.inbox or (self.watch is not None and self.watch.done()):
-            return
-        self.changed = asyncio.get_running_loop().create_future()
-        try:
-            await self.changed
-        finally:
-            self.changed = None
+def _unserved(*_: object) -> None:
+    raise RuntimeError("this instance is not served")

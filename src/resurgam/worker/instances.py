@@ -1,28 +1,37 @@
-"""Advance claimed instances: load, advance, commit, run operations, until the lease is released."""
+"""Serve claimed instances by callbacks: advance, commit, start attempts, wait; until the lease is released.
+
+A held instance has no task of its own. Each step begins in a plain callback of the event loop, when an attempt or an
+operation has ended, the store has news, or a deadline has come. It advances the instance, hands the commit to the
+store, and returns; the store calls back when the commit is durable. A task is made only for what takes time: reading a
+log, and coping with a failure.
+
+Callbacks also belong to no task, as the ticks of a workflow require (`runtime.loop.event_loop`).
+"""
 
 import asyncio
-import inspect
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVarTuple
 
 from resurgam.core import event as events
 from resurgam.core.brain import Brain, LiveInstance, find_brain
 from resurgam.core.errors import NotFound, StoreError, WriteRejected
-from resurgam.core.operation import Operation
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
-from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.loop.outside_task import run_outside_task
-from resurgam.store.records import Extended, InboxChanged, Release
-from resurgam.worker.commit import Committer
+from resurgam.store.records import Claim, Commit, Committed, Extended, InboxChanged, Refused, Release
+from resurgam.worker.commit import Committer, log_commit_failure
+from resurgam.worker.heartbeat import RunningAttempt
 from resurgam.worker.held import HeldInstance
-from resurgam.worker.tasks import RETRY_DELAY, Tasks, log_failure, sleep
+from resurgam.worker.operations import Operations
+from resurgam.worker.tasks import RETRY_DELAY, Grace, Tasks, log_failure, sleep
 from resurgam.worker.watchdog import TickTooLong, Watchdog
 
 logger = logging.getLogger("resurgam.worker")
+
+Ts = TypeVarTuple("Ts")
 
 _LONGEST_DELAY: Final = 60.0
 """Seconds for which an instance whose code was interrupted is held back at most before it is offered again."""
@@ -38,66 +47,91 @@ class InstanceRunner:
         self._store = committer.store
         self._clock = committer.clock
         self._leases = committer.leases
+        self._slots = committer.slots
+        self._worker = committer.worker
         self._brains = brains
         self._tasks = tasks
         self._watchdog = watchdog
+        self._operations = Operations(self._clock, tasks)
         self._cache: OrderedDict[str, LiveInstance] = OrderedDict()
         self._cache_size = cache
         self._interruptions: Counter[str] = Counter()
+        self._held: dict[HeldInstance, None] = {}
+        # Instances that may have to watch the store, unless their attempts end at once (`_watch_some`).
+        self._unwatched: list[HeldInstance] = []
+        self._seen: list[HeldInstance] = []
         # Instances that only wait for an operation or an attempt do not count against the worker's limit; *on_wait* is
-        # called whenever one more of them begins to wait.
-        self.waiting = 0
+        # called whenever one more of them begins to wait, *on_end* when one is no longer held.
+        self._waiting = 0
+        # Commits that have no answer yet, also of instances that are no longer held.
+        self._in_flight = 0
+        self._finished: asyncio.Event | None = None
         self.on_wait: Callable[[], None] = lambda: None
+        self.on_end: Callable[[], None] = lambda: None
 
-    async def serve(self, held: HeldInstance) -> None:
-        """Advance a claimed instance until its lease is released. A failure counts against this instance only."""
-        instance = held.claim.instance
-        try:
-            await self._serve(held)
-        except asyncio.CancelledError:
-            # The lease is lost, or the worker stops: then it stays listed, for `Worker.stop` to release.
-            await self._evict(held)
-            raise
-        except TickTooLong as error:
-            logger.error("workflow %r (%s): %s", instance.name, instance.entity_id, error)  # noqa: TRY400 -- reported
-            # Not at once: this worker may get it again, and other instances would wait again.
-            await self._evict(held)
-            self._interruptions[instance.execution_id] += 1
-            times = self._interruptions[instance.execution_id]
-            await sleep(self._clock, min(_LONGEST_DELAY, error.seconds * times))
-            await self._release_failed(held, error)
-        except WriteRejected as error:
-            await self._reject(held, error)
-        except Exception as error:  # noqa: BLE001 -- any failure is this instance's own
-            log_failure(f"advancing workflow {instance.name!r} ({instance.entity_id}) failed", error)
-            await self._release_failed(held, error)
-        finally:
-            for running in held.operations.values():
-                running.cancel()
-            self._committer.release(held)
-        self._leases.drop(held.lease)
+    def __len__(self) -> int:
+        return len(self._held)
 
-    async def evict_all(self) -> None:
-        """Close every cached instance."""
-        while self._cache:
-            _, live = self._cache.popitem()
-            await self._close(live)
+    @property
+    def advancing(self) -> int:
+        """The number of held instances that do not merely wait."""
+        return len(self._held) - self._waiting
 
-    async def _serve(self, held: HeldInstance) -> None:
-        instance = held.claim.instance
-        if instance.status.terminal:
-            await self._record_late(held)
+    # From the claim to the release.
+
+    def serve(self, claim: Claim) -> None:
+        """Serve a claimed instance; it begins in the next iteration of the loop."""
+        held = self._prepare(claim)
+        self._hold(held)
+        asyncio.get_running_loop().call_soon(self._begin, held)
+
+    def _prepare(self, claim: Claim) -> HeldInstance:
+        held = HeldInstance(claim)
+        held.on_commit = partial(self._committed, held)
+        held.on_attempt_end = partial(self._attempt_ended, held)
+        held.on_lose = partial(self._lost, held)
+        return held
+
+    def _hold(self, held: HeldInstance) -> None:
+        self._held[held] = None
+        # Before it begins: if another tick runs first and does not yield, the watchdog must renew this lease too.
+        self._leases.keep(held.key, held)
+
+    def _begin(self, held: HeldInstance) -> None:
+        if held.released:
+            return  # the lease was lost meanwhile
+        if held.claim.instance.status.terminal:
+            self._spawn(held, self._record_late)
             return
+        held.live = self._take_cached(held)
+        if held.live is not None:
+            self._advance(held)
+        elif held.claim.log:
+            self._build_and_advance(held, held.claim.log)
+        else:
+            self._spawn(held, self._load)
+
+    async def _load(self, held: HeldInstance) -> None:
+        log = await self._store.read(held.claim.instance)
+        asyncio.get_running_loop().call_soon(self._build_and_advance, held, log)
+
+    def _build_and_advance(self, held: HeldInstance, log: Sequence[events.Event], **state: Any) -> None:
+        """Build an instance from its log, unless it is no longer held, and advance it."""
+        if held.released:
+            return
+        instance = held.claim.instance
         try:
-            held.live = await self._load(held)
+            brain = find_brain(self._brains, instance.kind)
+            held.live = brain.load(instance.name, log, signal_schemas=held.signal_schemas, **state)
         except NotFound as missing:
             # Nothing is wrong with the run, so nothing is recorded: another worker may know what this one does not.
             logger.error("workflow %s is parked: %s", instance.entity_id, missing)  # noqa: TRY400 -- no traceback needed
             parked = Outcome(status=Status.DIVERGED, diagnosis=str(missing), wake_at=instance.wake_at)
-            await self._committer.commit(held, parked, release=True)
-            return
-        while await self._advance(held, held.live):
-            pass
+            self._commit(held, parked, release=True)
+        except Exception as error:  # noqa: BLE001 -- a log that cannot be read is this instance's own failure
+            self._spawn(held, self._fail, error)
+        else:
+            self._advance(held)
 
     async def _record_late(self, held: HeldInstance) -> None:
         """Record what arrived for an instance after its end."""
@@ -111,100 +145,376 @@ class InstanceRunner:
             await self._release_failed(held, missing)
             return
         log = await self._store.read(instance)
-        outcome = brain.record_late(log, held.inbox, self._clock.now())
-        await self._committer.commit(held, outcome, release=True)
+        self._commit(held, brain.record_late(log, held.inbox, self._clock.now()), release=True)
 
-    # Loading, caching and closing.
+    def _end(self, held: HeldInstance, *, keeps_lease: bool = False) -> None:
+        """Stop serving an instance. With *keeps_lease* its lease stays listed, for `Worker.stop` to release."""
+        if held.released:
+            return
+        del self._held[held]
+        if held.waiting:
+            held.waiting = False
+            self._waiting -= 1
+        for running in held.operations.values():
+            running.cancel()
+        self._committer.release(held)
+        if held.commit is not None and not held.in_flight:
+            # Whether it was applied is not known, and nobody will find out.
+            commit, held.commit = held.commit, None
+            self._committer.free(commit)
+            self._committer.give_back(commit, None)
+        if not keeps_lease:
+            self._leases.drop(held.key)
+        self.on_end()
+        self._check_finished()
 
-    async def _load(self, held: HeldInstance) -> LiveInstance:
-        """Return the cached instance if it stands where the store's log ends; otherwise build it from the log."""
+    def _lost(self, held: HeldInstance) -> None:
+        """Stop serving an instance whose lease is lost; outside of the task that renews leases."""
+        asyncio.get_running_loop().call_soon(self._abandon, held)
+
+    def _abandon(self, held: HeldInstance, *, keeps_lease: bool = False) -> None:
+        if held.released:
+            return
+        if held.task is not None:
+            held.task.cancel()
+        self._evict(held)
+        self._end(held, keeps_lease=keeps_lease)
+
+    async def finish(self, grace: Grace) -> None:
+        """Wait within *grace* until nothing is held, then abandon the rest; their leases stay listed, to be released."""
+        if self._held:
+            self._finished = asyncio.Event()
+            finished = asyncio.ensure_future(self._finished.wait())
+            await grace.wait([finished])
+            finished.cancel()
+        await run_outside_task(self._abandon_all)
+        if self._in_flight:
+            # What these commits claim must be released too. A store waits a few seconds for its file at most.
+            self._finished = asyncio.Event()
+            await self._finished.wait()
+
+    def _abandon_all(self) -> None:
+        for held in list(self._held):
+            self._abandon(held, keeps_lease=True)
+
+    def _check_finished(self) -> None:
+        if self._finished is not None and not self._held and not self._in_flight:
+            self._finished.set()
+
+    # Caching and closing.
+
+    def _take_cached(self, held: HeldInstance) -> LiveInstance | None:
+        """Return the cached instance if it stands where the store's log ends."""
         instance = held.claim.instance
         cached = self._cache.pop(instance.execution_id, None)
-        if cached is not None:
-            if cached.last_seq == instance.last_seq and not cached.closed:
-                return cached
-            await self._close(cached)
-        return await self._build(held, held.claim.log)
+        if cached is None or (cached.last_seq == instance.last_seq and not cached.closed):
+            return cached
+        self._close(cached)
+        return None
 
-    async def _build(self, held: HeldInstance, log: Sequence[events.Event] = (), **state: Any) -> LiveInstance:
-        """Build an instance from its log, which is read unless the claim brought it."""
-        instance = held.claim.instance
-        brain = find_brain(self._brains, instance.kind)
-        recorded = log or await self._store.read(instance)
-        return brain.load(instance.name, recorded, signal_schemas=held.signal_schemas, **state)
-
-    async def _keep(self, held: HeldInstance, live: LiveInstance, outcome: Outcome) -> None:
+    def _keep(self, held: HeldInstance, outcome: Outcome) -> None:
         """Cache an instance for its next claim, and close the one that has waited longest."""
-        if outcome.status is not Status.RUNNING or self._cache_size == 0:
-            await self._evict(held)
+        live = held.live
+        if live is None or outcome.status is not Status.RUNNING or self._cache_size == 0:
+            self._evict(held)
             return
         # While the store answered, the next claim of this instance may have been served already.
-        replaced = self._cache.pop(held.claim.instance.execution_id, None)
+        replaced = self._cache.pop(held.execution_id, None)
         if replaced is not None:
-            await self._close(replaced)
-        self._cache[held.claim.instance.execution_id] = live
+            self._close(replaced)
+        self._cache[held.execution_id] = live
         while len(self._cache) > self._cache_size:
             _, oldest = self._cache.popitem(last=False)
-            await self._close(oldest)
+            self._close(oldest)
 
-    async def _evict(self, held: HeldInstance) -> None:
+    def _evict(self, held: HeldInstance) -> None:
         if held.live is not None:
-            await self._close(held.live)
+            self._close(held.live)
 
-    async def _close(self, live: LiveInstance) -> None:
-        """Close an instance under watch: its clean-up is user code, and may not return."""
+    def _close(self, live: LiveInstance) -> None:
+        """Close an instance under watch: its clean-up is user code, and may not return. Called outside of any task."""
+        if live.closed:
+            return
         try:
-            await run_outside_task(lambda: self._watchdog.run(live, live.close))
+            self._watchdog.run(live, live.close)
         except TickTooLong as error:
             logger.error("evicting workflow %s: %s", live.started.entity_id, error)  # noqa: TRY400 -- reported
 
-    # One advance and its commit.
+    async def evict_all(self) -> None:
+        """Close every instance in memory."""
+        await run_outside_task(self._close_all)
 
-    async def _advance(self, held: HeldInstance, live: LiveInstance) -> bool:
-        """Advance once and commit; return whether the instance is still held."""
-        now = self._clock.now()
-        # Taken out first: what arrives while this waits is for the next advance.
+    def _close_all(self) -> None:
+        for held in self._held:
+            self._evict(held)
+        while self._cache:
+            _, live = self._cache.popitem()
+            self._close(live)
+
+    # One step: advance, commit, go on.
+
+    def _advance(self, held: HeldInstance) -> None:
+        """Advance an instance by what is in its inbox, and hand the commit to the store."""
+        if held.released:
+            return
+        live = held.live
+        assert live is not None
+        # Taken out first: what arrives while the commit is written is for the next advance.
         inbox, held.inbox = held.inbox, []
-        worker, watchdog = self._committer.worker, self._watchdog
-        outcome = await run_outside_task(lambda: watchdog.run(live, live.advance, inbox, now, worker))
-        consumed = set(outcome.consumed)
-        held.inbox[:0] = [
-            entry for entry in inbox if entry.id is not None and entry.id not in consumed and not live.holds(entry)
-        ]
-        more = not live.paused and bool(held.inbox or held.attempts or live.wants_more())
-        going_on = outcome.status is Status.RUNNING and (more or bool(held.operations))
-        if not await self._committer.commit(held, outcome, release=not going_on):
-            await self._evict(held)
-            return outcome.strict and await self._reload(held, live.brought)
-        if held.attempts and not going_on and outcome.status is Status.RUNNING and not live.paused:
-            # The commit has claimed activities, and so kept the lease.
-            self._leases.keep(held.lease, held.cancel)
-            going_on = True
-        if not going_on:
-            if outcome.status is Status.FAILED:
-                live.log_failure()
-            await self._keep(held, live, outcome)
-            return False
-        await self._run_operations(held, live)
-        return True
+        try:
+            outcome = self._watchdog.run(live, live.advance, inbox, self._clock.now(), self._worker)
+        except Exception as error:  # noqa: BLE001 -- any failure is this instance's own
+            self._spawn(held, self._fail, error)
+            return
+        for entry in inbox:
+            if entry.id is not None:
+                _put_back(held, live, inbox, outcome)
+                break
+        goes_on = outcome.status is Status.RUNNING and (
+            bool(held.operations) or (not live.paused and bool(held.attempts or held.inbox or live.wants_more()))
+        )
+        self._commit(held, outcome, release=not goes_on)
 
-    async def _reload(self, held: HeldInstance, brought: Sequence[Entry]) -> bool:
+    def _commit(self, held: HeldInstance, outcome: Outcome, *, release: bool) -> None:
+        held.commit = commit = self._committer.build(held, outcome, release=release)
+        if release:
+            # Before the commit ends it: a renewal that crosses the commit must not count as a lost lease.
+            self._leases.drop(held.key)
+        held.in_flight = True
+        self._in_flight += 1
+        try:
+            self._store.submit(commit, held.on_commit)
+        except Exception as error:  # noqa: BLE001 -- as if the store had answered with it
+            self._committed(held, error)
+
+    def _committed(self, held: HeldInstance, answer: Committed | Refused | Exception) -> None:
+        """Take in the answer of the store to a commit."""
+        held.in_flight = False
+        self._in_flight -= 1
+        if isinstance(answer, StoreError) and not isinstance(answer, WriteRejected) and not held.released:
+            log_commit_failure(answer)
+            self._spawn(held, self._resolve)
+        else:
+            self._answered(held, answer)
+
+    async def _resolve(self, held: HeldInstance) -> None:
+        assert held.commit is not None
+        answer = await self._committer.resolve(held.commit)
+        asyncio.get_running_loop().call_soon(self._answered, held, answer)
+
+    def _answered(self, held: HeldInstance, answer: Committed | Refused | Exception) -> None:
+        commit, held.commit = held.commit, None
+        if commit is None:
+            return  # it was given back
+        self._committer.free(commit)
+        if held.released:
+            self._committer.give_back(commit, answer)
+            self._check_finished()
+        elif isinstance(answer, Committed):
+            self._accepted(held, commit, answer)
+        elif isinstance(answer, Refused):
+            self._refused(held, commit, answer)
+        else:
+            self._spawn(held, self._fail, answer)
+
+    def _accepted(self, held: HeldInstance, commit: Commit, answer: Committed) -> None:
+        self._committer.accept(held, commit, answer)
+        if commit.release:
+            if not answer.tasks:
+                if commit.outcome.status is Status.FAILED and held.live is not None:
+                    held.live.log_failure()
+                self._keep(held, commit.outcome)
+                self._end(held)
+                return
+            # The commit has claimed activities, and so kept the lease.
+            self._leases.keep(held.key, held)
+        self._go_on(held)
+
+    def _go_on(self, held: HeldInstance) -> None:
+        """Start operations, then advance again if there is something to deliver, else wait."""
+        live = held.live
+        assert live is not None
+        if held.operations or live.wants_more():
+            self._operations.update(held, live, partial(self._changed, held))
+            self._operations.collect(held)
+        if held.inbox or not (held.attempts or held.operations) or live.wants_more():
+            self._advance(held)
+        elif held.watch is not None and held.watch.done():
+            self._resume(held)
+        else:
+            self._wait(held)
+
+    def _refused(self, held: HeldInstance, commit: Commit, refused: Refused) -> None:
+        live, strict = held.live, commit.outcome.strict
+        if not strict:
+            logger.warning("commit of workflow %s refused: %s", held.entity_id, refused.reason)
+        if live is None or not strict:
+            self._evict(held)
+            self._end(held)
+            return
+        brought, paused = list(live.brought), live.paused
+        self._evict(held)
+        self._spawn(held, self._reload, brought, paused)
+
+    async def _reload(self, held: HeldInstance, brought: Sequence[Entry], paused: bool) -> None:  # noqa: FBT001 -- as above
         """Build an instance again whose strict commit was refused, with everything in its inbox.
 
-        Results that this worker *brought* are delivered again. Return False if the lease is lost.
+        Results that this worker *brought* are delivered again.
         """
         # The whole inbox: entries that the closed instance had kept in memory must come again.
         held.wake, held.inbox = 0, []
         if not await self._fetch_inbox(held):
-            return False
-        self._leases.keep(held.lease, held.cancel)
+            self._end(held)
+            return
+        self._leases.keep(held.key, held)
         held.inbox[:0] = brought
-        paused = held.live is not None and held.live.paused
         running = (*held.operations, *(entry.event.ref or 0 for entry in brought))
-        held.live = await self._build(held, paused=paused, running=running)
-        return True
+        log = await self._store.read(held.claim.instance)
+        build = partial(self._build_and_advance, held, log, paused=paused, running=running)
+        asyncio.get_running_loop().call_soon(build)
 
-    # Releasing.
+    # Waiting.
+
+    def _wait(self, held: HeldInstance) -> None:
+        """Wait until an attempt or an operation ends, an entry arrives in the inbox, or a deadline passes."""
+        held.waiting = True
+        self._waiting += 1
+        self.on_wait()
+        if held.watch is None:
+            if held.wake_at is not None:
+                self._watch(held)
+                return
+            if not self._unwatched:
+                asyncio.get_running_loop().call_soon(self._watch_some)
+            self._unwatched.append(held)
+
+    def _watch_some(self) -> None:
+        """Watch the store for instances whose attempts have not ended with their first step.
+
+        Most steps of a busy worker end so soon that they need no watch. By the second call every attempt that had been
+        started before the first has made its first step.
+        """
+        seen, self._seen = self._seen, [held for held in self._unwatched if _needs_watch(held)]
+        self._unwatched = []
+        for held in seen:
+            if _needs_watch(held):
+                self._watch(held)
+        if self._seen:
+            asyncio.get_running_loop().call_soon(self._watch_some)
+
+    def _watch(self, held: HeldInstance) -> None:
+        watch = InboxChanged(entity_id=held.entity_id, execution_id=held.execution_id, wake=held.wake)
+        held.watch = self._tasks.spawn(self._store.wait(watch, held.wake_at), "inbox watch")
+        held.watch.add_done_callback(partial(self._changed, held))
+
+    def _attempt_ended(self, held: HeldInstance, attempt: RunningAttempt) -> None:
+        """Deliver the result of an attempt whose result goes into a commit of its instance."""
+        ref, event = attempt.task.request.ref, attempt.event
+        if held.attempts.get(ref) is not attempt:
+            return  # withdrawn
+        del held.attempts[ref]
+        if event is None:
+            self._note_lost(held, attempt)
+        elif held.released:
+            self._slots.complete_soon(attempt.result())
+        elif attempt.task.epoch and isinstance(event, events.ActivityRetryScheduled):
+            # The store keeps it by itself, and schedules the retry.
+            held.attempts[ref] = attempt
+            completing = self._slots.complete_soon(attempt.result())
+            completing.add_done_callback(lambda _: held.attempts.pop(ref, None))
+            completing.add_done_callback(partial(self._changed, held))
+        else:
+            held.results[ref] = attempt
+            held.inbox.append(Entry(None, event))
+            self._changed(held)
+
+    def _note_lost(self, held: HeldInstance, attempt: RunningAttempt) -> None:
+        """Note an attempt without a result: it was cancelled, or failed in a way that only the end of its lease can tell."""
+        running = attempt.running
+        assert running is not None
+        if not running.cancelled() and not attempt.has_lease and not held.released:
+            error = running.exception()
+            assert error is not None
+            self._spawn(held, self._fail, RuntimeError(f"an attempt was lost: {error!r}"))
+        else:
+            self._changed(held)
+
+    def _changed(self, held: HeldInstance, _: object = None) -> None:
+        """Resume an instance that waits; one that does not will look by itself."""
+        if held.waiting:
+            held.waiting = False
+            self._waiting -= 1
+            self._resume(held)
+
+    def _resume(self, held: HeldInstance) -> None:
+        if held.operations:
+            self._operations.collect(held)
+        watch = held.watch
+        if watch is not None and watch.done():
+            held.watch = None
+            if watch.cancelled():
+                self._advance(held)
+            elif (error := watch.exception()) is not None:
+                self._spawn(held, self._fail, error)
+            elif watch.result():
+                self._spawn(held, self._fetch_and_advance)
+            else:
+                self._advance(held)  # a deadline has come
+        else:
+            self._advance(held)
+
+    async def _fetch_and_advance(self, held: HeldInstance) -> None:
+        # Whether it was fetched or not: the answer of an operation may be at hand, and goes into the next commit.
+        await self._fetch_inbox(held)
+        asyncio.get_running_loop().call_soon(self._advance, held)
+
+    async def _fetch_inbox(self, held: HeldInstance) -> bool:
+        """Fetch new inbox entries; return whether the lease is still held."""
+        try:
+            [answer] = await self._store.extend([held.lease()])
+        except StoreError as error:
+            log_failure(f"the store failed to return the inbox of {held.entity_id}", error)
+            return False
+        if isinstance(answer, Extended):
+            held.receive(answer)
+        return isinstance(answer, Extended)
+
+    # Failures.
+
+    def _spawn(
+        self, held: HeldInstance, job: "Callable[[HeldInstance, *Ts], Coroutine[Any, Any, None]]", *args: *Ts
+    ) -> None:
+        """Do what takes time in a task. A failure counts against this instance only."""
+        held.task = self._tasks.spawn(self._run(held, job, *args), held.entity_id)
+
+    async def _run(
+        self, held: HeldInstance, job: "Callable[[HeldInstance, *Ts], Coroutine[Any, Any, None]]", *args: *Ts
+    ) -> None:
+        this = asyncio.current_task()
+        try:
+            await job(held, *args)
+        except Exception as error:  # noqa: BLE001 -- as above
+            await self._fail(held, error)
+        finally:
+            if held.task is this:
+                held.task = None
+
+    async def _fail(self, held: HeldInstance, error: BaseException) -> None:
+        """Release an instance that could not be advanced or committed."""
+        await run_outside_task(partial(self._evict, held))
+        instance = held.claim.instance
+        if isinstance(error, TickTooLong):
+            logger.error("workflow %r (%s): %s", instance.name, instance.entity_id, error)
+            # Not at once: this worker may get it again, and other instances would wait again.
+            self._interruptions[instance.execution_id] += 1
+            times = self._interruptions[instance.execution_id]
+            await sleep(self._clock, min(_LONGEST_DELAY, error.seconds * times))
+            await self._release_failed(held, error)
+        elif isinstance(error, WriteRejected):
+            await self._reject(held, error)
+        else:
+            log_failure(f"advancing workflow {instance.name!r} ({instance.entity_id}) failed", error)
+            await self._release_failed(held, error)
 
     async def _reject(self, held: HeldInstance, error: WriteRejected) -> None:
         """Dead-letter an instance whose commit the store can never write.
@@ -213,102 +523,39 @@ class InstanceRunner:
         accepted or rejected alone, and the instance is advanced once more without them in its commit.
         """
         if held.results:
-            await self._release(held, Release(lease=held.lease))
+            await self._release(held, Release(lease=held.lease()))
             return
         instance = held.claim.instance
         reason = f"the store cannot write its commit: {error}"
         logger.error("workflow %r (%s) is a dead letter: %s", instance.name, instance.entity_id, reason)
-        await self._release(held, Release(lease=held.lease, failed=reason, final=True))
+        await self._release(held, Release(lease=held.lease(), failed=reason, final=True))
 
-    async def _release_failed(self, held: HeldInstance, error: Exception) -> None:
+    async def _release_failed(self, held: HeldInstance, error: BaseException) -> None:
         """Release an instance that could not be advanced; this counts as a failed delivery."""
-        await self._release(held, Release(lease=held.lease, failed=repr(error)))
+        await self._release(held, Release(lease=held.lease(), failed=repr(error)))
 
     async def _release(self, held: HeldInstance, release: Release) -> None:
         """Release an instance without a commit; if the store fails too, the lease expires by itself."""
-        await self._evict(held)
-        self._leases.drop(held.lease)
+        self._leases.drop(held.key)
         try:
             await self._store.release([release])
         except Exception as failed:  # noqa: BLE001 -- as above
-            log_failure(f"the store failed; the lease of {held.claim.instance.entity_id} will expire", failed)
-
-    # Operations, and waiting for results.
-
-    async def _run_operations(self, held: HeldInstance, live: LiveInstance) -> None:
-        """Start the operations whose commands are committed now, and wait until there is something to deliver."""
-        for ref in [ref for ref in held.operations if not live.is_open(ref)]:
-            held.operations.pop(ref).cancel()
-        for operation in live.take_operations():
-            started = self._start(operation)
-            if isinstance(started, events.Event):
-                held.inbox.append(Entry(None, started))
-            else:
-                running = self._tasks.spawn(self._finish(operation, started), f"operation {operation.name}")
-                held.operations[operation.ref] = running
-                running.add_done_callback(held.notify)
-                if inspect.iscoroutine(started):
-                    # Cancelled before its first step, it would warn that it was never awaited.
-                    running.add_done_callback(partial(_close_coroutine, started))
-        if (held.operations or held.attempts) and not held.inbox and not live.wants_more():
-            await self._wait_for_change(held)
-
-    def _start(self, operation: Operation) -> events.Event | Awaitable[object]:
-        """Call the function of an operation; return its answer, or what remains to be awaited."""
-        try:
-            value = operation.function(*operation.args)
-        except BaseException as error:  # noqa: BLE001 -- any exception is its answer, even SystemExit
-            reraise_ctrl_c(error)
-            return operation.failed(error, self._clock.now())
-        return value if inspect.isawaitable(value) else operation.completed(value, self._clock.now())
-
-    async def _finish(self, operation: Operation, remaining: Awaitable[object]) -> events.Event:
-        this = asyncio.current_task()
-        assert this is not None
-        try:
-            value = await remaining
-        except BaseException as error:
-            if this.cancelling():
-                raise  # cancelled by the workflow, or because the instance is released
-            reraise_ctrl_c(error)
-            return operation.failed(error, self._clock.now())
-        return operation.completed(value, self._clock.now())
-
-    async def _wait_for_change(self, held: HeldInstance) -> None:
-        """Wait until an attempt or an operation ends, an entry arrives in the inbox, or a deadline passes."""
-        self.waiting += 1
-        self.on_wait()
-        if held.watch is None:
-            watch = InboxChanged(
-                entity_id=held.claim.instance.entity_id, execution_id=held.claim.instance.execution_id, wake=held.wake
-            )
-            held.watch = self._tasks.spawn(self._store.wait(watch, held.wake_at), "inbox watch")
-            held.watch.add_done_callback(held.notify)
-        try:
-            await held.wait_for_change()
-        finally:
-            self.waiting -= 1
-        for ref, running in list(held.operations.items()):
-            if running.done():
-                del held.operations[ref]
-                held.inbox.append(Entry(None, running.result()))
-        if held.watch is not None and held.watch.done():
-            watched, held.watch = held.watch, None
-            watched.result()  # raises if the store failed
-            await self._fetch_inbox(held)
-
-    async def _fetch_inbox(self, held: HeldInstance) -> bool:
-        """Fetch new inbox entries; return whether the lease is still held."""
-        try:
-            [answer] = await self._store.extend([held.lease])
-        except StoreError as error:
-            # The answer of an operation may be at hand; it goes into the next commit either way.
-            log_failure(f"the store failed to return the inbox of {held.claim.instance.entity_id}", error)
-            return False
-        if isinstance(answer, Extended):
-            held.receive(answer)
-        return isinstance(answer, Extended)
+            log_failure(f"the store failed; the lease of {held.entity_id} will expire", failed)
+        self._end(held)
 
 
-def _close_coroutine(coroutine: Coroutine[Any, Any, object], _: object) -> None:
-    coroutine.close()
+def _put_back(held: HeldInstance, live: LiveInstance, inbox: Sequence[Entry], outcome: Outcome) -> None:
+    """Keep what an advance has neither consumed nor kept itself for the next one."""
+    consumed = set(outcome.consumed)
+    held.inbox[:0] = [
+        entry for entry in inbox if entry.id is not None and entry.id not in consumed and not live.holds(entry)
+    ]
+
+
+def _needs_watch(held: HeldInstance) -> bool:
+    """Whether an instance waits, is not watched, and none of its attempts is about to report its end."""
+    return (
+        held.waiting
+        and held.watch is None
+        and not any(attempt.running is not None and attempt.running.done() for attempt in held.attempts.values())
+    )

@@ -2,10 +2,9 @@
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
-from msgspec import Raw
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import WriteRejected
@@ -15,34 +14,26 @@ from resurgam.worker.tasks import Tasks, log_failure
 
 logger = logging.getLogger("resurgam.worker")
 
-
-class HasDetails(Protocol):
-    """The heartbeat of an attempt: what is stored with its lease."""
-
-    details: Raw | None
-    heartbeat_at: int | None
+LeaseKey: TypeAlias = tuple[str, int | None, int]
+"""The execution, the activity or None, and the epoch of a lease."""
 
 
-class KeptLease(msgspec.Struct, frozen=True):
-    """A lease that is renewed. *lost* is called once if it is lost; the details of *heartbeat* are stored with it."""
+class Leased(Protocol):
+    """What a worker has leased: an instance, or an activity that has a lease of its own."""
 
-    lease: Lease
-    lost: Callable[[], object]
-    heartbeat: HasDetails | None = None
+    def lease(self) -> Lease:
+        """Return its lease, with the details of the last heartbeat."""
+        ...
 
-    def now(self) -> Lease:
-        """Return the lease with the details of the last heartbeat."""
-        heartbeat = self.heartbeat
-        if heartbeat is None or heartbeat.heartbeat_at is None:
-            return self.lease
-        return msgspec.structs.replace(self.lease, details=heartbeat.details, heartbeat_at=heartbeat.heartbeat_at)
+    def lose(self) -> None:
+        """Stop, because the lease is lost; called once."""
+        ...
 
 
 class Leases:
-    """The leases of one worker.
+    """The leases of one worker, by their keys.
 
-    They are distinguished by epoch too: the next claim of an instance may be served before the lease of the last one is
-    dropped.
+    The epoch is part of a key: the next claim of an instance may be served before the lease of the last one is dropped.
     """
 
     def __init__(self, store: Store, clock: Clock, tasks: Tasks, *, length: int) -> None:
@@ -50,34 +41,37 @@ class Leases:
         self._clock = clock
         self._tasks = tasks
         self._interval = max(1, length // 3)
-        self._kept: dict[tuple[str, int | None, int], KeptLease] = {}
+        self._kept: dict[LeaseKey, Leased] = {}
         self._cancel: Callable[[], None] | None = None
+        # Called before a renewal: attempts that have sent a heartbeat get a lease of their own.
+        self.before_renewal: Callable[[], None] = lambda: None
 
-    def keep(self, lease: Lease, lost: Callable[[], object], heartbeat: HasDetails | None = None) -> None:
-        """Renew *lease* until it is dropped."""
-        self._kept[_key(lease)] = KeptLease(lease, lost, heartbeat)
+    def keep(self, key: LeaseKey, leased: Leased) -> None:
+        """Renew the lease of *leased* until it is dropped."""
+        self._kept[key] = leased
         if self._cancel is None:
             self._schedule()
 
-    def drop(self, lease: Lease) -> None:
+    def drop(self, key: LeaseKey) -> None:
         """Stop renewing a lease."""
-        self._kept.pop(_key(lease), None)
+        self._kept.pop(key, None)
 
     def revoke(self, execution_id: str, ref: int) -> None:
-        """Drop the lease of an activity that is no longer wanted, and cancel its attempt without waiting for a renewal."""
-        for kept in list(self._kept.values()):
-            if (kept.lease.execution_id, kept.lease.ref) == (execution_id, ref):
-                self.drop(kept.lease)
-                kept.lost()
+        """Drop the lease of an activity that is no longer wanted, and stop its attempt without waiting for a renewal."""
+        for key, leased in list(self._kept.items()):
+            if key[:2] == (execution_id, ref):
+                self.drop(key)
+                leased.lose()
 
     def all(self) -> list[Lease]:
         """Return the leases that are kept now."""
         # list() is one step of the interpreter: the watchdog calls this from another thread.
-        return [kept.now() for kept in list(self._kept.values())]
+        return [leased.lease() for leased in list(self._kept.values())]
 
     async def keep_details(self) -> None:
         """Store the details of heartbeats now; a released activity is delivered again with them."""
-        reporting = [kept for kept in self._kept.values() if kept.now().heartbeat_at is not None]
+        self.before_renewal()
+        reporting = [lease for lease in self.all() if lease.heartbeat_at is not None]
         if reporting:
             await self._extend(reporting)
 
@@ -95,29 +89,27 @@ class Leases:
         if self._kept:
             self._tasks.spawn(self._renew(), "leases")
 
-    async def _extend(self, kept: Sequence[KeptLease]) -> Sequence[Extended | Refused]:
+    async def _extend(self, leases: Sequence[Lease]) -> Sequence[Extended | Refused]:
         """Renew leases; details that the store can never write must not cost other leases."""
         try:
-            return await self._store.extend([one.now() for one in kept])
+            return await self._store.extend(leases)
         except WriteRejected as error:
             log_failure("the store cannot write the details of a heartbeat; leases are renewed without details", error)
-            return await self._store.extend([one.lease for one in kept])
+            bare = [msgspec.structs.replace(lease, details=None, heartbeat_at=None) for lease in leases]
+            return await self._store.extend(bare)
 
     async def _renew(self) -> None:
-        kept = list(self._kept.values())
+        self.before_renewal()
+        kept = list(self._kept.items())
         try:
-            answers = await self._extend(kept)
+            answers = await self._extend([leased.lease() for _, leased in kept])
         except Exception as error:  # noqa: BLE001 -- to stop renewing would lose every lease
             log_failure("the store failed to renew leases; trying again at the next renewal", error)
             answers = ()
-        for one, answer in zip(kept, answers, strict=False):
-            if isinstance(answer, Refused) and _key(one.lease) in self._kept:
-                logger.warning("a lease on %s is lost: %s", one.lease.execution_id, answer.reason)
-                self.drop(one.lease)
-                one.lost()
+        for (key, leased), answer in zip(kept, answers, strict=False):
+            if isinstance(answer, Refused) and self._kept.get(key) is leased:
+                logger.warning("a lease on %s is lost: %s", key[0], answer.reason)
+                self.drop(key)
+                leased.lose()
         if self._cancel is None and self._kept:
             self._schedule()
-
-
-def _key(lease: Lease) -> tuple[str, int | None, int]:
-    return lease.execution_id, lease.ref, lease.epoch

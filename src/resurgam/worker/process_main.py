@@ -26,7 +26,7 @@ from resurgam.core.errors import DefinitionError
 from resurgam.core.event import NULL, Failure
 from resurgam.core.failure import capture, in_user_code
 from resurgam.runtime.definitions.definition import Activity, ActivityOptions
-from resurgam.runtime.definitions.info import ActivityInfo, Attempt, enter_activity, read_details
+from resurgam.runtime.definitions.info import ActivityInfo, enter_activity, read_details
 
 HEAD: Final = 8
 """Bytes before each message that hold its length."""
@@ -117,13 +117,14 @@ class Wire:
             )
 
 
-class ProcessAttempt(Attempt):
+class ProcessAttempt:
     """An attempt that runs in this process."""
 
-    __slots__ = ("_over", "_wire")
+    __slots__ = ("_over", "_wire", "info", "max_payload")
 
-    def __init__(self, info: ActivityInfo, wire: Wire) -> None:
+    def __init__(self, info: ActivityInfo, wire: Wire, max_payload: int = MAX_PAYLOAD) -> None:
         self.info = info
+        self.max_payload = max_payload
         self._wire = wire
         self._over = False
 
@@ -157,18 +158,17 @@ def main(channel: int, lifeline: int) -> None:
     wire.send(None)
     while body := wire.read():
         call = calls.decode(body)
-        attempt = ProcessAttempt(call.info, wire)
+        attempt = ProcessAttempt(call.info, wire, call.max_payload)
         attempt.answer(run_attempt(call, attempt))
 
 
-def run_attempt(call: Call, attempt: Attempt) -> Answer:
+def run_attempt(call: Call, attempt: ProcessAttempt) -> Answer:
     """Run one attempt. Any exception is its failure."""
     try:
         activity = _find(call.module, call.qualname, tuple(call.main.items()), call.info.name)
         assert activity.signature is not None
         assert activity.function is not None
         args, kwargs = activity.signature.decode(call.input)
-        attempt.max_payload = call.max_payload
         attempt.info = replace(call.info, details=read_details(call.details))
         context = contextvars.copy_context()
         context.run(enter_activity, attempt)

@@ -1,10 +1,11 @@
-"""The activity slots of a worker: attempts that run now, each under its lease."""
+"""The activity slots of a worker: attempts that run now, and their results on the way to the store."""
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, TypeAlias
+from contextvars import copy_context
+from typing import Final
 
 import msgspec
 
@@ -18,14 +19,14 @@ from resurgam.store.protocol import Store
 from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Commit, Lease, Refused, Release
 from resurgam.worker.attempts import ActivityRunner
 from resurgam.worker.fair_share import ClaimWindow, fair_share
-from resurgam.worker.heartbeat import Heartbeat
-from resurgam.worker.leases import Leases
+from resurgam.worker.heartbeat import Result, RunningAttempt
+from resurgam.worker.leases import LeaseKey, Leases
 from resurgam.worker.presence import Presence
-from resurgam.worker.tasks import RETRY_DELAY, Grace, Tasks, log_failure, sleep
+from resurgam.worker.tasks import RETRY_DELAY, Grace, Tasks, cancel_all, log_failure, sleep
 
 logger = logging.getLogger("resurgam.worker")
 
-OnEnd: TypeAlias = Callable[[ActivityResult | None], None]
+_NONE: Final[frozenset[int]] = frozenset()
 
 
 class Slots:
@@ -49,17 +50,18 @@ class Slots:
         self._limit = limit
         self._presence = presence
         self._window = ClaimWindow(clock)
-        self._tasks = Tasks(on_end=self._ended)
-        # The heartbeat and the callback of each attempt that runs. The callback is kept here because an attempt that is
-        # cancelled before its first step cannot call it.
-        self._running: dict[asyncio.Task[Any], tuple[Heartbeat, OnEnd]] = {}
+        self._tasks = Tasks(on_end=lambda _: self.on_free())
+        self._running: dict[asyncio.Task[Result], RunningAttempt] = {}
         self._reserved = 0
+        # Attempts run in the context that the worker was made in, not in that of the call which happened to start them.
+        self._context = copy_context()
         self.closed = False
         self._drops_results = False
         self.on_free: Callable[[], None] = lambda: None
+        leases.before_renewal = self._lease_reporting
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self._running) + len(self._tasks)
 
     @property
     def free(self) -> int:
@@ -84,13 +86,14 @@ class Slots:
     def reserve_share(self, requests: Sequence[ActivityRequest]) -> frozenset[int]:
         """Reserve slots for this worker's share of the activities of a commit; return the refs of those that got one."""
         if not requests:
-            return frozenset()
+            return _NONE
         queues = self._queues
         if self._presence.alone:
             share = [request.ref for request in requests if request.queue in queues]
         else:
             share = fair_share(requests, queues, self._presence.workers_of)
-        return frozenset(share[: self.reserve(len(share))])
+        reserved = self.reserve(len(share))
+        return frozenset(share if reserved == len(share) else share[:reserved])
 
     def reserve(self, wanted: int) -> int:
         """Reserve up to *wanted* free slots for attempts that are being claimed; return how many."""
@@ -102,49 +105,81 @@ class Slots:
         """Free reserved slots; start what was claimed before the next await, or another claim takes the slots."""
         self._reserved -= reserved
 
-    def run_for(self, task: ActivityTask, on_end: OnEnd) -> "asyncio.Task[None]":
-        """Run an attempt for a held instance; *on_end* gets its result, or None if it was cancelled."""
-        heartbeat = Heartbeat(self._clock)
-        attempt = self._tasks.spawn(self._run_and_report(task, heartbeat), task.request.name)
-        self._keep(task, attempt, heartbeat, on_end)
-        return attempt
-
-    def run(self, task: ActivityTask) -> None:
-        """Run an attempt and complete it in the store."""
-        heartbeat = Heartbeat(self._clock)
-        attempt = self._tasks.spawn(self._run_and_complete(task, heartbeat), task.request.name)
-        self._keep(task, attempt, heartbeat, lambda _: None)
-
-    def _keep(self, task: ActivityTask, attempt: "asyncio.Task[None]", heartbeat: Heartbeat, on_end: OnEnd) -> None:
-        """Keep the lease before the attempt starts: a tick that does not yield may run first."""
-        self._running[attempt] = heartbeat, on_end
+    def start(self, task: ActivityTask, on_end: Callable[[RunningAttempt], None]) -> RunningAttempt:
+        """Start an attempt; *on_end* gets it when it has ended, with its event, or None if it was cancelled."""
+        attempt = RunningAttempt(self._clock, task, on_end, self._runner.max_payload)
+        if attempt.has_lease:
+            # Before the attempt starts: a tick that does not yield may run first.
+            self._leases.keep(attempt.key, attempt)
         if not self._presence.alone:
             self._window.take()
-        lease = Lease(entity_id=task.entity_id, execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
-        self._leases.keep(lease, partial(_cancel, attempt, heartbeat), heartbeat)
+        attempt.running = running = self._create_task(attempt)
+        self._running[running] = attempt
+        running.add_done_callback(self._ended)
+        return attempt
 
-    def _report(self, attempt: "asyncio.Task[Any] | None", result: ActivityResult | None) -> None:
-        """Free the slot, then call the attempt's callback, which may want a slot."""
-        found = self._running.pop(attempt, None) if attempt is not None else None
-        if found is not None:
-            if not self._presence.alone:
-                self._window.give_back()
-            found[1](result)
+    def _create_task(self, attempt: RunningAttempt) -> "asyncio.Task[Result]":
+        loop = asyncio.get_running_loop()
+        run, context = self._runner.run(attempt), self._context.copy()
+        if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
+            # Its first step runs at once, and most attempts that do nothing but compute end with it.
+            return asyncio.Task(run, loop=loop, name=attempt.task.request.name, context=context, eager_start=True)
+        return loop.create_task(run, name=attempt.task.request.name, context=context)
 
-    def _ended(self, attempt: "asyncio.Task[Any]") -> None:
-        self._report(attempt, None)
+    def _ended(self, running: "asyncio.Task[Result]") -> None:
+        """Free the slot, then call back, as that may want a slot.
+
+        A plain callback of the loop, outside of any task: so a tick may run in it.
+        """
+        attempt = self._running.pop(running)
+        if not self._presence.alone:
+            self._window.give_back()
+        if running.cancelled():
+            if not (self.closed or attempt.abandoned):
+                attempt.event = self._runner.cancelled_from_within(attempt.task)
+        elif (error := running.exception()) is not None:
+            log_failure(f"running activity {attempt.task.request.name!r} failed", error)
+        else:
+            attempt.event = running.result()
+        attempt.on_end(attempt)
         self.on_free()
+
+    def run(self, task: ActivityTask) -> None:
+        """Run an attempt that was claimed from a queue, and complete it in the store."""
+        self.start(task, self._complete_or_release)
+
+    def _complete_or_release(self, attempt: RunningAttempt) -> None:
+        if attempt.event is not None:
+            self.complete_soon(attempt.result())
+        elif attempt.running is not None and not attempt.running.cancelled():
+            # Dropped first: if the release fails too, the lease must expire by itself.
+            self._leases.drop(attempt.key)
+            reason = repr(attempt.running.exception())
+            self._tasks.spawn(self._store.release([Release(lease=attempt.lease(), failed=reason)]), "release")
+
+    def _lease_reporting(self) -> None:
+        """Give a lease of its own to each attempt that has sent a heartbeat: the store keeps the details with it."""
+        for attempt in self._running.values():
+            if not attempt.has_lease and attempt.heartbeat_at is not None:
+                self.lease_separately(attempt)
+
+    def lease_separately(self, attempt: RunningAttempt) -> None:
+        """Renew the lease of an attempt by itself, where the lease on its instance does not cover it any more."""
+        attempt.has_lease = True
+        self._leases.keep(attempt.key, attempt)
+
+    def drop_lease(self, attempt: RunningAttempt) -> None:
+        """Stop renewing the lease of an attempt whose result is committed."""
+        if attempt.has_lease:
+            self._leases.drop(attempt.key)
 
     def complete_soon(self, result: ActivityResult) -> "asyncio.Task[None]":
         """Complete an attempt in the store, in a task of its own."""
         return self._tasks.spawn(self.complete(result), "result")
 
-    def give_back_soon(self, commit: Commit) -> None:
-        """Release what a commit may have claimed whose answer was not received."""
-        if commit.eager:
-            lease = Lease(entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=commit.epoch)
-            parts = [*claimed_by(commit), *([Release(lease=lease)] if commit.release else ())]
-            self._tasks.spawn(self._store.release(parts), "release of claimed work")
+    def release_soon(self, parts: Sequence[Release]) -> None:
+        """Release leases, in a task of its own."""
+        self._tasks.spawn(self._store.release(parts), "release of claimed work")
 
     async def complete(self, result: ActivityResult) -> None:
         """Complete an attempt in the store; while the store is out of reach the result is kept here.
@@ -166,7 +201,7 @@ class Slots:
             except StoreError as error:
                 log_failure(f"the store failed to complete an activity; trying again in {RETRY_DELAY:g} s", error)
                 await sleep(self._clock, RETRY_DELAY)
-        self._leases.drop(lease_of(result))
+        self._leases.drop(key_of(result))
         if isinstance(answer, Refused):
             logger.warning("the result of activity %s was refused: %s", result.event.ref, answer.reason)
 
@@ -188,21 +223,19 @@ class Slots:
 
     async def _dead_letter(self, result: ActivityResult, error: WriteRejected) -> None:
         """Dead-letter an activity of which not even a failure can be written."""
-        lease = lease_of(result)
-        self._leases.drop(lease)
+        self._leases.drop(key_of(result))
         reason = f"the store cannot write any answer of the activity (entry {result.event.ref}): {error}"
         logger.error("an activity is a dead letter: %s", reason)
-        await self._store.release([Release(lease=lease, failed=reason, final=True)])
-
-    def drop_lease(self, result: ActivityResult) -> None:
-        """Stop renewing the lease of an attempt whose result is committed."""
-        self._leases.drop(lease_of(result))
+        await self._store.release([Release(lease=lease_of(result), failed=reason, final=True)])
 
     async def finish(self, grace: Grace) -> None:
         """Wait for all attempts within *grace*, then cancel the rest; their leases stay listed, to be released."""
-        await self._tasks.wait(grace)
-        for heartbeat, _ in self._running.values():
-            heartbeat.abandoned = True
+        while len(self) and not grace.is_over:
+            await grace.wait([*self._running, *self._tasks])
+            await asyncio.sleep(0)  # an attempt that has ended may be completed by a task
+        for attempt in self._running.values():
+            attempt.abandoned = True
+        await cancel_all(self._running)
         await self._tasks.finish()
         await self._runner.close()
         await self._leases.keep_details()
@@ -211,55 +244,12 @@ class Slots:
         """Complete no more results: the leases of all attempts are released, and the store may be closed."""
         self._drops_results = True
 
-    async def _attempt(self, task: ActivityTask, heartbeat: Heartbeat) -> ActivityResult:
-        try:
-            event = await self._runner.attempt(task, heartbeat)
-        except asyncio.CancelledError:
-            if self.closed or heartbeat.abandoned:
-                raise
-            event = self._runner.cancelled_from_within(task)
-        finally:
-            heartbeat.abandoned = True
-        # With None the next attempt gets the details of an earlier one.
-        again = isinstance(event, events.ActivityRetryScheduled)
-        # The lease is kept until the result is committed or completed; a cancelled attempt keeps it too.
-        return ActivityResult(
-            entity_id=task.entity_id,
-            execution_id=task.execution_id,
-            epoch=task.epoch,
-            event=event,
-            details=heartbeat.details if again else None,
-            heartbeat_at=heartbeat.heartbeat_at if again else None,
-        )
-
-    async def _run_and_report(self, task: ActivityTask, heartbeat: Heartbeat) -> None:
-        result = await self._attempt(task, heartbeat)
-        # Reported from here, not when the task is done: that would be one iteration of the loop later.
-        self._report(asyncio.current_task(), result)
-
-    async def _run_and_complete(self, task: ActivityTask, heartbeat: Heartbeat) -> None:
-        lease = Lease(entity_id=task.entity_id, execution_id=task.execution_id, epoch=task.epoch, ref=task.request.ref)
-        try:
-            result = await self._attempt(task, heartbeat)
-            self._report(asyncio.current_task(), result)
-            await self.complete(result)
-        except Exception as error:
-            logger.exception("running activity %r failed", task.request.name)
-            # Dropped first: if the release fails too, the lease must expire by itself.
-            self._leases.drop(lease)
-            await self._store.release([Release(lease=lease, failed=repr(error))])
-
-
-def _cancel(attempt: "asyncio.Task[None]", heartbeat: Heartbeat) -> None:
-    """Cancel an attempt that is no longer wanted; one that is cancelled by its own code has failed."""
-    heartbeat.abandoned = True
-    attempt.cancel()
-
 
 def claimed_by(commit: Commit) -> list[Release]:
-    """Return the releases of everything that a commit may have claimed; an activity claimed so has epoch 1."""
+    """Return the releases of everything that a commit may have claimed; it has epoch 0 if the instance's lease covers it."""
+    epoch = 0 if commit.covers else 1
     return [
-        Release(lease=Lease(entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=1, ref=ref))
+        Release(lease=Lease(entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=epoch, ref=ref))
         for ref in commit.eager
     ]
 
@@ -267,3 +257,8 @@ def claimed_by(commit: Commit) -> list[Release]:
 def lease_of(result: ActivityResult) -> Lease:
     """Return the lease of the attempt that a result belongs to."""
     return Lease(entity_id=result.entity_id, execution_id=result.execution_id, epoch=result.epoch, ref=result.event.ref)
+
+
+def key_of(result: ActivityResult) -> LeaseKey:
+    """Return the key of that lease."""
+    return result.execution_id, result.event.ref, result.epoch

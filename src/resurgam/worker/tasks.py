@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any, Final
 
 from resurgam.core.clock import Clock
@@ -46,6 +46,13 @@ class Grace:
         self._seconds = seconds
         self._until: float | None = None
         self._skipped = asyncio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is waited for any more: it has not begun, has passed, or was skipped."""
+        if self._until is None or self._skipped.is_set():
+            return True
+        return asyncio.get_running_loop().time() >= self._until
 
     def begin(self) -> None:
         """Start the time, unless it runs already."""
@@ -92,6 +99,18 @@ async def complete(begin: Callable[[], Coroutine[Any, Any, None]], hurry: Callab
     task.result()
 
 
+async def cancel_all(running: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait a moment for them to end."""
+    tasks = list(running)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=_CANCEL_TIMEOUT)
+    for task in tasks:
+        if not task.done():
+            logger.warning("%s does not stop when it is cancelled, and is abandoned", task.get_name())
+
+
 class Tasks:
     """Tasks that run until they are done, or are cancelled together."""
 
@@ -101,6 +120,9 @@ class Tasks:
 
     def __len__(self) -> int:
         return len(self._running)
+
+    def __iter__(self) -> Iterator[asyncio.Task[Any]]:
+        return iter(list(self._running))
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run a coroutine beside the caller."""
@@ -118,12 +140,7 @@ class Tasks:
         """Wait for all to end within *grace*, then cancel the rest."""
         if grace is not None:
             await self.wait(grace)
-        for task in list(self._running):
-            task.cancel()
-        if self._running:
-            await asyncio.wait(self._running, timeout=_CANCEL_TIMEOUT)
-        for task in self._running:
-            logger.warning("%s does not stop when it is cancelled, and is abandoned", task.get_name())
+        await cancel_all(self._running)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

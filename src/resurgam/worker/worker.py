@@ -15,7 +15,6 @@ from resurgam.store.records import Claim, EagerOffer, Release, Work
 from resurgam.worker.attempts import ActivityRunner
 from resurgam.worker.build import build_of
 from resurgam.worker.commit import Committer
-from resurgam.worker.held import HeldInstance
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
 from resurgam.worker.options import WorkerOptions
@@ -51,7 +50,6 @@ class Worker:
         self._clock = clock
         self._options = options
         self._tasks = Tasks()
-        self._serving = Tasks(on_end=self._note_end)
         self._leases = Leases(store, clock, self._tasks, length=options.lease)
         runner = ActivityRunner(registry, clock, chance=system.chance, max_payload=max_payload)
         self._presence = Presence(
@@ -75,6 +73,7 @@ class Worker:
         self._queries_at = 0
         self._freed = asyncio.Event()
         self._instances.on_wait = self._wake
+        self._instances.on_end = self._note_end
         self.progress = 0
         self._reserved = 0
         self._offers: set[asyncio.Future[Any]] = set()
@@ -88,7 +87,7 @@ class Worker:
     @property
     def busy(self) -> int:
         """The number of instances, activities and queries that are being served."""
-        return len(self._serving) + len(self._slots) + len(self._queries)
+        return len(self._instances) + len(self._slots) + len(self._queries)
 
     @property
     def resting(self) -> bool:
@@ -138,7 +137,7 @@ class Worker:
         self._grace.begin()
         try:
             await self._queries.finish(self._grace)
-            await self._serving.finish(self._grace)
+            await self._instances.finish(self._grace)
             await self._slots.finish(self._grace)
             await self._tasks.finish()
             await self._store.release([Release(lease=lease) for lease in self._leases.all()])
@@ -190,11 +189,7 @@ class Worker:
     def serve(self, claim: Claim) -> None:
         """Start serving a claimed instance."""
         self.progress += 1
-        held = HeldInstance.of(claim)
-        task = self._serving.spawn(self._instances.serve(held), claim.instance.entity_id)
-        # Before it starts: if another tick runs first and does not yield, the watchdog must renew this lease too.
-        held.cancel = task.cancel
-        self._leases.keep(held.lease, held.cancel)
+        self._instances.serve(claim)
 
     async def _claim(self) -> bool:
         """Claim as much as there is room for; return whether there was anything."""
@@ -228,7 +223,7 @@ class Worker:
         return self._options.max_activities, self._slots.in_use
 
     def _free_instances(self) -> int:
-        return max(0, self._options.max_instances - len(self._serving) - self._reserved + self._instances.waiting)
+        return max(0, self._options.max_instances - self._instances.advancing - self._reserved)
 
     def _note_end(self, _: object = None) -> None:
         self.progress += 1

@@ -213,6 +213,8 @@ async def takes_three(ctx: Context) -> list[int]:
 async def cancelled_at_work(world: World) -> None:
     async def start_and_cancel(engine: Engine) -> None:
         await engine.start(parent_of_kid, id="c", if_exists="attach")
+        for _ in range(50):  # until both are at work
+            await asyncio.sleep(0)
         await world.cancel_by(engine, "c")
 
     await world.act(start_and_cancel)

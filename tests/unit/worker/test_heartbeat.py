@@ -6,11 +6,18 @@ import pytest
 from msgspec import Raw
 
 from resurgam.core.outcome import ActivityRequest
+from resurgam.store.records import ActivityTask
 from resurgam.testing import ManualClock
-from resurgam.worker.heartbeat import AttemptTimeouts, Heartbeat
+from resurgam.worker.heartbeat import AttemptTimeouts, RunningAttempt
 
 SILENT = "activity 'work' sent no heartbeat for 5 s, its heartbeat timeout"
 SLOW = "activity 'work' ran longer than its timeout of 12 s"
+
+
+def attempt_of(clock, **limits) -> RunningAttempt:
+    request = ActivityRequest(ref=2, name="work", queue="default", input=Raw(b"[]"), entity_id="e", **limits)
+    task = ActivityTask(entity_id="x", execution_id="x", epoch=1, attempt=1, deliveries=0, request=request)
+    return RunningAttempt(clock, task, lambda _: None)
 
 
 class World:
@@ -18,9 +25,8 @@ class World:
 
     def __init__(self, **limits) -> None:
         self.clock = ManualClock()
-        self.pulse = Heartbeat(self.clock)
-        request = ActivityRequest(ref=2, name="work", queue="default", input=Raw(b"[]"), entity_id="e", **limits)
-        self.limits = AttemptTimeouts(self.clock, request, self.pulse)
+        self.pulse = attempt_of(self.clock, **limits)
+        self.limits = AttemptTimeouts(self.clock, self.pulse.task.request, self.pulse)
 
     async def passes(self, milliseconds: int) -> None:
         self.clock.move_to(self.clock.now() + milliseconds)
@@ -121,7 +127,7 @@ async def test_a_clock_that_is_set_neither_kills_an_attempt_nor_spares_it(jump):
 
 
 def test_details_are_those_told_last():
-    pulse = Heartbeat(ManualClock())
+    pulse = attempt_of(ManualClock())
     assert pulse.details is None
     pulse.beat(Raw(b"1"))
     pulse.beat(Raw(b"2"))

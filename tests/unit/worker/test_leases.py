@@ -7,14 +7,18 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from resurgam.core.errors import StoreError
-from resurgam.store.records import Extended, Lease, Refused
+from resurgam.core.outcome import ActivityRequest
+from resurgam.store.records import ActivityTask, Extended, Lease, Refused
 from resurgam.testing import ManualClock
-from resurgam.worker.heartbeat import Heartbeat
+from resurgam.worker.heartbeat import RunningAttempt
 from resurgam.worker.leases import Leases
 from resurgam.worker.tasks import Tasks
 
 LENGTH = 9000
 LEASE = Lease(entity_id="x", execution_id="x", epoch=1, ref=2)
+KEY = ("x", 2, 1)
+REQUEST = ActivityRequest(ref=2, name="work", queue="default", input=Raw(b"[]"), entity_id="e")
+TASK = ActivityTask(entity_id="x", execution_id="x", epoch=1, attempt=1, deliveries=0, request=REQUEST)
 
 
 class Renewed:
@@ -37,9 +41,8 @@ class World:
         self.store = Renewed()
         self.tasks = Tasks()
         self.leases = Leases(self.store, self.clock, self.tasks, length=LENGTH)
-        self.pulse = Heartbeat(self.clock)
-        self.lost = []
-        self.leases.keep(LEASE, lambda: self.lost.append(1), self.pulse)
+        self.pulse = RunningAttempt(self.clock, TASK, lambda _: None)
+        self.leases.keep(KEY, self.pulse)
 
     async def renews(self):
         """Let the time of a renewal come; return the details that went with it."""
@@ -77,7 +80,7 @@ async def test_what_the_store_did_not_hear_is_told_again(world):
     assert await world.renews() == Raw(b"1")
     world.store.answer = Extended()
     assert await world.renews() == Raw(b"1")
-    assert world.lost == []
+    assert not world.pulse.abandoned
 
 
 async def test_what_is_given_back_has_its_details(world):
@@ -89,7 +92,8 @@ async def test_what_is_given_back_has_its_details(world):
 async def test_details_are_kept_once_more_before_all_is_given_back(world):
     await world.leases.keep_details()
     assert world.store.asked == []
-    world.leases.keep(Lease(entity_id="y", execution_id="y", epoch=1), lambda: None)
+    other = RunningAttempt(world.clock, replace(TASK, execution_id="y"), lambda _: None)
+    world.leases.keep(("y", 2, 1), other)
     world.pulse.beat(Raw(b"1"))
     await world.leases.keep_details()
     assert world.store.asked == [[replace(LEASE, details=Raw(b"1"), heartbeat_at=world.clock.now())]]
@@ -97,7 +101,7 @@ async def test_details_are_kept_once_more_before_all_is_given_back(world):
 
 async def test_a_lease_with_details_is_dropped_as_any_other(world):
     world.pulse.beat(Raw(b"1"))
-    world.leases.drop(LEASE)
+    world.leases.drop(KEY)
     assert world.leases.all() == []
 
 
@@ -105,5 +109,5 @@ async def test_the_loss_of_a_lease_is_reported_once(world):
     world.pulse.beat(Raw(b"1"))
     world.store.answer = Refused(reason="another has it")
     await world.renews()
-    assert world.lost == [1]
+    assert world.pulse.abandoned
     assert world.leases.all() == []

@@ -14,9 +14,10 @@ import pytest
 from msgspec import Raw
 
 from resurgam import Engine, Registry, errors
+from resurgam.core.codec import MAX_PAYLOAD
 from resurgam.core.failure import rebuild
 from resurgam.runtime.definitions.definition import ActivityOptions
-from resurgam.runtime.definitions.info import ActivityInfo, Attempt
+from resurgam.runtime.definitions.info import ActivityInfo
 from resurgam.worker import process_main
 from resurgam.worker.process_main import Answer, Beat, Call, ProcessAttempt, Wire, message, run_attempt
 from resurgam.worker.processes import Processes, _exit_text, import_path_of, processors
@@ -31,8 +32,10 @@ def call(activity, arguments: bytes = b"[]", **place) -> Call:
     return Call(**{**import_path_of(activity), **place}, info=info, input=Raw(arguments))
 
 
-class Heard(Attempt):
+class Heard:
     """An attempt whose heartbeats are noted here."""
+
+    max_payload = MAX_PAYLOAD
 
     def __init__(self) -> None:
         self.beats = []

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -52,21 +52,26 @@ class ActivityInfo(msgspec.Struct, frozen=True, kw_only=True):
 _DETAILS: Final = codec_for(Any)
 
 
-class Attempt:
+class Attempt(Protocol):
     """A running attempt as seen by its own code: its identity and its connection to the worker. Thread-safe."""
 
-    __slots__ = ("info", "max_payload")
+    @property
+    def info(self) -> ActivityInfo:
+        """Its identity."""
+        ...
 
-    info: ActivityInfo
-    max_payload: int
+    @property
+    def max_payload(self) -> int:
+        """The limit for the details of a heartbeat, in bytes."""
+        ...
 
     def cancelled(self) -> bool:
         """Whether the result is no longer needed."""
-        raise NotImplementedError
+        ...
 
     def beat(self, details: Raw | None) -> None:
         """Send a heartbeat to the worker; None leaves the details unchanged."""
-        raise NotImplementedError
+        ...
 
 
 _running: ContextVar[Attempt] = ContextVar("resurgam.activity")

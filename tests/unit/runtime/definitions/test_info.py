@@ -9,12 +9,12 @@ import pytest
 from msgspec import Raw
 
 from resurgam import activity, errors
-from resurgam.runtime.definitions.info import ActivityInfo, Attempt, enter_activity, read_details
+from resurgam.runtime.definitions.info import ActivityInfo, enter_activity, read_details
 
 INFO = ActivityInfo(name="pay", entity_id="e", execution_id="e#2", workflow_id="w", attempt=2, queue="q", details=[1])
 
 
-class Told(Attempt):
+class Told:
     def __init__(self) -> None:
         self.info = INFO
         self.max_payload = 100
