@@ -42,7 +42,7 @@ class Committer:
         answered: Sequence[int] = ()
         retries: Sequence[Pending] = ()
         if held.covered or held.results:
-            answered, retries = _take_answered(held, outcome)
+            answered, retries = self._take_answered(held, outcome)
         return Commit(
             execution_id=held.execution_id,
             entity_id=held.entity_id,
@@ -58,6 +58,34 @@ class Committer:
             retries=tuple(retries),
             answered=tuple(answered),
         )
+
+    def _take_answered(self, held: HeldInstance, outcome: Outcome) -> tuple[list[int], list[Pending]]:
+        """Take what an outcome answers out of the covered activities; return the refs with a row, and the attempts to follow.
+
+        Leases of answered activities are dropped now: a renewal that crosses the commit must not count as a loss.
+        """
+        answered, retries = [], []
+        for entry in outcome.events:
+            if entry.ref is None:
+                continue
+            held.covered.pop(entry.ref, None)
+            attempt = held.results.get(entry.ref)
+            if attempt is None:
+                continue
+            self.slots.drop_lease(attempt)
+            if isinstance(entry, events.ActivityRetryScheduled):
+                retries.append(
+                    Pending(
+                        request=attempt.task.request,
+                        visible_at=entry.next_at,
+                        attempt=entry.attempt + 1,
+                        details=attempt.details,
+                        heartbeat_at=attempt.heartbeat_at,
+                    )
+                )
+            elif attempt.has_lease:
+                answered.append(entry.ref)
+        return answered, retries
 
     def free(self, commit: Commit) -> None:
         """Free the slots that a commit has reserved: what it has claimed is started next."""
@@ -100,6 +128,12 @@ class Committer:
         lease = Lease(entity_id=commit.entity_id, execution_id=commit.execution_id, epoch=commit.epoch)
         kept = [Release(lease=lease)] if commit.release else []
         self.slots.release_soon([*claimed_by(commit), *kept])
+
+    def keep_results(self, held: HeldInstance) -> None:
+        """Renew the leases of results whose commit has failed, until it is known what became of it."""
+        for attempt in held.results.values():
+            if attempt.has_lease:
+                self.leases.keep(attempt.key, attempt)
 
     async def resolve(self, commit: Commit) -> Committed | Refused:
         """Commit again until the store answers, or rejects it for good.
@@ -152,37 +186,12 @@ class Committer:
             for entry in outcome.events:
                 attempt = held.results.pop(entry.ref or 0, None)
                 if attempt is not None:
-                    self.slots.drop_lease(attempt)
+                    self.slots.drop_lease(attempt)  # kept again if the commit was in doubt
 
 
 def log_commit_failure(error: StoreError) -> None:
     """Log that the store failed at a commit, which is tried again."""
     log_failure(f"the store failed at a commit; trying again in {RETRY_DELAY:g} s", error)
-
-
-def _take_answered(held: HeldInstance, outcome: Outcome) -> tuple[list[int], list[Pending]]:
-    """Take what an outcome answers out of the covered activities; return the refs with a row, and the attempts to follow."""
-    answered, retries = [], []
-    for entry in outcome.events:
-        if entry.ref is None:
-            continue
-        held.covered.pop(entry.ref, None)
-        attempt = held.results.get(entry.ref)
-        if attempt is None:
-            continue
-        if isinstance(entry, events.ActivityRetryScheduled):
-            retries.append(
-                Pending(
-                    request=attempt.task.request,
-                    visible_at=entry.next_at,
-                    attempt=entry.attempt + 1,
-                    details=attempt.details,
-                    heartbeat_at=attempt.heartbeat_at,
-                )
-            )
-        elif attempt.has_lease:
-            answered.append(entry.ref)
-    return answered, retries
 
 
 def _may_start_work(held: HeldInstance, outcome: Outcome) -> bool:

@@ -293,6 +293,7 @@ class InstanceRunner:
         self._in_flight -= 1
         if isinstance(answer, StoreError) and not isinstance(answer, WriteRejected) and not held.released:
             log_commit_failure(answer)
+            self._committer.keep_results(held)
             self._spawn(held, self._resolve)
         else:
             self._answered(held, answer)
