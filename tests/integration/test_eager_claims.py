@@ -12,7 +12,6 @@ from resurgam.store import records as r
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
-from resurgam.worker import instances
 from resurgam.worker.fair_share import REFILL
 from support.submitting import submit_by_commit
 
@@ -385,49 +384,3 @@ async def test_an_import_that_was_cancelled_while_it_was_written_is_noticed(shop
         await turn()
 
         assert (await engine.handle("x").describe()).status == "completed"
-
-
-# Ticks that are run from callbacks.
-
-
-async def test_a_result_that_comes_while_a_tick_is_waited_for_is_delivered(store, monkeypatch):
-    """On Python 3.14 a tick is run by the loop, and the turn wakes later: what comes in between is for the next one."""
-    registry = Registry()
-    proceed = [asyncio.Event() for _ in range(3)]
-    ticks = []
-
-    async def run_outside_task(function):
-        """Have it called by the loop; once the first result is delivered, the second comes before the loop wakes."""
-        done = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_soon(lambda: done.set_result(function()))
-        await done
-        ticks.append(proceed[0].is_set())
-        if ticks[-1]:
-            proceed[1].set()
-            await turn(BETWEEN)
-        return done.result()
-
-    @registry.activity
-    async def work(which: int) -> int:
-        await proceed[which].wait()
-        return which
-
-    @registry.workflow
-    async def three(ctx: Context) -> list[int]:
-        return list(await asyncio.gather(*(ctx.activity(work, which) for which in range(3))))
-
-    monkeypatch.setattr(instances, "run_outside_task", run_outside_task)
-    async with serve(store, registry) as engine:
-        handle = await engine.start(three)
-        await turn()
-        before = list(ticks)
-        proceed[0].set()
-        await turn()
-        completed = [entry.ref for entry in await handle.history() if entry.type == "activity_completed"]
-        proceed[2].set()
-        await turn()
-
-        assert before == [False]
-        assert len(completed) == 2  # while the third holds the turn
-        assert (await handle.describe()).status == "completed"
-        assert await handle.result() == [0, 1, 2]

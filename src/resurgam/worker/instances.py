@@ -65,6 +65,7 @@ class InstanceRunner:
         self._waiting = 0
         # Commits that have no answer yet, also of instances that are no longer held.
         self._in_flight = 0
+        self._submitting = 0
         self._finished: asyncio.Event | None = None
         self.on_wait: Callable[[], None] = lambda: None
         self.on_end: Callable[[], None] = lambda: None
@@ -282,10 +283,13 @@ class InstanceRunner:
             self._leases.drop(held.key)
         held.in_flight = True
         self._in_flight += 1
+        self._submitting += 1
         try:
             self._store.submit(commit, held.on_commit)
         except Exception as error:  # noqa: BLE001 -- as if the store had answered with it
             self._committed(held, error)
+        finally:
+            self._submitting -= 1
 
     def _committed(self, held: HeldInstance, answer: Committed | Refused | Exception) -> None:
         """Take in the answer of the store to a commit."""
@@ -339,7 +343,11 @@ class InstanceRunner:
             self._operations.update(held, live, partial(self._changed, held))
             self._operations.collect(held)
         if held.inbox or not (held.attempts or held.operations) or live.wants_more():
-            self._advance(held)
+            if self._submitting:
+                # The store has answered at once; an instance that always goes on must not nest ever deeper.
+                asyncio.get_running_loop().call_soon(self._advance, held)
+            else:
+                self._advance(held)
         elif held.watch is not None and held.watch.done():
             self._resume(held)
         else:

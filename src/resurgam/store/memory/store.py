@@ -3,7 +3,6 @@
 Each verb runs without giving way to other tasks, so it is atomic by itself.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TypeVar, assert_never
@@ -96,7 +95,7 @@ class MemoryStore:
             [answer] = self._each(self._commits.commit, [part])
         except StoreError as error:
             answer = error
-        asyncio.get_running_loop().call_soon(done, answer)
+        done(answer)
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
         """Renew leases."""
