@@ -13,7 +13,7 @@ from resurgam.store.memory.store import MemoryStore
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.worker.fair_share import REFILL
-from support.submitting import submit_by_commit
+from support.submitting import submit_by_commit, without_first_commits
 
 LEASE = 3600
 TURNS = 100
@@ -85,6 +85,10 @@ class Around:
     def __init__(self, store):
         self._store = store
         self.happened = False
+
+    def create(self, parts):
+        """Start, with the first commit by itself."""
+        return self._store.create(without_first_commits(parts))
 
     def submit(self, part, done):
         """Commit in a task: what is special happens there."""

@@ -4,9 +4,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from resurgam.store.records import Commit
+from msgspec.structs import replace
+
+from resurgam.store.records import Commit, Creation
 
 _tasks: set[asyncio.Task[None]] = set()
+
+
+def without_first_commits(parts: Sequence[Creation]) -> list[Creation]:
+    """Return starts whose first commits come by themselves, so that a test can stand between."""
+    return [replace(part, first=None) for part in parts]
 
 
 def submit_by_commit(

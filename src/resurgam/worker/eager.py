@@ -7,13 +7,17 @@ be woken to look for work.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Any, TypeVar
 
 import msgspec
 
 from resurgam.core import event as events
+from resurgam.core.state import is_delayed
+from resurgam.runtime.loop.outside_task import TICKS_OUTSIDE_TASKS, call_outside_task, run_outside_task
 from resurgam.store import records as r
 from resurgam.store.protocol import Feed, Inspector, Queries, Store, Transfer, Values, Workers
+from resurgam.worker.held import HeldInstance
 from resurgam.worker.worker import Worker
 
 P = TypeVar("P", r.Creation, r.Delivery)
@@ -31,42 +35,90 @@ class EagerStore:
         self._worker = worker
 
     def create(self, parts: Sequence[r.Creation]) -> Awaitable[Sequence[r.Created | r.Exists]]:
-        """Start executions."""
-        return self._offer(self._store.create, parts)
+        """Start executions, each with the commit of its first advance if the worker can make it."""
+        offer = self._worker.reserve(len(parts))
+        if offer is None:
+            return self._store.create(parts)
+        if TICKS_OUTSIDE_TASKS:
+            return self._create_outside_task(parts, offer)
+        return self._create(parts, offer, [self._begin(part, offer) for part in parts])
+
+    async def _create_outside_task(
+        self, parts: Sequence[r.Creation], offer: r.EagerOffer
+    ) -> Sequence[r.Created | r.Exists]:
+        begun = await run_outside_task(lambda: [self._begin(part, offer) for part in parts])
+        return await self._create(parts, offer, begun)
+
+    def _create(
+        self, parts: Sequence[r.Creation], offer: r.EagerOffer, begun: Sequence[HeldInstance | None]
+    ) -> Awaitable[Sequence[r.Created | r.Exists]]:
+        offered = [
+            msgspec.structs.replace(part, offer=offer, first=None if one is None else one.commit)
+            for part, one in zip(parts, begun, strict=True)
+        ]
+        return self._call(self._store.create, offered, partial(self._serve_created, begun))
 
     def deliver(
         self, parts: Sequence[r.Delivery]
     ) -> Awaitable[Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]]:
         """Put events into inboxes."""
-        return self._offer(self._store.deliver, parts)
-
-    def _offer(
-        self, verb: Callable[[Sequence[P]], Awaitable[Sequence[A]]], parts: Sequence[P]
-    ) -> Awaitable[Sequence[A]]:
         offer = self._worker.reserve(len(parts))
         if offer is None:
-            return verb(parts)
+            return self._store.deliver(parts)
+        offered = [msgspec.structs.replace(part, offer=offer) for part in parts]
+        return self._call(self._store.deliver, offered, self._serve_delivered)
+
+    def _call(
+        self,
+        verb: Callable[[Sequence[P]], Awaitable[Sequence[A]]],
+        parts: Sequence[P],
+        serve: Callable[[Sequence[A]], None],
+    ) -> Awaitable[Sequence[A]]:
+        """Call a verb, and serve what its answers have claimed, in the room that was reserved for it."""
         try:
-            answered = asyncio.ensure_future(verb([msgspec.structs.replace(part, offer=offer) for part in parts]))
+            answered = asyncio.ensure_future(verb(parts))
         except BaseException:
-            self._worker.unreserve(len(parts))
+            self._answered(len(parts), serve, None)
             raise
         if answered.done():
-            self._serve(len(parts), answered)
+            self._answered(len(parts), serve, answered)
         else:
-            answered.add_done_callback(partial(self._serve, len(parts)))
+            answered.add_done_callback(partial(self._answered, len(parts), serve))
             self._worker.track(answered)
         # A caller that is cancelled must not leave a claim unserved: the store answers all the same.
         return asyncio.shield(answered)
 
-    def _serve(self, count: int, answered: "asyncio.Future[Sequence[A]]") -> None:
-        """Serve what an answer has claimed, in the room that was reserved for it."""
+    def _answered(
+        self, count: int, serve: Callable[[Sequence[A]], None], answered: "asyncio.Future[Sequence[A]] | None"
+    ) -> None:
+        failed = answered is None or answered.cancelled() or answered.exception() is not None
         try:
-            for answer in () if answered.cancelled() or answered.exception() is not None else answered.result():
-                if isinstance(answer, r.Created | r.Delivered) and answer.claim is not None:
-                    self._worker.serve(answer.claim)
+            serve(() if failed or answered is None else answered.result())
         finally:
             self._worker.unreserve(count)
+
+    def _serve_delivered(self, answers: Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]) -> None:
+        for answer in answers:
+            if isinstance(answer, r.Delivered) and answer.claim is not None:
+                self._worker.serve(answer.claim)
+
+    def _serve_created(self, begun: Sequence[HeldInstance | None], answers: Sequence[r.Created | r.Exists]) -> None:
+        for one, answer in zip_longest(begun, answers):
+            claim, committed = (answer.claim, answer.committed) if isinstance(answer, r.Created) else (None, None)
+            if one is not None and claim is not None and committed is not None:
+                call_outside_task(self._worker.adopt, one, claim, committed)
+                continue
+            if one is not None:
+                call_outside_task(self._worker.discard, one)
+            if claim is not None:
+                self._worker.serve(claim)
+
+    def _begin(self, part: r.Creation, offer: r.EagerOffer) -> HeldInstance | None:
+        """Make the first advance of an execution, unless others decide about its beginning."""
+        started = part.started
+        if part.inbox or part.follows is not None or is_delayed(started) or started.queue not in offer.queues:
+            return None
+        return self._worker.begin(started)
 
     # Passed on.
 

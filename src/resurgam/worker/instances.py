@@ -21,7 +21,7 @@ from resurgam.core.errors import NotFound, StoreError, WriteRejected
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
 from resurgam.runtime.loop.outside_task import run_outside_task
-from resurgam.store.records import Claim, Commit, Committed, Extended, InboxChanged, Refused, Release
+from resurgam.store.records import Claim, Commit, Committed, Extended, InboxChanged, Instance, Refused, Release
 from resurgam.worker.commit import Committer, log_commit_failure
 from resurgam.worker.heartbeat import RunningAttempt
 from resurgam.worker.held import HeldInstance
@@ -85,6 +85,35 @@ class InstanceRunner:
         held = self._prepare(claim)
         self._hold(held)
         asyncio.get_running_loop().call_soon(self._begin, held)
+
+    def begin(self, started: events.Started) -> HeldInstance | None:
+        """Advance an execution that is not stored yet, by its start record; return it with its first commit.
+
+        Nothing has left this process then: if the start is refused, `discard` is all it takes. None if the code is not
+        here, or fails; then the start is stored without it, and whoever claims it reports the failure.
+        """
+        held = self._prepare(Claim(instance=Instance.of(started), epoch=1, wake=0, log=(started,)))
+        try:
+            brain = find_brain(self._brains, started.kind)
+            held.live = brain.load(started.name, (started,), signal_schemas={})
+            outcome = self._watchdog.run(held.live, held.live.advance, (), self._clock.now(), self._worker)
+        except Exception:  # noqa: BLE001 -- it fails again for whoever claims it
+            self._evict(held)
+            return None
+        held.commit = self._committer.build(held, outcome, release=not _goes_on(held, held.live, outcome))
+        return held
+
+    def adopt(self, held: HeldInstance, claim: Claim, committed: Committed) -> None:
+        """Serve an execution whose start is stored, with its first commit. Called outside of any task, as `begin` is."""
+        held.claim = claim
+        self._hold(held)
+        self._answered(held, committed)
+
+    def discard(self, held: HeldInstance) -> None:
+        """Drop an execution whose start was refused, or whose first commit was not applied."""
+        assert held.commit is not None
+        self._committer.free(held.commit)
+        self._evict(held)
 
     def _prepare(self, claim: Claim) -> HeldInstance:
         held = HeldInstance(claim)
@@ -271,10 +300,7 @@ class InstanceRunner:
             if entry.id is not None:
                 _put_back(held, live, inbox, outcome)
                 break
-        goes_on = outcome.status is Status.RUNNING and (
-            bool(held.operations) or (not live.paused and bool(held.attempts or held.inbox or live.wants_more()))
-        )
-        self._commit(held, outcome, release=not goes_on)
+        self._commit(held, outcome, release=not _goes_on(held, live, outcome))
 
     def _commit(self, held: HeldInstance, outcome: Outcome, *, release: bool) -> None:
         held.commit = commit = self._committer.build(held, outcome, release=release)
@@ -551,6 +577,13 @@ class InstanceRunner:
         except Exception as failed:  # noqa: BLE001 -- as above
             log_failure(f"the store failed; the lease of {held.entity_id} will expire", failed)
         self._end(held)
+
+
+def _goes_on(held: HeldInstance, live: LiveInstance, outcome: Outcome) -> bool:
+    """Whether there is more to do for an instance at once, so that its lease is kept."""
+    if outcome.status is not Status.RUNNING:
+        return False
+    return bool(held.operations) or (not live.paused and bool(held.attempts or held.inbox or live.wants_more()))
 
 
 def _put_back(held: HeldInstance, live: LiveInstance, inbox: Sequence[Entry], outcome: Outcome) -> None:

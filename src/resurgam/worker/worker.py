@@ -8,13 +8,15 @@ from resurgam.core.brain import Brain
 from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD
 from resurgam.core.errors import StoreError
+from resurgam.core.event import Started
 from resurgam.runtime import system
 from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
-from resurgam.store.records import Claim, EagerOffer, Release, Work
+from resurgam.store.records import Claim, Committed, EagerOffer, Release, Work
 from resurgam.worker.attempts import ActivityRunner
 from resurgam.worker.build import build_of
 from resurgam.worker.commit import Committer
+from resurgam.worker.held import HeldInstance
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
 from resurgam.worker.options import WorkerOptions
@@ -190,6 +192,19 @@ class Worker:
         """Start serving a claimed instance."""
         self.progress += 1
         self._instances.serve(claim)
+
+    def begin(self, started: Started) -> HeldInstance | None:
+        """Make the first advance of an execution before its start is stored; None if that is not possible here."""
+        return self._instances.begin(started)
+
+    def adopt(self, begun: HeldInstance, claim: Claim, committed: Committed) -> None:
+        """Serve an execution that was begun, now that its start and its first commit are stored."""
+        self.progress += 1
+        self._instances.adopt(begun, claim, committed)
+
+    def discard(self, begun: HeldInstance) -> None:
+        """Drop an execution that was begun and is not to be served."""
+        self._instances.discard(begun)
 
     async def _claim(self) -> bool:
         """Claim as much as there is room for; return whether there was anything."""

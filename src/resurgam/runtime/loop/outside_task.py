@@ -8,9 +8,21 @@ task, and the two loop iterations that a callback costs are saved.
 import asyncio
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+TICKS_OUTSIDE_TASKS: Final = sys.version_info >= (3, 14)
+"""Whether a tick must not run inside a task."""
+
+
+def call_outside_task(function: Callable[[*Ts], None], *args: *Ts) -> None:
+    """Call *function*: at once, or from a plain callback of the loop where a tick must not run inside a task."""
+    if TICKS_OUTSIDE_TASKS:
+        asyncio.get_running_loop().call_soon(function, *args)
+    else:
+        function(*args)
 
 
 if sys.version_info >= (3, 14):
