@@ -18,7 +18,7 @@ from resurgam.worker.tasks import RETRY_DELAY, log_failure, sleep
 
 logger = logging.getLogger("resurgam.worker")
 
-COVERED: Final = 0
+COVERED: Final = 8
 """The number of activities that the lease on an instance covers at most: each commit of it names them all."""
 
 _NONE: Final[frozenset[int]] = frozenset()
