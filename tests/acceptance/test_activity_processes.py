@@ -171,7 +171,7 @@ async def test_what_an_attempt_told_survives_the_kill_of_its_worker(hall, monkey
     worker = hall.press("copied")
     await hall.begun()
     file = sqlite3.connect(hall.folder / "press.db")
-    await eventually(lambda: file.execute("SELECT details FROM activities").fetchone()[0], "the lease is renewed")
+    await eventually(lambda: file.execute("SELECT details FROM activities").fetchone(), "the lease is renewed")
     file.close()
     worker.send_signal(signal.SIGKILL)
     worker.wait()

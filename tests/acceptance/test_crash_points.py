@@ -11,6 +11,8 @@ from support.cluster import Cluster, check_effects, check_run, commands, eventua
 from support.limits import HANGS
 
 POINTS = (
+    "create:before",
+    "create:after",
     "commit:before",
     "commit:after",
     "claim:after",
@@ -110,7 +112,7 @@ async def test_death_between_scheduling_and_start(clusters, monkeypatch):
     """The activity is scheduled and not started: the next worker starts it, once."""
     cluster = clusters()
     monkeypatch.setenv("SHOP_EFFECTS", str(cluster.effects_file))
-    process = _start(cluster, "commit:after:1")
+    process = _start(cluster, "create:after:1")
     assert process.wait(HANGS) == 9, cluster.said(process)
     assert cluster.effects() == []
     async with cluster.client() as engine:

@@ -116,6 +116,8 @@ async def test_a_process_whose_lease_is_lost_ends(engines: Engines) -> None:
         async with engines.serve(store, clock, known, lease=3 * (LEASE / 1000 + 1)) as env:
             await pipe.begun()
             clock.move_to(clock.now() + LEASE)
+            # The lease on the instance has covered the activity.
+            assert len(await store.claim("thief", ["default"], 10)) == 1
             assert len(await store.claim_activities("thief", ["default"], 10)) == 1
             await env.advance(1)
             await pipe.gone()

@@ -179,7 +179,8 @@ async def test_a_delayed_start_can_be_cancelled(engines: Engines) -> None:
             ended = {"cancel": Status.CANCELLED, "terminate": Status.TERMINATED}[verb]
             assert (await handle.describe()).status is ended
         await env.advance(7200)
-        assert ran == []
+        # The first advance of a start that is refused may have been made, and was discarded.
+        assert not {0, 1} & set(ran)
         assert await env.finish((await env.start(later, 3, id="later")).result()) == 3
 
 
