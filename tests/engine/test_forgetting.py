@@ -109,6 +109,7 @@ async def test_entries_of_handlers_beside_a_loop_are_forgotten(engines: Engines)
         lengths = []
         for number in range(1, 31):
             await handle.signal("add", 1)
+            await env.settle()
             assert await env.finish(handle.update("more", 1, id=f"u{number}")) == 3 * number
             await handle.signal("tick", False)
             await env.settle()

@@ -97,6 +97,10 @@ class InstanceRunner:
             brain = find_brain(self._brains, started.kind)
             held.live = brain.load(started.name, (started,), signal_schemas={})
             outcome = self._watchdog.run(held.live, held.live.advance, (), self._clock.now(), self._worker)
+        except TickTooLong as error:
+            logger.error("workflow %r (%s): %s", started.name, started.entity_id, error)  # noqa: TRY400 -- reported
+            self._evict(held)
+            return None
         except Exception:  # noqa: BLE001 -- it fails again for whoever claims it
             self._evict(held)
             return None
@@ -209,6 +213,9 @@ class InstanceRunner:
             held.task.cancel()
         self._evict(held)
         self._end(held, keeps_lease=keeps_lease)
+        if not keeps_lease and held.attempts:
+            # Covered attempts have leases of their own now; whether those hold should be known at once.
+            self._leases.renew_soon()
 
     async def finish(self, grace: Grace) -> None:
         """Wait within *grace* until nothing is held, then abandon the rest; their leases stay listed, to be released."""
@@ -384,8 +391,7 @@ class InstanceRunner:
         if not strict:
             logger.warning("commit of workflow %s refused: %s", held.entity_id, refused.reason)
         if live is None or not strict:
-            self._evict(held)
-            self._end(held)
+            self._abandon(held)
             return
         brought, paused = list(live.brought), live.paused
         self._evict(held)

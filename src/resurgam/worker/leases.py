@@ -75,6 +75,10 @@ class Leases:
         if reporting:
             await self._extend(reporting)
 
+    def renew_soon(self) -> None:
+        """Renew all leases now, to find out which are lost."""
+        self._tasks.spawn(self._renew(), "leases")
+
     def stop(self) -> None:
         """Stop renewing."""
         if self._cancel is not None:
