@@ -72,7 +72,8 @@ class Committer:
             attempt = held.results.get(entry.ref)
             if attempt is None:
                 continue
-            self.slots.drop_lease(attempt)
+            if attempt.has_lease:
+                self.slots.drop_lease(attempt)
             if isinstance(entry, events.ActivityRetryScheduled):
                 retries.append(
                     Pending(
@@ -100,8 +101,10 @@ class Committer:
         held.base_seq += len(outcome.events)
         if outcome.signal_schemas is not None:
             held.signal_schemas = outcome.signal_schemas
-        held.set_deadline(outcome.wake_at)
-        held.receive(answer)
+        if outcome.wake_at != held.wake_at:
+            held.set_deadline(outcome.wake_at)
+        if answer.inbox or answer.wake != held.wake:
+            held.receive(answer)
         for task in answer.tasks:
             request = task.request
             if task.epoch == 0:
@@ -185,7 +188,7 @@ class Committer:
         if held.results:
             for entry in outcome.events:
                 attempt = held.results.pop(entry.ref or 0, None)
-                if attempt is not None:
+                if attempt is not None and attempt.has_lease:
                     self.slots.drop_lease(attempt)  # kept again if the commit was in doubt
 
 

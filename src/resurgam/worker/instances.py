@@ -61,12 +61,13 @@ class InstanceRunner:
         self._unwatched: list[HeldInstance] = []
         self._seen: list[HeldInstance] = []
         # Instances that only wait for an operation or an attempt do not count against the worker's limit; *on_wait* is
-        # called whenever one more of them begins to wait, *on_end* when one is no longer held.
+        # called whenever one more of them begins to wait while the worker is *crowded*, *on_end* when one is no longer held.
         self._waiting = 0
         # Commits that have no answer yet, also of instances that are no longer held.
         self._in_flight = 0
         self._submitting = 0
         self._finished: asyncio.Event | None = None
+        self.crowded = False
         self.on_wait: Callable[[], None] = lambda: None
         self.on_end: Callable[[], None] = lambda: None
 
@@ -344,7 +345,8 @@ class InstanceRunner:
         commit, held.commit = held.commit, None
         if commit is None:
             return  # it was given back
-        self._committer.free(commit)
+        if commit.eager:
+            self._committer.free(commit)
         if held.released:
             self._committer.give_back(commit, answer)
             self._check_finished()
@@ -372,10 +374,12 @@ class InstanceRunner:
         """Start operations, then advance again if there is something to deliver, else wait."""
         live = held.live
         assert live is not None
-        if held.operations or live.wants_more():
+        more = live.wants_more()
+        if more or held.operations:
             self._operations.update(held, live, partial(self._changed, held))
             self._operations.collect(held)
-        if held.inbox or not (held.attempts or held.operations) or live.wants_more():
+            more = live.wants_more()
+        if more or held.inbox or not (held.attempts or held.operations):
             if self._submitting:
                 # The store has answered at once; an instance that always goes on must not nest ever deeper.
                 asyncio.get_running_loop().call_soon(self._advance, held)
@@ -420,7 +424,8 @@ class InstanceRunner:
         """Wait until an attempt or an operation ends, an entry arrives in the inbox, or a deadline passes."""
         held.waiting = True
         self._waiting += 1
-        self.on_wait()
+        if self.crowded:
+            self.on_wait()
         if held.watch is None:
             if held.wake_at is not None:
                 self._watch(held)
@@ -435,11 +440,13 @@ class InstanceRunner:
         Most steps of a busy worker end so soon that they need no watch. By the second call every attempt that had been
         started before the first has made its first step.
         """
-        seen, self._seen = self._seen, [held for held in self._unwatched if _needs_watch(held)]
-        self._unwatched = []
+        seen, unwatched, self._seen, self._unwatched = self._seen, self._unwatched, [], []
         for held in seen:
             if _needs_watch(held):
                 self._watch(held)
+        for held in unwatched:
+            if _needs_watch(held):
+                self._seen.append(held)
         if self._seen:
             asyncio.get_running_loop().call_soon(self._watch_some)
 
@@ -482,9 +489,13 @@ class InstanceRunner:
 
     def _changed(self, held: HeldInstance, _: object = None) -> None:
         """Resume an instance that waits; one that does not will look by itself."""
-        if held.waiting:
-            held.waiting = False
-            self._waiting -= 1
+        if not held.waiting:
+            return
+        held.waiting = False
+        self._waiting -= 1
+        if held.watch is None and not held.operations:
+            self._advance(held)
+        else:
             self._resume(held)
 
     def _resume(self, held: HeldInstance) -> None:
@@ -602,8 +613,9 @@ def _put_back(held: HeldInstance, live: LiveInstance, inbox: Sequence[Entry], ou
 
 def _needs_watch(held: HeldInstance) -> bool:
     """Whether an instance waits, is not watched, and none of its attempts is about to report its end."""
-    return (
-        held.waiting
-        and held.watch is None
-        and not any(attempt.running is not None and attempt.running.done() for attempt in held.attempts.values())
-    )
+    if not held.waiting or held.watch is not None:
+        return False
+    for attempt in held.attempts.values():  # noqa: SIM110 -- a loop: this runs once or twice in every step
+        if attempt.running is not None and attempt.running.done():
+            return False
+    return True

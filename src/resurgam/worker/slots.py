@@ -88,6 +88,13 @@ class Slots:
         if not requests:
             return _NONE
         queues = self._queues
+        if len(requests) == 1 and self._presence.alone:
+            # The fast path of a chain.
+            [request] = requests
+            if request.queue not in queues or not self.free:
+                return _NONE
+            self._reserved += 1
+            return frozenset((request.ref,))
         if self._presence.alone:
             share = [request.ref for request in requests if request.queue in queues]
         else:
@@ -170,8 +177,7 @@ class Slots:
 
     def drop_lease(self, attempt: RunningAttempt) -> None:
         """Stop renewing the lease of an attempt whose result is committed."""
-        if attempt.has_lease:
-            self._leases.drop(attempt.key)
+        self._leases.drop(attempt.key)
 
     def complete_soon(self, result: ActivityResult) -> "asyncio.Task[None]":
         """Complete an attempt in the store, in a task of its own."""

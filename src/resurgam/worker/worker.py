@@ -242,7 +242,8 @@ class Worker:
 
     def _note_end(self, _: object = None) -> None:
         self.progress += 1
-        self._wake()
+        if self._was_full:
+            self._freed.set()
 
     def _wake(self) -> None:
         """Wake the claim loop, if it waits because there was no room."""
@@ -258,7 +259,7 @@ class Worker:
             instances=self._free_instances() > 0,
             activities=self._slots.claimable > 0,
         )
-        self._was_full = not (watch.instances and watch.activities)
+        self._was_full = self._instances.crowded = not (watch.instances and watch.activities)
         refill_at = self._slots.refill_at
         cancel_refill = None if refill_at is None else self._clock.call_at(refill_at, self._freed.set)
         work = asyncio.ensure_future(self._store.wait(watch))
