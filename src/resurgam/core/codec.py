@@ -163,7 +163,7 @@ def codec_for(hint: TypeForm) -> Codec[object]:
 def tree_of(data: bytes | Raw) -> tuple[object, bool]:
     """Decode *data* without a type hint; also return whether datetimes were marked, and are therefore restored."""
     tree = msgspec.json.decode(data)
-    return (unmarked(tree), True) if DATETIME_KEY_BYTES in bytes(data) else (tree, False)
+    return (unmarked(tree), True) if bytes(data).find(DATETIME_KEY_BYTES) >= 0 else (tree, False)
 
 
 def check_size(limit: int, written: Raw, where: str) -> Raw:

@@ -76,15 +76,16 @@ class EagerStore:
     ) -> Awaitable[Sequence[A]]:
         """Call a verb, and serve what its answers have claimed, in the room that was reserved for it."""
         try:
-            answered = asyncio.ensure_future(verb(parts))
+            asked = verb(parts)
+            answered = asked if isinstance(asked, asyncio.Future) else asyncio.ensure_future(asked)
         except BaseException:
             self._answered(len(parts), serve, None)
             raise
         if answered.done():
             self._answered(len(parts), serve, answered)
-        else:
-            answered.add_done_callback(partial(self._answered, len(parts), serve))
-            self._worker.track(answered)
+            return answered
+        answered.add_done_callback(partial(self._answered, len(parts), serve))
+        self._worker.track(answered)
         # A caller that is cancelled must not leave a claim unserved: the store answers all the same.
         return asyncio.shield(answered)
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from resurgam.core.event import encode_event
 from resurgam.store import records as r
-from resurgam.store.encoding import encode
 from resurgam.store.rules import REDELIVERIES, instance_dead_letter
 from resurgam.store.sqlite.claimable import claimable_instances
 from resurgam.store.sqlite.dead_letters import mark_instance_dead, undecodable
@@ -39,24 +38,19 @@ def claim_by_delivery(t: Transaction, part: r.Delivery, offer: r.EagerOffer) -> 
     woken: the only one that the event concerns has it.
     """
     rows = t.session.fetch(
-        "wake_and_lease",
-        entity_id=part.entity_id,
-        worker=offer.worker,
-        queues=encode(offer.queues),
-        redeliveries=REDELIVERIES,
-        owner=t.owner,
-        until=t.lease_until,
-        now=t.now,
+        "newest_claimable", entity_id=part.entity_id, worker=offer.worker, redeliveries=REDELIVERIES, now=t.now
     )
     if not rows:
         return None
-    [row] = rows
-    execution_id = row["execution_id"]
+    [(packed, execution_id, position, wake, epoch, queue, unread)] = rows
+    if queue not in offer.queues:
+        return None
+    t.session.run("wake_and_lease", (t.owner, t.lease_until, position))
     body = encode_event(part.event).decode()
-    number = t.session.insert("put_into_inbox", execution_id=execution_id, wake=row["wake"], body=body)
+    number = t.session.insert("put_into_inbox", execution_id=execution_id, wake=wake + 1, body=body)
     t.changes.due(t.lease_until)
-    inbox = stored_inboxes(t.session, [execution_id])[execution_id] if row["unread"] else [(number, body)]
-    return r.Delivered(claim=_claim_of(t, row, inbox, epoch=row["epoch"]))
+    inbox = stored_inboxes(t.session, [execution_id])[execution_id] if unread else [(number, body)]
+    return r.Delivered(claim=_claim_of(t, execution_id, packed, inbox, wake=wake + 1, epoch=epoch + 1))
 
 
 def _lease(t: Transaction, rows: Sequence[Row]) -> list[r.Claim]:
@@ -65,7 +59,7 @@ def _lease(t: Transaction, rows: Sequence[Row]) -> list[r.Claim]:
     claims = [
         (row["position"], claim)
         for row in alive
-        if (claim := _claim_of(t, row, inboxes.get(row["execution_id"], ()), epoch=row["epoch"] + 1)) is not None
+        if (claim := _claim_of_row(t, row, inboxes.get(row["execution_id"], ()))) is not None
     ]
     if not claims:
         return []
@@ -75,15 +69,21 @@ def _lease(t: Transaction, rows: Sequence[Row]) -> list[r.Claim]:
     return [claim for _, claim in claims]
 
 
-def _claim_of(t: Transaction, row: Row, inbox: Sequence[StoredEntry], *, epoch: int) -> r.Claim | None:
+def _claim_of_row(t: Transaction, row: Row, inbox: Sequence[StoredEntry]) -> r.Claim | None:
+    return _claim_of(t, row["execution_id"], row["instance"], inbox, wake=row["wake"], epoch=row["epoch"] + 1)
+
+
+def _claim_of(
+    t: Transaction, execution_id: str, packed: str, inbox: Sequence[StoredEntry], *, wake: int, epoch: int
+) -> r.Claim | None:
     """Return the claim of an instance; one that cannot be decoded becomes a dead letter."""
     try:
         entries = tuple([entry_of(number, body) for number, body in inbox])
-        return r.Claim(instance=unpack(row["instance"]), epoch=epoch, wake=row["wake"], inbox=entries)
+        return r.Claim(instance=unpack(packed), epoch=epoch, wake=wake, inbox=entries)
     except Undecodable as error:
-        mark_instance_dead(t, row["execution_id"], undecodable(error.what, error))
+        mark_instance_dead(t, execution_id, undecodable(error.what, error))
     except ValueError as error:
-        mark_instance_dead(t, row["execution_id"], undecodable("its row", error))
+        mark_instance_dead(t, execution_id, undecodable("its row", error))
     return None
 
 

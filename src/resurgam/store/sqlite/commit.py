@@ -156,7 +156,7 @@ def _apply(t: Transaction, part: r.Commit, eager: Sequence[ActivityRequest], wit
     if outcome.failure is not None:
         session.execute("set_failure", execution_id=execution_id, failure=outcome.failure)
     if outcome.consumed:
-        session.execute("consume_inbox", execution_id=execution_id, ids=encode(outcome.consumed))
+        session.put_off("consume_inbox", [(number, execution_id) for number in outcome.consumed])
     if outcome.activities:
         requests = [request for request in outcome.activities if request.ref not in without_row]
         schedule(t, execution_id, requests, {request.ref for request in eager})

@@ -109,8 +109,8 @@ SELECT id, body FROM inbox WHERE execution_id = :execution_id AND wake > :wake O
 SELECT id, execution_id, body FROM inbox
 WHERE execution_id IN (SELECT value FROM json_each(:execution_ids)) ORDER BY id;
 
--- consume_inbox: Delete the consumed entries of an inbox, by id.
-DELETE FROM inbox WHERE execution_id = :execution_id AND id IN (SELECT value FROM json_each(:ids));
+-- consume_inbox: Delete a consumed entry of an inbox.
+DELETE FROM inbox WHERE id = ? AND execution_id = ?;
 
 -- pause_instance: Pause an instance, alone or with its tree; no row if it is paused so already.
 UPDATE instances SET paused = :paused
@@ -193,15 +193,18 @@ instances.leased_until IS NULL AND instances.dead_letter IS NULL AND instances.p
 SELECT {instance} AS instance, execution_id, position, wake, epoch, deliveries, last_failure FROM instances
 WHERE execution_id = :execution_id AND {claimable_eagerly};
 
--- wake_and_lease: Raise the wake counter of the newest execution of an entity and lease it, if it is in one of some queues
--- and a worker may claim it. No row: nothing is changed.
--- What RETURNING names has no type: without the cast, SQLite would not look into the index of the inbox.
+-- newest_claimable: Return the newest execution of an entity, if a worker may claim it and no older work waits in its queue.
+SELECT {instance}, execution_id, position, wake, epoch, queue,
+       EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = instances.execution_id) AS unread
+FROM instances
+WHERE position = (SELECT max(position) FROM instances WHERE entity_id = :entity_id) AND deliveries < :redeliveries
+  AND {claimable_eagerly};
+
+-- wake_and_lease: Raise the wake counter of an instance and lease it.
+-- A statement of its own: an update that returns its row would build a table for it.
 UPDATE instances
-SET wake = wake + 1, epoch = epoch + 1, lease_owner = :owner, leased_until = :until, deliveries = deliveries + 1, ready = 0
-WHERE position = (SELECT max(position) FROM instances WHERE entity_id = :entity_id)
-  AND queue IN (SELECT value FROM json_each(:queues)) AND deliveries < :redeliveries AND {claimable_eagerly}
-RETURNING {instance} AS instance, execution_id, wake, epoch,
-          EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = CAST(instances.execution_id AS TEXT)) AS unread;
+SET wake = wake + 1, epoch = epoch + 1, lease_owner = ?, leased_until = ?, deliveries = deliveries + 1, ready = 0
+WHERE position = ?;
 
 -- lease_instance: Lease an instance, with a new epoch.
 UPDATE instances
