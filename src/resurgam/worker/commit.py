@@ -73,7 +73,7 @@ class Committer:
             if attempt is None:
                 continue
             if attempt.has_lease:
-                self.slots.drop_lease(attempt)
+                self.leases.drop(attempt.key)
             if isinstance(entry, events.ActivityRetryScheduled):
                 retries.append(
                     Pending(
@@ -181,7 +181,7 @@ class Committer:
                 # No longer waited for, even if it does not stop when it is cancelled.
                 attempt = held.attempts.pop(withdrawal.ref, None)
                 if attempt is not None:
-                    self.slots.drop_lease(attempt)
+                    self.leases.drop(attempt.key)
                     attempt.lose()
                 else:
                     self.leases.revoke(held.execution_id, withdrawal.ref)
@@ -189,7 +189,7 @@ class Committer:
             for entry in outcome.events:
                 attempt = held.results.pop(entry.ref or 0, None)
                 if attempt is not None and attempt.has_lease:
-                    self.slots.drop_lease(attempt)  # kept again if the commit was in doubt
+                    self.leases.drop(attempt.key)  # kept again if the commit was in doubt
 
 
 def log_commit_failure(error: StoreError) -> None:

@@ -175,10 +175,6 @@ class Slots:
         attempt.has_lease = True
         self._leases.keep(attempt.key, attempt)
 
-    def drop_lease(self, attempt: RunningAttempt) -> None:
-        """Stop renewing the lease of an attempt whose result is committed."""
-        self._leases.drop(attempt.key)
-
     def complete_soon(self, result: ActivityResult) -> "asyncio.Task[None]":
         """Complete an attempt in the store, in a task of its own."""
         return self._tasks.spawn(self.complete(result), "result")
