@@ -472,7 +472,7 @@ async def test_a_store_that_fails_at_the_end_is_closed_all_the_same(shop, monkey
     async with engine:
         await engine.start(shop.wait)
         await world.turn()
-        cache = engine._worker._instances._cache
+        cache = engine._worker._instances._cache._kept
         world.store.fail("release", times=float("inf"))
 
     assert world.store.calls["release"] == 1

@@ -300,7 +300,7 @@ async def test_many_workflows_with_a_small_cache_and_short_leases_all_end(step, 
             await asyncio.sleep(0)
             if waiting.done():
                 break
-        cached = list(engine._worker._instances._cache.values())
+        cached = list(engine._worker._instances._cache._kept.values())
 
         assert waiting.done()
         assert await waiting == list(range(60))

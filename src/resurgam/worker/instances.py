@@ -10,7 +10,7 @@ Callbacks also belong to no task, as the ticks of a workflow require (`runtime.l
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVarTuple
@@ -21,10 +21,12 @@ from resurgam.core.errors import NotFound, StoreError, WriteRejected
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
 from resurgam.runtime.loop.outside_task import run_outside_task
-from resurgam.store.records import Claim, Commit, Committed, Extended, InboxChanged, Instance, Refused, Release
+from resurgam.store.records import Claim, Commit, Committed, Extended, Instance, Refused, Release
+from resurgam.worker.cache import InstanceCache
 from resurgam.worker.commit import Committer, log_commit_failure
 from resurgam.worker.heartbeat import RunningAttempt
 from resurgam.worker.held import HeldInstance
+from resurgam.worker.inbox_watches import InboxWatches
 from resurgam.worker.operations import Operations
 from resurgam.worker.tasks import RETRY_DELAY, Grace, Tasks, log_failure, sleep
 from resurgam.worker.watchdog import TickTooLong, Watchdog
@@ -53,13 +55,10 @@ class InstanceRunner:
         self._tasks = tasks
         self._watchdog = watchdog
         self._operations = Operations(self._clock, tasks)
-        self._cache: OrderedDict[str, LiveInstance] = OrderedDict()
-        self._cache_size = cache
+        self._cache = InstanceCache(watchdog, size=cache)
+        self._watches = InboxWatches(self._store, tasks, self._changed)
         self._interruptions: Counter[str] = Counter()
         self._held: dict[HeldInstance, None] = {}
-        # Instances that may have to watch the store, unless their attempts end at once (`_watch_some`).
-        self._unwatched: list[HeldInstance] = []
-        self._seen: list[HeldInstance] = []
         # Instances that only wait for an operation or an attempt do not count against the worker's limit; *on_wait* is
         # called whenever one more of them begins to wait while the worker is *crowded*, *on_end* when one is no longer held.
         self._waiting = 0
@@ -138,7 +137,7 @@ class InstanceRunner:
         if held.claim.instance.status.terminal:
             self._spawn(held, self._record_late)
             return
-        held.live = self._take_cached(held)
+        held.live = self._cache.take(held.claim.instance)
         if held.live is not None:
             self._advance(held)
         elif held.claim.log:
@@ -239,55 +238,17 @@ class InstanceRunner:
         if self._finished is not None and not self._held and not self._in_flight:
             self._finished.set()
 
-    # Caching and closing.
-
-    def _take_cached(self, held: HeldInstance) -> LiveInstance | None:
-        """Return the cached instance if it stands where the store's log ends."""
-        instance = held.claim.instance
-        cached = self._cache.pop(instance.execution_id, None)
-        if cached is None or (cached.last_seq == instance.last_seq and not cached.closed):
-            return cached
-        self._close(cached)
-        return None
-
-    def _keep(self, held: HeldInstance, outcome: Outcome) -> None:
-        """Cache an instance for its next claim, and close the one that has waited longest."""
-        live = held.live
-        if live is None or outcome.status is not Status.RUNNING or self._cache_size == 0:
-            self._evict(held)
-            return
-        # While the store answered, the next claim of this instance may have been served already.
-        replaced = self._cache.pop(held.execution_id, None)
-        if replaced is not None:
-            self._close(replaced)
-        self._cache[held.execution_id] = live
-        while len(self._cache) > self._cache_size:
-            _, oldest = self._cache.popitem(last=False)
-            self._close(oldest)
-
-    def _evict(self, held: HeldInstance) -> None:
-        if held.live is not None:
-            self._close(held.live)
-
-    def _close(self, live: LiveInstance) -> None:
-        """Close an instance under watch: its clean-up is user code, and may not return. Called outside of any task."""
-        if live.closed:
-            return
-        try:
-            self._watchdog.run(live, live.close)
-        except TickTooLong as error:
-            logger.error("evicting workflow %s: %s", live.started.entity_id, error)  # noqa: TRY400 -- reported
-
     async def evict_all(self) -> None:
         """Close every instance in memory."""
-        await run_outside_task(self._close_all)
+        await run_outside_task(self._evict_all)
 
-    def _close_all(self) -> None:
+    def _evict_all(self) -> None:
         for held in self._held:
             self._evict(held)
-        while self._cache:
-            _, live = self._cache.popitem()
-            self._close(live)
+        self._cache.clear()
+
+    def _evict(self, held: HeldInstance) -> None:
+        self._cache.close(held.live)
 
     # One step: advance, commit, go on.
 
@@ -363,7 +324,10 @@ class InstanceRunner:
             if not answer.tasks:
                 if commit.outcome.status is Status.FAILED and held.live is not None:
                     held.live.log_failure()
-                self._keep(held, commit.outcome)
+                if commit.outcome.status is Status.RUNNING and held.live is not None:
+                    self._cache.put(held.execution_id, held.live)
+                else:
+                    self._evict(held)
                 self._end(held)
                 return
             # The commit has claimed activities, and so kept the lease.
@@ -427,33 +391,7 @@ class InstanceRunner:
         if self.crowded:
             self.on_wait()
         if held.watch is None:
-            if held.wake_at is not None:
-                self._watch(held)
-                return
-            if not self._unwatched:
-                asyncio.get_running_loop().call_soon(self._watch_some)
-            self._unwatched.append(held)
-
-    def _watch_some(self) -> None:
-        """Watch the store for instances whose attempts have not ended with their first step.
-
-        Most steps of a busy worker end so soon that they need no watch. By the second call every attempt that had been
-        started before the first has made its first step.
-        """
-        seen, unwatched, self._seen, self._unwatched = self._seen, self._unwatched, [], []
-        for held in seen:
-            if _needs_watch(held):
-                self._watch(held)
-        for held in unwatched:
-            if _needs_watch(held):
-                self._seen.append(held)
-        if self._seen:
-            asyncio.get_running_loop().call_soon(self._watch_some)
-
-    def _watch(self, held: HeldInstance) -> None:
-        watch = InboxChanged(entity_id=held.entity_id, execution_id=held.execution_id, wake=held.wake)
-        held.watch = self._tasks.spawn(self._store.wait(watch, held.wake_at), "inbox watch")
-        held.watch.add_done_callback(partial(self._changed, held))
+            self._watches.add(held)
 
     def _attempt_ended(self, held: HeldInstance, attempt: RunningAttempt) -> None:
         """Deliver the result of an attempt whose result goes into a commit of its instance."""
@@ -609,13 +547,3 @@ def _put_back(held: HeldInstance, live: LiveInstance, inbox: Sequence[Entry], ou
     held.inbox[:0] = [
         entry for entry in inbox if entry.id is not None and entry.id not in consumed and not live.holds(entry)
     ]
-
-
-def _needs_watch(held: HeldInstance) -> bool:
-    """Whether an instance waits, is not watched, and none of its attempts is about to report its end."""
-    if not held.waiting or held.watch is not None:
-        return False
-    for attempt in held.attempts.values():  # noqa: SIM110 -- a loop: this runs once or twice in every step
-        if attempt.running is not None and attempt.running.done():
-            return False
-    return True
