@@ -19,7 +19,7 @@ def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
     """Return the store that *url* names, for the engine *name*. A claim holds for *lease* milliseconds."""
     parts = _parts(url)
     if parts.scheme == "memory" and not (parts.netloc or parts.path or parts.query):
-        from resurgam.store.memory.store import MemoryStore  # noqa: PLC0415 -- only who uses a store pays for its import
+        from resurgam.store.memory.store import MemoryStore  # noqa: PLC0415 -- only a user of this store pays for the import
 
         return MemoryStore(clock, lease=lease)
     if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc:

@@ -83,7 +83,7 @@ class Waiters:
     ) -> None:
         """Settle those whose moment it is: where something was *touched*, a log has *grown*, or *work* may be there.
 
-        Those who wait for the end of an execution need no check if it is among the *closed*.
+        Watches for the end of an execution need no check if it is among the *closed*.
         """
         keys = [key for key in touched if key in self._waiters]
         for execution_id in closed:

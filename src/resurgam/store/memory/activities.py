@@ -125,7 +125,7 @@ class Activities:
         return r.Accepted()
 
     def _at_attempt(self, part: r.ActivityResult) -> ActivityRow | r.Refused | None:
-        """Return an activity that is at the attempt of a result, whoever has leased it; None if it is answered."""
+        """Return an activity that is at the attempt of a result, under any lease; None if it is answered."""
         row = self._table.find(part)
         activity = None if row is None else row.activities.get(part.event.ref)
         if activity is None or activity.attempt == part.event.attempt:

@@ -125,7 +125,7 @@ class ActivityResult(Record, frozen=True):
     """The result of an attempt: completed, failed, or to be retried later, with *details* for the next attempt.
 
     With *epoch* 0 the lease on its instance has covered the attempt. Then it counts as long as the activity is at this
-    attempt and has no answer, whoever has leased it meanwhile: the first answer wins.
+    attempt and has no answer, even if another worker has leased it meanwhile: the first answer wins.
     """
 
     entity_id: str

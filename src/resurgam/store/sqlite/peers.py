@@ -2,8 +2,8 @@
 
 A store that waits has a named pipe in the folder of the owners, and reads the messages that the others write into it.
 A message is a line: a letter that says what it is, and possibly a text. In its lock file a store says since when it
-waits to write. A lost message costs time, not work: whoever waits for one also looks by itself. The path of a pipe may
-have any length, unlike that of a socket.
+waits to write. A lost message costs time, not work: a store that waits for one also looks by itself. The path of a pipe
+may have any length, unlike that of a socket.
 """
 
 import asyncio
@@ -106,7 +106,7 @@ class Peers:
     def note_waiting(self, since: int) -> None:
         """Tell the other stores since when this one waits to write; 0 tells that it does not.
 
-        On a disk that is full nobody learns of it, and this store must try by itself.
+        If the disk is full the others do not learn of it, and this store must try by itself.
         """
         with contextlib.suppress(OSError):
             self._owner.note(since.to_bytes(8, "little"))

@@ -1,8 +1,8 @@
 """Take turns at writing with the other stores of a file.
 
-SQLite has one writer at a time and no queue: who tries at the right moment gets the lock. So a store that finds the file
-locked notes in its lock file since when it waits, and the store that has written tells the one that has waited longest.
-Nobody sleeps in a thread, and whoever waits collects more work for its transaction. It also tries by itself from time
+SQLite has one writer at a time and no queue: the store that tries at the right moment gets the lock. So a store that finds
+the file locked notes in its lock file since when it waits, and the store that has written tells the one that has waited
+longest. No thread sleeps, and a store that waits collects more work for its transaction. It also tries by itself from time
 to time: the other may have died, be stopped, or be a program that knows nothing of turns.
 
 Only stores that have lately heard of one that waits (`wanted`) look for it, so a store that is alone pays nothing.
@@ -24,7 +24,7 @@ _RETRY: Final = 0.005
 """Seconds after which a store that waits tries by itself."""
 
 _RETRY_UNTOLD: Final = 0.001
-"""The same if it has no pipe, so that nobody can tell it."""
+"""The same if it has no pipe, so that no other store can tell it."""
 
 _LATELY: Final = 1_000_000_000
 """Nanoseconds for which a store looks for others that wait. Those say so anew in half that time."""

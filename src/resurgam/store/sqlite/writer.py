@@ -20,7 +20,7 @@ T = TypeVar("T")
 W = TypeVar("W")
 
 _Piece: TypeAlias = tuple[Callable[[W], Any], Callable[[Any], None] | asyncio.Future[Any]]
-"""What to do in the transaction, and whom to tell the answer, which may be an exception."""
+"""What to do in the transaction, and what to call or settle with the answer, which may be an exception."""
 
 _Answers: TypeAlias = tuple[list[W], list[Any]]
 

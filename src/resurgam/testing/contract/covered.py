@@ -35,7 +35,7 @@ class CoveredCases(OpensStores):
     """Who runs a covered activity, what becomes of it when the lease ends, and which of its answers counts."""
 
     async def test_a_covered_activity_has_epoch_0(self) -> None:
-        """It is a first attempt, delivered for the first time, and nobody else can claim it or its instance."""
+        """It is a first attempt, delivered for the first time, and no other worker can claim it or its instance."""
         async with self.bench() as b:
             claim, [task] = await self._cover(b, request(2))
             assert (task.epoch, task.attempt, task.deliveries, task.entity_id) == (0, 1, 0, "order")
@@ -227,7 +227,7 @@ class CoveredCases(OpensStores):
             await b.claim_one("second", (COVERING,))
             assert [one.request.ref for one in await b.tasks("second")] == [4]
 
-    async def test_the_first_answer_counts_whoever_has_leased_the_activity(self) -> None:
+    async def test_the_first_answer_counts_even_if_another_worker_has_leased_the_activity(self) -> None:
         """That of the lost worker, if it is the first; the other's is refused."""
         async with self.bench() as b:
             _, [task] = await self._cover(b, request(2))
@@ -240,7 +240,7 @@ class CoveredCases(OpensStores):
             assert not await b.tasks("third")
 
     async def test_an_answer_while_the_lease_covers_the_activity_reaches_the_inbox(self) -> None:
-        """The activity is gone with it, also for one who claims the instance."""
+        """The activity is gone with it, also for a worker that claims the instance."""
         async with self.bench() as b:
             claim, [task, _] = await self._cover(b, request(2), request(3))
             assert await b.answer(task) == r.Accepted()

@@ -55,7 +55,7 @@ async def until_it_waits(store) -> None:
 
 
 @pytest.mark.usefixtures("tries_only_when_told")
-async def test_who_has_written_tells_the_one_that_has_waited_longest(stores, other):
+async def test_a_store_that_has_written_tells_the_one_that_has_waited_longest(stores, other):
     one, two, three = stores
     ended: list[str] = []
     waiting = []
@@ -93,7 +93,7 @@ async def test_what_comes_while_a_store_waits_goes_into_the_same_transaction(sto
     assert begun.count("COMMIT") == 1
 
 
-async def test_a_store_that_nobody_tells_tries_by_itself(stores, other):
+async def test_a_store_that_is_not_told_tries_by_itself(stores, other):
     """The other program died, or ended its transaction and said nothing."""
     other.execute("BEGIN IMMEDIATE")
     writing = write(stores[0])
@@ -102,7 +102,7 @@ async def test_a_store_that_nobody_tells_tries_by_itself(stores, other):
     assert len(await asyncio.wait_for(writing, HANGS)) == 1
 
 
-async def test_who_waits_too_long_fails_and_who_came_later_waits_on(stores, other, monkeypatch):
+async def test_a_piece_that_waits_too_long_fails_and_later_ones_wait_on(stores, other, monkeypatch):
     store = stores[0]
     other.execute("BEGIN IMMEDIATE")
     early = write(store)
@@ -167,7 +167,7 @@ async def test_one_that_was_told_and_does_not_come_does_not_keep_the_next_waitin
 
 
 @pytest.mark.usefixtures("tries_only_when_told")
-async def test_who_was_told_and_overtaken_is_told_again(stores, other):
+async def test_a_store_that_was_told_and_overtaken_is_told_again(stores, other):
     one, two, _ = stores
     other.execute("BEGIN IMMEDIATE")
     waiting = write(two)
@@ -231,7 +231,7 @@ async def test_a_store_that_never_met_another_looks_for_none(tmp_path, monkeypat
         await store.close()
 
 
-async def test_nobody_is_looked_for_when_nobody_has_waited_lately(stores, other, monkeypatch):
+async def test_no_store_is_looked_for_when_none_has_waited_lately(stores, other, monkeypatch):
     one = stores[0]
     other.execute("BEGIN IMMEDIATE")
     writing = write(one)
