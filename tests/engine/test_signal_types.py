@@ -52,6 +52,27 @@ async def test_a_value_that_does_not_fit_is_refused_to_its_sender(engines: Engin
         assert (await types_of(handle)).count("signal_received") == 1
 
 
+async def test_a_handle_checks_by_what_the_code_takes_now_not_by_what_it_has_seen(engines: Engines) -> None:
+    """A value that fits only what was taken before is refused; one that fits only what is taken now is sent."""
+    registry = Registry()
+
+    @registry.workflow
+    async def approval(ctx: Context) -> list[object]:
+        return [await ctx.listen("approve", type=bool), await ctx.listen("approve", type=str)]
+
+    async with engines.open(registry) as env:
+        handle = await env.start(approval, id="o-1")
+        await handle.describe()
+        await env.engine.handle("o-1").signal("approve", True)
+        await env.settle()
+        with raises(errors.SerializationError, "signal 'approve': Expected str, got "):
+            await handle.signal("approve", True)
+        handle = env.engine.handle("o-1")
+        await handle.describe()
+        await handle.signal("approve", "yes")
+        assert await env.finish(handle.result()) == [True, "yes"]
+
+
 async def test_the_error_names_the_field(engines: Engines) -> None:
     """However deep it is; and what is missing."""
     registry = Registry()

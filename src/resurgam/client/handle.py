@@ -28,9 +28,10 @@ from resurgam.core.errors import (
 from resurgam.core.failure import rebuild
 from resurgam.core.location import Location
 from resurgam.core.retry import Duration
+from resurgam.core.schema import mismatch
 from resurgam.core.state import InstanceState, Status
 from resurgam.runtime.system import new_id
-from resurgam.store.records import Delivered, Delivery, Ended, Instance, Missing, Settled
+from resurgam.store.records import Delivered, Delivery, Ended, Instance, Missing, Outdated, Settled
 
 if TYPE_CHECKING:
     # Known to every type checker, though the package itself need not be installed.
@@ -116,6 +117,8 @@ class Handle(Generic[R]):
         """
         self._check_acts_on_run("signal")
         event = signal_received(self._access, name, value, id)
+        if await self._send_as_known(event):
+            return
         await signal_schemas.check(self._access, await self._instance(), event)
         await self._send(event)
 
@@ -346,13 +349,31 @@ class Handle(Generic[R]):
             answer = await self._deliver(event, instance)
         self._check_delivered(answer)
 
-    async def _deliver(self, event: events.Event, instance: Instance | None) -> Delivered | Missing | Ended | Settled:
+    async def _send_as_known(self, event: events.SignalReceived) -> bool:
+        """Send a signal that fits the schemas which this handle has seen, if the store still has those.
+
+        Return whether it was sent: most signals need no read before.
+        """
+        known = self._known
+        if known is None or self._run_id is not None or self._workflow is not None:
+            return False
+        schema = known.signal_schemas.get(event.name)
+        if schema is not None and mismatch(schema, event.value) is not None:
+            return False
+        to = Delivery(event=event, entity_id=self.entity_id, schemas=known.signal_schemas)
+        [answer] = await self._store.deliver([to])
+        self._check_delivered(answer)
+        return not isinstance(answer, Outdated)
+
+    async def _deliver(
+        self, event: events.Event, instance: Instance | None
+    ) -> Delivered | Missing | Ended | Settled | Outdated:
         execution_id = None if instance is None else instance.execution_id
         to = Delivery(event=event, entity_id=self.entity_id, execution_id=execution_id)
         [answer] = await self._store.deliver([to])
         return answer
 
-    def _check_delivered(self, answer: Delivered | Missing | Ended | Settled) -> None:
+    def _check_delivered(self, answer: Delivered | Missing | Ended | Settled | Outdated) -> None:
         if isinstance(answer, Missing):
             raise self._missing()
         if isinstance(answer, Ended):

@@ -8,7 +8,7 @@ from resurgam.core import event as events
 from resurgam.core.errors import NotFound, StoreError
 from resurgam.core.state import Status
 from resurgam.store.protocol import Store
-from resurgam.store.records import Delivered, Delivery, Ended, Instance, Missing, Pause, Query, Settled
+from resurgam.store.records import Delivered, Delivery, Ended, Instance, Missing, Outdated, Pause, Query, Settled
 
 _PAGE: Final = 1000
 
@@ -75,13 +75,15 @@ async def _descendants(store: Store, instance: Instance) -> AsyncIterator[Instan
                 break
 
 
-async def _deliver(store: Store, instance: Instance, event: events.Event) -> Delivered | Missing | Ended | Settled:
+async def _deliver(
+    store: Store, instance: Instance, event: events.Event
+) -> Delivered | Missing | Ended | Settled | Outdated:
     to = Delivery(event=event, entity_id=instance.entity_id, execution_id=instance.execution_id)
     [answer] = await store.deliver([to])
     return answer
 
 
-def _check_open(instance: Instance, answer: Delivered | Missing | Ended | Settled) -> None:
+def _check_open(instance: Instance, answer: Delivered | Missing | Ended | Settled | Outdated) -> None:
     """Raise `NotFound` if the execution was closed or removed before the event arrived."""
     if isinstance(answer, Missing):
         raise NotFound(f"workflow {instance.entity_id!r} is no longer in the store")

@@ -12,7 +12,7 @@ from resurgam.core.failure import capture
 from resurgam.core.schema import mismatch
 from resurgam.runtime.loop.outside_task import run_outside_task
 from resurgam.runtime.rehearsal import query
-from resurgam.store.records import Delivered, Delivery, Ended, HeldPromise, Missing, Settled
+from resurgam.store.records import Delivered, Delivery, Ended, HeldPromise, Missing, Outdated, Settled
 
 Settlement = events.PromiseResolved | events.PromiseRejected
 
@@ -34,7 +34,7 @@ def rejection(access: Access, what: str, error: BaseException | str) -> Settleme
     return events.PromiseRejected(ref=0, at=access.clock.now(), failure=failure)
 
 
-async def deliver(access: Access, to: Delivery) -> Delivered | Missing | Ended | Settled:
+async def deliver(access: Access, to: Delivery) -> Delivered | Missing | Ended | Settled | Outdated:
     """Deliver a settlement; raise `SerializationError` for a value that the open promise does not accept."""
     if isinstance(to.event, events.PromiseResolved):
         held = await access.store.inspector.promise(to)
@@ -71,7 +71,7 @@ async def settle_by_id(access: Access, promise_id: str, settlement: Settlement) 
 
 
 def was_first(
-    answer: Delivered | Missing | Ended | Settled, log: Sequence[events.Event], entity_id: str, name: str
+    answer: Delivered | Missing | Ended | Settled | Outdated, log: Sequence[events.Event], entity_id: str, name: str
 ) -> bool:
     """Return whether a settlement by name was the first; *log* names promises that the store no longer keeps."""
     if isinstance(answer, Delivered | Settled):

@@ -234,7 +234,7 @@ class Store(Protocol):
 
     def deliver(
         self, parts: Sequence[r.Delivery]
-    ) -> Awaitable[Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]]:
+    ) -> Awaitable[Sequence[r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated]]:
         """Put events into inboxes and make the instances ready; a leased one, when its lease ends.
 
         Some events are applied at once:
@@ -245,6 +245,8 @@ class Store(Protocol):
         - `WorkflowBegun` and `CancelRequested` end the status ``scheduled``; `WorkflowBegun` changes nothing otherwise;
         - with a promise, the event settles it, once, and enters the inbox of the execution that holds it. Of several
           open promises with one name the oldest is settled.
+
+        A delivery with schemas to an execution that has others (`Instance.signal_schemas`) is `Outdated`.
         """
         ...
 

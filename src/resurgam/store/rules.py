@@ -3,11 +3,12 @@
 A rule that only one store follows stays in that store. The simulation of `testing` follows them too.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, Protocol
 
 import msgspec
+from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.outcome import ActivityRequest, ChildRequest, Entry, Message, Outcome, Withdrawal
@@ -103,6 +104,11 @@ def first_run(known: Known) -> str:
 def ran_for(known: Known, started: events.Started) -> bool:
     """Whether an execution ran for the request of a child: the first one, its retries and its continuations."""
     return first_run(known) == started.run_id
+
+
+def is_outdated(part: r.Delivery, schemas: Mapping[str, Raw]) -> bool:
+    """Whether a signal was checked against other schemas than these, which its receiver has now."""
+    return part.schemas is not None and part.schemas != schemas
 
 
 def is_addressed(known: Known, message: Message) -> bool:

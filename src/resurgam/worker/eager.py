@@ -60,7 +60,7 @@ class EagerStore:
 
     def deliver(
         self, parts: Sequence[r.Delivery]
-    ) -> Awaitable[Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]]:
+    ) -> Awaitable[Sequence[r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated]]:
         """Put events into inboxes."""
         offer = self._worker.reserve(len(parts))
         if offer is None:
@@ -98,7 +98,7 @@ class EagerStore:
         finally:
             self._worker.unreserve(count)
 
-    def _serve_delivered(self, answers: Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]) -> None:
+    def _serve_delivered(self, answers: Sequence[r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated]) -> None:
         for answer in answers:
             if isinstance(answer, r.Delivered) and answer.claim is not None:
                 self._worker.serve(answer.claim)

@@ -9,7 +9,7 @@ from resurgam.store.memory.leases import Leases
 from resurgam.store.memory.promises import Promises
 from resurgam.store.memory.rows import Row
 from resurgam.store.memory.table import Table
-from resurgam.store.rules import Way, begins, is_same, pause_after, way_past
+from resurgam.store.rules import Way, begins, is_outdated, is_same, pause_after, way_past
 
 
 class Lifecycle:
@@ -56,7 +56,7 @@ class Lifecycle:
         self._table.free(row, ready=True)
         return row
 
-    def deliver(self, part: r.Delivery) -> r.Delivered | r.Missing | r.Ended | r.Settled:
+    def deliver(self, part: r.Delivery) -> r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated:
         """Send an event to an execution, or settle a promise."""
         if part.promise_id is not None:
             return self._settled(self._promises.settle(part.promise_id, part.event), part)
@@ -67,6 +67,8 @@ class Lifecycle:
         if row.instance.status.terminal:
             known = any(promise.name == part.promise for promise in row.promises.values())
             return r.Settled() if known else r.Ended(status=row.instance.status)
+        if is_outdated(part, row.instance.signal_schemas):
+            return r.Outdated()
         if part.promise is not None:
             named = self._promises.named(row, part.promise)
             settled = r.Missing() if named is None else self._promises.settle(named.promise_id, part.event)

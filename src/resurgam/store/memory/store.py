@@ -68,7 +68,9 @@ class MemoryStore:
         shown = self._table.rows[created.instance.execution_id].shown()
         return r.Created(instance=shown, claim=created.claim, committed=committed)
 
-    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]:
+    async def deliver(
+        self, parts: Sequence[r.Delivery]
+    ) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated]:
         """Put events into inboxes."""
         return self._each(self._lifecycle.deliver, parts)
 

@@ -10,6 +10,7 @@ from resurgam.store.records.delivery import (
     Exists,
     HeldPromise,
     Missing,
+    Outdated,
     Promise,
     Settled,
 )
@@ -89,6 +90,7 @@ __all__ = [
     "Missing",
     "OpenActivity",
     "OpenWork",
+    "Outdated",
     "Page",
     "Pause",
     "Pending",

@@ -62,6 +62,8 @@ class Delivery(Record, frozen=True):
     A promise is settled once: by its *promise_id*, or by the name *promise* among those of the current execution. The
     *promise_id* begins with the route of the entity (`core.identity.route_of`), so it needs no *entity_id* beside it. It
     may come from outside: one that begins with no route is `Missing`.
+
+    With *schemas* the sender of a signal has checked it against these: if the execution has others, nothing is delivered.
     """
 
     event: events.Event
@@ -69,6 +71,7 @@ class Delivery(Record, frozen=True):
     execution_id: str | None = None
     promise_id: str | None = None
     promise: str | None = None
+    schemas: dict[str, Raw] | None = None
     offer: EagerOffer | None = None
 
 
@@ -90,6 +93,10 @@ class Ended(Record, frozen=True):
 
 class Settled(Record, frozen=True):
     """The promise was settled before, or its execution is closed or has given it up; nothing was changed."""
+
+
+class Outdated(Record, frozen=True):
+    """Nothing was delivered: the instance has other schemas of signals than those of the delivery."""
 
 
 class Promise(Record, frozen=True):

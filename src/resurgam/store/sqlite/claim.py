@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from resurgam.core.event import encode_event
 from resurgam.store import records as r
-from resurgam.store.rules import REDELIVERIES, instance_dead_letter
+from resurgam.store.rules import REDELIVERIES, instance_dead_letter, is_outdated
 from resurgam.store.sqlite.claimable import claimable_instances
 from resurgam.store.sqlite.dead_letters import mark_instance_dead, undecodable
 from resurgam.store.sqlite.handed_out import put_back
 from resurgam.store.sqlite.inbox import StoredEntry, Undecodable, entry_of, stored_inboxes
-from resurgam.store.sqlite.rows import unpack
+from resurgam.store.sqlite.rows import schemas_of, unpack
 from resurgam.store.sqlite.session import Row
 from resurgam.store.sqlite.transaction import Transaction
 
@@ -42,8 +42,8 @@ def claim_by_delivery(t: Transaction, part: r.Delivery, offer: r.EagerOffer) -> 
     )
     if not rows:
         return None
-    [(packed, execution_id, position, wake, epoch, queue, unread)] = rows
-    if queue not in offer.queues:
+    [(packed, execution_id, position, wake, epoch, queue, schemas, unread)] = rows
+    if queue not in offer.queues or is_outdated(part, schemas_of(schemas)):
         return None
     t.session.run("wake_and_lease", (t.owner, t.lease_until, position))
     body = encode_event(part.event).decode()

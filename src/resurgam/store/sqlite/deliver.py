@@ -7,13 +7,13 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.rules import begins
+from resurgam.store.rules import begins, is_outdated
 from resurgam.store.sqlite import history, inbox
 from resurgam.store.sqlite.claim import claim_by_delivery, claim_eagerly
 from resurgam.store.sqlite.handed_out import lease_alone
 from resurgam.store.sqlite.instances import find, newest
 from resurgam.store.sqlite.promises import promises_named, settle, settle_by_name
-from resurgam.store.sqlite.rows import status_of
+from resurgam.store.sqlite.rows import schemas_of, status_of
 from resurgam.store.sqlite.session import Row
 from resurgam.store.sqlite.transaction import Transaction
 
@@ -21,7 +21,7 @@ _APPLIED: Final = (events.WorkflowTerminated, events.WorkflowPaused, events.Work
 """Events that are applied at once, by `apply`; the others only enter the inbox of a running instance."""
 
 
-def deliver(t: Transaction, part: r.Delivery) -> r.Delivered | r.Missing | r.Ended | r.Settled:
+def deliver(t: Transaction, part: r.Delivery) -> r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated:
     """Deliver an event to the execution or the promise that it is addressed to."""
     if part.promise_id is not None:
         answer = settle(t, part.promise_id, part.event)
@@ -37,12 +37,18 @@ def deliver(t: Transaction, part: r.Delivery) -> r.Delivered | r.Missing | r.End
         if delivered is not None:
             return delivered
     row = newest(t.session, part.entity_id) if part.execution_id is None else find(t.session, part.execution_id)
-    if row is None:
-        return r.Missing()
+    return r.Missing() if row is None else _deliver_to(t, row, part)
+
+
+def _deliver_to(
+    t: Transaction, row: Row, part: r.Delivery
+) -> r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated:
     status = status_of(row["status"])
     if status.terminal:
         known = part.promise is not None and promises_named(t, row["execution_id"], part.promise)
         return r.Settled() if known else r.Ended(status=status)
+    if is_outdated(part, schemas_of(row["signal_schemas"])):
+        return r.Outdated()
     if part.promise is not None:
         answer = settle_by_name(t, row["execution_id"], part.promise, part.event)
         return _delivered(t, row, part.offer) if isinstance(answer, str) else answer

@@ -194,7 +194,7 @@ SELECT {instance} AS instance, execution_id, position, wake, epoch, deliveries, 
 WHERE execution_id = :execution_id AND {claimable_eagerly};
 
 -- newest_claimable: Return the newest execution of an entity, if a worker may claim it and no older work waits in its queue.
-SELECT {instance}, execution_id, position, wake, epoch, queue,
+SELECT {instance}, execution_id, position, wake, epoch, queue, signal_schemas,
        EXISTS (SELECT 1 FROM inbox WHERE inbox.execution_id = instances.execution_id) AS unread
 FROM instances
 WHERE position = (SELECT max(position) FROM instances WHERE entity_id = :entity_id) AND deliveries < :redeliveries

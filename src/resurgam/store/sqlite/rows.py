@@ -94,9 +94,14 @@ def _instance(  # noqa: PLR0913, PLR0917 -- the columns of an instance
         dead_letter=dead_letter,
         activity_dead_letters=activity_dead_letters,
         parent=None if parent is None else decode(parent, events.Parent),
-        signal_schemas={} if signal_schemas is None else _schemas.decode(signal_schemas),
+        signal_schemas=schemas_of(signal_schemas),
         failure=failure,
     )
+
+
+def schemas_of(stored: str | None) -> dict[str, Raw]:
+    """Return the schemas of signals by name."""
+    return {} if stored is None else _schemas.decode(stored)
 
 
 def status_of(stored: str) -> Status:

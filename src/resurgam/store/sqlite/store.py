@@ -88,7 +88,7 @@ class SqliteStore:
 
     def deliver(
         self, parts: Sequence[r.Delivery]
-    ) -> Awaitable[Sequence[r.Delivered | r.Missing | r.Ended | r.Settled]]:
+    ) -> Awaitable[Sequence[r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated]]:
         """Put events into inboxes."""
         return self._each_at_once(deliver, parts)
 

@@ -181,7 +181,7 @@ class Bench:
 
     async def send_signal(
         self, entity_id: str, value: str, execution_id: str | None = None
-    ) -> r.Delivered | r.Missing | r.Ended | r.Settled:
+    ) -> r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated:
         """Deliver a signal."""
         delivery = r.Delivery(event=signal(value), entity_id=entity_id, execution_id=execution_id)
         [answer] = await self.store.deliver([delivery])
@@ -189,7 +189,7 @@ class Bench:
 
     async def deliver(
         self, event: events.Event, entity_id: str = "order", **fields: Any
-    ) -> r.Delivered | r.Missing | r.Ended | r.Settled:
+    ) -> r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated:
         """Deliver an event."""
         [answer] = await self.store.deliver([r.Delivery(event=event, entity_id=entity_id, **fields)])
         return answer

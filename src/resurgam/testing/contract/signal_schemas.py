@@ -1,6 +1,6 @@
 """The schemas of accepted signals, stored with an instance for its senders."""
 
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Raw
 
@@ -9,7 +9,7 @@ from resurgam.core.outcome import Succession
 from resurgam.core.state import Status
 from resurgam.store import export
 from resurgam.store import records as r
-from resurgam.testing.contract.bench import OpensStores, request
+from resurgam.testing.contract.bench import QUEUE, OpensStores, request, signal, values
 
 _BOOL: Final = {"approve": Raw(b'{"type":"boolean"}')}
 _MORE: Final = {
@@ -61,6 +61,35 @@ class SignalSchemaCases(OpensStores):
             await b.deliver(events.ChildCompleted(ref=0, at=1, child="{1}"))
             assert isinstance(await b.commit(claim, signal_schemas=_BOOL, strict=True), r.Refused)
             assert (await b.get()).signal_schemas == {}
+
+    async def test_a_signal_that_was_checked_against_other_schemas_is_not_delivered(self) -> None:
+        """Whether a worker offers to serve it or not; with the schemas of the store, or without any, it is delivered."""
+        async with self.bench() as b:
+            execution_id = (await b.create()).execution_id
+            await b.committed(await b.claim_one(), signal_schemas=_BOOL)
+            offer = r.EagerOffer(worker="a", queues=(QUEUE,))
+            ways: tuple[dict[str, Any], ...] = ({}, {"offer": offer}, {"execution_id": execution_id})
+            for schemas in ({}, _MORE, {**_BOOL, "more": Raw(b"{}")}):
+                for way in ways:
+                    assert await b.deliver(signal("no"), schemas=schemas, **way) == r.Outdated()
+            assert await b.claim() == []
+            assert await b.deliver(signal("yes"), schemas=_BOOL) == r.Delivered()
+            assert await b.deliver(signal("also")) == r.Delivered()
+            claim = await b.claim_one()
+            assert values(claim.inbox) == ["yes", "also"]
+            await b.committed(claim, consumed=[entry.id for entry in claim.inbox])
+            eager = await b.deliver(signal("at once"), schemas=_BOOL, offer=offer)
+            assert isinstance(eager, r.Delivered)
+            assert eager.claim is not None
+
+    async def test_an_instance_that_is_closed_or_missing_is_so_whatever_its_schemas_were(self) -> None:
+        """The sender learns that nothing can be sent, not that it should check again."""
+        async with self.bench() as b:
+            assert await b.deliver(signal("no"), schemas=_BOOL) == r.Missing()
+            await b.create()
+            ended = events.WorkflowCompleted(seq=2, result=Raw(b"null"))
+            await b.committed(await b.claim_one(), ended, status=Status.COMPLETED)
+            assert await b.deliver(signal("no"), schemas=_BOOL) == r.Ended(status=Status.COMPLETED)
 
     async def test_the_execution_that_follows_begins_with_nothing(self) -> None:
         """The schemas of the execution before stay with that execution."""

@@ -99,7 +99,7 @@ class TerminationCases(OpensStores):
             assert await b.store.revive([instance]) == [r.Revived(count=1)]
             assert (await b.claim_one("w")).instance.status is Status.DIVERGED
 
-    async def _terminate(self, b: Bench) -> r.Delivered | r.Missing | r.Ended | r.Settled:
+    async def _terminate(self, b: Bench) -> r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated:
         event = events.WorkflowTerminated(reason="enough")
         [answer] = await b.store.deliver([r.Delivery(event=event, entity_id="order")])
         return answer
