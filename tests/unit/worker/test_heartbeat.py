@@ -25,8 +25,8 @@ class World:
 
     def __init__(self, **limits) -> None:
         self.clock = ManualClock()
-        self.pulse = attempt_of(self.clock, **limits)
-        self.limits = AttemptTimeouts(self.clock, self.pulse.task.request, self.pulse)
+        self.attempt = attempt_of(self.clock, **limits)
+        self.limits = AttemptTimeouts(self.clock, self.attempt.task.request, self.attempt)
 
     async def passes(self, milliseconds: int) -> None:
         self.clock.move_to(self.clock.now() + milliseconds)
@@ -50,7 +50,7 @@ async def test_a_heartbeat_just_in_time_is_in_time():
     world = World(heartbeat=5000)
     for _ in range(10):
         await world.passes(4999)
-        world.pulse.beat(None)
+        world.attempt.beat(None)
     await world.passes(4999)
     assert world.said is None
     await world.passes(1)
@@ -60,7 +60,7 @@ async def test_a_heartbeat_just_in_time_is_in_time():
 async def test_a_heartbeat_that_comes_too_late_is_too_late():
     world = World(heartbeat=5000)
     await world.passes(5000)
-    world.pulse.beat(None)
+    world.attempt.beat(None)
     assert world.said == SILENT
 
 
@@ -68,7 +68,7 @@ async def test_one_that_is_read_in_the_same_turn_is_in_time():
     """What came over a pipe while the loop did something else is read after the timer was called."""
     world = World(heartbeat=5000)
     world.clock.move_to(world.clock.now() + 5000)
-    world.pulse.beat(None)
+    world.attempt.beat(None)
     await world.passes(0)
     assert world.said is None
 
@@ -77,7 +77,7 @@ async def test_heartbeats_do_not_lengthen_the_timeout():
     world = World(heartbeat=5000, timeout=12_000)
     for _ in range(11):
         await world.passes(1000)
-        world.pulse.beat(None)
+        world.attempt.beat(None)
     assert world.said is None
     await world.passes(1000)
     assert world.said == SLOW
@@ -86,7 +86,7 @@ async def test_heartbeats_do_not_lengthen_the_timeout():
 async def test_many_heartbeats_take_one_timer():
     world = World(heartbeat=5000)
     for _ in range(1000):
-        world.pulse.beat(None)
+        world.attempt.beat(None)
         await world.passes(1)
     assert len(world.clock._callbacks) == 1
     assert world.clock.next_due() == world.clock.now() + 4000
@@ -115,7 +115,7 @@ async def test_a_clock_that_is_set_neither_kills_an_attempt_nor_spares_it(jump):
     """Timers of an event loop keep their distance, whatever the clock says."""
     world = World(heartbeat=5000)
     await world.passes(3000)
-    world.pulse.beat(None)
+    world.attempt.beat(None)
     [(number, callback)] = world.clock._callbacks.items()
     del world.clock._callbacks[number]
     world.clock._now += jump + 2000
@@ -127,9 +127,9 @@ async def test_a_clock_that_is_set_neither_kills_an_attempt_nor_spares_it(jump):
 
 
 def test_details_are_those_told_last():
-    pulse = attempt_of(ManualClock())
-    assert pulse.details is None
-    pulse.beat(Raw(b"1"))
-    pulse.beat(Raw(b"2"))
-    pulse.beat(None)
-    assert bytes(pulse.details) == b"2"
+    attempt = attempt_of(ManualClock())
+    assert attempt.details is None
+    attempt.beat(Raw(b"1"))
+    attempt.beat(Raw(b"2"))
+    attempt.beat(None)
+    assert bytes(attempt.details) == b"2"

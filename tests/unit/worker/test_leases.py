@@ -1,4 +1,4 @@
-"""What is kept with a lease: the details that an attempt told last, once per renewal."""
+"""Leases are renewed with the details of the last heartbeat, once per renewal."""
 
 import asyncio
 
@@ -41,8 +41,8 @@ class World:
         self.store = Renewed()
         self.tasks = Tasks()
         self.leases = Leases(self.store, self.clock, self.tasks, length=LENGTH)
-        self.pulse = RunningAttempt(self.clock, TASK, lambda _: None)
-        self.leases.keep(KEY, self.pulse)
+        self.attempt = RunningAttempt(self.clock, TASK, lambda _: None)
+        self.leases.keep(KEY, self.attempt)
 
     async def renews(self):
         """Let the time of a renewal come; return the details that went with it."""
@@ -60,7 +60,7 @@ async def world():
 
 async def test_heartbeats_are_kept_with_the_next_renewal(world):
     for number in range(100):
-        world.pulse.beat(Raw(b"%d" % number))
+        world.attempt.beat(Raw(b"%d" % number))
     assert world.store.asked == []
     assert await world.renews() == Raw(b"99")
     assert len(world.store.asked) == 1
@@ -69,23 +69,23 @@ async def test_heartbeats_are_kept_with_the_next_renewal(world):
 async def test_a_heartbeat_without_details_is_kept_with_its_moment(world):
     assert await world.renews() is None
     beat_at = world.clock.now()
-    world.pulse.beat(None)
+    world.attempt.beat(None)
     assert await world.renews() is None
     assert world.store.asked == [[LEASE], [replace(LEASE, heartbeat_at=beat_at)]]
 
 
 async def test_what_the_store_did_not_hear_is_told_again(world):
-    world.pulse.beat(Raw(b"1"))
+    world.attempt.beat(Raw(b"1"))
     world.store.answer = StoreError("gone")
     assert await world.renews() == Raw(b"1")
     world.store.answer = Extended()
     assert await world.renews() == Raw(b"1")
-    assert not world.pulse.abandoned
+    assert not world.attempt.abandoned
 
 
 async def test_what_is_given_back_has_its_details(world):
     """And what the watchdog renews, which asks in the same way."""
-    world.pulse.beat(Raw(b"1"))
+    world.attempt.beat(Raw(b"1"))
     assert world.leases.all() == [replace(LEASE, details=Raw(b"1"), heartbeat_at=world.clock.now())]
 
 
@@ -94,20 +94,20 @@ async def test_details_are_kept_once_more_before_all_is_given_back(world):
     assert world.store.asked == []
     other = RunningAttempt(world.clock, replace(TASK, execution_id="y"), lambda _: None)
     world.leases.keep(("y", 2, 1), other)
-    world.pulse.beat(Raw(b"1"))
+    world.attempt.beat(Raw(b"1"))
     await world.leases.keep_details()
     assert world.store.asked == [[replace(LEASE, details=Raw(b"1"), heartbeat_at=world.clock.now())]]
 
 
 async def test_a_lease_with_details_is_dropped_as_any_other(world):
-    world.pulse.beat(Raw(b"1"))
+    world.attempt.beat(Raw(b"1"))
     world.leases.drop(KEY)
     assert world.leases.all() == []
 
 
 async def test_the_loss_of_a_lease_is_reported_once(world):
-    world.pulse.beat(Raw(b"1"))
+    world.attempt.beat(Raw(b"1"))
     world.store.answer = Refused(reason="another has it")
     await world.renews()
-    assert world.pulse.abandoned
+    assert world.attempt.abandoned
     assert world.leases.all() == []
