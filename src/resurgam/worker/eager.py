@@ -5,10 +5,11 @@ be woken to look for work.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -19,6 +20,9 @@ from resurgam.store import records as r
 from resurgam.store.protocol import Feed, Inspector, Queries, Store, Transfer, Values, Workers
 from resurgam.worker.held import HeldInstance
 from resurgam.worker.worker import Worker
+
+_STARTS: Final = 256
+"""Starts that are advanced before they are stored, at a time: about as many as a store writes in one transaction."""
 
 P = TypeVar("P", r.Creation, r.Delivery)
 A = TypeVar("A")
@@ -33,20 +37,42 @@ class EagerStore:
     def __init__(self, store: Store, worker: Worker) -> None:
         self._store = store
         self._worker = worker
+        # Starts that were begun and are not stored yet, and those that wait until there are fewer.
+        self._starting = 0
+        self._turns: deque[asyncio.Future[None]] = deque()
 
     def create(self, parts: Sequence[r.Creation]) -> Awaitable[Sequence[r.Created | r.Exists]]:
         """Start executions, each with the commit of its first advance if the worker can make it."""
+        offer = self._worker.offer()
+        if offer is not None and all(_can_begin(part, offer) for part in parts):
+            if self._starting < _STARTS and not TICKS_OUTSIDE_TASKS:
+                self._starting += 1
+                return self._create(parts, offer, [self._worker.begin(part.started) for part in parts])
+            return self._create_in_turn(parts, offer)
         offer = self._worker.reserve(len(parts))
         if offer is None:
             return self._store.create(parts)
-        if TICKS_OUTSIDE_TASKS:
-            return self._create_outside_task(parts, offer)
-        return self._create(parts, offer, [self._begin(part, offer) for part in parts])
+        offered = [msgspec.structs.replace(part, offer=offer) for part in parts]
+        serve = partial(self._serve_created, [None] * len(parts))
+        return self._call(self._store.create, offered, serve, partial(self._worker.unreserve, len(parts)))
 
-    async def _create_outside_task(
-        self, parts: Sequence[r.Creation], offer: r.EagerOffer
-    ) -> Sequence[r.Created | r.Exists]:
-        begun = await run_outside_task(lambda: [self._begin(part, offer) for part in parts])
+    async def _create_in_turn(self, parts: Sequence[r.Creation], offer: r.EagerOffer) -> Sequence[r.Created | r.Exists]:
+        if self._starting >= _STARTS:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._turns.append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if turn.done() and not turn.cancelled():
+                    self._end_start()  # the turn was given, and is passed on
+                raise
+        else:
+            self._starting += 1
+        try:
+            begun = await run_outside_task(lambda: [self._worker.begin(part.started) for part in parts])
+        except BaseException:
+            self._end_start()
+            raise
         return await self._create(parts, offer, begun)
 
     def _create(
@@ -56,7 +82,16 @@ class EagerStore:
             msgspec.structs.replace(part, offer=offer, first=None if one is None else one.commit)
             for part, one in zip(parts, begun, strict=True)
         ]
-        return self._call(self._store.create, offered, partial(self._serve_created, begun))
+        return self._call(self._store.create, offered, partial(self._serve_created, begun), self._end_start)
+
+    def _end_start(self) -> None:
+        """Give the turn of a start that is stored, or refused, to the next one."""
+        while self._turns:
+            turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._starting -= 1
 
     def deliver(
         self, parts: Sequence[r.Delivery]
@@ -66,37 +101,42 @@ class EagerStore:
         if offer is None:
             return self._store.deliver(parts)
         offered = [msgspec.structs.replace(part, offer=offer) for part in parts]
-        return self._call(self._store.deliver, offered, self._serve_delivered)
+        finish = partial(self._worker.unreserve, len(parts))
+        return self._call(self._store.deliver, offered, self._serve_delivered, finish)
 
     def _call(
         self,
         verb: Callable[[Sequence[P]], Awaitable[Sequence[A]]],
         parts: Sequence[P],
         serve: Callable[[Sequence[A]], None],
+        finish: Callable[[], None],
     ) -> Awaitable[Sequence[A]]:
-        """Call a verb, and serve what its answers have claimed, in the room that was reserved for it."""
+        """Call a verb, and serve what its answers have claimed; then free what was reserved for it by *finish*."""
         try:
             asked = verb(parts)
             answered = asked if isinstance(asked, asyncio.Future) else asyncio.ensure_future(asked)
         except BaseException:
-            self._answered(len(parts), serve, None)
+            self._answered(serve, finish, None)
             raise
         if answered.done():
-            self._answered(len(parts), serve, answered)
+            self._answered(serve, finish, answered)
             return answered
-        answered.add_done_callback(partial(self._answered, len(parts), serve))
+        answered.add_done_callback(partial(self._answered, serve, finish))
         self._worker.track(answered)
         # A caller that is cancelled must not leave a claim unserved: the store answers all the same.
         return asyncio.shield(answered)
 
     def _answered(
-        self, count: int, serve: Callable[[Sequence[A]], None], answered: "asyncio.Future[Sequence[A]] | None"
+        self,
+        serve: Callable[[Sequence[A]], None],
+        finish: Callable[[], None],
+        answered: "asyncio.Future[Sequence[A]] | None",
     ) -> None:
         failed = answered is None or answered.cancelled() or answered.exception() is not None
         try:
             serve(() if failed or answered is None else answered.result())
         finally:
-            self._worker.unreserve(count)
+            finish()
 
     def _serve_delivered(self, answers: Sequence[r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated]) -> None:
         for answer in answers:
@@ -113,13 +153,6 @@ class EagerStore:
                 call_outside_task(self._worker.discard, one)
             if claim is not None:
                 self._worker.serve(claim)
-
-    def _begin(self, part: r.Creation, offer: r.EagerOffer) -> HeldInstance | None:
-        """Make the first advance of an execution, unless others decide about its beginning."""
-        started = part.started
-        if part.inbox or part.follows is not None or is_delayed(started) or started.queue not in offer.queues:
-            return None
-        return self._worker.begin(started)
 
     # Passed on.
 
@@ -200,3 +233,9 @@ class EagerStore:
     async def close(self) -> None:
         """Close the store."""
         await self._store.close()
+
+
+def _can_begin(part: r.Creation, offer: r.EagerOffer) -> bool:
+    """Whether a worker may make the first advance of a start: nothing else decides about its beginning."""
+    started = part.started
+    return started.queue in offer.queues and not (part.inbox or part.follows is not None or is_delayed(started))

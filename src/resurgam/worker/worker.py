@@ -78,6 +78,7 @@ class Worker:
         self._instances.on_end = self._note_end
         self.progress = 0
         self._reserved = 0
+        self._offer = EagerOffer(worker=options.name, queues=options.queues)
         self._offers: set[asyncio.Future[Any]] = set()
         self._stopping = False
         self._grace = Grace(options.grace)
@@ -171,12 +172,16 @@ class Worker:
         for waiter in (waiting, freed):
             waiter.cancel()
 
+    def offer(self) -> EagerOffer | None:
+        """Offer to serve instances that are started; None if the worker stops."""
+        return None if self._stopping else self._offer
+
     def reserve(self, count: int) -> EagerOffer | None:
         """Reserve room for *count* instances until `unreserve`, and offer to serve them; None if there is not enough."""
         if self._stopping or self._free_instances() < count:
             return None
         self._reserved += count
-        return EagerOffer(worker=self._options.name, queues=self._options.queues)
+        return self._offer
 
     def unreserve(self, count: int) -> None:
         """Free reserved room, after what was claimed has been started."""
