@@ -284,10 +284,11 @@ class Engine:
         ``"replace"``, which terminates an open one and starts this one in one step. With *delay* the workflow is
         ``scheduled`` until it has passed.
         """
-        refuse_options("engine.start", workflow, unknown)
+        if unknown:
+            refuse_options("engine.start", workflow, unknown)
         client = self._client()
         self._check_known(workflow, queue)
-        return await client.start(workflow, args, id=id, queue=queue, tags=tags, delay=delay, if_exists=if_exists)
+        return await client.start(workflow, args, {"id": id, "queue": queue, "tags": tags}, delay, if_exists)
 
     @overload
     async def execute(
@@ -301,7 +302,8 @@ class Engine:
         self, workflow: Any, /, *args: Any, **options: Unpack[StartOptions]
     ) -> Any:
         """Start a workflow and wait for its result."""
-        refuse_options("engine.execute", workflow, options.keys() - StartOptions.__annotations__.keys())
+        if options:
+            refuse_options("engine.execute", workflow, options.keys() - StartOptions.__annotations__.keys())
         handle: Handle[Any] = await self.start(workflow, *args, **options)
         return await handle.result()
 

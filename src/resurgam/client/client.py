@@ -17,7 +17,7 @@ from resurgam.core.codec import Codec, check_size
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
-from resurgam.runtime.system import new_id, python
+from resurgam.runtime.system import new_id, new_ids, python
 from resurgam.store import export
 from resurgam.store.records import Adoption, Arrival, Copy, Created, Creation, EndedQuery, Exists, Instance, Page, Query
 from resurgam.store.retention import Purge
@@ -73,13 +73,18 @@ class Client:
         self._access = access
         self._store = access.store
 
-    async def start(self, workflow: Any, args: tuple[object, ...], **options: Unpack[StartOptions]) -> Handle[Any]:
+    async def start(
+        self,
+        workflow: Any,
+        args: tuple[object, ...],
+        labels: Labels,
+        delay: Duration | None = None,
+        if_exists: IfExists = "error",
+    ) -> Handle[Any]:
         """Start an execution and return its handle."""
-        if_exists = options.get("if_exists", "error")
         if if_exists not in ("error", "attach", "replace"):
             raise ValueError(f"if_exists must be 'error', 'attach' or 'replace', got {if_exists!r}")
-        labels: Labels = {"id": options.get("id"), "queue": options.get("queue"), "tags": options.get("tags")}
-        definition, started = self._prepare(workflow, args, labels, _milliseconds(options.get("delay")))
+        definition, started = self._prepare(workflow, args, labels, None if delay is None else _milliseconds(delay))
         creation = Creation(
             started=started,
             attach=if_exists == "attach",
@@ -227,26 +232,28 @@ class Client:
         """Check the arguments of a start; return the definition and the first entry of the new execution."""
         definition = self._definition(workflow)
         entity_id, queue = labels.get("id"), labels.get("queue")
-        for what, given in (("id", entity_id), ("queue", queue)):
-            if given is not None:
-                check_text(given, what)
+        if entity_id is not None:
+            check_text(entity_id, "id")
+        if queue is not None:
+            check_text(queue, "queue")
         where = f"arguments of workflow {definition.name!r}"
         encoded = check_size(self._access.max_payload, _input(definition, args), where)
         now = self._access.clock.now()
-        run_id = new_id(now)
+        run_id, execution_id, generated_id = new_ids(now)
+        tags = labels.get("tags")
         started = events.WorkflowStarted(
             seq=1,
             at=now,
             name=definition.name,
             queue=queue or definition.queue or DEFAULT_QUEUE,
-            entity_id=entity_id or new_id(now),
-            execution_id=new_id(now),
+            entity_id=entity_id or generated_id,
+            execution_id=execution_id,
             run_id=run_id,
             tree_id=run_id,
             matching=definition.matching,
             python=python(),
             input=encoded,
-            tags=_tags(labels.get("tags")),
+            tags={} if tags is None else _tags(tags),
             begins_at=now + delay if delay else None,
             retry=definition.overrides.retry,
             timeout=definition.overrides.timeout,
@@ -268,9 +275,7 @@ def _input(definition: Workflow[..., Any], args: tuple[object, ...]) -> Raw:
     return ANY.encode(args, f"workflow {definition.name!r}, arguments")
 
 
-def _milliseconds(delay: Duration | None) -> int | None:
-    if delay is None:
-        return None
+def _milliseconds(delay: Duration) -> int:
     length = milliseconds(delay)
     if length < 0:
         raise ValueError(f"delay must be 0 or more, got {delay!r}")
@@ -298,10 +303,10 @@ def _import_conflict(found: Instance, entity_id: str) -> AlreadyExists:
     )
 
 
-def _tags(tags: Mapping[str, str] | None) -> dict[str, str]:
-    if tags is not None and not isinstance(tags, Mapping):
+def _tags(tags: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(tags, Mapping):
         raise TypeError(f"tags must be a mapping of strings to strings, got {tags!r}")
-    for key, value in (tags or {}).items():
+    for key, value in tags.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"tags must be strings by strings, got {key!r}: {value!r}")
-    return dict(tags or {})
+    return dict(tags)

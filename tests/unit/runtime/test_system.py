@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from resurgam.runtime.system import SystemClock, new_id
+from resurgam.runtime.system import SystemClock, new_id, new_ids
 
 HOUR = 3_600_000
 
@@ -79,11 +79,15 @@ def test_a_call_can_be_cancelled_after_several_strides(machine):
     assert machine.timers == []
 
 
-def test_an_id_is_the_digits_of_its_moment_and_sixteen_random_ones():
-    made = [new_id(1_794_807_352_839) for _ in range(1000)]
+@pytest.mark.parametrize(
+    "make",
+    [lambda now: [new_id(now) for _ in range(999)], lambda now: [one for _ in range(333) for one in new_ids(now)]],
+)
+def test_an_id_is_the_digits_of_its_moment_and_sixteen_random_ones(make):
+    made = make(1_794_807_352_839)
     assert {len(one) for one in made} == {26}
     assert {one[:10] for one in made} == {"01M7HDNKG7"}
-    assert len(set(made)) == 1000
+    assert len(set(made)) == 999
     assert {digit for one in made for digit in one[10:]} == set("0123456789ABCDEFGHJKMNPQRSTVWXYZ")
     moments = [0, 1, 31, 32, 2**40, 2**48 - 1]
     assert sorted(moments, key=new_id) == moments
