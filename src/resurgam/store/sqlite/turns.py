@@ -12,7 +12,7 @@ import asyncio
 import time
 from typing import Final
 
-from resurgam.store.sqlite.peers import Peers
+from resurgam.store.sqlite.peers import Peer, Peers
 
 TURN: Final = b"t\n"
 """Message: the file is free, and you have waited longest."""
@@ -62,20 +62,23 @@ class Turns:
         waiting.add_done_callback(lambda _: timer.cancel())
         return waiting
 
-    def is_others_turn(self) -> bool:
-        """Whether a store has waited so long that this one should let it go first.
+    def let_past(self) -> bool:
+        """Let the store go first that has waited longest, if that is too long; return whether there is one.
 
-        It does so once each time: the other may be stopped, or dead.
+        It is told: while this one waits too, nobody else might. It goes first once each time: it may be stopped, or dead.
         """
         if self._peers is None:
             return False
         latest = time.monotonic_ns() - _PATIENCE
-        for peer in self._peers.others():
-            since = peer.waits_since()
-            if since and since < latest and self._let_past.get(peer.name) != since:
-                self._let_past[peer.name] = since
-                return True
-        return False
+        late = [
+            (peer, since) for peer, since in self._queue() if since < latest and not self._was_let_past(peer, since)
+        ]
+        if not late:
+            return False
+        peer, since = min(late, key=lambda entry: entry[1])
+        self._let_past[peer.name] = since
+        self._tell(peer, since)
+        return True
 
     def pass_on(self) -> None:
         """Leave the queue, and tell the store that has waited longest."""
@@ -95,15 +98,25 @@ class Turns:
 
         One that was told and has not come, because it is stopped or computing, comes after those that were not told.
         """
-        assert self._peers is not None
-        queue = [(peer, since) for peer in self._peers.others() if (since := peer.waits_since())]
+        queue = self._queue()
         if not queue:
             return False
         peer, since = min(queue, key=lambda entry: (self._told.get(entry[0].name) == entry[1], entry[1]))
-        self._told[peer.name] = since
-        peer.tell(TURN)
+        self._tell(peer, since)
         self._wanted_until = time.monotonic_ns() + _LATELY
         return True
+
+    def _queue(self) -> list[tuple[Peer, int]]:
+        """Return the other stores that wait, and since when."""
+        assert self._peers is not None
+        return [(peer, since) for peer in self._peers.others() if (since := peer.waits_since())]
+
+    def _was_let_past(self, peer: Peer, since: int) -> bool:
+        return self._let_past.get(peer.name) == since
+
+    def _tell(self, peer: Peer, since: int) -> None:
+        self._told[peer.name] = since
+        peer.tell(TURN)
 
     def _join_queue(self) -> None:
         assert self._peers is not None

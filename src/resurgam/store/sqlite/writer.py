@@ -103,7 +103,7 @@ class Writer(Generic[W]):
         if self._running is not None or self._turn is not None or not self._waiting:
             return
         turns = self._turns
-        if turns.wanted and not told and turns.is_others_turn():
+        if turns.wanted and not told and turns.let_past():
             self._wait_for_turn()
             return
         group = self._take()

@@ -55,7 +55,11 @@ async def until_it_waits(store) -> None:
 
 
 @pytest.mark.usefixtures("tries_only_when_told")
-async def test_a_store_that_has_written_tells_the_one_that_has_waited_longest(stores, other):
+@pytest.mark.parametrize("patience", [0, 10**20], ids=["lets_them_past", "overtakes_them"])
+async def test_the_store_that_has_waited_longest_is_told_first_whether_it_was_overtaken_or_not(
+    stores, other, monkeypatch, patience
+):
+    monkeypatch.setattr("resurgam.store.sqlite.turns._PATIENCE", patience)
     one, two, three = stores
     ended: list[str] = []
     waiting = []
@@ -68,9 +72,8 @@ async def test_a_store_that_has_written_tells_the_one_that_has_waited_longest(st
 
     while not one._writer._turns.wanted:  # it hears that the others wait
         await asyncio.sleep(0)
-    await write(one)
+    await asyncio.wait_for(asyncio.gather(*waiting, write(one)), HANGS)
 
-    await asyncio.wait_for(asyncio.gather(*waiting), HANGS)
     assert ended == ["three", "two"]
     assert all(store._peers.others()[0].waits_since() == 0 for store in stores)
 
@@ -145,9 +148,9 @@ async def test_a_store_lets_one_past_that_has_waited_long_but_only_once(stores, 
     one._writer._turns._come()
     await asyncio.wait_for(writing, HANGS)
 
-    assert not one._writer._turns.is_others_turn()
+    assert not one._writer._turns.let_past()
     two._peers.note_waiting(2)
-    assert one._writer._turns.is_others_turn()
+    assert one._writer._turns.let_past()
 
 
 @pytest.mark.usefixtures("tries_only_when_told")
@@ -215,7 +218,7 @@ async def test_one_that_waits_a_moment_may_be_overtaken(stores, monkeypatch):
     one, two, _ = stores
     two._peers.note_waiting(1)
     one._writer._turns._note_wanted()
-    assert not one._writer._turns.is_others_turn()
+    assert not one._writer._turns.let_past()
 
 
 async def test_a_store_that_never_met_another_looks_for_none(tmp_path, monkeypatch):
