@@ -19,8 +19,6 @@ GROWTH: Final = "growth"
 FEED: Final = ("feed", "")
 """The key of the events of all executions."""
 
-_FOLLOWED: Final = (GROWTH, FEED[0])
-
 _Waiter = tuple[Watch, "asyncio.Future[bool]"]
 
 
@@ -47,11 +45,8 @@ class Waiters:
         self._are_there = are_there
         self._waiters: defaultdict[WatchKey, list[_Waiter]] = defaultdict(list)
         self._alarm: tuple[int, Callable[[], None]] | None = None
-
-    @property
-    def follows(self) -> bool:
-        """Whether a waiter follows a log, or the feed."""
-        return any(type(key) is tuple and key[0] in _FOLLOWED for key in self._waiters)
+        self.followers = 0
+        """The number of waiters that follow a log, or the feed."""
 
     async def wait(self, watch: Watch, until: int | None) -> bool:
         """Return True once the watch is fulfilled, False if the moment *until* comes first."""
@@ -63,10 +58,13 @@ class Waiters:
         key = _key_of(watch)
         waiters = self._waiters[key]
         waiters.append((watch, waiter))
+        follows = isinstance(watch, r.LogGrown | r.FeedGrown)
+        self.followers += follows
         call_off = self._clock.call_at(until, lambda: _settle(waiter, there=False)) if until is not None else None
         try:
             return await waiter
         finally:
+            self.followers -= follows
             waiters.remove((watch, waiter))
             if not waiters:
                 self._waiters.pop(key, None)

@@ -195,16 +195,19 @@ def withdraw(t: Transaction, execution_id: str, withdrawal: Withdrawal, covered:
     return 1
 
 
-def eager_task(part: r.Commit, request: ActivityRequest, epoch: int) -> r.ActivityTask:
-    """Return the task of an activity that is claimed by the commit that schedules it."""
-    return r.ActivityTask(
-        execution_id=part.execution_id,
-        entity_id=part.entity_id,
-        epoch=epoch,
-        attempt=1,
-        deliveries=0,
-        request=request,
-    )
+def eager_tasks(part: r.Commit, requests: Sequence[ActivityRequest], epoch: int) -> list[r.ActivityTask]:
+    """Return the tasks of activities that are claimed by the commit that schedules them."""
+    return [
+        r.ActivityTask(
+            execution_id=part.execution_id,
+            entity_id=part.entity_id,
+            epoch=epoch,
+            attempt=1,
+            deliveries=0,
+            request=request,
+        )
+        for request in requests
+    ]
 
 
 def pending_of(row: Row) -> r.Pending:

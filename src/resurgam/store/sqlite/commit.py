@@ -13,7 +13,7 @@ from resurgam.store import records as r
 from resurgam.store.encoding import encode
 from resurgam.store.rules import covered_by, is_withdrawn, overtakes
 from resurgam.store.sqlite import history
-from resurgam.store.sqlite.activities import choose_eager, eager_task, retry, schedule, withdraw
+from resurgam.store.sqlite.activities import choose_eager, eager_tasks, retry, schedule, withdraw
 from resurgam.store.sqlite.effects import send_effects
 from resurgam.store.sqlite.handed_out import encode_requests, lease_requests
 from resurgam.store.sqlite.inbox import entries_since
@@ -57,7 +57,8 @@ def commit(t: Transaction, part: r.Commit) -> r.Committed | r.Refused:
         [now] = t.session.fetch("progress", execution_id=part.execution_id)
         wake = now["wake"]
         keeps = keeps and now["epoch"] == part.epoch  # a message to itself may have terminated the instance
-    tasks = tuple(eager_task(part, request, epoch=int(request not in covered)) for request in eager)
+    own = eager[len(covered) :]  # those that are covered come first
+    tasks = (*eager_tasks(part, covered, epoch=0), *eager_tasks(part, own, epoch=1))
     if not keeps:
         return r.Committed(wake=wake, tasks=tasks)
     entries = entries_since(t, part.execution_id, part.wake) if wake != part.wake else ()
@@ -87,8 +88,8 @@ def _step(t: Transaction, part: r.Commit, running: str | None) -> bool:
         t.session.run(
             "commit_step",
             (
-                *(part.base_seq + len(outcome.events), outcome.wake_at, running),
-                *(part.execution_id, part.epoch, part.base_seq, part.wake),
+                *(None, None, part.base_seq + len(outcome.events), running),
+                *(part.execution_id, part.epoch, part.base_seq, part.wake, outcome.wake_at),
             ),
         )
     )

@@ -72,6 +72,7 @@ class Database:
         self._log_file = _identity(self._log)
         self._writing.execute("PRAGMA busy_timeout = 0")
         self.writer = Session(self._writing)
+        self._hot = self.writer.hot
         self.reader = Session(self._reading)
 
     def _connect(self, synchronous: str) -> sqlite3.Connection:
@@ -94,10 +95,10 @@ class Database:
                 self._begin()
                 try:
                     result = work(self.writer)
-                    self._writing.execute("COMMIT")
+                    self._hot.execute("COMMIT")
                 except BaseException:
                     if self._writing.in_transaction:
-                        self._writing.execute("ROLLBACK")
+                        self._hot.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
                 raise self.explain(error) from error
@@ -142,7 +143,7 @@ class Database:
     def _begin(self) -> None:
         """Begin to write, or raise `Locked`: SQLite's own wait would block the event loop."""
         try:
-            self._writing.execute("BEGIN IMMEDIATE")
+            self._hot.execute("BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 raise Locked(str(self.explain(error))) from error
@@ -194,6 +195,8 @@ class Database:
 
         SQLite does not delete the log of a file that was replaced: it would be the replacement's.
         """
+        for session in (self.reader, self.writer):
+            session.hot.close()  # with a statement that it keeps, the file would stay open
         self._reading.close()
         with contextlib.suppress(sqlite3.Error):  # as above
             cut_log(self._writing)

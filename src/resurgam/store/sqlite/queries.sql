@@ -216,15 +216,20 @@ UPDATE instances SET dead_letter = :reason, leased_until = NULL, lease_owner = N
     handed_out = NULL
 WHERE execution_id = :execution_id;
 
+-- {no_older_activity}: Whether no activity of a queue waits to be claimed; true without a queue.
+(?1 IS NULL OR NOT EXISTS (
+    SELECT 1 FROM activities AS a JOIN instances AS i USING (execution_id)
+    WHERE a.queue = ?1 AND a.available_at <= ?2 AND i.paused IS NULL))
+
 -- commit_step: Make the fenced update of a commit that only extends the log. No row: try the next two.
-UPDATE instances SET last_seq = ?, wake_at = ?, handed_out = ?, deliveries = 0
-WHERE execution_id = ? AND epoch = ? AND leased_until IS NOT NULL AND last_seq = ? AND wake = ?
-  AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '';
+UPDATE instances SET last_seq = ?3, handed_out = ?4, wake_at = ?9, deliveries = 0
+WHERE execution_id = ?5 AND epoch = ?6 AND leased_until IS NOT NULL AND last_seq = ?7 AND wake = ?8
+  AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '' AND {no_older_activity};
 
 -- commit_awake: The same for a commit that sets no deadline, of an instance that has none. It touches no index.
-UPDATE instances SET last_seq = ?, handed_out = ?, deliveries = 0
-WHERE execution_id = ? AND epoch = ? AND leased_until IS NOT NULL AND last_seq = ? AND wake = ? AND wake_at IS NULL
-  AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '';
+UPDATE instances SET last_seq = ?3, handed_out = ?4, deliveries = 0
+WHERE execution_id = ?5 AND epoch = ?6 AND leased_until IS NOT NULL AND last_seq = ?7 AND wake = ?8 AND wake_at IS NULL
+  AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '' AND {no_older_activity};
 
 -- commit_and_keep: Make the fenced update of a commit that keeps its lease. No row: the commit is refused.
 -- An instance that was begun meanwhile stays begun.

@@ -19,8 +19,8 @@ class Session:
         self._queries = queries()
         self._rows: dict[str, list[tuple[object, ...]]] = {}
         # For what is run in every step: a cursor of its own is not made again for each statement, and its rows are tuples.
-        self._hot = connection.cursor()
-        self._hot.row_factory = None
+        self.hot = connection.cursor()
+        self.hot.row_factory = None
 
     def fetch(self, query: str, **parameters: object) -> Sequence[Row]:
         """Run a named statement and return its rows."""
@@ -59,8 +59,7 @@ class Session:
         """Write what was put off."""
         put_off, self._rows = self._rows, {}
         for query, rows in put_off.items():
-            # By a cursor that goes: one that ran a statement for many rows keeps it, and so the file open after a close.
-            self._connection.executemany(self._queries[query], rows)
+            self.hot.executemany(self._queries[query], rows)
 
     def forget_rows(self) -> None:
         """Forget what was put off in a transaction that has failed."""
@@ -68,11 +67,11 @@ class Session:
 
     def run(self, query: str, parameters: tuple[object, ...]) -> int:
         """Run a named statement before what was put off, which does not concern it; return how many rows it changed."""
-        return self._hot.execute(self._queries[query], parameters).rowcount
+        return self.hot.execute(self._queries[query], parameters).rowcount
 
     def finds(self, query: str, parameters: tuple[object, ...]) -> bool:
         """Whether a named statement, run before what was put off, returns a row."""
-        return self._hot.execute(self._queries[query], parameters).fetchone() is not None
+        return self.hot.execute(self._queries[query], parameters).fetchone() is not None
 
 
 class Snapshots(Protocol):

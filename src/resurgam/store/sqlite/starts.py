@@ -97,7 +97,8 @@ class Start:
         if instance.tags:
             tag(session, instance)
         session.put_off("append_event", self._events)
-        self._claimed.write(t, instance.execution_id)
+        if self._claimed.rows:
+            self._claimed.write(t, instance.execution_id)
         changes = t.changes
         changes.due(lease[1])
         changes.due(instance.wake_at)

@@ -172,8 +172,8 @@ class SqliteStore:
         return self._database
 
     def _begin(self, session: Session) -> Transaction:
-        now, owner = self._clock.now(), self._owner.name
-        return Transaction(session, now=now, lease=self._lease, owner=owner, timestamps=self._timestamps)
+        now = self._clock.now()
+        return Transaction(session, now, now + self._lease, self._owner.name, self._timestamps)
 
     def _note(self, transaction: Transaction) -> None:
         self._watcher.note(transaction.changes, transaction.now)

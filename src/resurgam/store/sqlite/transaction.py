@@ -52,24 +52,23 @@ class ReadyTimestamps:
         return self._last
 
 
-class Transaction:
-    """The transaction in which verbs run, one part at a time, all at one moment and for one owner of leases."""
+class Transaction(msgspec.Struct, eq=False):
+    """The transaction in which verbs run, one part at a time, all at one moment and for one owner of leases.
 
-    __slots__ = ("_timestamps", "busy_queues", "changes", "lease_until", "now", "owner", "session")
+    *busy_queues*: whether older activities wait in a queue, for queues that a commit of this transaction has asked for.
+    """
 
-    def __init__(self, session: Session, *, now: int, lease: int, owner: str, timestamps: ReadyTimestamps) -> None:
-        self.session = session
-        self.now = now
-        self.lease_until = now + lease
-        self.owner = owner
-        self._timestamps = timestamps
-        self.changes = Changes()
-        self.busy_queues: dict[str, bool] = {}
-        """Whether older activities wait in a queue, for queues that a commit of this transaction has asked for."""
+    session: Session
+    now: int
+    lease_until: int
+    owner: str
+    timestamps: ReadyTimestamps
+    changes: Changes = msgspec.field(default_factory=Changes)
+    busy_queues: dict[str, bool] = msgspec.field(default_factory=dict)
 
     def ready_at(self) -> int:
         """Return the timestamp of an instance that becomes ready now."""
-        return self._timestamps.next(self.now)
+        return self.timestamps.next(self.now)
 
 
 class Write(Protocol):

@@ -94,14 +94,16 @@ class Watcher:
         """Wake the waiters that a durable transaction of this store concerns, here and in other processes."""
         if self._lifetime.refusal is not None:
             return
-        if changes.moment is not None:
-            self._set_alarm_by(changes.moment)
-        try:
-            self._waiting.look(changes.touched, changes.grown, closed=changes.closed, work=changes.work)
-        except StoreError:  # a failed read must not fail the write
-            self._look_later()
-        soon = changes.moment if changes.moment is not None and changes.moment < now + _SOON else None
-        if changes.work or changes.touched or soon is not None:  # stores that follow a log poll
+        moment, shared = changes.moment, changes.work or changes.touched
+        if moment is not None:
+            self._set_alarm_by(moment)
+        if shared or self._waiting.followers:  # else it is a step, for which nobody waits
+            try:
+                self._waiting.look(changes.touched, changes.grown, closed=changes.closed, work=changes.work)
+            except StoreError:  # a failed read must not fail the write
+                self._look_later()
+        soon = moment if moment is not None and moment < now + _SOON else None
+        if shared or soon is not None:  # stores that follow a log poll
             self._wakeups.wake_others({*changes.touched, None} if changes.work else changes.touched, soon)
 
     async def close(self) -> None:
@@ -142,7 +144,7 @@ class Watcher:
             timer.cancel()
 
     def _next_interval(self, *, found: bool) -> float:
-        if self._peers.heard and not self._waiting.follows:
+        if self._peers.heard and not self._waiting.followers:
             return _HEARD
         self._interval = _POLL if found else min(2 * self._interval, _UNHEARD)
         return self._interval

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from resurgam.store.sqlite.connection import BUSY_TIMEOUT, Database, Locked
@@ -26,6 +27,9 @@ _Answers: TypeAlias = tuple[list[W], list[Any]]
 
 _MOST: Final = 256
 """Pieces that share a transaction at most: others wait for the end of it, and so does the event loop."""
+
+_TRUSTED: Final = 8
+"""Pieces at most that are written at once, one after another, before it is looked again whether others come too."""
 
 _RETRY: Final = 0.001
 """Seconds after which the thread tries again to begin to write."""
@@ -48,7 +52,9 @@ class Writer(Generic[W]):
         self._begin = begin
         self._changed = changed
         self._waiting: list[_Piece[W]] = []
-        self._alone = True
+        # How many pieces may still be written at once, and how many it were when it was last looked for others.
+        self._at_once = 1
+        self._trust = 1
         self._turns = Turns() if turns is None else turns
         self._turn: asyncio.Future[None] | None = None
         # The number of pieces that began to wait for their turn together, and when that will have been too long.
@@ -70,15 +76,18 @@ class Writer(Generic[W]):
 
     def submit(self, work: Callable[[W], T], done: Callable[[T | Exception], None] | asyncio.Future[T]) -> None:
         """Run a piece of work as `write` does, and call *done* with its answer or its exception, perhaps at once."""
-        self._waiting.append((work, done))
-        if self._running is None and len(self._waiting) == 1:
-            # Not from within a call of *done*: it would recurse, and the others of its group must be told first.
-            if self._alone and not self._telling:
-                self._alone = False
-                asyncio.get_running_loop().call_soon(self._check_alone)
-                self._flush()
-            else:
-                asyncio.get_running_loop().call_soon(self._flush_group)
+        waiting = self._waiting
+        waiting.append((work, done))
+        if len(waiting) > 1 or self._running is not None:
+            return
+        # Not from within a call of *done*: it would recurse, and the others of its group must be told first.
+        if self._telling or not self._at_once:
+            asyncio.get_running_loop().call_soon(self._flush_group)
+            return
+        self._at_once -= 1
+        if not self._at_once:
+            asyncio.get_running_loop().call_soon(self._look_for_others)
+        self._flush()
 
     async def close(self) -> None:
         """Write the pieces that still wait, and end the thread."""
@@ -88,11 +97,14 @@ class Writer(Generic[W]):
                 await asyncio.wait([ending])
         self._thread.shutdown()
 
-    def _check_alone(self) -> None:
-        self._alone = not self._waiting
+    def _look_for_others(self) -> None:
+        """Trust that pieces come alone if none waits, the longer the more: a look at each costs as much as a step."""
+        if not self._waiting:
+            self._at_once = self._trust = min(2 * self._trust, _TRUSTED)
 
     def _flush_group(self) -> None:
-        self._alone = len(self._waiting) == 1
+        self._trust = 1
+        self._at_once = int(len(self._waiting) == 1)
         self._flush()
 
     def _flush(self, *, told: bool = False) -> None:
@@ -106,7 +118,10 @@ class Writer(Generic[W]):
         if turns.wanted and not told and turns.let_past():
             self._wait_for_turn()
             return
-        group = self._take()
+        group, self._waiting = self._waiting, []
+        if len(group) > _MOST:
+            group, self._waiting = group[:_MOST], group[_MOST:]
+            asyncio.get_running_loop().call_soon(self._flush)
         try:
             answers = self._transact(group)
         except Locked as error:
@@ -121,13 +136,6 @@ class Writer(Generic[W]):
         if turns.wanted:
             self._end_turn()
         self._settle(group, answers)
-
-    def _take(self) -> list[_Piece[W]]:
-        """Take the pieces of the next transaction from those that wait."""
-        group, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._flush)
-        return group
 
     def _end_turn(self) -> None:
         self._patient = 0
@@ -191,12 +199,14 @@ class Writer(Generic[W]):
     # Called by both.
 
     def _transact(self, group: list[_Piece[W]]) -> _Answers[W]:
-        return self._database.transact(lambda session: self._work(session, group))
+        return self._database.transact(partial(self._work, group))
 
-    def _work(self, session: Session, group: list[_Piece[W]]) -> _Answers[W]:
+    def _work(self, group: list[_Piece[W]], session: Session) -> _Answers[W]:
         begun = self._begin(session)
+        answers: list[Any] = []
         try:
-            answers = [work(begun) for work, _ in group]
+            for work, _ in group:  # not a comprehension: it is a call, which each lone piece would pay
+                answers.append(work(begun))
             session.write_rows()
         except BaseException:
             session.forget_rows()
@@ -210,7 +220,10 @@ class Writer(Generic[W]):
         try:
             for (_, done), answer in zip(group, answers[1], strict=True):
                 if not isinstance(done, asyncio.Future):
-                    _tell(done, answer)
+                    try:
+                        done(answer)
+                    except Exception as error:  # noqa: BLE001 -- the others of the group must be told all the same
+                        _report(error)
                 elif done.done():
                     continue  # its caller was cancelled
                 elif isinstance(answer, Exception):
@@ -221,9 +234,6 @@ class Writer(Generic[W]):
             self._telling = False
 
 
-def _tell(done: Callable[[Any], None], answer: object) -> None:
-    try:
-        done(answer)
-    except Exception as error:  # noqa: BLE001 -- the others of the group must be told all the same
-        what = {"message": "what was to be done after a commit has failed", "exception": error}
-        asyncio.get_running_loop().call_exception_handler(what)
+def _report(error: Exception) -> None:
+    what = {"message": "what was to be done after a commit has failed", "exception": error}
+    asyncio.get_running_loop().call_exception_handler(what)

@@ -41,6 +41,34 @@ async def test_pieces_of_one_turn_share_a_transaction_and_are_answered_in_order(
     assert len(begun) == 2  # the first could not know that there would be others
 
 
+async def test_a_lone_piece_after_many_others_is_written_without_a_look_for_others(writer, monkeypatch):
+    answers, looks = [], []
+    look = writer._look_for_others
+    monkeypatch.setattr(writer, "_look_for_others", lambda: looks.append(len(answers)) or look())
+    for number in range(32):
+        writer.submit(lambda session, number=number: number, answers.append)
+        assert len(answers) == number + 1
+        await asyncio.sleep(0)
+    assert looks == [1, 3, 7, 15, 23, 31]
+
+
+async def test_pieces_that_come_together_after_many_lone_ones_soon_share_transactions_again(writer):
+    for _ in range(100):
+        await writer.write(lambda session: None)
+        await asyncio.sleep(0)
+    begun, answers = transactions(writer), []
+    for number in range(20):
+        writer.submit(lambda session, number=number: number, answers.append)
+    await asyncio.sleep(0)
+    assert answers == list(range(20))
+    assert len(begun) <= module._TRUSTED + 1
+    begun.clear()
+    for number in range(20):
+        writer.submit(lambda session, number=number: number, answers.append)
+    await asyncio.sleep(0)
+    assert len(begun) == 1
+
+
 async def test_a_callback_that_submits_is_not_called_again_from_within(writer):
     depths, depth = [], 0
     finished = asyncio.get_running_loop().create_future()
