@@ -17,7 +17,6 @@ import logging
 import os
 import random
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType
@@ -43,24 +42,23 @@ _BY_PYTHON_ITSELF: Final = frozenset({"__del__", "__hash__"})
 _Named: TypeAlias = tuple[str, Rule]
 
 
-class WatchedTicks(threading.local):
-    """Whether this thread is running workflow code; while it is, its calls are watched.
+class WatchedTicks(set[int]):
+    """The threads that are running workflow code; each adds and discards itself, and its calls in between are watched.
 
     If another profiler is set, it stays in place and no call is checked.
     """
 
-    _now = False
+    def add(self, thread: int, /) -> None:
+        """Watch the calls of this thread."""
+        super().add(thread)
+        if sys.getprofile() is None:
+            sys.setprofile(_watch)
 
-    @property
-    def now(self) -> bool:
-        """Whether a tick is running."""
-        return self._now
-
-    @now.setter
-    def now(self, on: bool) -> None:
-        self._now = on
-        if sys.getprofile() in (None, _watch):
-            sys.setprofile(_watch if on else None)
+    def discard(self, thread: int, /) -> None:
+        """Watch them no longer."""
+        super().discard(thread)
+        if sys.getprofile() is _watch:
+            sys.setprofile(None)
 
 
 def _watch(frame: FrameType, event: str, argument: object) -> None:

@@ -19,23 +19,24 @@ Traps of asyncio handled here, each with a test:
 
 import asyncio
 import sys
-import threading
 from asyncio import events as asyncio_events
 from asyncio import futures
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextvars import Context, copy_context
+from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, NoReturn, TypeVar, TypeVarTuple, cast
 
 from resurgam.core.errors import ContinueAsNew, Evicted, HistoryDiverged, NotDeterministic
 from resurgam.runtime.loop.calls import DurableCalls
 from resurgam.runtime.loop.futures import BareFuture, Durable, WorkflowTask
-from resurgam.runtime.loop.guard import ticks
+from resurgam.runtime.loop.guard import ticking
 from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.loop.scope import Scope, current
 
 _get_running_loop, _set_running_loop = asyncio_events._get_running_loop, asyncio_events._set_running_loop
+_new_handle = asyncio.Handle.__new__
 _SLEEP_OVER = futures._set_result_unless_cancelled  # type: ignore[attr-defined]  # what `asyncio.sleep` has called
 
 T = TypeVar("T")
@@ -83,27 +84,18 @@ _of_workflows: set[int] = set()
 """The ids of the asynchronous generators that workflows have begun and that are not closed."""
 
 
-class _ThreadHooks(threading.local):
-    """The hooks for asynchronous generators that workflows set in a thread, and those that were set before."""
-
-    begun: object = object()  # no hook is this
-    outer: tuple[Any, Any] = (None, None)
-
-    def reset(self) -> None:
-        """Restore the hooks that were set before."""
-        sys.set_asyncgen_hooks(*self.outer)
+_hooks: dict[int, tuple[object, tuple[Any, Any]]] = {}
+"""For each thread by its id the hook for asynchronous generators that workflows set there, and the earlier hooks."""
+_NO_HOOK = (object(), (None, None))  # no hook is this object
 
 
-_thread = _ThreadHooks()
-
-
-def _set_hooks() -> None:
+def _set_hooks(thread: int) -> None:
     """Let the hooks of this thread tell the generators of workflows from those of the outer loop.
 
     They stay as long as the outer loop runs, which restores the earlier ones itself: to set them for every tick costs
     as much as a durable call, since Python audits it.
     """
-    outer = _thread.outer = sys.get_asyncgen_hooks()
+    outer = sys.get_asyncgen_hooks()
 
     def begun(generator: AsyncGenerator[Any, Any]) -> None:
         loop = _get_running_loop()
@@ -119,7 +111,7 @@ def _set_hooks() -> None:
         elif outer.finalizer is not None:
             outer.finalizer(generator)
 
-    _thread.begun = begun
+    _hooks[thread] = begun, outer
     sys.set_asyncgen_hooks(firstiter=begun, finalizer=dropped)
 
 
@@ -138,7 +130,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._conditions: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self._generators: dict[int, AsyncGenerator[Any, Any]] = {}
-        # The running loop before this one was entered, and whether that was a tick.
+        # The thread that has entered this loop, the running loop before that, and whether that was a tick.
+        self._thread = 0
         self._outer: asyncio.AbstractEventLoop | None = None
         self._inside_tick = False
 
@@ -150,18 +143,20 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
     def enter(self) -> None:
         """Become the running loop of this thread, for the ticks run until `leave`."""
-        self._outer, self._inside_tick = _get_running_loop(), ticks.now
-        if sys.get_asyncgen_hooks()[0] is not _thread.begun:
-            _set_hooks()
+        self._thread = thread = get_ident()
+        self._outer, self._inside_tick = _get_running_loop(), thread in ticking
+        if sys.get_asyncgen_hooks()[0] is not _hooks.get(thread, _NO_HOOK)[0]:
+            _set_hooks(thread)
         _set_running_loop(self)
-        ticks.now = True
+        ticking.add(thread)
 
     def leave(self) -> None:
         """Restore the outer loop."""
-        ticks.now = self._inside_tick
+        if not self._inside_tick:
+            ticking.discard(self._thread)
         _set_running_loop(self._outer)
         if self._outer is None:
-            _thread.reset()
+            sys.set_asyncgen_hooks(*_hooks.get(self._thread, _NO_HOOK)[1])
 
     def __enter__(self) -> None:
         self.enter()
@@ -263,9 +258,14 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 "an object of a workflow was used from outside its own code, such as an asyncio.Event that two "
                 "workflows share; send a signal instead"
             )
-        handle = _Handle(callback, args, self, context)
+        # Without `Handle.__init__`, which asks the loop whether to keep a traceback.
+        handle: Any = _new_handle(asyncio.Handle)
+        handle._callback, handle._args, handle._loop = callback, args, self
+        handle._context = copy_context() if context is None else context
+        handle._cancelled = False
+        handle._repr = handle._source_traceback = None
         self._ready.append(handle)
-        return handle
+        return cast("asyncio.Handle", handle)
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -361,9 +361,8 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         """Report an error that asyncio could not raise anywhere."""
         self.on_error(context)
 
-    def get_debug(self) -> bool:
-        """Return False; debug mode belongs to the outer loop."""
-        return False
+    # Returns False; debug mode belongs to the outer loop. A builtin, since every future and every task asks.
+    get_debug = staticmethod(bool)
 
     def is_running(self) -> bool:
         """Whether a tick is running."""
@@ -388,20 +387,6 @@ def _forbid(name: str, remedy: str) -> None:
 
 for _name, _remedy in _FORBIDDEN.items():
     _forbid(_name, _remedy)
-
-
-class _Handle(asyncio.Handle):
-    """A ready callback: asyncio's handle, which does not ask the loop whether to keep a traceback."""
-
-    __slots__ = ()
-
-    def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], loop: WorkflowLoop, context: Context | None
-    ) -> None:
-        self._callback, self._args, self._loop = callback, args, loop
-        self._context = copy_context() if context is None else context
-        self._cancelled = False
-        self._repr = self._source_traceback = None
 
 
 class _DurableTimerHandle(asyncio.TimerHandle):

@@ -19,6 +19,7 @@ from resurgam.runtime.loop.calls import DurableCalls
 from resurgam.runtime.loop.scope import Scope, current, stable_hash
 
 T = TypeVar("T")
+_init_future = asyncio.Future.__init__
 
 
 class BareFuture(asyncio.Future[T]):
@@ -41,6 +42,8 @@ class Durable(asyncio.Future[T], Generic[T]):
     Its location was assigned when the call was made; when and whether it is awaited does not affect the history.
     """
 
+    __slots__ = ("_calls", "_command", "_hash", "codec")
+
     def __init__(
         self, loop: asyncio.AbstractEventLoop, command: events.Command, calls: DurableCalls, codec: Codec[Any]
     ) -> None:
@@ -48,7 +51,7 @@ class Durable(asyncio.Future[T], Generic[T]):
         self._command = command
         self._calls = calls
         self._hash: int | None = None
-        super().__init__(loop=loop)
+        _init_future(self, loop=loop)
 
     def __hash__(self) -> int:
         if self._hash is None:

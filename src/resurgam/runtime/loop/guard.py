@@ -8,6 +8,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
+from threading import get_ident
 
 from resurgam.core.errors import NotDeterministic
 from resurgam.runtime.loop import dev_mode
@@ -22,29 +23,35 @@ _EVENTS = frozenset(
 )
 
 
-class _TickState(threading.local):
-    """Whether this thread is running workflow code."""
+ticking: set[int] = dev_mode.enable() if dev_mode.ON else set()
+"""The threads that are running workflow code, by their ids.
 
-    now = False
-
-
-ticks: _TickState | dev_mode.WatchedTicks = dev_mode.enable() if dev_mode.ON else _TickState()
-"""Set by the loop around each tick, without a context manager: this is the hottest path."""
+The loop adds and discards its own around each tick, without a context manager: this is the hottest path. A
+`threading.local` would say the same, but reading and setting its attributes costs as much as a durable call.
+"""
 
 
 @contextlib.contextmanager
 def guarded(*, on: bool = True) -> Iterator[None]:
     """Refuse calls that cannot be replayed; with ``on=False`` allow them again, as for logging handlers."""
-    before = ticks.now
-    ticks.now = on
+    thread = get_ident()
+    before = thread in ticking
+    _set(thread, on=on)
     try:
         yield
     finally:
-        ticks.now = before
+        _set(thread, on=before)
+
+
+def _set(thread: int, *, on: bool) -> None:
+    if on:
+        ticking.add(thread)
+    else:
+        ticking.discard(thread)
 
 
 def _refuse(event: str, args: tuple[object, ...]) -> None:
-    if ticks.now and event in _EVENTS:
+    if ticking and get_ident() in ticking and event in _EVENTS:
         raise NotDeterministic(f"{event} in workflow code: {_INSTEAD}")
 
 

@@ -85,10 +85,10 @@ FINE = (
 @pytest.fixture
 def watched(monkeypatch):
     """Enable development mode, as the environment variable does in a new process."""
-    ticks = dev_mode.enable()
-    monkeypatch.setattr(event_loop, "ticks", ticks)
-    monkeypatch.setattr(guard, "ticks", ticks)
-    yield ticks
+    ticking = dev_mode.enable()
+    monkeypatch.setattr(event_loop, "ticking", ticking)
+    monkeypatch.setattr(guard, "ticking", ticking)
+    yield ticking
     dev_mode._IN_C.clear()
     dev_mode._IN_PYTHON.clear()
 
