@@ -57,12 +57,17 @@ _HOOKS: dict[type, Callable[[object], object]] = {
 
 _LOSSY: Final = {inspect.DateTimeType, inspect.TimeType, inspect.SetType, inspect.FrozenSetType}
 """Types whose values must be scanned before encoding."""
+_FLAT: Final = {
+    *(inspect.NoneType, inspect.BoolType, inspect.IntType, inspect.FloatType, inspect.StrType),
+    *(inspect.ListType, inspect.TupleType, inspect.VarTupleType, inspect.UnionType),
+}
+"""Types whose JSON holds no object, and therefore no mark of a datetime."""
 
 
 class Codec(Generic[T]):
     """Encodes and decodes the values of one type hint. Build it once, at registration: a bad hint fails here."""
 
-    __slots__ = ("_decoder", "_exact", "_fidelity", "_hint", "_lossy", "_named", "_untyped")
+    __slots__ = ("_certain", "_decoder", "_exact", "_fidelity", "_flat", "_hint", "_lossy", "_named", "_untyped")
 
     def __init__(self, hint: TypeForm) -> None:
         self._hint, self._named = readable(hint)
@@ -83,6 +88,9 @@ class Codec(Generic[T]):
         self._lossy = self._untyped or bool(customs or kinds & _LOSSY)
         self._fidelity = None if isinstance(info, inspect.AnyType) else Fidelity(info)
         self._exact = exact(info)
+        self._flat = kinds <= _FLAT
+        # Whether a value needs no look at its JSON either, which for a float may be null.
+        self._certain = self._exact if self._flat and inspect.FloatType not in kinds else None
 
     def encode(self, value: object, where: str = "value") -> Raw:
         """Encode *value* as JSON; an error names the field of *where* that is at fault."""
@@ -114,6 +122,14 @@ class Codec(Generic[T]):
 
     def decode(self, data: bytes | Raw, where: str = "value") -> T:
         """Decode *data* and check it against the type hint."""
+        if self._flat:
+            # Fast path: such a hint refuses every object, so that in what it accepts there is no mark to look for.
+            try:
+                found: T = self._decoder.decode(data)
+            except Exception:  # noqa: BLE001, S110 -- again below, which says what is wrong
+                pass
+            else:
+                return found
         try:
             # By `find`: `in` would first try to read the key as a number, which fails at the price of an exception.
             if bytes(data).find(DATETIME_KEY_BYTES) >= 0:
@@ -129,6 +145,13 @@ class Codec(Generic[T]):
 
     def check(self, value: object, where: str = "value") -> Raw:
         """Encode *value* and verify that it decodes to the same value."""
+        certain = self._certain
+        if certain is not None and certain(value):
+            # Fast path: a value that is exactly of a flat hint without floats has one form, and comes back as it is.
+            try:
+                return Raw(_encoder.encode(value))
+            except Exception:  # noqa: BLE001, S110 -- again below, which says what is wrong
+                pass
         data = self._bytes(value, where)
         fidelity = self._fidelity
         # Fast path: a value that is exactly of a plain hint comes back as it is, so it need not be decoded.

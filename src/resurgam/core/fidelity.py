@@ -178,6 +178,9 @@ def _exact_list(info: inspect.ListType) -> Exact | None:
 def _exact_tuple(info: inspect.TupleType) -> Exact | None:
     every = [_exact_kinds(one) for one in info.item_types]
     kinds = [one for one in every if one is not None]
+    if len(kinds) == len(every) == 1:
+        only = kinds[0]
+        return lambda value: type(value) is tuple and len(value) == 1 and type(value[0]) in only
     if len(kinds) == len(every) and math.prod(map(len, kinds)) <= _COMBINATIONS:
         combinations = frozenset(itertools.product(*kinds))
         return lambda value: type(value) is tuple and tuple(map(type, value)) in combinations

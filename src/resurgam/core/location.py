@@ -59,10 +59,14 @@ class Location:
 
     def child(self, coordinate: Coordinate) -> "Location":
         """Return the location of a direct child."""
+        if not self.coordinates:
+            shared = _shared_by_coordinate.get(coordinate)
+            if shared is not None:
+                return shared
         match coordinate:
             case (number,) if number > 0:
                 if not self.coordinates:
-                    return _shared.get(number) or _top(number)
+                    return _top(number)
             case _:
                 _check(coordinate)
         child = _new(Location)  # skips __init__: the parent's coordinates are already checked
@@ -128,6 +132,7 @@ _SHARED: Final = 10_000
 """Locations ``{n}`` up to this number are made once: they are the same in every history."""
 
 _shared: Final[dict[int, Location]] = {}
+_shared_by_coordinate: Final[dict[Coordinate, Location]] = {}
 _shared_by_text: Final[dict[str, Location]] = {}
 shared_location: Final = _shared_by_text.get
 """Return the shared location with this text, if there is one already: a look-up, where parsing is much more."""
@@ -139,7 +144,7 @@ def _top(number: int) -> Location:
     if location is None:
         location = Location((number,))
         if number <= _SHARED:
-            _shared[number] = _shared_by_text[str(location)] = location
+            _shared[number] = _shared_by_coordinate[number,] = _shared_by_text[str(location)] = location
     return location
 
 

@@ -144,6 +144,11 @@ class InstanceState:
         self.last_seq = seq
         self.last_at = max(self.last_at, entry.at)
 
+    def schedule(self, command: events.ActivityScheduled) -> None:
+        """Apply the next command of a running instance, not stamped before the last entry: `apply` for an activity."""
+        self.open[command.seq] = command
+        self.last_seq, self.last_at = command.seq, command.at
+
     def complete(self, entry: events.ActivityCompleted) -> None:
         """Apply the result of an activity that is open in a running instance: `apply` for the entry that most are."""
         del self.open[entry.ref]

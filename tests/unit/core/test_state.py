@@ -314,6 +314,15 @@ def test_every_status_has_a_row():
     assert set(TRANSITIONS) == {None, *Status} - {Status.PAUSED}
 
 
+def test_schedule_does_what_apply_does_for_the_command_of_an_activity():
+    command = events.ActivityScheduled(seq=2, at=11, name="a", queue="q", **PLACE)
+    applied, scheduled = InstanceState([START]), InstanceState([START])
+    applied.apply(command)
+    scheduled.schedule(command)
+    assert vars(scheduled) == vars(applied)
+    assert list(scheduled.open) == [2]
+
+
 @pytest.mark.parametrize("parked", [False, True])
 def test_complete_does_what_apply_does_for_the_result_of_an_open_activity(parked):
     log = [START, events.ActivityScheduled(seq=2, at=11, name="a", queue="q", **PLACE)]

@@ -54,7 +54,7 @@ class WatchedTicks(set[int]):
         if sys.getprofile() is None:
             sys.setprofile(_watch)
 
-    def discard(self, thread: int, /) -> None:
+    def discard(self, thread: object, /) -> None:
         """Watch them no longer."""
         super().discard(thread)
         if sys.getprofile() is _watch:

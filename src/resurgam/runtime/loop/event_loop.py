@@ -259,13 +259,14 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
                 "workflows share; send a signal instead"
             )
         # Without `Handle.__init__`, which asks the loop whether to keep a traceback.
-        handle: Any = _new_handle(asyncio.Handle)
-        handle._callback, handle._args, handle._loop = callback, args, self
-        handle._context = copy_context() if context is None else context
-        handle._cancelled = False
-        handle._repr = handle._source_traceback = None
+        made: Any = _new_handle(asyncio.Handle)
+        made._callback, made._args, made._loop = callback, args, self
+        made._context = copy_context() if context is None else context
+        made._cancelled = False
+        made._repr = made._source_traceback = None
+        handle: asyncio.Handle = made
         self._ready.append(handle)
-        return cast("asyncio.Handle", handle)
+        return handle
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None

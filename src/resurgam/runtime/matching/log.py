@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from resurgam.core import event as events
-from resurgam.core.state import InstanceState
+from resurgam.core.state import InstanceState, Status
 from resurgam.runtime.matching.forgetting import BEGINNINGS, Footprint
 
 E = TypeVar("E", bound=events.Event)
@@ -57,6 +57,15 @@ class Log:
             self.footprint.add(entry)
         self.new.append(entry)
         return entry
+
+    def schedule(self, command: events.ActivityScheduled) -> events.ActivityScheduled:
+        """Append the command of an activity: `append` for the entry that most others are."""
+        state = self.state
+        if state.status is not Status.RUNNING or self.footprint.watches:
+            return self.append(command)
+        state.schedule(command)
+        self.new.append(command)
+        return command
 
     def add(self, kind: type[E], *, at: int = 0, **fields: Any) -> E:
         """Append an entry of this kind with these fields, not stamped before *at*."""

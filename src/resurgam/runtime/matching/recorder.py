@@ -176,6 +176,8 @@ class Recorder:
                 scope.gate = None
                 called = COMMANDS[kind].type
                 if type(found) is tuple:
+                    if self.log.state.ended is None:  # `_vacant`, without its call
+                        return Place(scope.location.child(found), scope.version, scope.command_id(called))
                     return self._vacant(scope, found, kind, name, scope.command_id(called), scope.version)
                 scope.counts[called] += 1
                 self.recorded.reach(found)  # type: ignore[arg-type]  # what is not a coordinate is a command
