@@ -13,8 +13,8 @@ from resurgam.store import records as r
 from resurgam.store.rules import REDELIVERIES, activity_dead_letter, is_withdrawn
 from resurgam.store.sqlite import inbox
 from resurgam.store.sqlite.claimable import claimable_activities
+from resurgam.store.sqlite.covered import lease_named
 from resurgam.store.sqlite.dead_letters import mark_activity_dead, undecodable
-from resurgam.store.sqlite.handed_out import lease_named
 from resurgam.store.sqlite.session import Row, Session
 from resurgam.store.sqlite.transaction import Transaction
 

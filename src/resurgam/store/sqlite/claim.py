@@ -6,8 +6,8 @@ from resurgam.core.event import encode_event
 from resurgam.store import records as r
 from resurgam.store.rules import REDELIVERIES, instance_dead_letter, is_outdated
 from resurgam.store.sqlite.claimable import claimable_instances
+from resurgam.store.sqlite.covered import put_back
 from resurgam.store.sqlite.dead_letters import mark_instance_dead, undecodable
-from resurgam.store.sqlite.handed_out import put_back
 from resurgam.store.sqlite.inbox import StoredEntry, Undecodable, entry_of, stored_inboxes
 from resurgam.store.sqlite.rows import schemas_of, unpack
 from resurgam.store.sqlite.session import Row

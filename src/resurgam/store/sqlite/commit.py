@@ -14,8 +14,8 @@ from resurgam.store.encoding import encode
 from resurgam.store.rules import covered_by, is_withdrawn, overtakes
 from resurgam.store.sqlite import history
 from resurgam.store.sqlite.activities import choose_eager, eager_tasks, retry, schedule, withdraw
+from resurgam.store.sqlite.covered import encode_requests, lease_requests
 from resurgam.store.sqlite.effects import send_effects
-from resurgam.store.sqlite.handed_out import encode_requests, lease_requests
 from resurgam.store.sqlite.inbox import entries_since
 from resurgam.store.sqlite.instances import find
 from resurgam.store.sqlite.session import Row
@@ -78,7 +78,7 @@ def _take_back(t: Transaction, part: r.Commit) -> None:
         t.session.execute("end_kept_lease", execution_id=part.execution_id, wake=part.wake, ready_at=t.ready_at())
     else:
         running = encode_requests(_running_after(part, ()))
-        t.session.execute("set_handed_out", execution_id=part.execution_id, handed_out=running)
+        t.session.execute("set_covered", execution_id=part.execution_id, covered=running)
 
 
 def _step(t: Transaction, part: r.Commit, running: str | None) -> bool:
@@ -112,7 +112,7 @@ def _update(t: Transaction, part: r.Commit, running: str | None, *, keeps: bool)
         closed_at=t.now if outcome.status.terminal else None,
         deactivated=outcome.deactivated,
         parked=outcome.diagnosis,
-        handed_out=running,
+        covered=running,
     )
 
 

@@ -1,7 +1,7 @@
 """Dead letters: instances and activities that are no longer handed out, until they are revived."""
 
 from resurgam.store import records as r
-from resurgam.store.sqlite.handed_out import lease_alone
+from resurgam.store.sqlite.covered import lease_alone
 from resurgam.store.sqlite.instances import find
 from resurgam.store.sqlite.transaction import Transaction
 

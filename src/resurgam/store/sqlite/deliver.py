@@ -10,7 +10,7 @@ from resurgam.store import records as r
 from resurgam.store.rules import begins, is_outdated
 from resurgam.store.sqlite import history, inbox
 from resurgam.store.sqlite.claim import claim_by_delivery, claim_eagerly
-from resurgam.store.sqlite.handed_out import lease_alone
+from resurgam.store.sqlite.covered import lease_alone
 from resurgam.store.sqlite.instances import find, newest
 from resurgam.store.sqlite.promises import promises_named, settle, settle_by_name
 from resurgam.store.sqlite.rows import schemas_of, status_of

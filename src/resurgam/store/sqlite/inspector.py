@@ -17,7 +17,7 @@ from resurgam.store import records as r
 from resurgam.store.encoding import encode
 from resurgam.store.sqlite.activities import open_activity_of
 from resurgam.store.sqlite.connection import BUSY_TIMEOUT, explain
-from resurgam.store.sqlite.handed_out import by_ref, open_ones
+from resurgam.store.sqlite.covered import by_ref, open_ones
 from resurgam.store.sqlite.history import decode_log
 from resurgam.store.sqlite.instances import find, newest
 from resurgam.store.sqlite.migrate import check_ours, check_readable, newest_version
@@ -257,7 +257,7 @@ def _stats(session: Session, now: int) -> r.Stats:
     statuses = {row["shown"]: row["number"] for row in session.fetch("count_statuses")}
     ready = {row["queue"]: row["number"] for row in session.fetch("count_ready", now=now)}
     activities = {row["queue"]: row for row in session.fetch("count_activities")}
-    covered = {row["queue"]: row["claimed"] for row in session.fetch("count_handed_out")}
+    covered = {row["queue"]: row["claimed"] for row in session.fetch("count_covered")}
     [dead] = session.fetch("count_dead_letters")
     return r.Stats(
         instances={str(Status(status)): number for status, number in statuses.items()},

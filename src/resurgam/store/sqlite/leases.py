@@ -3,8 +3,8 @@
 from resurgam.store import records as r
 from resurgam.store.rules import failure_note
 from resurgam.store.sqlite import activities
+from resurgam.store.sqlite.covered import put_back
 from resurgam.store.sqlite.dead_letters import mark_instance_dead
-from resurgam.store.sqlite.handed_out import put_back
 from resurgam.store.sqlite.inbox import entries_since
 from resurgam.store.sqlite.transaction import Transaction
 

@@ -69,7 +69,7 @@ SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM instances WHERE entity_id = ?1)
 
 -- begin_committed: Insert an execution as it is after its first claim and its first commit.
 INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, created_at, last_seq,
-                       wake_at, tags, parent, parent_id, first_run, signal_schemas, handed_out, lease_owner, leased_until,
+                       wake_at, tags, parent, parent_id, first_run, signal_schemas, covered, lease_owner, leased_until,
                        status, ready, epoch)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'running', 0, 1);
 
@@ -140,7 +140,7 @@ WHERE execution_id = :execution_id AND json_extract(body, '$.type') IN (SELECT v
 -- claimable_instances: List what a worker may claim, in the order in which it became claimable: ready, due, lease expired,
 -- or parked and not tried by this worker. A parked instance counts from its creation.
 SELECT {instance} AS instance, execution_id, position, wake, epoch, deliveries, last_failure, claimable.ready_at,
-       handed_out IS NOT NULL AS covers
+       covered IS NOT NULL AS covers
 FROM instances JOIN (
     SELECT position, min(ready_at) AS ready_at FROM (
         SELECT * FROM (
@@ -213,7 +213,7 @@ WHERE position = :position;
 
 -- mark_instance_dead: Make an instance a dead letter, which is not handed out.
 UPDATE instances SET dead_letter = :reason, leased_until = NULL, lease_owner = NULL, ready = 0,
-    handed_out = NULL
+    covered = NULL
 WHERE execution_id = :execution_id;
 
 -- {no_older_activity}: Whether no activity of a queue waits to be claimed; true without a queue.
@@ -221,13 +221,13 @@ WHERE execution_id = :execution_id;
     SELECT 1 FROM activities AS a JOIN instances AS i USING (execution_id)
     WHERE a.queue = ?1 AND a.available_at <= ?2 AND i.paused IS NULL))
 
--- commit_step: Make the fenced update of a commit that only extends the log. No row: try the next two.
-UPDATE instances SET last_seq = ?3, handed_out = ?4, wake_at = ?9, deliveries = 0
+-- commit_step: Make the fenced update of a commit that only extends the log. No row: `commit` decides.
+UPDATE instances SET last_seq = ?3, covered = ?4, wake_at = ?9, deliveries = 0
 WHERE execution_id = ?5 AND epoch = ?6 AND leased_until IS NOT NULL AND last_seq = ?7 AND wake = ?8
   AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '' AND {no_older_activity};
 
 -- commit_awake: The same for a commit that sets no deadline, of an instance that has none. It touches no index.
-UPDATE instances SET last_seq = ?3, handed_out = ?4, deliveries = 0
+UPDATE instances SET last_seq = ?3, covered = ?4, deliveries = 0
 WHERE execution_id = ?5 AND epoch = ?6 AND leased_until IS NOT NULL AND last_seq = ?7 AND wake = ?8 AND wake_at IS NULL
   AND status = 'running' AND parked IS NULL AND paused IS NULL AND last_failure = '' AND {no_older_activity};
 
@@ -237,7 +237,7 @@ UPDATE instances
 SET status = CASE WHEN :status = 'scheduled' AND status = 'running' THEN status ELSE :status END,
     closed_at = coalesce(closed_at, :closed_at), paused = CASE WHEN :closed_at IS NULL THEN paused END,
     deactivated = :deactivated, last_seq = :last_seq, wake_at = :wake_at, parked = :parked, deliveries = 0,
-    last_failure = '', handed_out = :handed_out
+    last_failure = '', covered = :covered
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
   AND (wake = :wake OR NOT :strict)
 RETURNING wake, paused;
@@ -247,7 +247,7 @@ UPDATE instances
 SET status = CASE WHEN :status = 'scheduled' AND status = 'running' THEN status ELSE :status END,
     closed_at = coalesce(closed_at, :closed_at), paused = CASE WHEN :closed_at IS NULL THEN paused END,
     deactivated = :deactivated, last_seq = :last_seq, wake_at = :wake_at, parked = :parked, deliveries = 0,
-    last_failure = '', handed_out = NULL,
+    last_failure = '', covered = NULL,
     leased_until = NULL, lease_owner = NULL,
     ready = CASE WHEN wake <> :wake AND NOT (:status = 'scheduled' AND status <> 'running') THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NULL AND last_seq = :base_seq
@@ -261,7 +261,7 @@ UPDATE instances SET signal_schemas = :schemas WHERE execution_id = :execution_i
 UPDATE instances SET failure = :failure WHERE execution_id = :execution_id;
 
 -- end_kept_lease: End a lease that a commit has kept for activities which were not claimed.
-UPDATE instances SET leased_until = NULL, lease_owner = NULL, handed_out = NULL,
+UPDATE instances SET leased_until = NULL, lease_owner = NULL, covered = NULL,
     ready = CASE WHEN wake <> :wake AND status <> 'scheduled' THEN :ready_at ELSE 0 END
 WHERE execution_id = :execution_id;
 
@@ -274,7 +274,7 @@ WHERE execution_id = :execution_id AND epoch = :epoch AND leased_until IS NOT NU
 -- terminate_instance: Close an instance, whether or not it is leased.
 UPDATE instances
 SET status = :status, closed_at = :now, last_seq = :seq, wake_at = NULL, parked = NULL, dead_letter = NULL, paused = NULL,
-    ready = :ready_at, deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL, handed_out = NULL
+    ready = :ready_at, deliveries = 0, epoch = epoch + 1, leased_until = NULL, lease_owner = NULL, covered = NULL
 WHERE execution_id = :execution_id;
 
 -- forget_tries: Offer a parked instance again to the workers that have tried it.
@@ -299,38 +299,38 @@ INSERT OR IGNORE INTO tried (execution_id, worker) VALUES (:execution_id, :worke
 INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, deliveries, lease_owner, epoch)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1);
 
--- handed_out: Return the activities that the lease on an instance covers.
-SELECT handed_out FROM instances WHERE execution_id = :execution_id AND handed_out IS NOT NULL;
+-- covered: Return the activities that the lease on an instance covers.
+SELECT covered FROM instances WHERE execution_id = :execution_id AND covered IS NOT NULL;
 
--- set_handed_out: Set them.
-UPDATE instances SET handed_out = :handed_out WHERE execution_id = :execution_id;
+-- set_covered: Set them.
+UPDATE instances SET covered = :covered WHERE execution_id = :execution_id;
 
--- clear_handed_out: Note that the lease covers none any more.
-UPDATE instances SET handed_out = NULL WHERE execution_id = :execution_id AND handed_out IS NOT NULL;
+-- clear_covered: Note that the lease covers none any more.
+UPDATE instances SET covered = NULL WHERE execution_id = :execution_id AND covered IS NOT NULL;
 
--- shown_handed_out: List them, with the moments at which they were scheduled.
+-- shown_covered: List them, with the moments at which they were scheduled.
 SELECT h.value AS request,
        coalesce((SELECT json_extract(e.body, '$.at') FROM events AS e
                  WHERE e.execution_id = i.execution_id AND e.seq = json_extract(h.value, '$.ref')), 0) AS visible_at
-FROM instances AS i, json_each(i.handed_out) AS h WHERE i.execution_id = :execution_id;
+FROM instances AS i, json_each(i.covered) AS h WHERE i.execution_id = :execution_id;
 
--- free_handed_out: Put them on their queues, each with a row; claimable from now on.
+-- free_covered: Put them on their queues, each with a row; claimable from now on.
 INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, deliveries)
 SELECT execution_id, ref, queue, request, visible_at, :now, :deliveries FROM (
     SELECT i.execution_id, json_extract(h.value, '$.ref') AS ref, json_extract(h.value, '$.queue') AS queue,
            h.value AS request,
            coalesce((SELECT json_extract(e.body, '$.at') FROM events AS e
                  WHERE e.execution_id = i.execution_id AND e.seq = json_extract(h.value, '$.ref')), 0) AS visible_at
-    FROM instances AS i, json_each(i.handed_out) AS h WHERE i.execution_id = :execution_id)
+    FROM instances AS i, json_each(i.covered) AS h WHERE i.execution_id = :execution_id)
 WHERE true ON CONFLICT (execution_id, ref) DO NOTHING;
 
--- lease_handed_out: Give them rows with leases of their own (epoch 0), for the same worker and time; all, or one.
+-- lease_covered: Give them rows with leases of their own (epoch 0), for the same worker and time; all, or one.
 INSERT INTO activities (execution_id, ref, queue, request, visible_at, available_at, deliveries, lease_owner)
 SELECT i.execution_id, json_extract(h.value, '$.ref'), json_extract(h.value, '$.queue'), h.value,
        coalesce((SELECT json_extract(e.body, '$.at') FROM events AS e
                  WHERE e.execution_id = i.execution_id AND e.seq = json_extract(h.value, '$.ref')), 0),
        i.leased_until, 1, i.lease_owner
-FROM instances AS i, json_each(i.handed_out) AS h
+FROM instances AS i, json_each(i.covered) AS h
 WHERE i.execution_id = :execution_id AND (:ref IS NULL OR json_extract(h.value, '$.ref') = :ref)
 ON CONFLICT (execution_id, ref) DO NOTHING;
 
@@ -579,10 +579,10 @@ SELECT queue, sum(lease_owner IS NULL AND dead_letter IS NULL) AS waiting, sum(l
        sum(dead_letter IS NOT NULL) AS dead_letters
 FROM activities GROUP BY queue;
 
--- count_handed_out: Count the activities of each queue that the leases on their instances cover.
+-- count_covered: Count the activities of each queue that the leases on their instances cover.
 SELECT json_extract(h.value, '$.queue') AS queue, count(*) AS claimed
-FROM instances AS i, json_each(i.handed_out) AS h
-WHERE i.handed_out IS NOT NULL
+FROM instances AS i, json_each(i.covered) AS h
+WHERE i.covered IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM activities AS a
                   WHERE a.execution_id = i.execution_id AND a.ref = json_extract(h.value, '$.ref'))
 GROUP BY 1;

@@ -18,7 +18,7 @@ from resurgam.store import records as r
 from resurgam.store.rules import covered_by
 from resurgam.store.sqlite.activities import eager_tasks, encode_request, is_busy
 from resurgam.store.sqlite.commit import commit
-from resurgam.store.sqlite.handed_out import encode_requests
+from resurgam.store.sqlite.covered import encode_requests
 from resurgam.store.sqlite.transaction import Transaction
 
 Work: TypeAlias = Callable[[Transaction], r.Committed | r.Refused]

@@ -9,7 +9,7 @@ from resurgam.store.adoption import plan_adoption
 from resurgam.store.encoding import encode
 from resurgam.store.sqlite import history
 from resurgam.store.sqlite.activities import adopt_activities, pending_of
-from resurgam.store.sqlite.handed_out import by_ref, pending_ones
+from resurgam.store.sqlite.covered import by_ref, pending_ones
 from resurgam.store.sqlite.instances import find, tag
 from resurgam.store.sqlite.rows import columns_of, columns_of_promise, instance_of, pause_of, promise_of
 from resurgam.store.sqlite.session import Row, Session, Snapshots

@@ -36,15 +36,15 @@ def encode_requests(requests: Sequence[ActivityRequest]) -> str | None:
 
 def put_back(t: Transaction, execution_id: str, *, deliveries: int) -> None:
     """Put what a lease has covered back on its queues."""
-    if t.session.execute("free_handed_out", execution_id=execution_id, now=t.now, deliveries=deliveries):
+    if t.session.execute("free_covered", execution_id=execution_id, now=t.now, deliveries=deliveries):
         t.changes.work = True
         t.busy_queues.clear()
-    t.session.execute("clear_handed_out", execution_id=execution_id)
+    t.session.execute("clear_covered", execution_id=execution_id)
 
 
 def lease_alone(t: Transaction, execution_id: str) -> None:
     """Give what a lease has covered leases of its own, for the same time; the lease itself is about to end."""
-    t.session.execute("lease_handed_out", execution_id=execution_id, ref=None)
+    t.session.execute("lease_covered", execution_id=execution_id, ref=None)
 
 
 def lease_requests(t: Transaction, execution_id: str, requests: Sequence[ActivityRequest]) -> None:
@@ -59,13 +59,13 @@ def lease_requests(t: Transaction, execution_id: str, requests: Sequence[Activit
 
 def lease_named(t: Transaction, execution_id: str, ref: int | None) -> None:
     """Give an activity a row, with a lease of its own, if it has none because the lease on its instance covers it."""
-    for row in t.session.fetch("handed_out", execution_id=execution_id):
-        requests = _many.decode(row["handed_out"])
+    for row in t.session.fetch("covered", execution_id=execution_id):
+        requests = _many.decode(row["covered"])
         left = [request for request in requests if _named.decode(request).ref != ref]
         if len(left) < len(requests):
-            t.session.execute("lease_handed_out", execution_id=execution_id, ref=ref)
+            t.session.execute("lease_covered", execution_id=execution_id, ref=ref)
             t.session.execute(
-                "set_handed_out", execution_id=execution_id, handed_out=_encoder.encode(left).decode() if left else None
+                "set_covered", execution_id=execution_id, covered=_encoder.encode(left).decode() if left else None
             )
 
 
@@ -80,12 +80,12 @@ class Covered(NamedTuple):
         return {"request": self.request, "visible_at": self.visible_at, "deliveries": 1}
 
 
-def covered_by(session: Session, row: Row) -> list[Covered]:
+def covered_in(session: Session, row: Row) -> list[Covered]:
     """Return the activities that the lease on the instance in *row* covers and that this version can decode."""
-    if row["handed_out"] is None:
+    if row["covered"] is None:
         return []
     found = []
-    for one in session.fetch("shown_handed_out", execution_id=row["execution_id"]):
+    for one in session.fetch("shown_covered", execution_id=row["execution_id"]):
         try:
             found.append(Covered(_request.decode(one["request"]), one["visible_at"]))
         except ValueError:
@@ -95,13 +95,13 @@ def covered_by(session: Session, row: Row) -> list[Covered]:
 
 def pending_ones(session: Session, row: Row) -> list[r.Pending]:
     """Return them without their lease."""
-    return [r.Pending(**covered.fields()) for covered in covered_by(session, row)]
+    return [r.Pending(**covered.fields()) for covered in covered_in(session, row)]
 
 
 def open_ones(session: Session, row: Row) -> list[r.OpenActivity]:
     """Return them with the lease that covers them."""
     lease = {"worker": row["lease_owner"], "leased_until": row["leased_until"]}
-    return [r.OpenActivity(**covered.fields(), **lease) for covered in covered_by(session, row)]
+    return [r.OpenActivity(**covered.fields(), **lease) for covered in covered_in(session, row)]
 
 
 A = TypeVar("A", bound=r.Pending)
