@@ -12,7 +12,9 @@ from resurgam.store import records as r
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
+from resurgam.worker import eager
 from resurgam.worker.fair_share import REFILL
+from resurgam.worker.worker import Worker
 from support.submitting import submit_by_commit, without_first_commits
 
 LEASE = 3600
@@ -331,6 +333,31 @@ async def test_a_workflow_that_was_being_started_when_its_engine_stopped_is_left
     async with Engine(url, **options) as another:
         await turn()
         assert (await another.handle("x").describe()).status == "completed"
+
+
+async def test_a_start_that_comes_to_its_turn_when_its_engine_stops_is_left_for_another(
+    shop, clock, tmp_path, monkeypatch
+):
+    """It is stored, but its code is not run by a worker that takes nothing more."""
+    monkeypatch.setattr(eager, "_STARTS", 1)
+    url = f"sqlite:///{tmp_path}/x.db?synchronous=off"
+    options = {"registry": shop.registry, "clock": clock, "lease": LEASE, "grace": 0}
+    engine = Engine(url, **options)
+    await engine.__aenter__()
+    await turn()
+    with writing_takes_its_time(engine._store):
+        starting = [asyncio.ensure_future(engine.start("quick", id=name)) for name in ("first", "second")]
+        await turn()
+        leaving = asyncio.ensure_future(engine.__aexit__(None, None, None))
+        await turn()
+        monkeypatch.setattr(Worker, "begin", None)
+    await asyncio.gather(*starting, leaving)
+
+    monkeypatch.undo()
+    async with Engine(url, **options) as another:
+        await turn()
+        for name in ("first", "second"):
+            assert (await another.handle(name).describe()).status == "completed"
 
 
 async def test_an_activity_claimed_by_a_commit_that_was_cancelled_at_the_end_of_the_grace_is_given_back(sqlite):

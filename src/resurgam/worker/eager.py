@@ -48,7 +48,7 @@ class EagerStore:
             if self._starting < _STARTS and not TICKS_OUTSIDE_TASKS:
                 self._starting += 1
                 return self._create(parts, offer, [self._worker.begin(part.started) for part in parts])
-            return self._create_in_turn(parts, offer)
+            return self._create_in_turn(parts)
         offer = self._worker.reserve(len(parts))
         if offer is None:
             return self._store.create(parts)
@@ -56,7 +56,7 @@ class EagerStore:
         serve = partial(self._serve_created, [None] * len(parts))
         return self._call(self._store.create, offered, serve, partial(self._worker.unreserve, len(parts)))
 
-    async def _create_in_turn(self, parts: Sequence[r.Creation], offer: r.EagerOffer) -> Sequence[r.Created | r.Exists]:
+    async def _create_in_turn(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         if self._starting >= _STARTS:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._turns.append(turn)
@@ -68,6 +68,10 @@ class EagerStore:
                 raise
         else:
             self._starting += 1
+        offer = self._worker.offer()
+        if offer is None:  # it has stopped meanwhile
+            self._end_start()
+            return await self._store.create(parts)
         try:
             begun = await run_outside_task(lambda: [self._worker.begin(part.started) for part in parts])
         except BaseException:
