@@ -9,7 +9,7 @@ from typing import Final
 
 from resurgam.core import event as events
 from resurgam.core.errors import NotFound
-from resurgam.core.state import ENDS, Status
+from resurgam.core.state import Status, closing_entry
 from resurgam.store.protocol import Store
 from resurgam.store.records import Addressed, Closed, ExecutionRef, Instance
 from resurgam.store.retention import same_chain
@@ -21,9 +21,9 @@ _TAILS: Final = (2, 16, None)
 async def closing_event(store: Store, instance: Instance) -> events.Event | None:
     """Return the entry that closed an execution; search the end of its history first, because it may be long."""
     for last in _TAILS:
-        for entry in await store.inspector.history(instance, last):
-            if type(entry) in ENDS:
-                return entry
+        entry = closing_entry(await store.inspector.history(instance, last))
+        if entry is not None:
+            return entry
     return None
 
 
@@ -78,9 +78,10 @@ async def wait_for_execution(
     store: Store, instance: Instance, until: int | None
 ) -> tuple[Instance, events.Event | None] | None:
     """Wait until one execution is closed; return it and the entry that closed it, None if *until* passes first."""
-    if not await store.wait(Closed(entity_id=instance.entity_id, execution_id=instance.execution_id), until):
+    told: list[events.Event] = []
+    if not await store.wait(_end_of(instance, told), until):
         return None
-    closing = await closing_event(store, instance)
+    closing = told.pop() if told else await closing_event(store, instance)
     if closing is None:
         raise NotFound(
             f"execution {instance.execution_id!r} of workflow {instance.entity_id!r} was removed from the store, "
@@ -89,6 +90,11 @@ async def wait_for_execution(
     if isinstance(closing, events.WorkflowContinued):
         raise _continued(instance, closing)
     return instance, closing
+
+
+def _end_of(instance: Instance, told: list[events.Event]) -> Closed:
+    """Return the watch for the end of an execution; *told* receives the entry that closes it, if the store knows it."""
+    return Closed(entity_id=instance.entity_id, execution_id=instance.execution_id, tell=told.append)
 
 
 def _removed(instance: Instance) -> NotFound:
@@ -111,8 +117,9 @@ async def wait_for_chain(
 
     Return None if *until* passes first. A pinned run that was continued as new has no result: `NotFound`.
     """
-    while await store.wait(Closed(entity_id=instance.entity_id, execution_id=instance.execution_id), until):
-        closing = await closing_event(store, instance)
+    told: list[events.Event] = []
+    while await store.wait(_end_of(instance, told), until):
+        closing = told.pop() if told else await closing_event(store, instance)
         if isinstance(closing, events.WorkflowCompleted):
             return instance, closing
         if isinstance(closing, events.WorkflowContinued) and pinned:

@@ -5,7 +5,7 @@ answer that arrives after the end is still appended, but never delivered. Any fu
 function, found by its type in `_EFFECTS`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final, TypeVar, cast
 
@@ -176,6 +176,14 @@ class InstanceState:
         for seq in seqs:
             self.open.pop(seq, None)
             self.never_started.discard(seq)
+
+
+def closing_entry(log: Sequence[events.Event]) -> events.Event | None:
+    """Return the entry that decided the outcome, searching from the end; None if there is none."""
+    for entry in reversed(log):
+        if type(entry) in ENDS:
+            return entry
+    return None
 
 
 def is_delayed(started: events.Started) -> bool:

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, TypeAlias, assert_never
 
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
+from resurgam.core.event import Event
 from resurgam.store import records as r
 from resurgam.store.records import Watch
 
@@ -76,18 +78,21 @@ class Waiters:
         touched: Collection[WatchKey],
         grown: Collection[str] = (),
         *,
-        closed: Collection[str] = (),
+        closed: Mapping[str, Event | None] = MappingProxyType({}),
         work: bool = True,
     ) -> None:
         """Settle those whose moment it is: where something was *touched*, a log has *grown*, or *work* may be there.
 
-        Watches for the end of an execution need no check if it is among the *closed*.
+        Watches for the end of an execution need no check if it is among the *closed*, which come with the entries that have
+        closed them, as far as these are known.
         """
         keys = [key for key in touched if key in self._waiters]
-        for execution_id in closed:
+        for execution_id, entry in closed.items():
             for watch, waiter in self._waiters.get(execution_id, ()):
-                if type(watch) is r.Closed:
-                    _settle(waiter, there=True)
+                if type(watch) is r.Closed and not waiter.done():
+                    if entry is not None and watch.tell is not None:
+                        watch.tell(entry)
+                    waiter.set_result(True)
         keys += [(GROWTH, execution_id) for execution_id in grown if (GROWTH, execution_id) in self._waiters]
         if grown and FEED in self._waiters:
             keys.append(FEED)

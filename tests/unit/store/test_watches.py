@@ -3,6 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
+from resurgam.core.event import Event, WorkflowCompleted
 from resurgam.store.records import Closed, InboxChanged, Watch
 from resurgam.store.watches import Waiters
 from resurgam.testing import ManualClock
@@ -25,16 +28,32 @@ class Asked:
 async def test_the_end_of_an_execution_is_told_without_a_check_and_everything_else_is_checked():
     asked = Asked()
     waiters = Waiters(ManualClock(), asked)
-    waiting = [asyncio.ensure_future(waiters.wait(watch, None)) for watch in (CLOSED, CLOSED, INBOX)]
+    told: list[Event] = []
+    telling = replace(CLOSED, tell=told.append)
+    waiting = [asyncio.ensure_future(waiters.wait(watch, None)) for watch in (CLOSED, telling, INBOX)]
     await asyncio.sleep(0)
     asked.watches.clear()
 
     waiters.look(["x"], work=False)
-    assert asked.watches == [CLOSED, CLOSED, INBOX]
+    assert asked.watches == [CLOSED, telling, INBOX]
+    assert told == []
     asked.watches.clear()
 
-    waiters.look(["x"], closed=["x", "unknown"], work=False)
-    assert asked.watches == [INBOX]
+    entry = WorkflowCompleted(seq=2)
+    waiters.look(["x"], closed={"x": entry, "unknown": None}, work=False)
+    waiters.look(["x"], closed={"x": entry}, work=False)
+    assert asked.watches == [INBOX, INBOX]
+    assert told == [entry]
     assert await asyncio.gather(*waiting[:2]) == [True, True]
     assert not waiting[2].done()
     waiting[2].cancel()
+
+
+async def test_an_end_whose_entry_is_not_known_is_told_without_it():
+    waiters = Waiters(ManualClock(), Asked())
+    told: list[Event] = []
+    waiting = asyncio.ensure_future(waiters.wait(replace(CLOSED, tell=told.append), None))
+    await asyncio.sleep(0)
+    waiters.look(["x"], closed={"x": None}, work=False)
+    assert await waiting is True
+    assert told == []

@@ -1,7 +1,9 @@
 """The conditions that `Store.wait` waits for."""
 
+from collections.abc import Callable
 from typing import TypeAlias
 
+from resurgam.core import event as events
 from resurgam.store.records.instance import Record
 
 
@@ -16,10 +18,14 @@ class Work(Record, frozen=True):
 
 
 class Closed(Record, frozen=True):
-    """Wait until an execution is closed."""
+    """Wait until an execution is closed.
+
+    A store that writes the entry which closes it during the wait may call *tell* with it, so that it need not be read.
+    """
 
     entity_id: str
     execution_id: str
+    tell: Callable[[events.Event], None] | None = None
 
 
 class InboxChanged(Record, frozen=True):

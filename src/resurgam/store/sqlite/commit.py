@@ -8,7 +8,7 @@ from typing import Final
 
 from resurgam.core import event as events
 from resurgam.core.outcome import ActivityRequest, Outcome
-from resurgam.core.state import Status
+from resurgam.core.state import Status, closing_entry
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
 from resurgam.store.rules import covered_by, is_withdrawn, overtakes
@@ -131,7 +131,7 @@ def _note(t: Transaction, part: r.Commit, *, released_ready: bool) -> None:
     if outcome.status is not Status.RUNNING:
         changes.touched.add(part.execution_id)
         if outcome.status.terminal:
-            changes.closed.add(part.execution_id)
+            changes.closed[part.execution_id] = closing_entry(outcome.events)
     if released_ready or outcome.status is Status.DIVERGED:
         changes.work = True
 

@@ -93,7 +93,8 @@ def terminate(t: Transaction, execution_id: str, event: events.WorkflowTerminate
     seq = row["last_seq"] + 1
     kept = t.session.fetch("last_events", execution_id=execution_id, last=1, forgotten=True)
     at = max([t.now, *(msgspec.json.decode(last["body"], type=_Moment).at for last in kept)])
-    history.append(t, execution_id, (msgspec.structs.replace(event, seq=seq, at=at),))
+    entry = msgspec.structs.replace(event, seq=seq, at=at)
+    history.append(t, execution_id, (entry,))
     lease_alone(t, execution_id)
     t.session.execute(
         "terminate_instance",
@@ -105,7 +106,7 @@ def terminate(t: Transaction, execution_id: str, event: events.WorkflowTerminate
     )
     t.session.execute("forget_tries", execution_id=execution_id)
     t.changes.touched.add(execution_id)
-    t.changes.closed.add(execution_id)
+    t.changes.closed[execution_id] = entry
     t.changes.work = True
 
 

@@ -5,6 +5,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
+from resurgam.core.event import Event
 from resurgam.store.sqlite.session import Session
 from resurgam.store.watches import WatchKey
 
@@ -17,13 +18,13 @@ _MAX_STEP_BACK: Final = 1_000_000
 class Changes(msgspec.Struct):
     """What a transaction changed that a waiter may be waiting for.
 
-    *touched*: the watched keys, as `watches` names them. *closed*: those of them that are executions which were closed.
-    *grown*: executions whose log has grown. *work*: something may have become claimable. *moment*: the earliest moment
+    *touched*: the watched keys, as `watches` names them. *closed*: those of them that are executions which were closed,
+    with the entries that closed them, as far as these are known. *grown*: executions whose log has grown. *work*: something may have become claimable. *moment*: the earliest moment
     at which something becomes claimable by itself.
     """
 
     touched: set[WatchKey] = msgspec.field(default_factory=set)
-    closed: set[str] = msgspec.field(default_factory=set)
+    closed: dict[str, Event | None] = msgspec.field(default_factory=dict)
     grown: list[str] = msgspec.field(default_factory=list)
     work: bool = False
     moment: int | None = None

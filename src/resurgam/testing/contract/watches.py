@@ -7,7 +7,7 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core.outcome import Publication, Succession
-from resurgam.core.state import Status
+from resurgam.core.state import Status, closing_entry
 from resurgam.store import records as r
 from resurgam.testing.clock import ManualClock
 from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, ids, request, retried, routed, scheduled
@@ -188,6 +188,22 @@ class WatchCases(OpensStores):
                 await b.committed(claim, status=status, wake=claim.wake + 1)
                 assert await b.soon(waiting)
             assert await b.is_there(r.Closed(entity_id="unknown", execution_id="unknown"))
+
+    async def test_the_entry_that_is_told_with_an_end_is_the_one_in_the_log(self) -> None:
+        """For a completion and for a termination; or nothing is told, and the log is read."""
+        async with self.bench() as b:
+            for entity_id in ("completed", "terminated"):
+                instance = await b.create(entity_id)
+                told: list[events.Event] = []
+                watch = r.Closed(entity_id=entity_id, execution_id=instance.execution_id, tell=told.append)
+                waiting = await self._wait(b, watch)
+                if entity_id == "completed":
+                    await b.end(await b.claim_one())
+                else:
+                    await b.deliver(events.WorkflowTerminated(at=1, reason="no"), entity_id)
+                assert await b.soon(waiting) is True
+                log = await b.store.inspector.history(instance)
+                assert told in ([], [closing_entry(log)])
 
     async def test_parking_is_not_an_end(self) -> None:
         """A parked instance has not ended: who waits for the end goes on waiting."""

@@ -68,6 +68,19 @@ async def test_a_history_survives_the_engine_and_can_be_read_with_the_shell(tmp_
     assert rows[1] == (2, "activity_scheduled", "{1}")
 
 
+async def test_a_result_that_the_store_itself_has_written_is_not_read_from_the_log(tmp_path):
+    async with Engine(f"sqlite:///{tmp_path}/shop.db", registry=registry) as engine:
+        store = engine.store
+        assert isinstance(store, SqliteStore)
+        reads: list[str] = []
+        store.database.trace(None, reads.append)
+        assert await engine.execute(four, 3, id="f") == 12
+        assert [read for read in reads if "FROM events" in read] == []
+        assert await engine.handle("f").result() == 12
+        assert [read for read in reads if "FROM events" in read] != []
+        store.database.trace(None, None)
+
+
 async def test_nothing_is_left_beside_the_file_when_all_is_closed(tmp_path):
     await run_one(f"sqlite:///{tmp_path}/shop.db")
 
