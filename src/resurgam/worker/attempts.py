@@ -127,7 +127,8 @@ class ActivityRunner:
 
     def _encode(self, activity: Activity[..., Any], value: object) -> Raw:
         what = f"result of activity {activity.name!r}"
-        return check_size(self.max_payload, activity.result.check(value, what), what)
+        result = activity.result.check(value, what)
+        return result if len(bytes(result)) <= self.max_payload else check_size(self.max_payload, result, what)
 
     async def _in_process(self, attempt: RunningAttempt, activity: Activity[..., Any]) -> Raw:
         """Run an attempt in another process. Its timeouts start once a process is free.

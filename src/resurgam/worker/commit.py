@@ -37,7 +37,7 @@ class Committer:
     def build(self, held: HeldInstance, outcome: Outcome, *, release: bool) -> Commit:
         """Make the commit of an outcome; it reserves the slots of the activities that it claims."""
         eager = _NONE
-        if outcome.activities and _may_start_work(held, outcome):
+        if outcome.activities and outcome.status is Status.RUNNING and not (held.live is not None and held.live.paused):
             eager = self.slots.reserve_share(outcome.activities)
         answered: Sequence[int] = ()
         retries: Sequence[Pending] = ()
@@ -195,8 +195,3 @@ class Committer:
 def log_commit_failure(error: StoreError) -> None:
     """Log that the store failed at a commit, which is tried again."""
     log_failure(f"the store failed at a commit; trying again in {RETRY_DELAY:g} s", error)
-
-
-def _may_start_work(held: HeldInstance, outcome: Outcome) -> bool:
-    """Whether activities that an outcome schedules may start at once."""
-    return outcome.status is Status.RUNNING and not (held.live is not None and held.live.paused)

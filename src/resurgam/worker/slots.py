@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Sequence
-from contextvars import copy_context
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context, copy_context
+from typing import Any, Final
 
 import msgspec
 
@@ -91,7 +91,7 @@ class Slots:
         if len(requests) == 1 and self._presence.alone:
             # The fast path of a chain.
             [request] = requests
-            if request.queue not in queues or not self.free:
+            if request.queue not in queues or self.closed or self._reserved + len(self._running) >= self._limit:
                 return _NONE
             self._reserved += 1
             return frozenset((request.ref,))
@@ -120,18 +120,10 @@ class Slots:
             self._leases.keep(attempt.key, attempt)
         if not self._presence.alone:
             self._window.take()
-        attempt.running = running = self._create_task(attempt)
+        attempt.running = running = _create_task(self._runner.run(attempt), task.request.name, self._context.copy())
         self._running[running] = attempt
         running.add_done_callback(self._ended)
         return attempt
-
-    def _create_task(self, attempt: RunningAttempt) -> "asyncio.Task[Result]":
-        loop = asyncio.get_running_loop()
-        run, context = self._runner.run(attempt), self._context.copy()
-        if sys.version_info >= (3, 12) and loop.get_task_factory() is None:
-            # Its first step runs at once, and most attempts that do nothing but compute end with it.
-            return asyncio.Task(run, loop=loop, name=attempt.task.request.name, context=context, eager_start=True)
-        return loop.create_task(run, name=attempt.task.request.name, context=context)
 
     def _ended(self, running: "asyncio.Task[Result]") -> None:
         """Free the slot, then call back, as that may want a slot.
@@ -264,3 +256,18 @@ def lease_of(result: ActivityResult) -> Lease:
 def key_of(result: ActivityResult) -> LeaseKey:
     """Return the key of that lease."""
     return result.execution_id, result.event.ref, result.epoch
+
+
+if sys.version_info >= (3, 12):
+
+    def _create_task(run: Coroutine[Any, Any, Result], name: str, context: Context) -> "asyncio.Task[Result]":
+        loop = asyncio.get_running_loop()
+        if loop.get_task_factory() is not None:
+            return loop.create_task(run, name=name, context=context)
+        # Its first step runs at once, and most attempts that do nothing but compute end with it.
+        return asyncio.Task(run, loop=loop, name=name, context=context, eager_start=True)
+
+else:
+
+    def _create_task(run: Coroutine[Any, Any, Result], name: str, context: Context) -> "asyncio.Task[Result]":
+        return asyncio.get_running_loop().create_task(run, name=name, context=context)
