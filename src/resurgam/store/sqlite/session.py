@@ -2,13 +2,19 @@
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from itertools import chain
+from typing import Final, Protocol, TypeAlias, TypeVar
 
-from resurgam.store.sqlite.statements import queries
+from resurgam.store.sqlite.statements import for_rows, queries
 
 Row: TypeAlias = sqlite3.Row
 
 T = TypeVar("T")
+
+_BLOCK: Final = 16
+"""Rows that one statement inserts at most."""
+
+_IN_BLOCKS: Final = ("append_event", "schedule_activity")
 
 
 class Session:
@@ -17,6 +23,7 @@ class Session:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._queries = queries()
+        self._for_rows = {query: for_rows(query, _BLOCK) for query in _IN_BLOCKS}
         self._rows: dict[str, list[tuple[object, ...]]] = {}
         # For what is run in every step: a cursor of its own is not made again for each statement, and its rows are tuples.
         self.hot = connection.cursor()
@@ -59,7 +66,13 @@ class Session:
         """Write what was put off."""
         put_off, self._rows = self._rows, {}
         for query, rows in put_off.items():
-            self.hot.executemany(self._queries[query], rows)
+            statements = self._for_rows.get(query)
+            if statements is None:
+                self.hot.executemany(self._queries[query], rows)
+                continue
+            for first in range(0, len(rows), _BLOCK):
+                block = rows[first : first + _BLOCK]
+                self.hot.execute(statements[len(block)], list(chain.from_iterable(block)))
 
     def forget_rows(self) -> None:
         """Forget what was put off in a transaction that has failed."""

@@ -24,6 +24,16 @@ def queries() -> dict[str, str]:
 
 
 @cache
+def for_rows(query: str, most: int) -> list[str]:
+    """Return a statement that inserts a row, changed to insert 0 rows, one, two and so on up to *most*.
+
+    A row of sixteen costs half of what it costs alone: what SQLite does once for a statement is done once for all.
+    """
+    begin, values, row = queries()[query].rstrip(";").rpartition("VALUES ")
+    return [begin + values + ", ".join([row] * number) for number in range(most + 1)]
+
+
+@cache
 def migrations() -> list[str]:
     """Return the scripts that bring a database to the current schema, in order."""
     return [step.read_text("utf-8") for step in sorted((_FOLDER / "migrations").glob("*.sql"))]

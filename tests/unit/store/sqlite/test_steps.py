@@ -86,8 +86,7 @@ async def test_a_covered_step_writes_its_row_and_its_log_and_nothing_else(tmp_pa
     await store.commit([replace(part_of("e-a", claim, 2, Try("a", covers=True)), answered=())])
     store.database.trace(None, None)
     verbs = [" ".join(sql.split()[:3]) for sql in written]
-    insert = "INSERT INTO events"
-    assert verbs == ["BEGIN IMMEDIATE", "UPDATE instances SET", insert, insert, "COMMIT"]
+    assert verbs == ["BEGIN IMMEDIATE", "UPDATE instances SET", "INSERT INTO events", "COMMIT"]
     await store.close()
 
 
