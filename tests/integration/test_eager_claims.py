@@ -415,3 +415,60 @@ async def test_an_import_that_was_cancelled_while_it_was_written_is_noticed(shop
         await turn()
 
         assert (await engine.handle("x").describe()).status == "completed"
+
+
+async def test_a_worker_that_stops_begins_no_start_that_still_waits_for_its_turn(store, monkeypatch):
+    """It would claim the execution, and neither serve nor release it."""
+    monkeypatch.setattr("resurgam.worker.eager._STARTS", 1)
+    registry, ran = Registry(), []
+
+    @registry.workflow
+    async def notes(ctx: Context, number: int) -> None:
+        await ctx.run(ran.append, number)
+
+    async with Engine(store, registry=registry, clock=ManualClock(), lease=LEASE, grace=0) as engine:
+        starts = [asyncio.create_task(engine.start(notes, number, id=f"{number}")) for number in range(5)]
+        await asyncio.sleep(0)
+        worker = engine._worker
+    after_stop = list(ran)
+    await asyncio.gather(*starts)
+    await turn()
+
+    assert ran == after_stop
+    assert not worker._instances
+    for number in range(len(ran), 5):
+        [copy] = await store.transfer.copies(f"{number}")
+        work = await store.inspector.open_work(copy.instance)
+        assert work is not None
+        assert work.worker is None
+
+
+async def test_a_start_that_is_cancelled_while_it_begins_keeps_no_slot(store, monkeypatch):
+    """Where a tick must not run inside a task, it is begun one iteration before its caller goes on."""
+    begun = asyncio.Event()
+
+    async def run_and_wait(function):
+        function()
+        begun.set()
+        await asyncio.Future()
+
+    monkeypatch.setattr("resurgam.worker.eager.TICKS_OUTSIDE_TASKS", True)
+    monkeypatch.setattr("resurgam.worker.eager.run_outside_task", run_and_wait)
+    registry = Registry()
+
+    @registry.activity
+    async def step() -> None: ...
+
+    @registry.workflow
+    async def one(ctx: Context) -> None:
+        await ctx.activity(step)
+
+    async with Engine(store, registry=registry, clock=ManualClock(), lease=LEASE) as engine:
+        slots = engine._worker._slots
+        free = slots.free
+        starting = asyncio.create_task(engine.start(one))
+        await begun.wait()
+        assert slots.free == free - 1
+        starting.cancel()
+        await asyncio.wait([starting])
+        assert slots.free == free

@@ -72,10 +72,12 @@ class EagerStore:
         if offer is None:  # it has stopped meanwhile
             self._end_start()
             return await self._store.create(parts)
+        begun: list[HeldInstance | None] = []
         try:
-            begun = await run_outside_task(lambda: [self._worker.begin(part.started) for part in parts])
+            await run_outside_task(lambda: begun.extend(self._worker.begin(part.started) for part in parts))
         except BaseException:
-            self._end_start()
+            # Cancelled, perhaps after they were begun.
+            self._answered(partial(self._serve_created, begun), self._end_start, None)
             raise
         return await self._create(parts, offer, begun)
 

@@ -134,7 +134,7 @@ class Worker:
             await asyncio.wait({self._announcing})
         if self._main is not None:
             await asyncio.wait({self._main})
-        if self._offers:
+        while self._offers:
             # A store waits a few seconds for its file at most; what it claims meanwhile must be released.
             await asyncio.wait(self._offers)
         self._grace.begin()
