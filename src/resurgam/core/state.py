@@ -193,7 +193,7 @@ def is_delayed(started: events.Started) -> bool:
 
 def is_scheduled(started: events.Started) -> bool:
     """Whether the run as a whole is delayed; a run that waits for its next attempt is already running."""
-    return is_delayed(started) and started.attempt == 1
+    return (started.deferred or started.begins_at is not None) and started.attempt == 1
 
 
 E_ = TypeVar("E_", bound=events.Event)
