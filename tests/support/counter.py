@@ -85,6 +85,7 @@ class Counter:
     def holds(self, entry: Entry) -> bool:
         return False
 
+    @property
     def wants_more(self) -> bool:
         return False
 

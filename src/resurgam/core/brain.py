@@ -57,6 +57,7 @@ class LiveInstance(Protocol):
         """Whether an entry that was neither consumed nor recorded is kept in memory, and need not be given again."""
         ...
 
+    @property
     def wants_more(self) -> bool:
         """Whether, once the last outcome is committed, there are operations to start or entries left to deliver."""
         ...

@@ -106,6 +106,8 @@ class Cursor:
     @property
     def step(self) -> events.Command | None:
         """The first recorded command that is not matched yet and is not the mark of a removal."""
+        if self._index == self._count:
+            return None
         return next((left for left in self.rest if type(left) is not events.StepRemoved), None)
 
     @property

@@ -34,7 +34,8 @@ class CodeBrain(msgspec.Struct, frozen=True):
         workflow = self.registry.workflows.find(name)
         settings = replace(self.settings, signal_schemas=signal_schemas) if signal_schemas else self.settings
         execution = Execution(workflow, log, settings)
-        execution.paused = paused
+        if paused:
+            execution.pause()
         if running:
             execution.go_on_with(running)
         return execution

@@ -338,11 +338,11 @@ class InstanceRunner:
         """Start operations, then advance again if there is something to deliver, else wait."""
         live = held.live
         assert live is not None
-        more = live.wants_more()
+        more = live.wants_more
         if more or held.operations:
             self._operations.update(held, live, partial(self._changed, held))
             self._operations.collect(held)
-            more = live.wants_more()
+            more = live.wants_more
         if more or held.inbox or not (held.attempts or held.operations):
             if self._submitting:
                 # The store has answered at once; an instance that always goes on must not nest ever deeper.
@@ -538,7 +538,7 @@ def _goes_on(held: HeldInstance, live: LiveInstance, outcome: Outcome) -> bool:
     """Whether there is more to do for an instance at once, so that its lease is kept."""
     if outcome.status is not Status.RUNNING:
         return False
-    return bool(held.operations) or (not live.paused and bool(held.attempts or held.inbox or live.wants_more()))
+    return bool(held.operations) or (not live.paused and bool(held.attempts or held.inbox or live.wants_more))
 
 
 def _put_back(held: HeldInstance, live: LiveInstance, inbox: Sequence[Entry], outcome: Outcome) -> None:

@@ -145,7 +145,7 @@ def complete_plainly(driver: Driver) -> bool:
         return False
     driver.verdict.decide(Evicted("the workflow has ended"))
     log.add(events.WorkflowCompleted, result=result)
-    log.close()
+    log.add(events.WorkflowDeactivated)  # at once, since no call is open
     driver.close()
     return True
 

@@ -38,6 +38,10 @@ class Execution:
         self._general: GeneralCourse | None = None
         self._loaded = log
         self._first_ran_at: int | None = None
+        # Plain attributes, since a worker reads them at every step: whether the run is paused, so that nothing new is
+        # started, and whether operations are to be run once the last advance is committed, or results are left.
+        self.paused: bool = False
+        self.wants_more: bool = False
         if driver.options.retry.max_attempts != 1:
             self._build_general()  # it keeps the history for the next attempt
         self._course.plain = self._starts_plainly()
@@ -77,17 +81,11 @@ class Execution:
         """The entries that were appended since the last advance began."""
         return tuple(self.recorder.log.new)
 
-    @property
-    def paused(self) -> bool:
-        """Whether the run is paused, so that nothing new is started."""
-        return self._general is not None and self._general.inbox.paused
-
-    @paused.setter
-    def paused(self, paused: bool) -> None:
-        if paused or self._general is not None:
-            self._build_general().inbox.paused = paused
-        if paused:
-            self._course.leave()
+    def pause(self) -> None:
+        """Note that the run is paused."""
+        self._build_general().inbox.paused = True
+        self._course.leave()
+        self._note_left()
 
     def is_open(self, ref: int) -> bool:
         """Whether a command still waits for its answer."""
@@ -108,6 +106,7 @@ class Execution:
     def close(self) -> None:
         """Evict the coroutine; a later replay brings it back."""
         self.driver.close()
+        self._note_left()
 
     def log_failure(self) -> None:
         """Log the failure that the last advance recorded; a divergence was logged when it was found."""
@@ -122,16 +121,19 @@ class Execution:
             return []
         ready = self._ready_operations()
         self._pending.handed_out.update(operation.ref for operation in ready)
+        self._note_left()
         return ready
 
     def go_on_with(self, operations: Iterable[int]) -> None:
         """Note that these operations run already."""
         self._pending.handed_out.update(operations)
+        self._note_left()
 
-    def wants_more(self) -> bool:
-        """Whether operations are to be run once the last advance is committed, or results are left to deliver."""
-        left = self._general is not None and self._general.left
-        return bool(left or (self._pending.operations and self._ready_operations()))
+    def _note_left(self) -> None:
+        """Note what is left to do. Nothing is while the run keeps to the plain course, and nobody has paused it."""
+        if self._general is not None:
+            self.paused = self._general.inbox.paused
+            self.wants_more = bool(self._general.left or self._ready_operations())
 
     def _ready_operations(self) -> list[Operation]:
         if self.paused or self.driver.closed:
@@ -154,7 +156,9 @@ class Execution:
         # In the order of arrival, which the store determines: clocks of senders may disagree.
         waiting = deque((*general.left, *inbox))
         self._arrived = tuple(waiting)
-        return general.advance(waiting, clock, worker)
+        outcome = general.advance(waiting, clock, worker)
+        self._note_left()
+        return outcome
 
     def _build_general(self) -> GeneralCourse:
         """Return the general course, and build its parts when they are first needed."""
@@ -189,7 +193,7 @@ class Execution:
             loop.leave()
         outcome = self._plain_outcome((), clock)
         if outcome is None:
-            return self._build_general().go_on(deque(), clock, worker, self.started.seq)
+            return self._go_on_generally(deque(), clock, worker, self.started.seq)
         self._first_ran_at = log.new[0].at if log.new else None
         if self._general is not None:
             self._general.note_begun(self._first_ran_at)
@@ -228,9 +232,14 @@ class Execution:
         if outcome is not None:
             return outcome
         recorder.ended_scopes.check(verdict)
-        general = self._build_general()
-        general.inbox.consumed = consumed
-        return general.go_on(deque(inbox[ticks:]), clock, worker, base, ticks)
+        self._build_general().inbox.consumed = consumed
+        return self._go_on_generally(deque(inbox[ticks:]), clock, worker, base, ticks)
+
+    def _go_on_generally(self, waiting: deque[Entry], clock: int, worker: str, base: int, ticks: int = 0) -> Outcome:
+        """Leave the rest of an advance to the general course."""
+        outcome = self._build_general().go_on(waiting, clock, worker, base, ticks)
+        self._note_left()
+        return outcome
 
     def _plain_outcome(self, consumed: tuple[int, ...], clock: int) -> Outcome | None:
         """Return the outcome of an advance on the plain course; None if that has been left."""

@@ -25,10 +25,13 @@ class Carryover:
         on_held: Callable[[], None],
     ) -> None:
         self._on_held = on_held
-        self._kept = {(one.location, one.kind): (order, one) for order, one in enumerate(carried) if not one.times}
-        self.undone = {one.location: one.times for one in carried if one.times}
+        self._kept: dict[tuple[Location, str], tuple[int, events.Carried]] = {}
+        self.undone: dict[Location, int] = {}
+        if carried:
+            self._kept = {(one.location, one.kind): (order, one) for order, one in enumerate(carried) if not one.times}
+            self.undone = {one.location: one.times for one in carried if one.times}
         # Children that an earlier attempt started, by the location of its call.
-        self._children = {str(one.location): one for one in children}
+        self._children = {str(one.location): one for one in children} if children else {}
         # Answers that arrived before their calls were made, by the addresses in them.
         self._held: dict[str, Entry] = {}
         # Plain attributes, since every step reads them: whether anything is carried over, which answers are due, and

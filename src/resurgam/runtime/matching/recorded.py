@@ -20,7 +20,7 @@ class RecordedCommands:
         self._history = History(self._commands.values())
         self._checkpoints: dict[int, events.LoopCheckpointed] = {}
         self._completions: dict[int, events.LoopCompleted] = {}
-        if events.LoopStarted in set(map(type, self._commands.values())):
+        if self._commands and events.LoopStarted in set(map(type, self._commands.values())):
             self._find_checkpoints(log)
         self._reached: set[int] = set()
         self._skipped: dict[int, Location] = {}
