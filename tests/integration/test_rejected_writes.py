@@ -79,7 +79,7 @@ async def test_a_workflow_whose_commit_is_too_large_is_a_dead_letter_until_it_is
 async def test_a_result_that_is_too_large_fails_its_activity(world, monkeypatch, hands):
     """Whether the worker that runs it has the workflow in hand, and commits it, or has not."""
     if not hands:
-        monkeypatch.setattr("resurgam.worker.commit._may_start_work", lambda *_: False)
+        monkeypatch.setattr("resurgam.worker.slots.Slots.reserve_share", lambda *_: frozenset())
     handle = await world.env.start(world.one, LIMIT)
 
     with pytest.raises(errors.WorkflowFailed) as failed:
@@ -97,7 +97,7 @@ async def test_an_activity_of_which_not_even_a_failure_can_be_written_is_a_dead_
         raise errors.WriteRejected("too big")
 
     monkeypatch.setattr(store, "complete_activities", rejects)
-    monkeypatch.setattr("resurgam.worker.commit._may_start_work", lambda *_: False)
+    monkeypatch.setattr("resurgam.worker.slots.Slots.reserve_share", lambda *_: frozenset())
     handle = await world.env.start(world.one, 1)
     await world.env.advance(60)
 
