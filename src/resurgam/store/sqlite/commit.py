@@ -107,10 +107,11 @@ def _update(t: Transaction, part: r.Commit, running: str | None, *, keeps: bool)
         wake=part.wake,
         wake_at=outcome.wake_at,
         ready_at=t.ready_at(),
-        strict=outcome.strict and overtakes(entries_since(t, part.execution_id, part.wake) or ()),
+        # As integers: for a bool, sqlite3 first looks for an adapter, which takes longer than to bind it.
+        strict=int(outcome.strict and overtakes(entries_since(t, part.execution_id, part.wake) or ())),
         status=outcome.status.value,
         closed_at=t.now if outcome.status.terminal else None,
-        deactivated=outcome.deactivated,
+        deactivated=int(outcome.deactivated),
         parked=outcome.diagnosis,
         covered=running,
     )
@@ -147,10 +148,9 @@ def _apply(t: Transaction, part: r.Commit, eager: Sequence[ActivityRequest], wit
         history.forget(t.session, execution_id, outcome.forgotten)
         history.drop(t.session, execution_id, outcome.dropped)
     # Results that the worker delivered in memory; those from the inbox have no row any more.
-    answered = [(execution_id, e.ref) for e in outcome.events if type(e) in _FINAL]
-    answered += [(execution_id, ref) for ref in part.answered]
+    answered = {e.ref for e in outcome.events if type(e) in _FINAL}.union(part.answered)
     if answered:
-        t.session.put_off("remove_activity", answered)
+        t.session.put_off("remove_activity", [(execution_id, ref) for ref in answered])
     session = t.session
     if outcome.signal_schemas is not None:
         session.execute("set_signal_schemas", execution_id=execution_id, schemas=encode(outcome.signal_schemas))

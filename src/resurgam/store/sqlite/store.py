@@ -71,7 +71,7 @@ class SqliteStore:
             wakeups=self._wakeups,
             reap_dead_owners=self._reap_dead_owners,
         )
-        self._writer = Writer(self._database, self._begin, self._note, Turns(self._peers))
+        self._writer = Writer(self._database, self._begin, self._watcher.note, Turns(self._peers))
         self._released = False
         self.inspector = SqliteInspector(self._file, clock)
         self.queries = SqliteQueries(self._file, self._write, clock)
@@ -174,9 +174,6 @@ class SqliteStore:
     def _begin(self, session: Session) -> Transaction:
         now = self._clock.now()
         return Transaction(session, now, now + self._lease, self._owner.name, self._timestamps)
-
-    def _note(self, transaction: Transaction) -> None:
-        self._watcher.note(transaction.changes, transaction.now)
 
     async def _write(self, work: Callable[[Transaction], T]) -> T:
         self._file.check()

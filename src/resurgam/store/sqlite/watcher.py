@@ -17,7 +17,7 @@ from resurgam.store.sqlite.conditions import are_met, has_progressed, next_due
 from resurgam.store.sqlite.connection import Database
 from resurgam.store.sqlite.open_file import OpenFile
 from resurgam.store.sqlite.peers import Peers
-from resurgam.store.sqlite.transaction import Changes
+from resurgam.store.sqlite.transaction import Transaction
 from resurgam.store.sqlite.wakeup import Wakeups
 from resurgam.store.watches import Waiters, WatchKey
 
@@ -90,10 +90,11 @@ class Watcher:
         [met] = self._are_met([watch])
         return met
 
-    def note(self, changes: Changes, now: int) -> None:
+    def note(self, transaction: Transaction) -> None:
         """Wake the waiters that a durable transaction of this store concerns, here and in other processes."""
         if self._lifetime.refusal is not None:
             return
+        changes = transaction.changes
         moment, shared = changes.moment, changes.work or changes.touched
         if moment is not None:
             self._set_alarm_by(moment)
@@ -102,7 +103,7 @@ class Watcher:
                 self._waiting.look(changes.touched, changes.grown, closed=changes.closed, work=changes.work)
             except StoreError:  # a failed read must not fail the write
                 self._look_later()
-        soon = moment if moment is not None and moment < now + _SOON else None
+        soon = moment if moment is not None and moment < transaction.now + _SOON else None
         if shared or soon is not None:  # stores that follow a log poll
             self._wakeups.wake_others({*changes.touched, None} if changes.work else changes.touched, soon)
 
