@@ -11,15 +11,13 @@ from resurgam.core.outcome import Outcome
 from resurgam.core.state import Status
 from resurgam.store.protocol import Store
 from resurgam.store.records import Commit, Committed, Lease, Pending, Refused, Release
+from resurgam.store.rules import COVERED
 from resurgam.worker.held import HeldInstance
 from resurgam.worker.leases import Leases
 from resurgam.worker.slots import Slots, claimed_by
 from resurgam.worker.tasks import RETRY_DELAY, log_failure, sleep
 
 logger = logging.getLogger("resurgam.worker")
-
-COVERED: Final = 8
-"""The number of activities that the lease on an instance covers at most: each commit of it names them all."""
 
 _NONE: Final[frozenset[int]] = frozenset()
 
@@ -88,7 +86,7 @@ class Committer:
                 answered.append(entry.ref)
         return answered, retries
 
-    def free(self, commit: Commit) -> None:
+    def unreserve(self, commit: Commit) -> None:
         """Free the slots that a commit has reserved: what it has claimed is started next."""
         if commit.eager:
             self.slots.unreserve(len(commit.eager))

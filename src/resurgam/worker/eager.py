@@ -39,7 +39,7 @@ class EagerStore:
         self._worker = worker
         # Starts that were begun and are not stored yet, and those that wait until there are fewer.
         self._starting = 0
-        self._turns: deque[asyncio.Future[None]] = deque()
+        self._waiting_starts: deque[asyncio.Future[None]] = deque()
 
     def create(self, parts: Sequence[r.Creation]) -> Awaitable[Sequence[r.Created | r.Exists]]:
         """Start executions, each with the commit of its first advance if the worker can make it."""
@@ -59,7 +59,7 @@ class EagerStore:
     async def _create_in_turn(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         if self._starting >= _STARTS:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._turns.append(turn)
+            self._waiting_starts.append(turn)
             try:
                 await turn
             except asyncio.CancelledError:
@@ -92,8 +92,8 @@ class EagerStore:
 
     def _end_start(self) -> None:
         """Give the turn of a start that is stored, or refused, to the next one."""
-        while self._turns:
-            turn = self._turns.popleft()
+        while self._waiting_starts:
+            turn = self._waiting_starts.popleft()
             if not turn.done():
                 turn.set_result(None)
                 return
@@ -153,7 +153,7 @@ class EagerStore:
         for one, answer in zip_longest(begun, answers):
             claim, committed = (answer.claim, answer.committed) if isinstance(answer, r.Created) else (None, None)
             if one is not None and claim is not None and committed is not None:
-                call_outside_task(self._worker.adopt, one, claim, committed)
+                call_outside_task(self._worker.serve_begun, one, claim, committed)
                 continue
             if one is not None:
                 call_outside_task(self._worker.discard, one)

@@ -90,7 +90,7 @@ class InstanceRunner:
         """Advance an execution that is not stored yet, by its start record; return it with its first commit.
 
         Nothing has left this process then: if the start is refused, `discard` is all it takes. None if the code is not
-        here, or fails; then the start is stored without it, and whoever claims it reports the failure.
+        here, or fails; then the start is stored without it, and the worker that claims it reports the failure.
         """
         held = self._prepare(Claim(instance=Instance.of(started), epoch=1, wake=0, log=(started,)))
         try:
@@ -101,22 +101,22 @@ class InstanceRunner:
             logger.error("workflow %r (%s): %s", started.name, started.entity_id, error)  # noqa: TRY400 -- reported
             self._evict(held)
             return None
-        except Exception:  # noqa: BLE001 -- it fails again for whoever claims it
+        except Exception:  # noqa: BLE001 -- it fails again for the worker that claims it
             self._evict(held)
             return None
         held.commit = self._committer.build(held, outcome, release=not _goes_on(held, held.live, outcome))
         return held
 
-    def adopt(self, held: HeldInstance, claim: Claim, committed: Committed) -> None:
+    def serve_begun(self, held: HeldInstance, claim: Claim, committed: Committed) -> None:
         """Serve an execution whose start is stored, with its first commit. Called outside of any task, as `begin` is."""
         held.claim = claim
         self._hold(held)
-        self._answered(held, committed)
+        self._settled(held, committed)
 
     def discard(self, held: HeldInstance) -> None:
         """Drop an execution whose start was refused, or whose first commit was not applied."""
         assert held.commit is not None
-        self._committer.free(held.commit)
+        self._committer.unreserve(held.commit)
         self._evict(held)
 
     def _prepare(self, claim: Claim) -> HeldInstance:
@@ -193,9 +193,9 @@ class InstanceRunner:
             running.cancel()
         self._committer.release(held)
         if held.commit is not None and not held.in_flight:
-            # Whether it was applied is not known, and nobody will find out.
+            # Whether it was applied will not be known.
             commit, held.commit = held.commit, None
-            self._committer.free(commit)
+            self._committer.unreserve(commit)
             self._committer.give_back(commit, None)
         if not keeps_lease:
             self._leases.drop(held.key)
@@ -295,19 +295,19 @@ class InstanceRunner:
             self._committer.keep_results(held)
             self._spawn(held, self._resolve)
         else:
-            self._answered(held, answer)
+            self._settled(held, answer)
 
     async def _resolve(self, held: HeldInstance) -> None:
         assert held.commit is not None
         answer = await self._committer.resolve(held.commit)
-        asyncio.get_running_loop().call_soon(self._answered, held, answer)
+        asyncio.get_running_loop().call_soon(self._settled, held, answer)
 
-    def _answered(self, held: HeldInstance, answer: Committed | Refused | Exception) -> None:
+    def _settled(self, held: HeldInstance, answer: Committed | Refused | Exception) -> None:
         commit, held.commit = held.commit, None
         if commit is None:
             return  # it was given back
         if commit.eager:
-            self._committer.free(commit)
+            self._committer.unreserve(commit)
         if held.released:
             self._committer.give_back(commit, answer)
             self._check_finished()
@@ -345,7 +345,7 @@ class InstanceRunner:
             more = live.wants_more
         if more or held.inbox or not (held.attempts or held.operations):
             if self._submitting:
-                # The store has answered at once; an instance that always goes on must not nest ever deeper.
+                # The store has answered at once; an instance that always goes on must not recurse without end.
                 asyncio.get_running_loop().call_soon(self._advance, held)
             else:
                 self._advance(held)

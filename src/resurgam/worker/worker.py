@@ -202,10 +202,10 @@ class Worker:
         """Make the first advance of an execution before its start is stored; None if that is not possible here."""
         return self._instances.begin(started)
 
-    def adopt(self, begun: HeldInstance, claim: Claim, committed: Committed) -> None:
+    def serve_begun(self, begun: HeldInstance, claim: Claim, committed: Committed) -> None:
         """Serve an execution that was begun, now that its start and its first commit are stored."""
         self.progress += 1
-        self._instances.adopt(begun, claim, committed)
+        self._instances.serve_begun(begun, claim, committed)
 
     def discard(self, begun: HeldInstance) -> None:
         """Drop an execution that was begun and is not to be served."""
