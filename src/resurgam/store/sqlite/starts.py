@@ -74,7 +74,7 @@ class Start:
         self._claimed = Claimed(first)
         self._keeps = bool(first.eager) or not first.release
         self._events = [(instance.execution_id, e.seq, encode_event(e).decode()) for e in log]
-        self._columns = (*_columns_of(instance, len(log), outcome), self._claimed.covered)
+        self._columns = (*_columns_of(instance, len(log), outcome), self._claimed.covered or "")
         after = replace(instance, last_seq=len(log), wake_at=outcome.wake_at)
         if outcome.signal_schemas:
             after = replace(after, signal_schemas=outcome.signal_schemas)
@@ -92,7 +92,7 @@ class Start:
                 return create_and_commit(t, self._part)
         if not session.finds("may_begin_at_once", (instance.entity_id, instance.queue, t.now)):
             return create_and_commit(t, self._part)
-        lease = (t.owner, t.lease_until) if self._keeps else (None, None)
+        lease = (t.owner, t.lease_until) if self._keeps else ("", "")
         session.run("begin_committed", self._columns + lease)
         if instance.tags:
             tag(session, instance)
@@ -100,7 +100,7 @@ class Start:
         if self._claimed.rows:
             self._claimed.write(t, instance.execution_id)
         changes = t.changes
-        changes.due(lease[1])
+        changes.due(t.lease_until if self._keeps else None)
         changes.due(instance.wake_at)
         changes.grown.append(instance.execution_id)
         return self._answer
@@ -112,7 +112,7 @@ def _columns_of(instance: r.Instance, last_seq: int, outcome: Outcome) -> tuple[
     return (
         *(instance.execution_id, instance.entity_id, instance.run_id, instance.tree_id, instance.generation),
         *(instance.attempt, instance.kind, instance.name, instance.queue, instance.created_at, last_seq),
-        *(outcome.wake_at, encode(instance.tags) if instance.tags else "{}"),
-        *((None, None) if parent is None else (encode(parent), parent.entity_id)),
-        *(first_run(instance), None if schemas is None else encode(schemas)),
+        *("" if outcome.wake_at is None else outcome.wake_at, encode(instance.tags) if instance.tags else "{}"),
+        *(("", "") if parent is None else (encode(parent), parent.entity_id)),
+        *(first_run(instance), "" if schemas is None else encode(schemas)),
     )
