@@ -123,7 +123,7 @@ class Writer(Generic[W]):
             group, self._waiting = group[:_MOST], group[_MOST:]
             asyncio.get_running_loop().call_soon(self._flush)
         try:
-            answers = self._transact(group)
+            answers = self._database.transact(partial(self._work, group))
         except Locked as error:
             self._waiting = group + self._waiting
             self._wait_for_turn(error)
@@ -190,16 +190,13 @@ class Writer(Generic[W]):
     def _wait_and_transact(self, group: list[_Piece[W]], deadline: float) -> _Answers[W]:
         while True:
             try:
-                return self._transact(group)
+                return self._database.transact(partial(self._work, group))
             except Locked:
                 if time.monotonic() >= deadline:
                     raise
                 time.sleep(_RETRY)
 
     # Called by both.
-
-    def _transact(self, group: list[_Piece[W]]) -> _Answers[W]:
-        return self._database.transact(partial(self._work, group))
 
     def _work(self, group: list[_Piece[W]], session: Session) -> _Answers[W]:
         begun = self._begin(session)
