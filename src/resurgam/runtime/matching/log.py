@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from resurgam.core import event as events
-from resurgam.core.state import InstanceState, Status
+from resurgam.core.state import RUNNING, InstanceState
 from resurgam.runtime.matching.forgetting import BEGINNINGS, Footprint
 
 E = TypeVar("E", bound=events.Event)
@@ -61,7 +61,7 @@ class Log:
     def schedule(self, command: events.ActivityScheduled) -> events.ActivityScheduled:
         """Append the command of an activity: `append` for the entry that most others are."""
         state = self.state
-        if state.status is not Status.RUNNING or self.footprint.watches:
+        if state.status is not RUNNING or self.footprint.watches:
             return self.append(command)
         state.schedule(command)
         self.new.append(command)
