@@ -107,6 +107,12 @@ _DEFAULT = WorkflowOptions()
 class Activity(Generic[P, R_co]):
     """A function that workers run outside the workflow, dispatched through a queue and retried by its own policy."""
 
+    # Every call reads several of these. Python finds a slot faster than a name in the dict, which `update_wrapper` fills.
+    __slots__ = (
+        *("__dict__", "__weakref__", "_is_substitute", "_returns", "function", "is_async", "name", "request", "rule"),
+        *("settings", "signature", "start_limit"),
+    )
+
     def __init__(
         self, name: str, function: Callable[P, object] | None, options: ActivityOptions, returns: TypeForm = Any
     ) -> None:
