@@ -30,6 +30,11 @@ class Signature:
     Arguments are recorded as a JSON array; with keyword-only arguments, as ``{"args": [...], "kwargs": {...}}``.
     """
 
+    # Slots for what every call reads, and the dict for what is computed on first use.
+    __slots__ = (
+        *("__dict__", "_arguments", "_function", "_parameters", "_plain", "_positional", "_shape", "_skip", "label"),
+    )
+
     def __init__(self, function: Callable[..., object], label: str, *, skip: int = 0) -> None:
         self.label = label
         self._function = function
