@@ -112,6 +112,17 @@ class Committer:
             # Not all of the slots were needed, and the claim loop may have looked for some meanwhile.
             self.slots.on_free()
 
+    async def uncover(self, held: HeldInstance) -> None:
+        """Give what the lease on an instance covers leases of its own, before that one is released without a commit.
+
+        Otherwise the store would offer at once what still runs here, or has ended with a result that is on its way.
+        """
+        covered = [one for one in (*held.attempts.values(), *held.results.values()) if not one.has_lease]
+        for attempt in covered:
+            self.slots.lease_separately(attempt)
+        if covered:
+            await self.leases.extend([attempt.lease() for attempt in covered])
+
     def release(self, held: HeldInstance) -> None:
         """Stop serving an instance: hand results that no commit has carried to the store, each by itself."""
         held.released = True

@@ -528,6 +528,7 @@ class InstanceRunner:
         """Release an instance without a commit; if the store fails too, the lease expires by itself."""
         self._leases.drop(held.key)
         try:
+            await self._committer.uncover(held)
             await self._store.release([release])
         except Exception as failed:  # noqa: BLE001 -- as above
             log_failure(f"the store failed; the lease of {held.entity_id} will expire", failed)

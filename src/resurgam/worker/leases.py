@@ -73,7 +73,7 @@ class Leases:
         self.before_renewal()
         reporting = [lease for lease in self.all() if lease.heartbeat_at is not None]
         if reporting:
-            await self._extend(reporting)
+            await self.extend(reporting)
 
     def renew_soon(self) -> None:
         """Renew all leases now, to find out which are lost."""
@@ -93,7 +93,7 @@ class Leases:
         if self._kept:
             self._tasks.spawn(self._renew(), "leases")
 
-    async def _extend(self, leases: Sequence[Lease]) -> Sequence[Extended | Refused]:
+    async def extend(self, leases: Sequence[Lease]) -> Sequence[Extended | Refused]:
         """Renew leases; details that the store can never write must not cost other leases."""
         try:
             return await self._store.extend(leases)
@@ -106,7 +106,7 @@ class Leases:
         self.before_renewal()
         kept = list(self._kept.items())
         try:
-            answers = await self._extend([leased.lease() for _, leased in kept])
+            answers = await self.extend([leased.lease() for _, leased in kept])
         except Exception as error:  # noqa: BLE001 -- to stop renewing would lose every lease
             log_failure("the store failed to renew leases; trying again at the next renewal", error)
             answers = ()
