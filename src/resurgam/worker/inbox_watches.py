@@ -51,7 +51,11 @@ class InboxWatches:
     def _start(self, held: HeldInstance) -> None:
         watch = InboxChanged(entity_id=held.entity_id, execution_id=held.execution_id, wake=held.wake)
         held.watch = self._tasks.spawn(self._store.wait(watch, held.wake_at), "inbox watch")
-        held.watch.add_done_callback(partial(self._changed, held))
+        held.watch.add_done_callback(partial(self._ended, held))
+
+    def _ended(self, held: HeldInstance, watch: asyncio.Task[bool]) -> None:
+        if held.watch is watch:  # else a commit has changed what is waited for, and nothing has come
+            self._changed(held, watch)
 
 
 def _needs_watch(held: HeldInstance) -> bool:
