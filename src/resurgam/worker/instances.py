@@ -418,12 +418,15 @@ class InstanceRunner:
         """Note an attempt without a result: it was cancelled, or failed in a way that only the end of its lease can tell."""
         running = attempt.running
         assert running is not None
-        if not running.cancelled() and not attempt.has_lease and not held.released:
-            error = running.exception()
-            assert error is not None
-            self._spawn(held, self._fail, RuntimeError(f"an attempt was lost: {error!r}"))
-        else:
+        error = None if running.cancelled() else running.exception()
+        if error is None:
             self._changed(held)
+        elif attempt.has_lease:
+            held.covered.pop(attempt.task.request.ref, None)
+            self._slots.give_up(attempt, error)
+            self._changed(held)
+        else:
+            self._spawn(held, self._fail, RuntimeError(f"an attempt was lost: {error!r}"))
 
     def _changed(self, held: HeldInstance, _: object = None) -> None:
         """Resume an instance that waits; one that does not will look by itself."""

@@ -151,10 +151,13 @@ class Slots:
         if attempt.event is not None:
             self.complete_soon(attempt.result())
         elif attempt.running is not None and not attempt.running.cancelled():
-            # Dropped first: if the release fails too, the lease must expire by itself.
-            self._leases.drop(attempt.key)
-            reason = repr(attempt.running.exception())
-            self._tasks.spawn(self._store.release([Release(lease=attempt.lease(), failed=reason)]), "release")
+            self.give_up(attempt, attempt.running.exception())
+
+    def give_up(self, attempt: RunningAttempt, error: BaseException | None) -> None:
+        """Release the lease of an attempt that was lost by an error of the worker, so that it is delivered again."""
+        # Dropped first: if the release fails too, the lease must expire by itself.
+        self._leases.drop(attempt.key)
+        self._tasks.spawn(self._store.release([Release(lease=attempt.lease(), failed=repr(error))]), "release")
 
     def _lease_reporting(self) -> None:
         """Give a lease of its own to each attempt that has sent a heartbeat: the store keeps the details with it."""
