@@ -58,6 +58,9 @@ class Slots:
         self.closed = False
         self._drops_results = False
         self.on_free: Callable[[], None] = lambda: None
+        # Whether the worker's own task is cancelled too: then a program cancels every task of its loop, and no attempt did
+        # that from within.
+        self.is_cancelled: Callable[[], bool] = lambda: False
         leases.before_renewal = self._lease_reporting
 
     def __len__(self) -> int:
@@ -134,7 +137,7 @@ class Slots:
         if not self._presence.alone:
             self._window.give_back()
         if running.cancelled():
-            if not (self.closed or attempt.abandoned):
+            if not (self.closed or attempt.abandoned or self.is_cancelled()):
                 attempt.event = self._runner.cancelled_from_within(attempt.task)
         elif (error := running.exception()) is not None:
             log_failure(f"running activity {attempt.task.request.name!r} failed", error)

@@ -62,6 +62,7 @@ class Worker:
             store, clock, runner, leases=self._leases, presence=self._presence, limit=options.max_activities
         )
         self._slots.on_free = self._note_end
+        self._slots.is_cancelled = self._is_cancelled
         self._watchdog = Watchdog(self._leases, lease=options.lease / 1000, limit=options.tick_limit, reopen=reopen)
         self._instances = InstanceRunner(
             Committer(store, clock, self._leases, self._slots, worker=options.name),
@@ -238,6 +239,9 @@ class Worker:
         for task in await self._store.queries.claim(options.name, options.queues, _QUERIES):
             self.progress += 1
             self._queries.spawn(self._query_runner.run(task), f"query {task.name}")
+
+    def _is_cancelled(self) -> bool:
+        return self._main is not None and (self._main.done() or self._main.cancelling() > 0)
 
     def _count_slots(self) -> tuple[int, int]:
         return self._options.max_activities, self._slots.in_use
