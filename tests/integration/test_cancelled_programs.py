@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from resurgam import Context, Engine, Registry, RetryPolicy
+from resurgam import Context, Engine, Registry, RetryPolicy, errors
 
 
 @pytest.mark.parametrize("parallel", [1, 10])
@@ -43,3 +43,23 @@ def test_what_runs_when_every_task_is_cancelled_is_delivered_again(tmp_path, par
     asyncio.run(leaves())
     may_end = True
     assert asyncio.run(comes_back()) == sum(range(parallel))
+
+
+async def test_an_operation_that_cancels_itself_has_failed():
+    """And its workflow is not held for ever."""
+    registry = Registry()
+
+    async def cancels_itself() -> None:
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    @registry.workflow
+    async def copes(ctx: Context) -> str:
+        try:
+            await ctx.run(cancels_itself)
+        except errors.OperationFailed as failed:
+            return str(failed)
+        return "not reached"
+
+    async with Engine(registry=registry) as engine:
+        assert "cancelled" in (await engine.execute(copes)).lower()

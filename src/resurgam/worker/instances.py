@@ -54,7 +54,7 @@ class InstanceRunner:
         self._brains = brains
         self._tasks = tasks
         self._watchdog = watchdog
-        self._operations = Operations(self._clock, tasks)
+        self._operations = Operations(self._clock, tasks, committer.slots.is_cancelled)
         self._cache = InstanceCache(watchdog, size=cache)
         self._watches = InboxWatches(self._store, tasks, self._changed)
         self._interruptions: Counter[str] = Counter()
@@ -189,7 +189,8 @@ class InstanceRunner:
         if held.waiting:
             held.waiting = False
             self._waiting -= 1
-        for running in held.operations.values():
+        operations, held.operations = held.operations, {}
+        for running in operations.values():
             running.cancel()
         self._committer.release(held)
         if held.commit is not None and not held.in_flight:

@@ -19,9 +19,11 @@ from resurgam.worker.tasks import Tasks
 class Operations:
     """Starts operations, and puts their answers into the inbox of their instance."""
 
-    def __init__(self, clock: Clock, tasks: Tasks) -> None:
+    def __init__(self, clock: Clock, tasks: Tasks, is_cancelled: Callable[[], bool]) -> None:
         self._clock = clock
         self._tasks = tasks
+        # Whether a program cancels every task of its loop.
+        self._is_cancelled = is_cancelled
 
     def update(self, held: HeldInstance, live: LiveInstance, on_end: Callable[[object], None]) -> None:
         """Start the operations whose commands are committed now, and cancel those that are no longer wanted.
@@ -35,7 +37,7 @@ class Operations:
             if isinstance(started, events.Event):
                 held.inbox.append(Entry(None, started))
                 continue
-            running = self._tasks.spawn(self._finish(operation, started), f"operation {operation.name}")
+            running = self._tasks.spawn(self._finish(held, operation, started), f"operation {operation.name}")
             held.operations[operation.ref] = running
             running.add_done_callback(on_end)
             if inspect.iscoroutine(started):
@@ -58,14 +60,14 @@ class Operations:
             return operation.failed(error, self._clock.now())
         return value if inspect.isawaitable(value) else operation.completed(value, self._clock.now())
 
-    async def _finish(self, operation: Operation, remaining: Awaitable[object]) -> events.Event:
+    async def _finish(self, held: HeldInstance, operation: Operation, remaining: Awaitable[object]) -> events.Event:
         this = asyncio.current_task()
         assert this is not None
         try:
             value = await remaining
         except BaseException as error:
-            if this.cancelling():
-                raise  # cancelled by the workflow, or because the instance is released
+            if this.cancelling() and (self._is_cancelled() or held.operations.get(operation.ref) is not this):
+                raise  # cancelled by the workflow, with its instance, or with the whole program; else from within
             reraise_ctrl_c(error)
             return operation.failed(error, self._clock.now())
         return operation.completed(value, self._clock.now())
