@@ -130,7 +130,7 @@ class Execution:
         self._note_left()
 
     def _note_left(self) -> None:
-        """Note what is left to do. Nothing is while the run keeps to the plain course, and nobody has paused it."""
+        """Note what is left to do: nothing while the run keeps to the plain course and is not paused."""
         if self._general is not None:
             self.paused = self._general.inbox.paused
             self.wants_more = bool(self._general.left or self._ready_operations())

@@ -65,7 +65,7 @@ class Turns:
     def let_past(self) -> bool:
         """Let the store go first that has waited longest, if that is too long; return whether there is one.
 
-        It is told: while this one waits too, nobody else might. It goes first once each time: it may be stopped, or dead.
+        That store is told, since no other might while this one waits too. It goes first once each time: it may be stopped, or dead.
         """
         if self._peers is None:
             return False

@@ -98,7 +98,7 @@ class Watcher:
         moment, shared = changes.moment, changes.work or changes.touched
         if moment is not None:
             self._set_alarm_by(moment)
-        if shared or self._waiting.followers:  # else it is a step, for which nobody waits
+        if shared or self._waiting.followers:  # else it is a step that no watch waits for
             try:
                 self._waiting.look(changes.touched, changes.grown, closed=changes.closed, work=changes.work)
             except StoreError:  # a failed read must not fail the write
