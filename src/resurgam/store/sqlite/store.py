@@ -77,7 +77,7 @@ class SqliteStore:
         self.queries = SqliteQueries(self._file, self._write, clock)
         self.transfer = SqliteTransfer(self._file, self._write)
         self.feed = SqliteFeed(self._file)
-        self.workers = SqliteWorkers(self._file, self._write, clock)
+        self.workers = SqliteWorkers(self._file, self._write, clock, self._reap_dead_owners)
         self.values = SqliteValues(self._file, self._write, clock)
 
     def create(self, parts: Sequence[r.Creation]) -> Awaitable[Sequence[r.Created | r.Exists]]:

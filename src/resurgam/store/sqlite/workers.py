@@ -1,6 +1,6 @@
 """The workers that serve a SQLite file."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -17,13 +17,18 @@ _announcements: Final = msgspec.json.Decoder(r.Announcement)
 class SqliteWorkers:
     """Announce, remove and list workers."""
 
-    def __init__(self, file: Snapshots, write: Write, clock: Clock) -> None:
+    def __init__(
+        self, file: Snapshots, write: Write, clock: Clock, reap_dead_owners: Callable[[], Awaitable[None]]
+    ) -> None:
         self._file = file
         self._write = write
         self._clock = clock
+        self._reap_dead_owners = reap_dead_owners
 
     async def announce(self, worker: r.Announcement, ttl: int) -> Sequence[r.LiveWorker]:
         """Register a worker, or renew it, for *ttl* milliseconds; return all live workers."""
+        # A worker of a process that was killed must not count: its successor would leave it a share of the work.
+        await self._reap_dead_owners()
         return await self._write(lambda t: announce(t, worker, ttl))
 
     async def remove(self, worker_id: str) -> None:

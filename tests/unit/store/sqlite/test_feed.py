@@ -106,6 +106,17 @@ async def test_the_workers_of_a_dead_process_are_removed_with_its_leases(stores,
     assert [live.worker_id for live in await two.workers.list()] == ["alive"]
 
 
+async def test_a_worker_that_is_announced_does_not_count_those_of_a_dead_process(stores, tmp_path):
+    """Or it would share the work that they left with nobody, until its next announcement."""
+    one, two, _ = stores
+    await one.workers.announce(worker("gone"), 1000)
+    with closing(sqlite3.connect(tmp_path / "a.db")) as other:
+        other.execute("UPDATE workers SET owner = 'dead' WHERE worker_id = 'gone'")
+        other.commit()
+    (tmp_path / "a.db-owners" / "dead").touch()
+    assert [live.worker_id for live in await two.workers.announce(worker("alive"), 1000)] == ["alive"]
+
+
 async def test_of_all_stores_that_put_if_absent_one_value_is_stored(stores):
     put = [store.values.put_if_absent("k", bytes([n])) for n, store in enumerate(stores)]
     assert len(set(await asyncio.gather(*put))) == 1
