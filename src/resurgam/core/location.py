@@ -139,12 +139,14 @@ shared_location: Final = _shared_by_text.get
 
 
 def _top(number: int) -> Location:
-    """Return the location ``{number}``."""
+    """Return the location ``{number}``; the number must not be negative."""
     location = _shared.get(number)
     if location is None:
-        location = Location((number,))
+        # Without `__init__` and `__str__`: there is nothing to check, and the text is known.
+        location, coordinate, text = _new(Location), (number,), f"{{{number}}}"
+        location.coordinates, location._text = (coordinate,), text
         if number <= _SHARED:
-            _shared[number] = _shared_by_coordinate[number,] = _shared_by_text[str(location)] = location
+            _shared[number] = _shared_by_coordinate[coordinate] = _shared_by_text[text] = location
     return location
 
 

@@ -147,8 +147,8 @@ class InstanceState:
         self.last_seq = seq
         self.last_at = max(self.last_at, entry.at)
 
-    def schedule(self, command: events.ActivityScheduled) -> None:
-        """Apply the next command of a running instance, not stamped before the last entry: `apply` for an activity."""
+    def schedule(self, command: events.ActivityScheduled | events.TimerStarted) -> None:
+        """Apply the next command of a running instance, not stamped before the last entry: `apply` for most commands."""
         self.open[command.seq] = command
         self.last_seq, self.last_at = command.seq, command.at
 

@@ -14,7 +14,7 @@ from resurgam.core import event as events
 from resurgam.core.codec import TypeForm, check_size
 from resurgam.core.errors import DefinitionError
 from resurgam.core.operation import Operation
-from resurgam.core.retry import Duration, is_whole, milliseconds
+from resurgam.core.retry import Duration, is_whole
 from resurgam.runtime.context import messaging, outbound
 from resurgam.runtime.context.activities import fingerprint, resolve_activity, schedule
 from resurgam.runtime.context.children import Child, ChildOptions, OnParentClose, start_child
@@ -98,14 +98,12 @@ class Context:
 
     def sleep(self, duration: Duration) -> Durable[None]:
         """Wait for a duration, in seconds or as a timedelta, even if the process restarts meanwhile."""
-        return self._recorder.start_timer(milliseconds(duration) / 1000, step=self._step)
+        return self._recorder.start_timer(duration, step=self._step)
 
     def sleep_until(self, moment: datetime) -> Durable[None]:
         """Wait until a moment; return at once if it is past."""
         deadline = _epoch_ms(moment)
-        return self._recorder.call(
-            events.TimerStarted, step=self._step, deadline=deadline, digest=f"until {deadline} ms"
-        )
+        return self._recorder.wait_until(deadline, f"until {deadline} ms", self._step)
 
     def set(self, key: str, value: object) -> None:
         """Store a value in the workflow's durable state, which clients can read too."""

@@ -10,6 +10,7 @@ from resurgam.core.state import RUNNING, InstanceState
 from resurgam.runtime.matching.forgetting import BEGINNINGS, Footprint
 
 E = TypeVar("E", bound=events.Event)
+S = TypeVar("S", events.ActivityScheduled, events.TimerStarted)
 
 
 class Log:
@@ -58,8 +59,8 @@ class Log:
         self.new.append(entry)
         return entry
 
-    def schedule(self, command: events.ActivityScheduled) -> events.ActivityScheduled:
-        """Append the command of an activity: `append` for the entry that most others are."""
+    def schedule(self, command: S) -> S:
+        """Append the command of an activity or a timer: `append` for the entry that most others are."""
         state = self.state
         if state.status is not RUNNING or self.footprint.watches:
             return self.append(command)

@@ -26,7 +26,7 @@ from resurgam.core.matchers import (
     removal,
     version_check,
 )
-from resurgam.core.retry import milliseconds
+from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.loop.event_loop import WorkflowLoop
@@ -288,11 +288,29 @@ class Recorder:
         """Return a future that never settles, for code that goes on after too many refused calls."""
         return Durable(self.loop, _NOWHERE, self, codec)
 
-    def start_timer(self, seconds: float, *, step: int | None = None) -> Durable[None]:
+    def start_timer(self, duration: Duration, *, step: int | None = None) -> Durable[None]:
         """Start a durable timer of this length."""
-        length = max(0, milliseconds(seconds))
-        deadline = self.log.stamp() + length
-        return self.call(events.TimerStarted, step=step, deadline=deadline, digest=f"{length} ms")
+        length = max(0, milliseconds(duration))
+        return self.wait_until(self.log.stamp() + length, f"{length} ms", step)
+
+    def wait_until(self, deadline: int, digest: str, step: int | None) -> Durable[None]:
+        """Start a durable timer that fires at *deadline*: `call`, without the fields of other commands."""
+        if self.verdict.exhausted:
+            return self.endless(ANY)
+        found = self.place(events.TimerStarted, None, step, None, digest=digest)
+        if isinstance(found, events.Command):
+            return self.wait_for(found, ANY)
+        timer = events.TimerStarted(
+            seq=self.log.state.last_seq + 1,
+            at=self.log.stamp(),
+            location=found.location,
+            version=found.version,
+            command=found.command,
+            gate=found.gate,
+            digest=digest,
+            deadline=deadline,
+        )
+        return self.wait_for(self.log.schedule(timer), ANY)
 
     def cancel(self, command: events.Command) -> None:
         """Record that the code no longer waits for a command, unless the history holds an answer to it."""
