@@ -3,6 +3,8 @@
 The budget is `tests/budget.json`; instructions are counted in `test_instructions.py`.
 """
 
+import asyncio
+import gc
 import sys
 
 import pytest
@@ -78,3 +80,15 @@ async def test_memory_that_a_step_of_a_live_workflow_takes(engine) -> None:
         kept.append(sys.getallocatedblocks() - before)
         execution.close()
     within("blocks kept per step", (kept[0] - kept[1]) / 200)
+
+
+async def test_objects_of_a_live_run_that_the_garbage_collector_visits(engine) -> None:
+    """Every full collection visits them all, and with many live runs most of its time goes there."""
+    counts = []
+    for _ in range(2):
+        await asyncio.gather(*(engine.start(programs.sleeper) for _ in range(100)))
+        await until_at_rest(engine)
+        gc.collect()
+        # Which dicts and tuples it tracks depends on the version of Python.
+        counts.append(sum(type(found) not in (dict, tuple) for found in gc.get_objects()))
+    within("tracked objects per live run", (counts[1] - counts[0]) / 100)

@@ -46,7 +46,7 @@ class Watched(Simulation):
             assert cold.new == ()
             assert standing(cold.recorder, life.log) == standing(hot.recorder, life.log)
             # What is under way in the worker's memory; after a crash it would be begun again.
-            cold.recorder.pending.handed_out = set(hot.recorder.pending.handed_out)
+            cold.recorder.pending.handed_out = dict(hot.recorder.pending.handed_out)
             cold._build_general().left = [] if hot._general is None else list(hot._general.left)
         # The next execution is given the whole inbox.
         known = [Entry(number, life.inbox[number]) for number in sorted(life.held) if hot.delivered_seq]

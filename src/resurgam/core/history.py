@@ -18,14 +18,14 @@ class History:
 
     def __init__(self, log: Iterable[events.Event]) -> None:
         # By the coordinates of the scope: to make and to hash a location costs more, and all of a log pass here.
-        self._scopes: defaultdict[tuple[Coordinate, ...], list[events.Command]] = defaultdict(list)
-        scopes = self._scopes
+        scopes: defaultdict[tuple[Coordinate, ...], list[events.Command]] = defaultdict(list)
         for entry in log:
             if isinstance(entry, events.Command):
                 scopes[entry.location.coordinates[:-1]].append(entry)
         for commands in scopes.values():
             commands.sort(key=_coordinates)
             _ = commands[0].location.last  # no command is at the root itself
+        self._scopes = dict(scopes)
 
     def commands(self, scope: Location) -> tuple[events.Command, ...]:
         """Return the direct commands of *scope* in the order of their locations."""

@@ -91,7 +91,7 @@ class Cursor:
         self._commands = commands
         self._count = len(commands)
         self._index = 0
-        self._ahead: set[int] = set()
+        self._ahead: dict[int, None] = {}
         self._last = BEFORE_FIRST
         self._end = commands[-1].location.last[0] if commands else 0
         # Built on first use: matching by location never needs them.
@@ -175,11 +175,11 @@ class Cursor:
             if match.marks:
                 self._index += match.marks
             if match.event is not self.next:
-                self._ahead.add(match.event.seq)
+                self._ahead[match.event.seq] = None
                 return
             self._index += 1
             while self._ahead and (follower := self.next) is not None and follower.seq in self._ahead:
-                self._ahead.discard(follower.seq)
+                del self._ahead[follower.seq]
                 self._index += 1
         else:
             self._last = match.coordinate

@@ -98,13 +98,13 @@ class InstanceState:
         self.diverged: events.WorkflowDiverged | None = None
         self.deactivated = False
         # Children whose cancellation was requested.
-        self.cancel_requested: set[int] = set()
+        self.cancel_requested: dict[int, None] = {}
         # Children that were cancelled before they had been started.
-        self.never_started: set[int] = set()
+        self.never_started: dict[int, None] = {}
         # Run ids of all scheduled children.
-        self.children: set[str] = set()
+        self.children: dict[str, None] = {}
         # Saga steps whose compensation is running.
-        self.compensating: set[int] = set()
+        self.compensating: dict[int, None] = {}
         # Number of signal and update handlers started so far, and the updates whose handlers are running.
         self.handlers = 0
         self.updates: dict[int, events.UpdateAccepted] = {}
@@ -178,7 +178,7 @@ class InstanceState:
         """Drop forgotten commands that are still open: abandoned races and timers."""
         for seq in seqs:
             self.open.pop(seq, None)
-            self.never_started.discard(seq)
+            self.never_started.pop(seq, None)
 
 
 def closing_entry(log: Sequence[events.Event]) -> events.Event | None:
@@ -233,7 +233,7 @@ def _open_to_outside(state: InstanceState, entry: events.Command) -> None:
     state.open[entry.seq] = entry
     state.addresses[address_of(entry)] = entry.seq
     if isinstance(entry, events.ChildScheduled):
-        state.children.add(entry.run_id)
+        state.children[entry.run_id] = None
 
 
 @_effect(*ANSWERS)
@@ -266,15 +266,15 @@ def _close_to_outside(state: InstanceState, entry: events.Answer) -> None:
     _close(state, entry)
     assert command is not None
     state.addresses.pop(address_of(command), None)
-    state.cancel_requested.discard(entry.ref)
+    state.cancel_requested.pop(entry.ref, None)
     if isinstance(entry, events.ChildCancelled) and not entry.child:
-        state.never_started.add(entry.ref)
+        state.never_started[entry.ref] = None
 
 
 @_effect(events.SagaClosed)
 def _end_saga_step(state: InstanceState, entry: events.SagaClosed) -> None:
     _close(state, entry)
-    state.compensating.discard(entry.ref)
+    state.compensating.pop(entry.ref, None)
 
 
 @_effect(events.ChildStarted)
@@ -286,7 +286,7 @@ def _child(state: InstanceState, entry: events.ChildStarted) -> None:
 @_effect(events.ChildCancelRequested)
 def _request_cancel(state: InstanceState, entry: events.ChildCancelRequested) -> None:
     _open_child(state, entry)
-    state.cancel_requested.add(entry.ref)
+    state.cancel_requested[entry.ref] = None
 
 
 def _open_child(state: InstanceState, entry: events.Answer) -> events.ChildScheduled:
@@ -302,7 +302,7 @@ def _compensate(state: InstanceState, entry: events.SagaCompensationStarted) -> 
         raise CorruptHistory(
             f"entry {entry.seq} ({entry.type}) refers to entry {entry.ref}, which is no open saga step"
         )
-    state.compensating.add(entry.ref)
+    state.compensating[entry.ref] = None
 
 
 @_effect(events.SignalHandled)

@@ -120,13 +120,13 @@ class Execution:
         if not self._pending.operations:
             return []
         ready = self._ready_operations()
-        self._pending.handed_out.update(operation.ref for operation in ready)
+        self._pending.handed_out.update((operation.ref, None) for operation in ready)
         self._note_left()
         return ready
 
     def go_on_with(self, operations: Iterable[int]) -> None:
         """Note that these operations run already."""
-        self._pending.handed_out.update(operations)
+        self._pending.handed_out.update(dict.fromkeys(operations))
         self._note_left()
 
     def _note_left(self) -> None:

@@ -111,7 +111,8 @@ class UpdateQueue:
     def finished_entry(self) -> events.Event | None:
         """Record the outcome of a handler that has ended, unless it is on record already."""
         while self._handlers.finished:
-            finished = self._handlers.finished.pop(0)
+            finished, *later = self._handlers.finished
+            self._handlers.finished = tuple(later)
             update = finished.update
             about: dict[str, Any] = {"ref": update.seq, "id": update.id}
             if update.seq not in self._log.state.updates:

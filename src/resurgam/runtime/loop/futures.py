@@ -88,6 +88,8 @@ class Batch(Durable[T]):
 class WorkflowTask(asyncio.Task[T]):
     """A task of a workflow, with a scope of its own."""
 
+    __slots__ = ("_hash", "scope")
+
     def __init__(
         self,
         coroutine: Coroutine[Any, Any, T],

@@ -4,7 +4,6 @@ Everything drawn or counted (command ids, random numbers, hashes of futures) bel
 scopes may advance in any order relative to each other, but each one replays its own steps exactly.
 """
 
-from collections import defaultdict
 from contextvars import ContextVar
 from hashlib import blake2b
 from random import Random
@@ -37,7 +36,7 @@ class Scope:
         # The answer of the latest version check, until the next durable call.
         self.gate: int | None = None
         self.calls = 0
-        self.counts: defaultdict[str, int] = defaultdict(int)
+        self.counts: dict[str, int] = {}
         self.futures = 0
         self._random: Random | None = None
         self._ids: Random | None = None
@@ -58,7 +57,7 @@ class Scope:
 
     def command_id(self, kind: str) -> str:
         """Count one more command of this type and return its id, such as ``Task(2)`` or ``Task(2)@{3, 1}``."""
-        number = self.counts[kind]
+        number = self.counts.get(kind, 0)
         self.counts[kind] = number + 1
         return f"{kind}({number})@{self.location}" if self.location.coordinates else f"{kind}({number})"
 

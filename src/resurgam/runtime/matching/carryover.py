@@ -1,6 +1,6 @@
 """Answers that an execution has before its code makes the calls: from an earlier attempt of its run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 import msgspec
@@ -10,21 +10,19 @@ from resurgam.core.commands import address_of
 from resurgam.core.event import decode_event
 from resurgam.core.location import Location
 from resurgam.core.outcome import Entry
+from resurgam.runtime.loop.verdict import Verdict
 
 
 class Carryover:
-    """Answer calls by what an earlier attempt got at the same location, or by what arrived before the call.
-
-    *on_held* is called when an answer arrives before its call.
-    """
+    """Answer calls by what an earlier attempt got at the same location, or by what arrived before the call."""
 
     def __init__(
         self,
         carried: Sequence[events.Carried],
         children: Sequence[events.EarlierChild],
-        on_held: Callable[[], None],
+        verdict: Verdict,
     ) -> None:
-        self._on_held = on_held
+        self._verdict = verdict
         self._kept: dict[tuple[Location, str], tuple[int, events.Carried]] = {}
         self.undone: dict[Location, int] = {}
         if carried:
@@ -38,13 +36,13 @@ class Carryover:
         # the calls that they answer.
         self.anything = bool(self._kept)
         self.due: list[tuple[int, int, events.Answer | None, Entry | None]] = []
-        self.answered: set[int] = set()
+        self.answered: dict[int, None] = {}
 
     def hold(self, address: str, entry: Entry) -> None:
         """Keep an answer until its call is made; until then it stays in the store's inbox."""
         self._held[address] = entry
         self.anything = True
-        self._on_held()
+        self._verdict.end_routine()
 
     def holds(self, entry: Entry) -> bool:
         """Whether an entry of the inbox is kept here."""
@@ -99,7 +97,7 @@ class Carryover:
         return found is not None and (found.name, found.digest) == (command.name, command.digest)
 
     def _add(self, order: int, command: events.Command, answer: events.Answer, held: Entry | None) -> None:
-        self.answered.add(command.seq)
+        self.answered[command.seq] = None
         heappush(self.due, (order, command.seq, msgspec.structs.replace(answer, ref=command.seq), held))
 
     def next(self) -> tuple[events.Answer | None, Entry | None] | None:

@@ -1,7 +1,9 @@
 """Whether anything of a run needs more than "take in the result of an activity, go on with the code"."""
 
+import msgspec
 
-class Course:
+
+class Course(msgspec.Struct, gc=False):
     """The course of one run: *plain* as long as its code waits for activities, timers and other instances alone.
 
     Each part of a run that needs attention at every tick, or a field of the next outcome, calls `leave` where it comes
@@ -10,10 +12,7 @@ class Course:
     left at the end of an advance.
     """
 
-    __slots__ = ("plain",)
-
-    def __init__(self) -> None:
-        self.plain = False
+    plain: bool = False
 
     def leave(self) -> None:
         """Note that something has come up."""

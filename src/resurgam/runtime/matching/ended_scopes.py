@@ -12,8 +12,8 @@ class EndedScopes:
     __slots__ = ("_cut", "returned")
 
     def __init__(self) -> None:
-        self.returned: list[Scope] = []
-        self._cut: list[Location] = []
+        self.returned: tuple[Scope, ...] = ()
+        self._cut: tuple[Location, ...] = ()
 
     def add_returned(self, scope: Scope) -> None:
         """Note that the code of a scope has returned.
@@ -21,12 +21,12 @@ class EndedScopes:
         This is no divergence yet: a callback that the code left behind may still make the recorded calls.
         """
         if scope.matching == "location" and scope.cursor.step is not None:
-            self.returned.append(scope)
+            self.returned += (scope,)
 
     def add_cut(self, scope: Scope) -> None:
         """Note that the code of a scope was cancelled or has failed; recorded answers beyond that point have no receiver."""
         if scope.cursor.next is not None:
-            self._cut.append(scope.location)
+            self._cut += (scope.location,)
 
     def is_cut_off(self, location: Location) -> bool:
         """Whether a location belongs to a scope that was cut off before it reached that location."""

@@ -87,10 +87,10 @@ class Handlers:
         self.updates: dict[str, Handler] = {}
         self.signals: dict[str, Handler] = {}
         self.schemas = SignalSchemas(recorder.settings.signal_schemas)
-        self.finished: list[Finished] = []
+        self.finished: tuple[Finished, ...] = ()
         self._queues: dict[str, HandlerQueue] = {}
         # The numbers of the handlers whose functions have not returned.
-        self._running: set[int] = set()
+        self._running: dict[int, None] = {}
         # The exception of a signal's handler: it ends the workflow, as if the workflow's own function had raised it.
         self.failure: BaseException | None = None
         # Whether there are handlers of signals or updates; a plain attribute, since every step reads it.
@@ -247,9 +247,9 @@ class Handlers:
         except _WHATEVER as error:
             reraise_ctrl_c(error)
             failure = capture(in_user_code(error), limit=self._recorder.settings.max_payload)
-            self.finished.append(Finished(entry, failure=failure))
+            self.finished += (Finished(entry, failure=failure),)
         else:
-            self.finished.append(Finished(entry, written))
+            self.finished += (Finished(entry, written),)
 
     def begin_signal(self, entry: events.SignalHandled, signal: events.SignalReceived) -> None:
         """Start the handler of a signal in a task of its own."""
@@ -306,9 +306,9 @@ class Handlers:
 
     def _strand(self, number: int, coroutine: Any) -> None:
         scope = self._recorder.scope_at(Location(HANDLERS, (number,)))
-        self._running.add(number)
+        self._running[number] = None
         task = self._recorder.loop.start_task(coroutine, scope, str(scope.location))
-        task.add_done_callback(lambda _: self._running.discard(number))
+        task.add_done_callback(lambda _: self._running.pop(number, None))
 
     def _quietly(self, what: str, function: Callable[[], Any]) -> Any:
         """Call a function that may read the durable state, but make no durable calls."""

@@ -19,24 +19,23 @@ class Outbox:
     def __init__(self, course: Course) -> None:
         self._course = course
         self.activities: dict[int, ActivityRequest] = {}
-        self._others: list[tuple[int, Field, Wanted]] = []
+        self._others: tuple[tuple[int, Field, Wanted], ...] = ()
 
     def empty(self) -> None:
         """Start an advance: the requests of the last one are committed."""
         if self.activities:
             self.activities = {}
-        if self._others:
-            self._others = []
+        self._others = ()
 
     def add(self, seq: int, field: Field, wanted: Wanted) -> None:
         """Add a request that belongs to the entry *seq*."""
         self._course.leave()
-        self._others.append((seq, field, wanted))
+        self._others += ((seq, field, wanted),)
 
     def take_back(self, seq: int, field: Field) -> bool:
         """Remove the request of an entry; return whether it was not committed yet."""
         before = len(self._others)
-        self._others = [(asked, kind, one) for asked, kind, one in self._others if (asked, kind) != (seq, field)]
+        self._others = tuple(one for one in self._others if one[:2] != (seq, field))
         return len(self._others) < before
 
     def fields(self, last_seq: int) -> dict[str, Any]:

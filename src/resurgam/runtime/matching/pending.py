@@ -70,7 +70,7 @@ class PendingCommands:
         self.listeners: dict[int, tuple[str, ...]] = {}
         self.operations: dict[int, Operation] = {}
         # The operations that a worker runs, or has run.
-        self.handed_out: set[int] = set()
+        self.handed_out: dict[int, None] = {}
         self.races: dict[int, Race] = {}
         self.loops: dict[int, LoopProgress] = {}
         # Heaps of (moment, seq): when a call times out, and when an activity must have been started.
@@ -79,7 +79,7 @@ class PendingCommands:
         # The executions of children that have started.
         self.started_children: dict[int, str] = {}
         # Recorded commands that the code has cancelled since the last entry, while the history has not.
-        self.cancelled: list[events.Command] = []
+        self.cancelled: tuple[events.Command, ...] = ()
 
     def add_deadline(self, deadline: int, seq: int) -> None:
         """Let a call time out at *deadline*."""
@@ -149,7 +149,7 @@ class PendingCommands:
     def forget(self, seqs: Iterable[int]) -> None:
         """Drop what is known of commands that are forgotten."""
         for seq in seqs:
-            self.handed_out.discard(seq)
+            self.handed_out.pop(seq, None)
             self.started_children.pop(seq, None)
 
     def commands(self) -> Iterator[events.Command]:

@@ -1,13 +1,14 @@
 """The commands of a history as it was loaded, and which of them the code has reached."""
 
-from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
+from collections.abc import Iterable, Sequence
 
 from resurgam.core import event as events
 from resurgam.core.commands import COMMANDS
 from resurgam.core.history import History
 from resurgam.core.location import Coordinate, Location
 from resurgam.core.matchers import Cursor
+from resurgam.runtime.loop.verdict import Verdict
+from resurgam.runtime.matching.pending import PendingCommands
 
 
 class RecordedCommands:
@@ -22,7 +23,7 @@ class RecordedCommands:
         self._completions: dict[int, events.LoopCompleted] = {}
         if self._commands and events.LoopStarted in set(map(type, self._commands.values())):
             self._find_checkpoints(log)
-        self._reached: set[int] = set()
+        self._reached: dict[int, None] = {}
         self._skipped: dict[int, Location] = {}
         self._keyed: set[tuple[Coordinate, ...]] | None = None
         self._loops: set[tuple[Coordinate, ...]] | None = None
@@ -53,11 +54,11 @@ class RecordedCommands:
 
     def reach(self, command: events.Command) -> None:
         """Note that the code has made a recorded call."""
-        self._reached.add(command.seq)
+        self._reached[command.seq] = None
 
     def skip(self, command: events.Command) -> None:
         """Skip a command and everything below it; its answer has no receiver."""
-        self._reached.add(command.seq)
+        self._reached[command.seq] = None
         self._skipped[command.seq] = command.location
 
     def is_reached(self, ref: int) -> bool:
@@ -99,7 +100,7 @@ class RecordedCommands:
 
         Marks of removals do not count: they have no effect, so the code need not keep the note that left them.
         """
-        left = (self._commands[seq] for seq in sorted(self._commands.keys() - self._reached))
+        left = (self._commands[seq] for seq in sorted(self._commands.keys() - self._reached.keys()))
         wanted = (command for command in left if type(command) is not events.StepRemoved)
         return [command for command in wanted if not (self._skipped and self.is_skipped(command.seq))]
 
@@ -121,7 +122,7 @@ class RecordedCommands:
     def forget(self, seqs: Iterable[int]) -> None:
         """Drop entries that are forgotten."""
         for seq in seqs:
-            self._reached.discard(seq)
+            self._reached.pop(seq, None)
             self._commands.pop(seq, None)
             self._skipped.pop(seq, None)
 
@@ -129,18 +130,18 @@ class RecordedCommands:
 class EarlyAnswers:
     """Answers that were delivered before the code made the calls, which an edit has delayed.
 
-    *waits_past* says whether the code waits for a call that was recorded after an entry; None if answers may always come
-    early. *on_kept* is called when an answer is kept.
+    *pending* are the calls of the code, if an answer may come early only while the code waits for a call that was
+    recorded after it; None if answers may always come early.
     """
 
-    def __init__(self, waits_past: Callable[[int], bool] | None, on_kept: Callable[[], None]) -> None:
-        self._waits_past = waits_past
-        self._on_kept = on_kept
+    def __init__(self, pending: PendingCommands | None, verdict: Verdict) -> None:
+        self._pending = pending
+        self._verdict = verdict
         self.answers: dict[int, events.Answer] = {}
         self._checkpoints: dict[int, events.LoopCheckpointed] = {}
-        self.delayed: set[int] = set()
+        self.delayed: dict[int, None] = {}
         # Entries whose calls were made since: delivered in the order of the log, each in a tick of its own.
-        self.overdue: list[tuple[int, events.Event]] = []
+        self.overdue: dict[int, events.Event] = {}
 
     @property
     def anything(self) -> bool:
@@ -149,11 +150,11 @@ class EarlyAnswers:
 
     def may_hold(self, entry: int) -> bool:
         """Whether the code may still come to the call that an entry is for."""
-        return self._waits_past is None or self._waits_past(entry)
+        return self._pending is None or self._pending.has_call_after(entry)
 
     def keep(self, answer: events.Answer) -> None:
         """Keep an answer until its call is made."""
-        self._on_kept()
+        self._verdict.end_routine()
         self.answers[answer.ref] = answer
 
     def keep_checkpoint(self, checkpoint: events.LoopCheckpointed) -> None:
@@ -170,8 +171,8 @@ class EarlyAnswers:
 
     def add_overdue(self, entry: events.Event) -> None:
         """Deliver an entry as soon as the code is at rest."""
-        heappush(self.overdue, (entry.seq, entry))
+        self.overdue[entry.seq] = entry
 
     def next_overdue(self) -> events.Event:
         """Return the overdue entry that comes first in the log."""
-        return heappop(self.overdue)[1]
+        return self.overdue.pop(min(self.overdue))

@@ -92,9 +92,8 @@ class Recorder:
         self.payloads = Payloads(mode, settings.max_payload)
         self.course = course = Course()
         self.outbox, self.pending = Outbox(course), PendingCommands(course)
-        after = self.pending.has_call_after if self.matching == "location" else None
-        self.early = EarlyAnswers(after, self.verdict.end_routine)
-        self.carryover = Carryover(started.carried, started.children, self.verdict.end_routine)
+        self.early = EarlyAnswers(self.pending if self.matching == "location" else None, self.verdict)
+        self.carryover = Carryover(started.carried, started.children, self.verdict)
         if mode.rehearsing or options.input_check != "off" or started.carried:
             self.verdict.end_routine()
         self.mailbox = Mailbox()
@@ -104,8 +103,8 @@ class Recorder:
         self.now = self.entry = 0
         # The workflow's own timeout in milliseconds, once that has asked the code to stop.
         self.timed_out: int | None = None
-        self.ignored: list[events.StepRemoved] = []
-        self.notes: list[Note] = []
+        self.ignored: tuple[events.StepRemoved, ...] = ()
+        self.notes: tuple[Note, ...] = ()
         # The forbidden methods are set on the class from a table, where mypy does not see them.
         self.loop = WorkflowLoop(started.run_id, self)  # type: ignore[abstract]
         self.root = self.scope_at(ROOT)
@@ -179,7 +178,7 @@ class Recorder:
                     if self.log.state.ended is None:  # `_vacant`, without its call
                         return Place(scope.location.child(found), scope.version, scope.command_id(called))
                     return self._vacant(scope, found, kind, name, scope.command_id(called), scope.version)
-                scope.counts[called] += 1
+                scope.counts[called] = scope.counts.get(called, 0) + 1
                 self.recorded.reach(found)  # type: ignore[arg-type]  # what is not a coordinate is a command
                 return found  # type: ignore[return-value]
         return self._matched(kind, name, step, key, target, digest, given)
@@ -321,7 +320,7 @@ class Recorder:
         self.course.leave()
         entry = self.log.add(kind, ref=command.seq)
         if not self.log.is_new(command):
-            self.pending.cancelled.append(command)
+            self.pending.cancelled += (command,)
         if isinstance(command, events.PromiseCreated):
             self.outbox.add(entry.seq, "closed", command.promise_id)
 
@@ -340,7 +339,7 @@ class Recorder:
         skipped = self._skip(scope, Intent(kind, name, scope.absolute(step)))
         if self.mode.replaying:
             holds = skipped is not None and not isinstance(skipped, events.StepRemoved)
-            self.notes.append(Note(source=source(), verb=removed.verb, name=name, holds=holds))
+            self.notes += (Note(source=source(), verb=removed.verb, name=name, holds=holds),)
 
     def _skip(self, scope: Scope, removed: Intent) -> events.Command | None:
         """Return the recorded command that is skipped, if there is one."""
@@ -349,7 +348,7 @@ class Recorder:
         mark = COMMANDS[events.StepRemoved].type
         if isinstance(match, Ignored):
             where = events.StepRemoved(location=match.event.location, command=mark, name=name, removed=tag)
-            self.ignored.append(where)
+            self.ignored += (where,)
             return None
         scope.cursor.take(match)
         scope.gate = None

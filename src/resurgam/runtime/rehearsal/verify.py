@@ -90,6 +90,6 @@ def _finding(driver: Driver, undecided: Undecided | None) -> Finding:
         error=error,
         new=tuple(entry for entry in recorder.log.new if isinstance(entry, events.Command)),
         orphans=tuple(recorder.recorded.unreached()),
-        ignored=tuple(recorder.ignored),
+        ignored=recorder.ignored,
         notes=tuple(dict.fromkeys(recorder.notes)),
     )

@@ -145,7 +145,7 @@ def _keep_early(recorder: Recorder, answer: events.Answer) -> None:
         early.keep_checkpoint(answer)
     else:
         early.keep(answer)
-        early.delayed.add(answer.ref)
+        early.delayed[answer.ref] = None
 
 
 def _settles(*kinds: type[A]) -> Callable[[Callable[[Recorder, A, Durable[Any]], None]], None]:

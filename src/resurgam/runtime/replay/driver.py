@@ -156,7 +156,7 @@ class Driver:
         if deliver is None:
             return
         if recorder.pending.cancelled and not own:
-            recorder.pending.cancelled.clear()
+            recorder.pending.cancelled = ()
         # Not the commands of this tick: forgotten ones would be missing when it is replayed.
         recorder.entry, recorder.now = entry.seq, entry.at
         log, loop = recorder.log, recorder.loop
@@ -180,7 +180,7 @@ class Driver:
         recorder = self.recorder
         loop, pending = recorder.loop, recorder.pending
         if pending.cancelled:
-            pending.cancelled.clear()
+            pending.cancelled = ()
         recorder.entry, recorder.now = entry.seq, entry.at
         loop.open = True
         try:

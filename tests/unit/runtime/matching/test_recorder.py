@@ -128,7 +128,7 @@ def test_operations_are_ready_until_they_are_handed_out_or_answered():
     pending = PendingCommands()
     for seq in (2, 3, 4):
         pending.add_operation(Operation(seq, "f", print, (), codec_for(Any)))
-    pending.handed_out.add(3)
+    pending.handed_out[3] = None
     assert [operation.ref for operation in pending.ready_operations({2, 3})] == [2]
     pending.forget([3])
     assert [operation.ref for operation in pending.ready_operations({2, 3})] == [2, 3]
