@@ -1,5 +1,8 @@
 """Base structs of all events, and their JSON encoding."""
 
+from collections.abc import Callable
+from typing import Final
+
 import msgspec
 from msgspec import Raw
 
@@ -68,9 +71,5 @@ class Answer(Event, frozen=True, kw_only=True):
     ref: int
 
 
-_encoder = msgspec.json.Encoder(enc_hook=text_of)
-
-
-def encode_event(event: Event) -> bytes:
-    """Encode an event as JSON."""
-    return _encoder.encode(event)
+encode_event: Final[Callable[[Event], bytes]] = msgspec.json.Encoder(enc_hook=text_of).encode
+"""Encode an event as JSON. Not a function around the encoder's: it would be called for every entry that is written."""
