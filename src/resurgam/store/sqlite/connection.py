@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, TypeVarTuple
 
 from resurgam.core.errors import StoreError, WriteRejected
 from resurgam.store.sqlite.log_size import CHECK_EVERY, LogCopier, cut_log, limit_log, log_of
@@ -15,6 +15,7 @@ from resurgam.store.sqlite.migrate import check_ours, migrate
 from resurgam.store.sqlite.session import Row, Session
 
 T = TypeVar("T")
+Given = TypeVarTuple("Given")
 
 BUSY_TIMEOUT: Final = 5.0
 """Seconds to wait for another process that is writing."""
@@ -39,6 +40,9 @@ _PERMANENT: Final = frozenset(
     {sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_RANGE}
 )
 """Primary codes of errors that the written values cause, so that writing them again fails again."""
+
+_UNBOUND: Final = (OverflowError, UnicodeEncodeError)
+"""Raised by Python's own binding: an integer beyond 64 bits, a string beyond 2 GB, a lone surrogate."""
 
 
 class Locked(StoreError):
@@ -86,25 +90,31 @@ class Database:
         limit_log(connection)
         return connection
 
-    def transact(self, work: Callable[[Session], T]) -> T:
-        """Write in one transaction; raise `Locked` if another connection is writing."""
+    def transact(self, work: Callable[[Session, *Given], T], *given: *Given) -> T:
+        """Write in one transaction; raise `Locked` if another connection is writing.
+
+        SQLite's own wait for it would block the event loop.
+        """
         if self.lost:
             self.check_files()
+        hot = self._hot
         with self._one_thread:
             try:
-                self._begin()
                 try:
-                    result = work(self.writer)
-                    self._hot.execute("COMMIT")
+                    hot.execute("BEGIN IMMEDIATE")
+                except sqlite3.OperationalError as error:
+                    if "locked" not in str(error):
+                        raise
+                    raise Locked(str(self.explain(error))) from error
+                try:
+                    result = work(self.writer, *given)
+                    hot.execute("COMMIT")
                 except BaseException:
                     if self._writing.in_transaction:
-                        self._hot.execute("ROLLBACK")
+                        hot.execute("ROLLBACK")
                     raise
-            except sqlite3.Error as error:
+            except (sqlite3.Error, *_UNBOUND) as error:
                 raise self.explain(error) from error
-            except (OverflowError, UnicodeEncodeError) as error:
-                # Raised by Python's own binding: an integer beyond 64 bits, a string beyond 2 GB, a lone surrogate.
-                raise WriteRejected(f"{self.path}: {error}") from error
             self._commits += 1
             if self._commits == self._check_at:
                 self._check_log()
@@ -139,15 +149,6 @@ class Database:
         elif found != self._log_file:
             self.lost = True
             raise StoreError(_lost(self._log, deleted=found is None))
-
-    def _begin(self) -> None:
-        """Begin to write, or raise `Locked`: SQLite's own wait would block the event loop."""
-        try:
-            self._hot.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                raise Locked(str(self.explain(error))) from error
-            raise
 
     def fetch(self, query: str, **parameters: object) -> Sequence[Row]:
         """Run one statement that only reads, and return its rows."""
@@ -186,7 +187,7 @@ class Database:
         self._writing.set_trace_callback(writes)
         self._reading.set_trace_callback(reads)
 
-    def explain(self, error: sqlite3.Error) -> StoreError:
+    def explain(self, error: Exception) -> StoreError:
         """Return the `StoreError` for an error of SQLite, with its remedy."""
         return explain(self.path, error)
 
@@ -203,12 +204,12 @@ class Database:
         self._writing.close()
 
 
-def explain(path: Path, error: sqlite3.Error) -> StoreError:
-    """Return the `StoreError` for an error of SQLite about this file, with its remedy."""
+def explain(path: Path, error: Exception) -> StoreError:
+    """Return the `StoreError` for an error of SQLite, or of its binding, about this file, with its remedy."""
     text = str(error)
     remedy = next((remedy for sign, remedy in _REMEDIES if sign in text.lower()), "")
     # The low byte is the primary code; errors that SQLite itself did not raise have none.
-    permanent = getattr(error, "sqlite_errorcode", 0) & 0xFF in _PERMANENT
+    permanent = getattr(error, "sqlite_errorcode", 0) & 0xFF in _PERMANENT or isinstance(error, _UNBOUND)
     return (WriteRejected if permanent else StoreError)(f"{path}: {text}" + (f": {remedy}" if remedy else ""))
 
 

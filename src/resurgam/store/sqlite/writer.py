@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from resurgam.store.sqlite.connection import BUSY_TIMEOUT, Database, Locked
@@ -100,12 +99,19 @@ class Writer(Generic[W]):
     def _look_for_others(self) -> None:
         """Trust that pieces come alone if none waits, the longer the more: a look at each costs as much as a step."""
         if not self._waiting:
-            self._at_once = self._trust = min(2 * self._trust, _TRUSTED)
+            self._trust_more()
 
     def _flush_group(self) -> None:
-        self._trust = 1
-        self._at_once = int(len(self._waiting) == 1)
+        alone = len(self._waiting) == 1
+        if alone and isinstance(self._waiting[0][1], asyncio.Future):
+            self._trust_more()
+        else:
+            # A lone commit of a worker has not waited in vain: it carries what its instance has received meanwhile.
+            self._trust, self._at_once = 1, int(alone)
         self._flush()
+
+    def _trust_more(self) -> None:
+        self._at_once = self._trust = min(2 * self._trust, _TRUSTED)
 
     def _flush(self, *, told: bool = False) -> None:
         """Write the pieces that wait: now, or in a later turn if another store is writing or should go first.
@@ -123,7 +129,7 @@ class Writer(Generic[W]):
             group, self._waiting = group[:_MOST], group[_MOST:]
             asyncio.get_running_loop().call_soon(self._flush)
         try:
-            answers = self._database.transact(partial(self._work, group))
+            answers = self._database.transact(self._work, group)
         except Locked as error:
             self._waiting = group + self._waiting
             self._wait_for_turn(error)
@@ -190,7 +196,7 @@ class Writer(Generic[W]):
     def _wait_and_transact(self, group: list[_Piece[W]], deadline: float) -> _Answers[W]:
         while True:
             try:
-                return self._database.transact(partial(self._work, group))
+                return self._database.transact(self._work, group)
             except Locked:
                 if time.monotonic() >= deadline:
                     raise
@@ -198,7 +204,7 @@ class Writer(Generic[W]):
 
     # Called by both.
 
-    def _work(self, group: list[_Piece[W]], session: Session) -> _Answers[W]:
+    def _work(self, session: Session, group: list[_Piece[W]]) -> _Answers[W]:
         begun = self._begin(session)
         answers: list[Any] = []
         try:

@@ -69,6 +69,30 @@ async def test_pieces_that_come_together_after_many_lone_ones_soon_share_transac
     assert len(begun) == 1
 
 
+async def test_calls_one_after_another_are_soon_answered_at_once_without_an_iteration_between_them(writer):
+    at_once = []
+    for _ in range(60):
+        answer = writer.write(lambda session: 7)
+        at_once.append(answer.done())
+        assert await answer == 7
+    assert at_once[:4] == [True, False, True, True]
+    assert at_once[-54:].count(False) == 6  # one in nine: it is looked for others then
+
+
+async def test_commits_of_a_worker_in_one_iteration_are_not_trusted_to_be_alone(writer):
+    begun, answers = transactions(writer), []
+    for round_ in range(10):
+        for number in range(2):
+            writer.submit(lambda session, number=number: number, answers.append)
+        await asyncio.sleep(0)
+        assert len(answers) == 2 * (round_ + 1)
+    begun.clear()
+    for number in range(20):
+        writer.submit(lambda session, number=number: number, answers.append)
+    await asyncio.sleep(0)
+    assert len(begun) == 2
+
+
 async def test_a_callback_that_submits_is_not_called_again_from_within(writer):
     depths, depth = [], 0
     finished = asyncio.get_running_loop().create_future()
