@@ -88,7 +88,7 @@ def _step(t: Transaction, part: r.Commit, running: str | None) -> bool:
         t.session.run(
             "commit_step",
             (
-                *(None, None, part.base_seq + len(outcome.events), running),
+                *(0, 0, part.base_seq + len(outcome.events), running),
                 *(part.execution_id, part.epoch, part.base_seq, part.wake, outcome.wake_at),
             ),
         )

@@ -17,8 +17,16 @@ from resurgam.store.sqlite.transaction import Transaction
 
 def append(t: Transaction, execution_id: str, entries: Sequence[events.Event]) -> None:
     """Append entries to a log."""
-    t.session.put_off("append_event", [(execution_id, e.seq, encode_event(e).decode()) for e in entries])
+    t.session.append(encode_log(execution_id, entries))
     t.changes.grown.append(execution_id)
+
+
+def encode_log(execution_id: str, entries: Sequence[events.Event]) -> list[object]:
+    """Return the columns of entries, those of each after those of the one before, as `Session.append` takes them."""
+    columns: list[object] = []
+    for entry in entries:
+        columns += (execution_id, entry.seq, encode_event(entry).decode())
+    return columns
 
 
 def forget(session: Session, execution_id: str, entries: Sequence[Forgotten]) -> None:

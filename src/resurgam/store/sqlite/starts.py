@@ -5,14 +5,14 @@ row, inserted as it is after its commit. It has this path of its own, which equa
 after the other; whatever is unusual about it, they decide.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+import msgspec
+from msgspec import Raw
 from msgspec.structs import replace
 
-from resurgam.core.event import encode_event
-from resurgam.core.outcome import Outcome
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
@@ -20,9 +20,10 @@ from resurgam.store.rules import first_run
 from resurgam.store.sqlite.activities import is_busy
 from resurgam.store.sqlite.commit import commit
 from resurgam.store.sqlite.create import create
+from resurgam.store.sqlite.history import encode_log
 from resurgam.store.sqlite.instances import find, tag
 from resurgam.store.sqlite.rows import instance_of
-from resurgam.store.sqlite.steps import Claimed
+from resurgam.store.sqlite.steps import Claimed, claimed_by, is_plain
 from resurgam.store.sqlite.transaction import Transaction
 
 Work: TypeAlias = Callable[[Transaction], r.Created | r.Exists]
@@ -33,22 +34,18 @@ def prepare_start(part: r.Creation) -> Work:
     first, offer = part.first, part.offer
     if first is None or offer is None or part.inbox or part.follows is not None:
         return partial(create_and_commit, part=part)
-    outcome = first.outcome
-    same = Outcome(
-        events=outcome.events,
-        activities=outcome.activities,
-        wake_at=outcome.wake_at,
-        signal_schemas=outcome.signal_schemas,
-    )
+    outcome, eager = first.outcome, first.eager
     # A sleeper, or a step that claims all that it schedules.
-    usual = outcome == same and first.eager == {request.ref for request in outcome.activities} and not first.retries
+    usual = is_plain(outcome) and len(eager) == len(outcome.activities) and not first.retries
+    if usual and eager:
+        usual = eager == {request.ref for request in outcome.activities}
     at_once = part.started.queue in offer.queues and (first.epoch, first.base_seq, first.wake) == (1, 1, 0)
     if not usual or not at_once:
         return partial(create_and_commit, part=part)
     instance = r.Instance.of(part.started)
     if instance.status is not Status.RUNNING:
         return partial(create_and_commit, part=part)
-    return Start(part, first, instance)
+    return _start(part, first, instance)
 
 
 def create_and_commit(t: Transaction, part: r.Creation) -> r.Created | r.Exists:
@@ -63,56 +60,82 @@ def create_and_commit(t: Transaction, part: r.Creation) -> r.Created | r.Exists:
     return r.Created(instance=instance_of(row), claim=created.claim, committed=committed)
 
 
-class Start:
+class Start(msgspec.Struct, gc=False, frozen=True):
     """An execution that is ready to be written."""
 
-    __slots__ = ("_answer", "_claimed", "_columns", "_events", "_keeps", "_part")
-
-    def __init__(self, part: r.Creation, first: r.Commit, instance: r.Instance) -> None:
-        outcome, log = first.outcome, (part.started, *first.outcome.events)
-        self._part = part
-        self._claimed = Claimed(first)
-        self._keeps = bool(first.eager) or not first.release
-        self._events = [(instance.execution_id, e.seq, encode_event(e).decode()) for e in log]
-        self._columns = (*_columns_of(instance, len(log), outcome), self._claimed.covered or "")
-        after = replace(instance, last_seq=len(log), wake_at=outcome.wake_at)
-        if outcome.signal_schemas:
-            after = replace(after, signal_schemas=outcome.signal_schemas)
-        self._answer = r.Created(
-            instance=after,
-            claim=r.Claim(instance=instance, epoch=1, wake=0, log=(part.started,)),
-            committed=r.Committed(wake=0, tasks=self._claimed.tasks),
-        )
+    part: r.Creation
+    claimed: Claimed
+    keeps: bool
+    entries: Sequence[object]
+    columns: tuple[object, ...]
+    answer: r.Created
 
     def __call__(self, t: Transaction) -> r.Created | r.Exists:
         """Create the execution."""
-        instance, session = self._answer.instance, t.session
-        for queue in self._claimed.queues:
+        instance, session, keeps = self.answer.instance, t.session, self.keeps
+        for queue in self.claimed.queues:
             if is_busy(t, queue):
-                return create_and_commit(t, self._part)
+                return create_and_commit(t, self.part)
         if not session.finds("may_begin_at_once", (instance.entity_id, instance.queue, t.now)):
-            return create_and_commit(t, self._part)
-        lease = (t.owner, t.lease_until) if self._keeps else ("", "")
-        session.run("begin_committed", self._columns + lease)
+            return create_and_commit(t, self.part)
+        lease = (t.owner, t.lease_until) if keeps else ("", "")
+        session.run("begin_committed", self.columns + lease)
         if instance.tags:
             tag(session, instance)
-        session.put_off("append_event", self._events)
-        if self._claimed.rows:
-            self._claimed.write(t, instance.execution_id)
+        session.append(self.entries)
+        if self.claimed.rows:
+            self.claimed.write(t, instance.execution_id)
         changes = t.changes
-        changes.due(t.lease_until if self._keeps else None)
-        changes.due(instance.wake_at)
+        if keeps:
+            changes.due(t.lease_until)
+        if instance.wake_at is not None:
+            changes.due(instance.wake_at)
         changes.grown.append(instance.execution_id)
-        return self._answer
+        return self.answer
 
 
-def _columns_of(instance: r.Instance, last_seq: int, outcome: Outcome) -> tuple[object, ...]:
+def _start(part: r.Creation, first: r.Commit, instance: r.Instance) -> Start:
+    outcome, log, claimed = first.outcome, (part.started, *first.outcome.events), claimed_by(first)
+    schemas = outcome.signal_schemas
+    after = replace(
+        instance,
+        last_seq=len(log),
+        wake_at=outcome.wake_at,
+        signal_schemas=instance.signal_schemas if schemas is None else schemas,
+    )
+    return Start(
+        part,
+        claimed,
+        bool(first.eager) or not first.release,
+        encode_log(instance.execution_id, log),
+        (*_columns_of(after, schemas), claimed.covered or ""),
+        r.Created(
+            instance=after,
+            claim=r.Claim(instance=instance, epoch=1, wake=0, log=(part.started,)),
+            committed=r.Committed(wake=0, tasks=claimed.tasks),
+        ),
+    )
+
+
+def _columns_of(instance: r.Instance, schemas: Mapping[str, Raw] | None) -> tuple[object, ...]:
     """Return the columns of ``begin_committed`` that are known before the transaction."""
-    parent, schemas = instance.parent, outcome.signal_schemas
+    parent, wake_at = instance.parent, instance.wake_at
     return (
-        *(instance.execution_id, instance.entity_id, instance.run_id, instance.tree_id, instance.generation),
-        *(instance.attempt, instance.kind, instance.name, instance.queue, instance.created_at, last_seq),
-        *("" if outcome.wake_at is None else outcome.wake_at, encode(instance.tags) if instance.tags else "{}"),
-        *(("", "") if parent is None else (encode(parent), parent.entity_id)),
-        *(first_run(instance), "" if schemas is None else encode(schemas)),
+        instance.execution_id,
+        instance.entity_id,
+        instance.run_id,
+        instance.tree_id,
+        instance.generation,
+        instance.attempt,
+        instance.kind,
+        instance.name,
+        instance.queue,
+        instance.created_at,
+        instance.last_seq,
+        "" if wake_at is None else wake_at,
+        encode(instance.tags) if instance.tags else "{}",
+        "" if parent is None else encode(parent),
+        "" if parent is None else parent.entity_id,
+        instance.run_id if parent is None else first_run(instance),
+        "" if schemas is None else encode(schemas),
     )

@@ -1,5 +1,7 @@
 """Rows that are put off: whatever their number, all of them are written, in their order."""
 
+from itertools import chain
+
 import pytest
 
 from resurgam.store.sqlite.connection import Database
@@ -14,8 +16,8 @@ def test_rows_that_were_put_off_are_written_in_their_order(tmp_path, number):
     written = []
 
     def work(session):
-        session.put_off("append_event", entries[:1])
-        session.put_off("append_event", entries[1:])
+        session.append(list(chain.from_iterable(entries[:1])))
+        session.append(list(chain.from_iterable(entries[1:])))
         session.put_off("schedule_activity", activities)
         session.write_rows()
 

@@ -77,6 +77,13 @@ def test_a_step_of_a_chain_takes_the_short_way_and_its_end_does_not():
     assert not isinstance(prepare(part_of("e-a", claim, 1, Try("a", claims=False))), Step)
 
 
+def test_an_outcome_with_anything_else_in_it_does_not_take_the_short_way():
+    part = part_of("e-a", r.Claim(instance=None, epoch=1, wake=0), 1, Try("a"))
+    for field in set(Outcome.__struct_fields__) - {"events", "activities", "wake_at"}:
+        other = replace(part, outcome=replace(part.outcome, **{field: object()}))
+        assert not isinstance(prepare(other), Step), field
+
+
 async def test_a_covered_step_writes_its_row_and_its_log_and_nothing_else(tmp_path):
     store = SqliteStore(tmp_path / "a.db", ManualClock(), name="steps", synchronous="OFF")
     claim = await begun(store, "a")
