@@ -63,8 +63,8 @@ class ActivityRunner:
         """End the processes of attempts."""
         await self._processes.close()
 
-    async def run(self, attempt: RunningAttempt) -> Result:
-        """Run one attempt and return the event that records its result.
+    async def run(self, attempt: RunningAttempt, completed: Callable[[RunningAttempt, Result], None]) -> Result:
+        """Run one attempt and return the event that records its result; call *completed* first if it has not failed.
 
         A cancellation is raised: only the caller knows whether the worker or the activity itself caused it.
         """
@@ -77,7 +77,18 @@ class ActivityRunner:
             enter_activity(attempt)
             if activity.is_async and request.timeout is None and request.heartbeat is None:
                 # The fast path, for most attempts: the function is awaited here, with nothing to watch beside it.
-                result = await self._call(activity, request)
+                assert activity.signature is not None
+                assert activity.function is not None
+                args, kwargs = activity.signature.decode(request.input)
+                try:
+                    value = await activity.function(*args, **kwargs)  # type: ignore[misc]  # it is async
+                except asyncio.CancelledError:
+                    raise
+                except BaseException as error:
+                    # Any exception in it, even SystemExit, is its failure.
+                    reraise_ctrl_c(error)
+                    raise _Failed from error
+                result = self._encode(activity, value)
             else:
                 result = await self._run(attempt, activity)
         except _Failed as failed:
@@ -86,26 +97,13 @@ class ActivityRunner:
             return self._failed(task, error)
         finally:
             attempt.over = True
-        return events.ActivityCompleted(ref=request.ref, at=self._clock.now(), attempt=task.attempt, result=result)
+        event = events.ActivityCompleted(ref=request.ref, at=self._clock.now(), attempt=task.attempt, result=result)
+        completed(attempt, event)
+        return event
 
     def cancelled_from_within(self, task: ActivityTask) -> Result:
         """Return the event for an attempt that was cancelled, but not by the worker."""
         return self._failed(task, RuntimeError(f"activity {task.request.name!r} was cancelled from within"))
-
-    async def _call(self, activity: Activity[..., Any], request: ActivityRequest) -> Raw:
-        """Await an async function."""
-        assert activity.signature is not None
-        assert activity.function is not None
-        args, kwargs = activity.signature.decode(request.input)
-        try:
-            value = await activity.function(*args, **kwargs)  # type: ignore[misc]  # it is async
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            # Any exception in it, even SystemExit, is its failure.
-            reraise_ctrl_c(error)
-            raise _Failed from error
-        return self._encode(activity, value)
 
     async def _run(self, attempt: RunningAttempt, activity: Activity[..., Any]) -> Raw:
         """Run an attempt that has timeouts, or runs in a thread or a process."""

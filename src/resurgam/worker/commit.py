@@ -32,11 +32,20 @@ class Committer:
         self.slots = slots
         self.worker = worker
 
-    def build(self, held: HeldInstance, outcome: Outcome, *, release: bool) -> Commit:
-        """Make the commit of an outcome; it reserves the slots of the activities that it claims."""
-        eager = _NONE
-        if outcome.activities and outcome.status is Status.RUNNING and not (held.live is not None and held.live.paused):
-            eager = self.slots.reserve_share(outcome.activities)
+    def build(self, held: HeldInstance, outcome: Outcome, *, release: bool = False) -> Commit:
+        """Make the commit of an outcome; it reserves the slots of the activities that it claims.
+
+        It releases the lease if there is nothing more to do at once, or if *release* says so.
+        """
+        live, eager = held.live, _NONE
+        if outcome.status is not Status.RUNNING or live is None:
+            release = True
+        elif live.paused:
+            release = release or not held.operations
+        else:
+            release = release or not (held.attempts or held.inbox or held.operations or live.wants_more)
+            if outcome.activities:
+                eager = self.slots.reserve_share(outcome.activities)
         answered: Sequence[int] = ()
         retries: Sequence[Pending] = ()
         if held.covered or held.results:
@@ -62,7 +71,8 @@ class Committer:
 
         Leases of answered activities are dropped now: a renewal that crosses the commit must not count as a loss.
         """
-        answered, retries = [], []
+        answered: list[int] = []
+        retries: list[Pending] = []
         for entry in outcome.events:
             if entry.ref is None:
                 continue
@@ -85,11 +95,6 @@ class Committer:
             elif attempt.has_lease:
                 answered.append(entry.ref)
         return answered, retries
-
-    def unreserve(self, commit: Commit) -> None:
-        """Free the slots that a commit has reserved: what it has claimed is started next."""
-        if commit.eager:
-            self.slots.unreserve(len(commit.eager))
 
     def accept(self, held: HeldInstance, commit: Commit, answer: Committed) -> None:
         """Take in the answer to a commit, and start the attempts that it has claimed."""

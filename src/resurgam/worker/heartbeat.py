@@ -25,7 +25,7 @@ Result = events.ActivityCompleted | events.ActivityFailed | events.ActivityRetry
 class RunningAttempt:
     """One attempt, from its start until its result is recorded; *event* is its result, once there is one.
 
-    *key* is that of its lease, *running* its asyncio task. *abandoned*: its result is no longer wanted. *over*: its code has ended. *details* are
+    *running* is its asyncio task. *abandoned*: its result is no longer wanted. *over*: its code has ended. *details* are
     the last it reported. *heard_at* also moves when the worker was unable to receive; *heartbeat_at* is the last
     heartbeat itself. *has_lease*: the activity has a lease of its own; else the one on its instance covers it.
 
@@ -33,9 +33,11 @@ class RunningAttempt:
     """
 
     __slots__ = (
-        *("_clock", "abandoned", "details", "event", "has_lease", "heard_at", "heartbeat_at", "key"),
+        *("_clock", "abandoned", "details", "event", "has_lease", "heard_at", "heartbeat_at"),
         *("max_payload", "on_end", "over", "running", "task"),
     )
+
+    ending: Final = False  # the leases of answered attempts are dropped before the commit
 
     def __init__(
         self,
@@ -51,12 +53,16 @@ class RunningAttempt:
         self.event: Result | None = None
         self.running: asyncio.Task[Result] | None = None
         self.has_lease = task.epoch > 0
-        self.key: LeaseKey = (task.execution_id, task.request.ref, task.epoch)
         self.details: Raw | None = None
         self.heard_at = 0
         self.heartbeat_at: int | None = None
         self.abandoned = False
         self.over = False
+
+    @property
+    def key(self) -> LeaseKey:
+        """The key of its own lease."""
+        return self.task.execution_id, self.task.request.ref, self.task.epoch
 
     @property
     def info(self) -> ActivityInfo:

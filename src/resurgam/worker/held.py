@@ -57,7 +57,7 @@ class HeldInstance:
         # Waits in the store for a new inbox entry or the next deadline. Kept from one step to the next, since most steps
         # are woken by an attempt of this worker.
         self.watch: asyncio.Task[bool] | None = None
-        # Set once, by `InstanceRunner._prepare`: the same for every step.
+        # Set once, by `InstanceRunner._hold`: the same for every step.
         self.on_commit: Callable[[Committed | Refused | Exception], None] = _unserved
         self.on_attempt_end: Callable[[RunningAttempt], None] = _unserved
         self.on_lose: Callable[[], None] = _unserved
@@ -65,6 +65,11 @@ class HeldInstance:
     def lease(self) -> Lease:
         """Return the lease on the instance."""
         return Lease(entity_id=self.entity_id, execution_id=self.execution_id, epoch=self.epoch, wake=self.wake)
+
+    @property
+    def ending(self) -> bool:
+        """Whether the answer to a commit tells if the lease goes on."""
+        return self.commit is not None and self.commit.release
 
     def lose(self) -> None:
         """Stop serving it: its lease is lost."""

@@ -3,50 +3,54 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from resurgam.store.protocol import Store
 from resurgam.store.records import InboxChanged
 from resurgam.worker.held import HeldInstance
 from resurgam.worker.tasks import Tasks
 
+_INTERVAL: Final = 0.005
+"""Seconds between two looks for instances that need a watch."""
+
 
 class InboxWatches:
-    """Starts a watch for each instance that waits longer than for the first step of an attempt.
+    """Starts a watch for each instance that waits for longer than most attempts take.
 
-    Most steps of a busy worker end so soon that they need no watch. *changed* is called when a watch has ended.
+    A watch costs as much as a step, and an entry that arrives meanwhile comes with the answer to the next commit anyway.
+    *changed* is called when a watch has ended.
     """
 
     def __init__(self, store: Store, tasks: Tasks, changed: Callable[[HeldInstance, object], None]) -> None:
         self._store = store
         self._tasks = tasks
         self._changed = changed
-        # Instances that have begun to wait, and those among them that `_look` has seen once.
-        self._new: list[HeldInstance] = []
-        self._seen: list[HeldInstance] = []
+        # Instances that have begun to wait, with the end of their log at the last look; None if they were not seen yet.
+        self._unwatched: dict[HeldInstance, int | None] = {}
+        self._looking = False
 
     def add(self, held: HeldInstance) -> None:
-        """Watch for an instance that begins to wait, unless its attempts end at once."""
-        if held.wake_at is not None:
+        """Watch for an instance that begins to wait, unless its attempts end soon."""
+        if held.wake_at is not None or not held.attempts:
             self._start(held)
             return
-        if not self._new and not self._seen:
-            asyncio.get_running_loop().call_soon(self._look)
-        self._new.append(held)
+        self._unwatched.setdefault(held)
+        if not self._looking:
+            self._looking = True
+            asyncio.get_running_loop().call_later(_INTERVAL, self._look)
 
     def _look(self) -> None:
-        """Start the watches of instances that still wait when they are seen for the second time.
-
-        By then every attempt that was started before the first time has made its first step.
-        """
-        seen, new, self._seen, self._new = self._seen, self._new, [], []
-        for held in seen:
-            if _needs_watch(held):
-                self._start(held)
-        for held in new:
-            if _needs_watch(held):
-                self._seen.append(held)
-        if self._seen:
-            asyncio.get_running_loop().call_soon(self._look)
+        """Start the watches of instances that have waited since the last look."""
+        unwatched, self._unwatched = self._unwatched, {}
+        for held, seen in unwatched.items():
+            if held.waiting and held.watch is None:
+                if seen == held.base_seq:
+                    self._start(held)
+                else:
+                    self._unwatched[held] = held.base_seq
+        self._looking = bool(self._unwatched)
+        if self._looking:
+            asyncio.get_running_loop().call_later(_INTERVAL, self._look)
 
     def _start(self, held: HeldInstance) -> None:
         watch = InboxChanged(entity_id=held.entity_id, execution_id=held.execution_id, wake=held.wake)
@@ -56,13 +60,3 @@ class InboxWatches:
     def _ended(self, held: HeldInstance, watch: asyncio.Task[bool]) -> None:
         if held.watch is watch:  # else a commit has changed what is waited for, and nothing has come
             self._changed(held, watch)
-
-
-def _needs_watch(held: HeldInstance) -> bool:
-    """Whether an instance waits, is not watched, and none of its attempts is about to report its end."""
-    if not held.waiting or held.watch is not None:
-        return False
-    for attempt in held.attempts.values():  # noqa: SIM110 -- a loop: this runs once or twice in every step
-        if attempt.running is not None and attempt.running.done():
-            return False
-    return True

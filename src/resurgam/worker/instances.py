@@ -82,7 +82,7 @@ class InstanceRunner:
 
     def serve(self, claim: Claim) -> None:
         """Serve a claimed instance; it begins in the next iteration of the loop."""
-        held = self._prepare(claim)
+        held = HeldInstance(claim)
         self._hold(held)
         asyncio.get_running_loop().call_soon(self._begin, held)
 
@@ -92,7 +92,7 @@ class InstanceRunner:
         Nothing has left this process then: if the start is refused, `discard` is all it takes. None if the code is not
         here, or fails; then the start is stored without it, and the worker that claims it reports the failure.
         """
-        held = self._prepare(Claim(instance=Instance.of(started), epoch=1, wake=0, log=(started,)))
+        held = HeldInstance(Claim(instance=Instance.of(started), epoch=1, wake=0, log=(started,)))
         try:
             brain = find_brain(self._brains, started.kind)
             held.live = brain.load(started.name, (started,), signal_schemas={})
@@ -104,7 +104,7 @@ class InstanceRunner:
         except Exception:  # noqa: BLE001 -- it fails again for the worker that claims it
             self._evict(held)
             return None
-        held.commit = self._committer.build(held, outcome, release=not _goes_on(held, held.live, outcome))
+        held.commit = self._committer.build(held, outcome)
         return held
 
     def serve_begun(self, held: HeldInstance, claim: Claim, committed: Committed) -> None:
@@ -116,17 +116,13 @@ class InstanceRunner:
     def discard(self, held: HeldInstance) -> None:
         """Drop an execution whose start was refused, or whose first commit was not applied."""
         assert held.commit is not None
-        self._committer.unreserve(held.commit)
+        self._slots.unreserve(len(held.commit.eager))
         self._evict(held)
 
-    def _prepare(self, claim: Claim) -> HeldInstance:
-        held = HeldInstance(claim)
+    def _hold(self, held: HeldInstance) -> None:
         held.on_commit = partial(self._committed, held)
         held.on_attempt_end = partial(self._attempt_ended, held)
         held.on_lose = partial(self._lost, held)
-        return held
-
-    def _hold(self, held: HeldInstance) -> None:
         self._held[held] = None
         # Before it begins: if another tick runs first and does not yield, the watchdog must renew this lease too.
         self._leases.keep(held.key, held)
@@ -196,7 +192,7 @@ class InstanceRunner:
         if held.commit is not None and not held.in_flight:
             # Whether it was applied will not be known.
             commit, held.commit = held.commit, None
-            self._committer.unreserve(commit)
+            self._slots.unreserve(len(commit.eager))
             self._committer.give_back(commit, None)
         if not keeps_lease:
             self._leases.drop(held.key)
@@ -253,8 +249,11 @@ class InstanceRunner:
 
     # One step: advance, commit, go on.
 
-    def _advance(self, held: HeldInstance) -> None:
-        """Advance an instance by what is in its inbox, and hand the commit to the store."""
+    def _advance(self, held: HeldInstance, now: int | None = None) -> None:
+        """Advance an instance by what is in its inbox, and hand the commit to the store.
+
+        *now* is the time if it is known already, as by the end of an attempt.
+        """
         if held.released:
             return
         live = held.live
@@ -262,7 +261,8 @@ class InstanceRunner:
         # Taken out first: what arrives while the commit is written is for the next advance.
         inbox, held.inbox = held.inbox, []
         try:
-            outcome = self._watchdog.run(live, live.advance, inbox, self._clock.now(), self._worker)
+            at = self._clock.now() if now is None else now
+            outcome = self._watchdog.run(live, live.advance, inbox, at, self._worker)
         except Exception as error:  # noqa: BLE001 -- any failure is this instance's own
             self._spawn(held, self._fail, error)
             return
@@ -270,11 +270,11 @@ class InstanceRunner:
             if entry.id is not None:
                 _put_back(held, live, inbox, outcome)
                 break
-        self._commit(held, outcome, release=not _goes_on(held, live, outcome))
+        self._commit(held, outcome)
 
-    def _commit(self, held: HeldInstance, outcome: Outcome, *, release: bool) -> None:
+    def _commit(self, held: HeldInstance, outcome: Outcome, *, release: bool = False) -> None:
         held.commit = commit = self._committer.build(held, outcome, release=release)
-        if release:
+        if commit.release and not commit.eager:  # a commit that claims activities keeps the lease
             # Before the commit ends it: a renewal that crosses the commit must not count as a lost lease.
             self._leases.drop(held.key)
         held.in_flight = True
@@ -308,35 +308,36 @@ class InstanceRunner:
         if commit is None:
             return  # it was given back
         if commit.eager:
-            self._committer.unreserve(commit)
+            self._slots.unreserve(len(commit.eager))
         if held.released:
             self._committer.give_back(commit, answer)
             self._check_finished()
         elif isinstance(answer, Committed):
-            self._accepted(held, commit, answer)
+            self._committer.accept(held, commit, answer)
+            if commit.release and not answer.tasks:
+                self._put_aside(held, commit.outcome.status)
+                self._end(held)
+            else:
+                self._go_on(held)
         elif isinstance(answer, Refused):
             self._refused(held, commit, answer)
         else:
             self._spawn(held, self._fail, answer)
 
-    def _accepted(self, held: HeldInstance, commit: Commit, answer: Committed) -> None:
-        self._committer.accept(held, commit, answer)
-        if commit.release:
-            if not answer.tasks:
-                if commit.outcome.status is Status.FAILED and held.live is not None:
-                    held.live.log_failure()
-                if commit.outcome.status is Status.RUNNING and held.live is not None:
-                    self._cache.put(held.execution_id, held.live)
-                else:
-                    self._evict(held)
-                self._end(held)
-                return
-            # The commit has claimed activities, and so kept the lease.
-            self._leases.keep(held.key, held)
-        self._go_on(held)
+    def _put_aside(self, held: HeldInstance, status: Status) -> None:
+        """Keep an instance that was released for its next claim, or close it if it has ended."""
+        if status is Status.FAILED and held.live is not None:
+            held.live.log_failure()
+        if status is Status.RUNNING and held.live is not None:
+            self._cache.put(held.execution_id, held.live)
+        else:
+            self._evict(held)
 
     def _go_on(self, held: HeldInstance) -> None:
-        """Start operations, then advance again if there is something to deliver, else wait."""
+        """Start operations, then advance again if there is something to deliver.
+
+        Else wait until an attempt or an operation ends, an entry arrives in the inbox, or a deadline passes.
+        """
         live = held.live
         assert live is not None
         more = live.wants_more
@@ -351,9 +352,14 @@ class InstanceRunner:
             else:
                 self._advance(held)
         elif held.watch is not None and held.watch.done():
-            self._resume(held)
+            self._take_news(held, held.watch)
         else:
-            self._wait(held)
+            held.waiting = True
+            self._waiting += 1
+            if self.crowded:
+                self.on_wait()
+            if held.watch is None:
+                self._watches.add(held)
 
     def _refused(self, held: HeldInstance, commit: Commit, refused: Refused) -> None:
         live, strict = held.live, commit.outcome.strict
@@ -385,15 +391,6 @@ class InstanceRunner:
 
     # Waiting.
 
-    def _wait(self, held: HeldInstance) -> None:
-        """Wait until an attempt or an operation ends, an entry arrives in the inbox, or a deadline passes."""
-        held.waiting = True
-        self._waiting += 1
-        if self.crowded:
-            self.on_wait()
-        if held.watch is None:
-            self._watches.add(held)
-
     def _attempt_ended(self, held: HeldInstance, attempt: RunningAttempt) -> None:
         """Deliver the result of an attempt whose result goes into a commit of its instance."""
         ref, event = attempt.task.request.ref, attempt.event
@@ -413,7 +410,8 @@ class InstanceRunner:
         else:
             held.results[ref] = attempt
             held.inbox.append(Entry(None, event))
-            self._changed(held)
+            if held.waiting:
+                self._resume(held, event.at)
 
     def _note_lost(self, held: HeldInstance, attempt: RunningAttempt) -> None:
         """Note an attempt without a result: it was cancelled, or failed in a way that only the end of its lease can tell."""
@@ -431,31 +429,30 @@ class InstanceRunner:
 
     def _changed(self, held: HeldInstance, _: object = None) -> None:
         """Resume an instance that waits; one that does not will look by itself."""
-        if not held.waiting:
-            return
-        held.waiting = False
-        self._waiting -= 1
-        if held.watch is None and not held.operations:
-            self._advance(held)
-        else:
+        if held.waiting:
             self._resume(held)
 
-    def _resume(self, held: HeldInstance) -> None:
+    def _resume(self, held: HeldInstance, now: int | None = None) -> None:
+        held.waiting = False
+        self._waiting -= 1
         if held.operations:
             self._operations.collect(held)
-        watch = held.watch
-        if watch is not None and watch.done():
-            held.watch = None
-            if watch.cancelled():
-                self._advance(held)
-            elif (error := watch.exception()) is not None:
-                self._spawn(held, self._fail, error)
-            elif watch.result():
-                self._spawn(held, self._fetch_and_advance)
-            else:
-                self._advance(held)  # a deadline has come
+        if held.watch is None or not held.watch.done():
+            self._advance(held, now)
         else:
+            self._take_news(held, held.watch)
+
+    def _take_news(self, held: HeldInstance, watch: asyncio.Task[bool]) -> None:
+        """Advance an instance whose watch has ended."""
+        held.watch = None
+        if watch.cancelled():
             self._advance(held)
+        elif (error := watch.exception()) is not None:
+            self._spawn(held, self._fail, error)
+        elif watch.result():
+            self._spawn(held, self._fetch_and_advance)
+        else:
+            self._advance(held)  # a deadline has come
 
     async def _fetch_and_advance(self, held: HeldInstance) -> None:
         # Whether it was fetched or not: the answer of an operation may be at hand, and goes into the next commit.
@@ -537,13 +534,6 @@ class InstanceRunner:
         except Exception as failed:  # noqa: BLE001 -- as above
             log_failure(f"the store failed; the lease of {held.entity_id} will expire", failed)
         self._end(held)
-
-
-def _goes_on(held: HeldInstance, live: LiveInstance, outcome: Outcome) -> bool:
-    """Whether there is more to do for an instance at once, so that its lease is kept."""
-    if outcome.status is not Status.RUNNING:
-        return False
-    return bool(held.operations) or (not live.paused and bool(held.attempts or held.inbox or live.wants_more))
 
 
 def _put_back(held: HeldInstance, live: LiveInstance, inbox: Sequence[Entry], outcome: Outcome) -> None:

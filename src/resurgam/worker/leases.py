@@ -25,6 +25,11 @@ class Leased(Protocol):
         """Return its lease, with the details of the last heartbeat."""
         ...
 
+    @property
+    def ending(self) -> bool:
+        """Whether a commit on its way may end the lease: a renewal that crosses it does not tell that it is lost."""
+        ...
+
     def lose(self) -> None:
         """Stop, because the lease is lost; called once."""
         ...
@@ -111,7 +116,7 @@ class Leases:
             log_failure("the store failed to renew leases; trying again at the next renewal", error)
             answers = ()
         for (key, leased), answer in zip(kept, answers, strict=False):
-            if isinstance(answer, Refused) and self._kept.get(key) is leased:
+            if isinstance(answer, Refused) and self._kept.get(key) is leased and not leased.ending:
                 logger.warning("a lease on %s is lost: %s", key[0], answer.reason)
                 self.drop(key)
                 leased.lose()

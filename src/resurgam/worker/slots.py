@@ -15,6 +15,7 @@ from resurgam.core.errors import StoreError, WriteRejected
 from resurgam.core.failure import capture
 from resurgam.core.outcome import ActivityRequest
 from resurgam.core.typename import type_name
+from resurgam.runtime.loop.outside_task import TICKS_OUTSIDE_TASKS
 from resurgam.store.protocol import Store
 from resurgam.store.records import Accepted, ActivityResult, ActivityTask, Commit, Lease, Refused, Release
 from resurgam.worker.attempts import ActivityRunner
@@ -123,19 +124,30 @@ class Slots:
             self._leases.keep(attempt.key, attempt)
         if not self._presence.alone:
             self._window.take()
-        attempt.running = running = _create_task(self._runner.run(attempt), task.request.name, self._context.copy())
+        attempt.running = running = _create_task(
+            self._runner.run(attempt, self._completed), task.request.name, self._context.copy()
+        )
         self._running[running] = attempt
         running.add_done_callback(self._ended)
         return attempt
 
-    def _ended(self, running: "asyncio.Task[Result]") -> None:
-        """Free the slot, then call back, as that may want a slot.
+    def _completed(self, attempt: RunningAttempt, event: Result) -> None:
+        """Take in a result inside the task of its attempt, where a tick may run inside a task.
 
-        A plain callback of the loop, outside of any task: so a tick may run in it.
+        That saves an iteration of the loop. But a task that was cancelled may still end without its result, and one that
+        is in its first step as it is made must not begin the next attempt: a chain would recurse.
         """
-        attempt = self._running.pop(running)
-        if not self._presence.alone:
-            self._window.give_back()
+        running = attempt.running
+        if TICKS_OUTSIDE_TASKS or running is None or running.cancelling():
+            return  # `_ended` takes it in
+        running.remove_done_callback(self._ended)
+        attempt.event = event
+        # The context of the attempt is that of its code.
+        self._context.copy().run(self._end, running, attempt)
+
+    def _ended(self, running: "asyncio.Task[Result]") -> None:
+        """Take in how an attempt has ended; in a plain callback of the loop, outside of any task, so a tick may run."""
+        attempt = self._running[running]
         if running.cancelled():
             if not (self.closed or attempt.abandoned or self.is_cancelled()):
                 attempt.event = self._runner.cancelled_from_within(attempt.task)
@@ -143,6 +155,13 @@ class Slots:
             log_failure(f"running activity {attempt.task.request.name!r} failed", error)
         else:
             attempt.event = running.result()
+        self._end(running, attempt)
+
+    def _end(self, running: "asyncio.Task[Result]", attempt: RunningAttempt) -> None:
+        """Free the slot, then call back, as that may want a slot."""
+        del self._running[running]
+        if not self._presence.alone:
+            self._window.give_back()
         attempt.on_end(attempt)
         self.on_free()
 

@@ -111,3 +111,23 @@ async def test_the_loss_of_a_lease_is_reported_once(world):
     await world.renews()
     assert world.attempt.abandoned
     assert world.leases.all() == []
+
+
+async def test_a_renewal_that_crosses_a_commit_which_may_end_the_lease_is_no_loss(world):
+    class Ending:
+        ending = True
+        lost = False
+
+        def lease(self):
+            return LEASE
+
+        def lose(self):
+            self.lost = True
+
+    world.leases.keep(KEY, ending := Ending())
+    world.store.answer = Refused(reason="it was released")
+    await world.renews()
+    assert not ending.lost
+    ending.ending = False
+    await world.renews()
+    assert ending.lost

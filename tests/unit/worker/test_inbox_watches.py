@@ -1,0 +1,107 @@
+"""An instance that waits is watched once its attempts have lasted for a while; others are watched at once."""
+
+import asyncio
+
+import pytest
+
+from resurgam.core.event import Started
+from resurgam.store.records import Claim, Instance
+from resurgam.worker.held import HeldInstance
+from resurgam.worker.inbox_watches import InboxWatches
+from resurgam.worker.tasks import Tasks
+
+
+class Waited:
+    """A store that remembers what is waited for."""
+
+    def __init__(self):
+        self.watches = []
+
+    async def wait(self, watch, until=None):
+        self.watches.append((watch.execution_id, until))
+        await asyncio.Event().wait()
+
+
+class World:
+    """Watches whose looks happen when a test wants them to."""
+
+    def __init__(self, monkeypatch):
+        self.store, self.tasks, self.looks = Waited(), Tasks(), []
+        self.watches = InboxWatches(self.store, self.tasks, lambda *_: None)
+        monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda _, look: self.looks.append(look))
+
+    def instance(self, name="x"):
+        """Return an instance that waits for an attempt."""
+        started = Started(
+            at=1, entity_id=name, execution_id=name, run_id=name, tree_id=name, kind="code", name="w", queue="q"
+        )
+        held = HeldInstance(Claim(instance=Instance.of(started), epoch=1, wake=0, log=()))
+        held.waiting, held.attempts = True, {2: None}
+        return held
+
+    async def watched(self):
+        await asyncio.sleep(0)
+        return [name for name, _ in self.store.watches]
+
+    def look(self):
+        [look] = self.looks
+        self.looks.clear()
+        look()
+
+
+@pytest.fixture
+async def world(monkeypatch):
+    world = World(monkeypatch)
+    yield world
+    monkeypatch.undo()
+    await world.tasks.finish()
+
+
+async def test_it_is_watched_when_it_has_waited_from_one_look_to_the_next(world):
+    world.watches.add(world.instance())
+    world.look()
+    assert await world.watched() == []
+    world.look()
+    assert await world.watched() == ["x"]
+    assert world.looks == []
+
+
+async def test_one_that_makes_steps_is_not_watched(world):
+    busy, slow = world.instance("busy"), world.instance("slow")
+    world.watches.add(slow)
+    for _ in range(5):
+        world.watches.add(busy)
+        world.look()
+        busy.base_seq += 2
+    assert await world.watched() == ["slow"]
+    assert len(world.looks) == 1
+
+
+async def test_one_that_does_not_wait_at_a_look_is_forgotten(world):
+    held = world.instance()
+    world.watches.add(held)
+    held.waiting = False
+    world.look()
+    assert world.looks == []
+    held.waiting = True
+    world.watches.add(held)
+    world.look()
+    assert await world.watched() == []
+    world.look()
+    assert await world.watched() == ["x"]
+
+
+async def test_one_with_a_deadline_is_watched_at_once(world):
+    held = world.instance()
+    held.wake_at = 7
+    world.watches.add(held)
+    assert await world.watched() == ["x"]
+    assert world.store.watches == [("x", 7)]
+    assert world.looks == []
+
+
+async def test_one_that_waits_for_an_operation_is_watched_at_once(world):
+    held = world.instance()
+    held.attempts.clear()
+    world.watches.add(held)
+    assert await world.watched() == ["x"]
