@@ -700,7 +700,7 @@ DELETE FROM workers WHERE owner = :owner;
 DELETE FROM workers WHERE expires_at <= :now;
 
 -- last_position: Return the position of the newest event of all, even if it was deleted.
-SELECT coalesce(max(seq), 0) AS position FROM sqlite_sequence WHERE name = 'events';
+SELECT coalesce(max(position), 0) AS position FROM events;
 
 -- feed: List the events after a position, in the order of their commits.
 SELECT e.position, e.execution_id, e.seq, e.body, json_extract(e.body, '$.type') AS type, i.entity_id, i.kind
@@ -724,9 +724,11 @@ ON CONFLICT (execution_id) DO UPDATE SET body = excluded.body;
 SELECT body FROM answers WHERE execution_id = :execution_id;
 
 -- first_of_child: Return the first execution of an entity that ran for the request of a child.
-SELECT * FROM instances WHERE entity_id = :entity_id AND first_run = :run_id ORDER BY position LIMIT 1;
+SELECT * FROM instances
+WHERE entity_id = :entity_id AND first_run = :run_id AND parent_id IS NOT NULL ORDER BY position LIMIT 1;
 
 -- answer_of_child: Return the answer of the last execution that ran for the request of a child.
 SELECT body FROM answers WHERE execution_id = (
-    SELECT execution_id FROM instances WHERE entity_id = :entity_id AND first_run = :run_id ORDER BY position DESC LIMIT 1
+    SELECT execution_id FROM instances
+    WHERE entity_id = :entity_id AND first_run = :run_id AND parent_id IS NOT NULL ORDER BY position DESC LIMIT 1
 );

@@ -49,6 +49,12 @@ def test_an_execution_of_an_id_is_found_by_an_index(statement, index):
     assert [step for step in others if step.startswith("SEARCH")] == letters
 
 
+@pytest.mark.parametrize("statement", ["first_of_child", "answer_of_child"])
+def test_the_executions_of_a_child_are_found_by_an_index(statement):
+    search = "SEARCH instances USING INDEX instances_first_run (entity_id=? AND first_run=?)"
+    assert [step for step in plan(statement) if "instances" in step] == [search]
+
+
 def test_whether_an_id_is_known_is_read_from_an_index_alone():
     [step] = plan("entity_known")
     assert re.fullmatch(r"SEARCH instances USING COVERING INDEX \w+ \(entity_id=\?\)", step)

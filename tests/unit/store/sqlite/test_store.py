@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -136,7 +137,7 @@ def test_a_file_that_is_not_a_database_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        (999, "schema version 999, this Resurgam knows 102; use a newer one"),
+        (999, "schema version 999, this Resurgam knows 103; use a newer one"),
         (1, "the file is of a version before 0.2, which cannot be read; use a new file"),
     ],
 )
@@ -412,11 +413,20 @@ async def test_a_folder_in_which_no_lock_can_be_made_is_named(tmp_path):
         opened(tmp_path / "a.db")
 
 
-async def test_a_file_of_the_version_before_goes_on(tmp_path):
-    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as file:
-        file.executescript(migrations()[0])
-        file.execute(f"PRAGMA application_id = {int.from_bytes(b'resu', 'big')}")
-        file.execute("PRAGMA user_version = 101")
+def make_old(path, version):
+    """Make a file of an earlier version; return its connection."""
+    file = sqlite3.connect(path, isolation_level=None)
+    for step in migrations()[:version]:
+        position = r"(TABLE (?:instances|events) \(\s+position +INTEGER PRIMARY KEY),"
+        file.executescript(re.sub(position, r"\1 AUTOINCREMENT,", step))
+    file.execute(f"PRAGMA application_id = {int.from_bytes(b'resu', 'big')}")
+    file.execute(f"PRAGMA user_version = {100 + version}")
+    return file
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_file_of_a_version_before_goes_on(tmp_path, version):
+    with closing(make_old(tmp_path / "a.db", version)) as file:
         file.execute(
             "INSERT INTO instances (execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status,"
             " created_at, last_seq, first_run) VALUES ('e-1', 'e', 'r', 'r', 1, 1, 'workflow', 'n', 'q', 'running', 1, 1, 'r')"
@@ -432,10 +442,30 @@ async def test_a_file_of_the_version_before_goes_on(tmp_path):
     await store.close()
 
 
+@pytest.mark.parametrize("version", [1, 2])
+async def test_a_file_of_a_version_before_keeps_its_rows_and_has_the_schema_of_a_new_one(tmp_path, version):
+    rows = [(n, "e-1", n, None if n % 2 else b"x", f'{{"n": {n}}}') for n in range(1, 9)]
+    with closing(make_old(tmp_path / "a.db", version)) as file:
+        file.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?)", rows)
+        file.execute("DELETE FROM events WHERE position > 5")
+    old, new = opened(tmp_path / "a.db"), opened(tmp_path / "b.db")
+    found = [tuple(row) for row in old.database._reading.execute("SELECT * FROM events WHERE execution_id <> ''")]
+    assert found == rows[:5]
+    assert await old.feed.now() == "8"  # events that were deleted count
+    parts = "SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2"
+    schemas = [[tuple(row) for row in store.database._reading.execute(parts)] for store in (old, new)]
+    # Except that positions are counted by SQLite itself.
+    bare = [[(*name, (sql or "").replace(" AUTOINCREMENT", "")) for *name, sql in schema] for schema in schemas]
+    assert bare[0] == bare[1]
+    assert schemas[0] != schemas[1]
+    await old.close()
+    await new.close()
+
+
 def test_the_schema_is_made_in_one_step_that_can_be_repeated(tmp_path):
     Database(tmp_path / "a.db").close()
     shutil.copy(tmp_path / "a.db", tmp_path / "b.db")
     Database(tmp_path / "b.db").close()
 
-    assert len(migrations()) == 2
-    assert sqlite3.connect(tmp_path / "b.db").execute("PRAGMA user_version").fetchone() == (102,)
+    assert len(migrations()) == 3
+    assert sqlite3.connect(tmp_path / "b.db").execute("PRAGMA user_version").fetchone() == (103,)

@@ -2,10 +2,10 @@
 --
 -- An instance is a row with a log (events), an inbox and its activities. Moments are milliseconds since 1970. A lease is
 -- (lease_owner, leased_until); its epoch tells it from every earlier one. An expired lease is offered to other workers,
--- but its holder may use it until another worker claims the row. A position orders the rows of a table and is never reused.
+-- but its holder may use it until another worker claims the row. A position orders the rows of a table.
 
 CREATE TABLE instances (
-    position       INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of executions, also of one entity
+    position       INTEGER PRIMARY KEY,         -- the order of executions, also of one entity
     execution_id   TEXT NOT NULL UNIQUE,
     entity_id      TEXT NOT NULL,
     run_id         TEXT NOT NULL,
@@ -74,7 +74,7 @@ CREATE TABLE tried (                            -- workers whose code did not fi
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE events (
-    position     INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of commits, which the feed follows
+    position     INTEGER PRIMARY KEY,           -- the order of commits, which the feed follows; see 0003
     execution_id TEXT NOT NULL,
     seq          INTEGER NOT NULL,
     forgotten    BLOB,                          -- the location it is kept under, as bytes that sort as locations do;
