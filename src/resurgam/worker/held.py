@@ -75,6 +75,10 @@ class HeldInstance:
         """Stop serving it: its lease is lost."""
         self.on_lose()
 
+    def detach(self) -> None:
+        """Drop the callbacks, which refer to it: in a circle, only the garbage collector would free them."""
+        self.on_commit = self.on_attempt_end = self.on_lose = _ignore
+
     def receive(self, answer: Committed | Extended) -> None:
         """Add the inbox entries that an answer of the store brought."""
         if answer.wake != self.wake:
@@ -94,6 +98,10 @@ class HeldInstance:
         if self.watch is not None:
             self.watch.cancel()
             self.watch = None
+
+
+def _ignore(*_: object) -> None:
+    """Do nothing: it is no longer served."""
 
 
 def _unserved(*_: object) -> None:

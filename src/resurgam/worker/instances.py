@@ -196,6 +196,7 @@ class InstanceRunner:
             self._committer.give_back(commit, None)
         if not keeps_lease:
             self._leases.drop(held.key)
+        held.detach()
         self.on_end()
         self._check_finished()
 

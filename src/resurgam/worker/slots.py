@@ -163,6 +163,8 @@ class Slots:
         if not self._presence.alone:
             self._window.give_back()
         attempt.on_end(attempt)
+        # The context of the task refers to the attempt: in a circle, only the garbage collector would free them.
+        attempt.running = None
         self.on_free()
 
     def run(self, task: ActivityTask) -> None:

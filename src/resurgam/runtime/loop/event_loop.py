@@ -124,7 +124,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
         # Whether a task has ended otherwise than by returning: the calls it would have made are unknown.
         self.interrupted = False
         self.open = False
-        self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
+        self.on_error: Callable[[dict[str, Any]], None] = _ignore
         self._calls = calls
         self._verdict = calls.verdict
         self._ready: deque[asyncio.Handle] = deque()
@@ -232,6 +232,9 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             for task in list(self.tasks):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # otherwise asyncio warns for each
                 _close(task.get_coro())
+                if isinstance(waiter := task._fut_waiter, Durable):  # type: ignore[attr-defined]  # typeshed omits it
+                    # Otherwise the two refer to each other. Not its own method: nothing is to be recorded.
+                    asyncio.Future.cancel(waiter)
             for generator in list(self._generators.values()):
                 _close(generator)
             self._drop_finished()
@@ -242,6 +245,11 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
             self._generators.clear()
             self._conditions.clear()
             self._ready.clear()
+
+    def detach(self) -> None:
+        """Let go of the execution, whose code is unwound: the two refer to each other."""
+        self.on_error = _ignore
+        del self._calls
 
     # The interface of an asyncio event loop.
 
@@ -376,6 +384,10 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
     def get_task_factory(self) -> None:
         """Return None; the task factory cannot be replaced."""
         return
+
+
+def _ignore(_: dict[str, Any]) -> None:
+    """Report an error to nobody."""
 
 
 def _forbid(name: str, remedy: str) -> None:

@@ -109,6 +109,16 @@ class Recorder:
         self.loop = WorkflowLoop(started.run_id, self)  # type: ignore[abstract]
         self.root = self.scope_at(ROOT)
 
+    def close(self) -> None:
+        """Unwind the code, and end all references in a circle: else the run stays in memory until Python looks for circles.
+
+        That look visits every object there is, so the fewer it must find the better.
+        """
+        self.loop.unwind()
+        self.loop.detach()
+        self.pending.futures.clear()
+        self.root.owner = None
+
     # Calls.
 
     def scope(self) -> Scope:

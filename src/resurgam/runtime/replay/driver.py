@@ -142,7 +142,7 @@ class Driver:
             self.closed = True
             if self.verdict.reason is None:
                 self.verdict.decide(Evicted("this execution was evicted"))
-            self.recorder.loop.unwind()
+            self.recorder.close()
 
     # One tick.
 
