@@ -44,10 +44,11 @@ class EagerStore:
     def create(self, parts: Sequence[r.Creation]) -> Awaitable[Sequence[r.Created | r.Exists]]:
         """Start executions, each with the commit of its first advance if the worker can make it."""
         offer = self._worker.offer()
-        if offer is not None and all(_can_begin(part, offer) for part in parts):
+        if offer is not None and _can_begin(parts, offer):
             if self._starting < _STARTS and not TICKS_OUTSIDE_TASKS:
                 self._starting += 1
-                return self._create(parts, offer, [self._worker.begin(part.started) for part in parts])
+                begun: list[HeldInstance | None] = []
+                return self._create(self._begin(parts, offer, begun), begun)
             return self._create_in_turn(parts)
         offer = self._worker.reserve(len(parts))
         if offer is None:
@@ -74,20 +75,28 @@ class EagerStore:
             return await self._store.create(parts)
         begun: list[HeldInstance | None] = []
         try:
-            await run_outside_task(lambda: begun.extend(self._worker.begin(part.started) for part in parts))
+            offered = await run_outside_task(partial(self._begin, parts, offer, begun))
         except BaseException:
             # Cancelled, perhaps after they were begun.
             self._answered(partial(self._serve_created, begun), self._end_start, None)
             raise
-        return await self._create(parts, offer, begun)
+        return await self._create(offered, begun)
+
+    def _begin(
+        self, parts: Sequence[r.Creation], offer: r.EagerOffer, begun: list[HeldInstance | None]
+    ) -> list[r.Creation]:
+        """Begin executions, and add them to *begun*; return what creates them, with their first commits."""
+        offered = []
+        for part in parts:
+            one = self._worker.begin(part.started)
+            begun.append(one)
+            first = None if one is None else one.commit
+            offered.append(msgspec.structs.replace(part, offer=offer, first=first))
+        return offered
 
     def _create(
-        self, parts: Sequence[r.Creation], offer: r.EagerOffer, begun: Sequence[HeldInstance | None]
+        self, offered: Sequence[r.Creation], begun: Sequence[HeldInstance | None]
     ) -> Awaitable[Sequence[r.Created | r.Exists]]:
-        offered = [
-            msgspec.structs.replace(part, offer=offer, first=None if one is None else one.commit)
-            for part, one in zip(parts, begun, strict=True)
-        ]
         return self._call(self._store.create, offered, partial(self._serve_created, begun), self._end_start)
 
     def _end_start(self) -> None:
@@ -127,10 +136,31 @@ class EagerStore:
         if answered.done():
             self._answered(serve, finish, answered)
             return answered
-        answered.add_done_callback(partial(self._answered, serve, finish))
         self._worker.track(answered)
-        # A caller that is cancelled must not leave a claim unserved: the store answers all the same.
-        return asyncio.shield(answered)
+        # A caller that is cancelled must not leave a claim unserved: it waits for a future of its own.
+        waiter: asyncio.Future[Sequence[A]] = asyncio.get_running_loop().create_future()
+        answered.add_done_callback(partial(self._pass_on, serve, finish, waiter))
+        return waiter
+
+    def _pass_on(
+        self,
+        serve: Callable[[Sequence[A]], None],
+        finish: Callable[[], None],
+        waiter: "asyncio.Future[Sequence[A]]",
+        answered: "asyncio.Future[Sequence[A]]",
+    ) -> None:
+        self._worker.untrack(answered)
+        try:
+            self._answered(serve, finish, answered)
+        finally:
+            if waiter.done():
+                pass  # its caller was cancelled
+            elif answered.cancelled():
+                waiter.cancel()
+            elif (error := answered.exception()) is not None:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(answered.result())
 
     def _answered(
         self,
@@ -241,7 +271,10 @@ class EagerStore:
         await self._store.close()
 
 
-def _can_begin(part: r.Creation, offer: r.EagerOffer) -> bool:
-    """Whether a worker may make the first advance of a start: nothing else decides about its beginning."""
-    started = part.started
-    return started.queue in offer.queues and not (part.inbox or part.follows is not None or is_delayed(started))
+def _can_begin(parts: Sequence[r.Creation], offer: r.EagerOffer) -> bool:
+    """Whether a worker may make the first advance of starts: nothing else decides about their beginning."""
+    for part in parts:
+        started = part.started
+        if started.queue not in offer.queues or part.inbox or part.follows is not None or is_delayed(started):
+            return False
+    return True

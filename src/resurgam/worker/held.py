@@ -9,7 +9,7 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core.brain import LiveInstance
 from resurgam.core.outcome import ActivityRequest, Entry
-from resurgam.store.records import Claim, Commit, Committed, Extended, Lease, Refused
+from resurgam.store.records import Addressed, Claim, Commit, Committed, Extended, Lease, Refused
 from resurgam.worker.heartbeat import RunningAttempt
 from resurgam.worker.leases import LeaseKey
 
@@ -31,20 +31,21 @@ class HeldInstance:
         *("signal_schemas", "task", "waiting", "wake", "wake_at", "watch"),
     )
 
-    def __init__(self, claim: Claim) -> None:
-        instance = claim.instance
-        self.claim = claim
-        self.execution_id = instance.execution_id
-        self.entity_id = instance.entity_id
-        self.epoch = claim.epoch
-        self.key: LeaseKey = (instance.execution_id, None, claim.epoch)
+    claim: Claim
+
+    def __init__(self, execution: Addressed, epoch: int = 1) -> None:
+        """Hold an execution that begins; its claim comes later, with the answer to its start."""
+        self.execution_id = execution.execution_id
+        self.entity_id = execution.entity_id
+        self.epoch = epoch
+        self.key: LeaseKey = (execution.execution_id, None, epoch)
         self.live: LiveInstance | None = None
-        self.inbox: list[Entry] = list(claim.inbox)
-        self.base_seq = instance.last_seq
-        self.wake = claim.wake
+        self.inbox: list[Entry] = []
+        self.base_seq = 1
+        self.wake = 0
         self.wake_at: int | None = None
         # The schemas of signals, as the store has them.
-        self.signal_schemas: dict[str, Raw] = instance.signal_schemas
+        self.signal_schemas: dict[str, Raw] = {}
         self.operations: dict[int, asyncio.Future[events.Event]] = {}
         self.attempts: dict[int, RunningAttempt] = {}
         self.results: dict[int, RunningAttempt] = {}
@@ -61,6 +62,18 @@ class HeldInstance:
         self.on_commit: Callable[[Committed | Refused | Exception], None] = _unserved
         self.on_attempt_end: Callable[[RunningAttempt], None] = _unserved
         self.on_lose: Callable[[], None] = _unserved
+
+    @classmethod
+    def of(cls, claim: Claim) -> "HeldInstance":
+        """Return a claimed instance."""
+        instance = claim.instance
+        held = cls(instance, claim.epoch)
+        held.claim = claim
+        held.inbox += claim.inbox
+        held.base_seq = instance.last_seq
+        held.wake = claim.wake
+        held.signal_schemas = instance.signal_schemas
+        return held
 
     def lease(self) -> Lease:
         """Return the lease on the instance."""

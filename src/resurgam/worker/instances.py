@@ -21,7 +21,7 @@ from resurgam.core.errors import NotFound, StoreError, WriteRejected
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
 from resurgam.runtime.loop.outside_task import run_outside_task
-from resurgam.store.records import Claim, Commit, Committed, Extended, Instance, Refused, Release
+from resurgam.store.records import Claim, Commit, Committed, Extended, Refused, Release
 from resurgam.worker.cache import InstanceCache
 from resurgam.worker.commit import Committer, log_commit_failure
 from resurgam.worker.heartbeat import RunningAttempt
@@ -82,7 +82,7 @@ class InstanceRunner:
 
     def serve(self, claim: Claim) -> None:
         """Serve a claimed instance; it begins in the next iteration of the loop."""
-        held = HeldInstance(claim)
+        held = HeldInstance.of(claim)
         self._hold(held)
         asyncio.get_running_loop().call_soon(self._begin, held)
 
@@ -92,7 +92,7 @@ class InstanceRunner:
         Nothing has left this process then: if the start is refused, `discard` is all it takes. None if the code is not
         here, or fails; then the start is stored without it, and the worker that claims it reports the failure.
         """
-        held = HeldInstance(Claim(instance=Instance.of(started), epoch=1, wake=0, log=(started,)))
+        held = HeldInstance(started)
         try:
             brain = find_brain(self._brains, started.kind)
             held.live = brain.load(started.name, (started,), signal_schemas={})
@@ -109,6 +109,12 @@ class InstanceRunner:
 
     def serve_begun(self, held: HeldInstance, claim: Claim, committed: Committed) -> None:
         """Serve an execution whose start is stored, with its first commit. Called outside of any task, as `begin` is."""
+        commit = held.commit
+        assert commit is not None
+        if commit.release and not commit.eager:
+            # It has ended or waits for something from outside, so there is nothing to hold it for.
+            self._put_aside(held, commit.outcome.status)
+            return
         held.claim = claim
         self._hold(held)
         self._settled(held, committed)

@@ -190,9 +190,12 @@ class Worker:
         self._wake()
 
     def track(self, offered: "asyncio.Future[Any]") -> None:
-        """Have `stop` wait for the answer to an offer."""
+        """Have `stop` wait for the answer to an offer until `untrack`."""
         self._offers.add(offered)
-        offered.add_done_callback(self._offers.discard)
+
+    def untrack(self, offered: "asyncio.Future[Any]") -> None:
+        """Forget an offer that is answered."""
+        self._offers.discard(offered)
 
     def serve(self, claim: Claim) -> None:
         """Start serving a claimed instance."""

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from resurgam.core.event import Started
-from resurgam.store.records import Claim, Instance
+from resurgam.store.records import ExecutionRef
 from resurgam.worker.held import HeldInstance
 from resurgam.worker.inbox_watches import InboxWatches
 from resurgam.worker.tasks import Tasks
@@ -32,10 +31,7 @@ class World:
 
     def instance(self, name="x"):
         """Return an instance that waits for an attempt."""
-        started = Started(
-            at=1, entity_id=name, execution_id=name, run_id=name, tree_id=name, kind="code", name="w", queue="q"
-        )
-        held = HeldInstance(Claim(instance=Instance.of(started), epoch=1, wake=0, log=()))
+        held = HeldInstance(ExecutionRef(entity_id=name, execution_id=name))
         held.waiting, held.attempts = True, {2: None}
         return held
 
