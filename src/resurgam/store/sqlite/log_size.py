@@ -24,8 +24,8 @@ _RETRY: Final = 2
 _HEADER: Final = 32
 """Bytes of the header of a log, with a number that counts its beginnings."""
 
-_PAGES: Final = 1000
-"""Pages in the log, about, at which it is copied, as SQLite does by default."""
+_LENGTH: Final = 4 * 2**20
+"""Bytes of the log, about, at which it is copied, as SQLite does by default."""
 
 
 class LogCopier:
@@ -37,6 +37,8 @@ class LogCopier:
         self._begin = _begin_of(self._name)
         self._commits = 0
         self._copy_at = CHECK_EVERY
+        [page] = connection.execute("PRAGMA page_size").fetchone()
+        self._pages = _LENGTH // page
 
     def note_commits(self, commits: int) -> int:
         """Count commits and copy the log if that is due; return after how many more commits to call again."""
@@ -48,7 +50,7 @@ class LogCopier:
         if busy:
             return _RETRY
         # Other stores have added to these pages too, so it is the share of this one that is counted.
-        self._copy_at = max(CHECK_EVERY, self._commits * _PAGES // max(pages, 1))
+        self._copy_at = max(CHECK_EVERY, self._commits * self._pages // max(pages, 1))
         self._commits = 0
         return CHECK_EVERY
 

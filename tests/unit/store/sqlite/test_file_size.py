@@ -3,6 +3,7 @@
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -101,11 +102,11 @@ def test_several_that_write_in_turns_copy_the_log_seldom_and_overwrite_it(path, 
     """SQLite by itself would copy it after nearly every commit, once it is long."""
     databases = [Database(path, synchronous="OFF") for _ in range(3)]
     sizes = []
-    for _ in range(60):
+    for _ in range(90):
         for database in databases:
             write(database, 10)
         sizes.append(size_of_log(path))
-    total = 60 * 10 * len(databases)
+    total = 90 * 10 * len(databases)
     pages = sum(pages for _, _, pages, _ in copies)
     assert {mode for mode, *_ in copies} == {"RESTART"}
     assert not any(busy for _, busy, *_ in copies)
@@ -155,6 +156,20 @@ def pages(path):
         return [connection.execute(f"PRAGMA {what}").fetchone()[0] for what in ("page_count", "freelist_count")]
     finally:
         connection.close()
+
+
+@pytest.mark.parametrize("existing", [None, 4096])
+def test_a_new_file_has_small_pages_and_an_existing_one_keeps_its_own(path, existing, copies):
+    if existing is not None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA page_size = {existing}")
+            connection.execute("VACUUM")
+    database = Database(path, synchronous="OFF")
+    [page] = database._reading.execute("PRAGMA page_size").fetchone()
+    assert page == (existing or 2048)
+    write(database, 2000)
+    assert 3_500_000 < copies[-1][2] * page < 5_000_000  # the log is copied at the same size
+    database.close()
 
 
 async def test_the_pages_of_purged_runs_are_used_again(path):
