@@ -48,3 +48,15 @@ async def test_runs_that_are_evicted_leave_nothing_behind(engine):
     with nothing_left_in_circles():
         await asyncio.gather(*(engine.start(programs.sleeper) for _ in range(MANY)))
         await until_at_rest(engine)
+
+
+async def test_runs_that_were_signalled_leave_nothing_behind(engine):
+    async def signalled() -> None:
+        handle = await engine.start(programs.answering)
+        await handle.signal("go", 1)
+        await handle.result()
+
+    await signalled()
+    with nothing_left_in_circles():
+        for _ in range(MANY):
+            await signalled()

@@ -61,7 +61,7 @@ class Completion:
             if entry.id is None or entry.event.type not in moves:
                 self._record_late(entry)
         if successor is None:
-            inbox.consumed += (entry.id for entry in inbox.held if entry.id is not None)
+            inbox.consumed.ids += (entry.id for entry in inbox.held if entry.id is not None)
         log.close()
         self._driver.close()
         return successor
@@ -104,7 +104,7 @@ class Completion:
         if not isinstance(entry.event, IGNORED):
             self._inbox.take(entry)
         else:
-            self._inbox.consume(entry)
+            self._inbox.consumed.add(entry)
 
     def _cancel_unstarted_children(self) -> None:
         """Cancel the children that this very commit would start, and that must end with their parent."""

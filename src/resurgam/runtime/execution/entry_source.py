@@ -68,7 +68,7 @@ class EntrySource:
             return None
         answer, held = found
         if held is not None:
-            self._inbox.consume(held)
+            self._inbox.consumed.add(held)
         return self._carry_over() if answer is None else self._recorder.log.take_in(answer)
 
     def _decide_race(self) -> events.Event | None:

@@ -232,7 +232,7 @@ class Execution:
         if outcome is not None:
             return outcome
         recorder.ended_scopes.check(verdict)
-        self._build_general().inbox.consumed = consumed
+        self._build_general().inbox.consumed.ids = consumed
         return self._go_on_generally(deque(inbox[ticks:]), clock, worker, base, ticks)
 
     def _go_on_generally(self, waiting: deque[Entry], clock: int, worker: str, base: int, ticks: int = 0) -> Outcome:

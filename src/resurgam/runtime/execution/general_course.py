@@ -126,7 +126,7 @@ class GeneralCourse:
             self._checkpoints.begin()
         self.recorder.log.begin(clock)
         self.recorder.outbox.empty()
-        self.inbox.consumed = []
+        self.inbox.consumed.ids = []
         return self._state.last_seq
 
     def _deliver(self, waiting: deque[Entry], clock: int, ticks: int) -> int:
@@ -161,7 +161,7 @@ class GeneralCourse:
         error.ran = tuple(self._look_ahead.started)
         outcome = park_or_fail(self.driver, error, base, self.left, worker)
         forgotten = self._checkpoints.fields(base + len(outcome.events))
-        return msgspec.structs.replace(outcome, consumed=tuple(self.inbox.consumed), **forgotten)
+        return msgspec.structs.replace(outcome, consumed=tuple(self.inbox.consumed.ids), **forgotten)
 
     def _outcome(self, successor: Succession | None, wake_at: int | None) -> Outcome:
         log, state, outbox = self.recorder.log, self._state, self.recorder.outbox
@@ -181,7 +181,7 @@ class GeneralCourse:
             requests["failure"] = root_type(state.ended.failure)
         return Outcome(
             events=tuple(log.new),
-            consumed=tuple(self.inbox.consumed),
+            consumed=tuple(self.inbox.consumed.ids),
             activities=tuple(r for r in outbox.activities.values() if r.ref not in cancelled),
             withdrawals=(*outbox.withdrawals(cancelled), *withdrawn, *requests.pop("withdrawals", ())),
             status=state.status if ended and state.status else self._open_status(),

@@ -7,7 +7,7 @@ import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.outcome import Entry
-from resurgam.runtime.execution.updates import UpdateQueue
+from resurgam.runtime.execution.updates import Consumed, UpdateQueue
 from resurgam.runtime.matching.dedup import ReceivedIds
 from resurgam.runtime.replay.driver import Driver
 
@@ -23,15 +23,10 @@ class Inbox:
         self._driver = driver
         self._recorder = driver.recorder
         self.received = ReceivedIds(log)
-        self.updates = UpdateQueue(driver, log, self.received, self.consume)
-        self.consumed: list[int] = []
+        self.consumed = Consumed()
+        self.updates = UpdateQueue(driver, log, self.received, self.consumed)
         # The run is paused: nothing new is started until it is resumed. A plain attribute, since every step reads it.
         self.paused = False
-
-    def consume(self, entry: Entry) -> None:
-        """Remove an entry from the store's inbox with this commit."""
-        if entry.id is not None:
-            self.consumed.append(entry.id)
 
     @property
     def held(self) -> list[Entry]:
@@ -50,7 +45,7 @@ class Inbox:
         if self.paused:
             for entry in [entry for entry in waiting if isinstance(entry.event, events.WorkflowPaused)]:
                 waiting.remove(entry)
-                self.consume(entry)
+                self.consumed.add(entry)
                 self._recorder.log.take_in(entry.event)
 
     def next(self, waiting: deque[Entry]) -> Entry | None:
@@ -76,7 +71,7 @@ class Inbox:
             if addressed is None:
                 return None
             event = addressed
-        self.consume(entry)
+        self.consumed.add(entry)
         if isinstance(event, events.SignalReceived) and event in self.received:
             return None
         if isinstance(event, events.WorkflowBegun) and self._driver.root is not None:
@@ -101,7 +96,7 @@ class Inbox:
                 carryover.hold(address, entry)
             return None
         if ref is None or ref not in state.open or self._is_by_another_attempt(event, ref):
-            self.consume(entry)
+            self.consumed.add(entry)
             return None
         # If the call was made in this very advance, nothing need be started for it.
         self._recorder.outbox.take_back(ref, "children")

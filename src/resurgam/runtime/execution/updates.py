@@ -6,7 +6,7 @@ timeout. The code goes on then, and may register the handler. The update is refu
 but messages, and `PATIENCE` after it was sent at the latest.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -35,17 +35,29 @@ def _settles_itself(command: events.Command) -> bool:
     return answered_by == "work" or (answered_by == "message" and getattr(command, "deadline", None) is not None)
 
 
+class Consumed:
+    """The entries of the inbox that the next commit removes from the store, by their ids."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+
+    def add(self, entry: Entry) -> None:
+        """Remove an entry from the store's inbox with the next commit."""
+        if entry.id is not None:
+            self.ids.append(entry.id)
+
+
 class UpdateQueue:
     """Updates that wait for their handlers, and the outcomes of handlers that have ended."""
 
-    def __init__(
-        self, driver: Driver, log: Sequence[events.Event], received: ReceivedIds, consume: Callable[[Entry], None]
-    ) -> None:
+    def __init__(self, driver: Driver, log: Sequence[events.Event], received: ReceivedIds, consumed: Consumed) -> None:
         self._driver = driver
         self._handlers = driver.handlers
         self._log = driver.recorder.log
         self._received = received
-        self._consume = consume
+        self._consumed = consumed
         self._known = {entry.id for entry in log if type(entry) in _UPDATES}  # type: ignore[attr-defined]
         # Updates that wait for their handlers; a plain attribute, since every step reads it.
         self.waiting: dict[str, Entry] = {}
@@ -66,7 +78,7 @@ class UpdateQueue:
             self._reject(entry, update, capture(gone))
             return None
         if update in self._received or not self._wait(entry, update):
-            self._consume(entry)
+            self._consumed.add(entry)
         return self.next_entry() if self._handlers.any else None
 
     def _wait(self, entry: Entry, update: events.UpdateAccepted) -> bool:
@@ -98,14 +110,14 @@ class UpdateQueue:
         if refused is not None:
             self._reject(entry, update, refused)
             return None
-        self._consume(entry)
+        self._consumed.add(entry)
         accepted = self._log.take_in(msgspec.structs.replace(update, scope=self._log.state.handlers + 1))
         assert isinstance(accepted, events.UpdateAccepted)
         self._received.add(accepted)
         return accepted
 
     def _reject(self, entry: Entry, update: events.UpdateAccepted, failure: events.Failure) -> None:
-        self._consume(entry)
+        self._consumed.add(entry)
         self._log.add(events.UpdateRejected, name=update.name, id=update.id, failure=failure)
 
     def finished_entry(self) -> events.Event | None:

@@ -4,17 +4,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from resurgam.core import event as events
 
 
-class DurableState:
+class DurableState(msgspec.Struct, eq=False):
     """The recorded value of every key, and the command that set it last."""
 
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self._changed: dict[str, int] = {}
-        # Whether reads leave no record, because a query or a validator makes them.
-        self.unrecorded = False
+    values: dict[str, Any] = {}
+    _changed: dict[str, int] = {}
+    # Whether reads leave no record, because a query or a validator makes them.
+    unrecorded: bool = False
 
     @contextmanager
     def unrecorded_reads(self) -> Iterator[None]:

@@ -1,19 +1,18 @@
 """Ended scopes of an execution whose recorded commands are not all matched."""
 
+import msgspec
+
 from resurgam.core.location import Location
 from resurgam.runtime.loop.scope import Scope
 from resurgam.runtime.loop.verdict import Verdict
 from resurgam.runtime.matching.divergence import latent
 
 
-class EndedScopes:
+class EndedScopes(msgspec.Struct, eq=False):
     """Scopes whose code has ended while recorded commands of theirs are unmatched."""
 
-    __slots__ = ("_cut", "returned")
-
-    def __init__(self) -> None:
-        self.returned: tuple[Scope, ...] = ()
-        self._cut: tuple[Location, ...] = ()
+    returned: tuple[Scope, ...] = ()
+    _cut: tuple[Location, ...] = ()
 
     def add_returned(self, scope: Scope) -> None:
         """Note that the code of a scope has returned.

@@ -4,18 +4,19 @@ from collections import deque
 from heapq import merge
 from itertools import islice
 
+import msgspec
+
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory
 
 
-class Mailbox:
+class Mailbox(msgspec.Struct, gc=False, eq=False):
     """Hold signals until a listener or a handler consumes them."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[str, deque[events.SignalReceived]] = {}
-        self._names: dict[int, str] = {}
-        # Consumed by a listener that the code has not reached yet.
-        self._taken: dict[int, list[events.SignalReceived]] = {}
+    _waiting: dict[str, deque[events.SignalReceived]] = {}
+    _names: dict[int, str] = {}
+    # Consumed by a listener that the code has not reached yet.
+    _taken: dict[int, list[events.SignalReceived]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting)

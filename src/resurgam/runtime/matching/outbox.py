@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from resurgam.core.event import ActivityCancelled, ActivityScheduled, Event
 from resurgam.core.outcome import ActivityRequest, ChildRequest, Message, OpenPromise, Publication, Withdrawal
 from resurgam.runtime.matching.course import Course
@@ -11,25 +13,23 @@ Field: TypeAlias = Literal["promises", "closed", "children", "messages", "public
 Wanted: TypeAlias = OpenPromise | str | ChildRequest | Message | Publication | Withdrawal
 
 
-class Outbox:
+class Outbox(msgspec.Struct, gc=False, eq=False):
     """Requests made since the last commit. Each belongs to an entry, and is dropped if that is not written."""
 
-    __slots__ = ("_course", "_others", "activities")
-
-    def __init__(self, course: Course) -> None:
-        self._course = course
-        self.activities: dict[int, ActivityRequest] = {}
-        self._others: tuple[tuple[int, Field, Wanted], ...] = ()
+    course: Course
+    activities: dict[int, ActivityRequest] = {}
+    _others: tuple[tuple[int, Field, Wanted], ...] = ()
 
     def empty(self) -> None:
         """Start an advance: the requests of the last one are committed."""
         if self.activities:
             self.activities = {}
-        self._others = ()
+        if self._others:
+            self._others = ()
 
     def add(self, seq: int, field: Field, wanted: Wanted) -> None:
         """Add a request that belongs to the entry *seq*."""
-        self._course.leave()
+        self.course.leave()
         self._others += ((seq, field, wanted),)
 
     def take_back(self, seq: int, field: Field) -> bool:

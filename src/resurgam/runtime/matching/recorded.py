@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from resurgam.core import event as events
 from resurgam.core.commands import COMMANDS
 from resurgam.core.history import History
@@ -127,21 +129,20 @@ class RecordedCommands:
             self._skipped.pop(seq, None)
 
 
-class EarlyAnswers:
+class EarlyAnswers(msgspec.Struct, eq=False):
     """Answers that were delivered before the code made the calls, which an edit has delayed.
 
     *pending* are the calls of the code, if an answer may come early only while the code waits for a call that was
     recorded after it; None if answers may always come early.
     """
 
-    def __init__(self, pending: PendingCommands | None, verdict: Verdict) -> None:
-        self._pending = pending
-        self._verdict = verdict
-        self.answers: dict[int, events.Answer] = {}
-        self._checkpoints: dict[int, events.LoopCheckpointed] = {}
-        self.delayed: dict[int, None] = {}
-        # Entries whose calls were made since: delivered in the order of the log, each in a tick of its own.
-        self.overdue: dict[int, events.Event] = {}
+    pending: PendingCommands | None
+    verdict: Verdict
+    answers: dict[int, events.Answer] = {}
+    _checkpoints: dict[int, events.LoopCheckpointed] = {}
+    delayed: dict[int, None] = {}
+    # Entries whose calls were made since: delivered in the order of the log, each in a tick of its own.
+    overdue: dict[int, events.Event] = {}
 
     @property
     def anything(self) -> bool:
@@ -150,11 +151,11 @@ class EarlyAnswers:
 
     def may_hold(self, entry: int) -> bool:
         """Whether the code may still come to the call that an entry is for."""
-        return self._pending is None or self._pending.has_call_after(entry)
+        return self.pending is None or self.pending.has_call_after(entry)
 
     def keep(self, answer: events.Answer) -> None:
         """Keep an answer until its call is made."""
-        self._verdict.end_routine()
+        self.verdict.end_routine()
         self.answers[answer.ref] = answer
 
     def keep_checkpoint(self, checkpoint: events.LoopCheckpointed) -> None:
