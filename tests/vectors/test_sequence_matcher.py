@@ -73,7 +73,7 @@ def recorded(text):
 
 def bound(log, asked):
     """Return what each intent is bound to, up to a violation, and what is left."""
-    scope = Scope(ROOT, Cursor(History(log).commands(ROOT)), seed="", owner=None, matching="sequence")
+    scope = Scope(ROOT, Cursor(History(log).commands(ROOT)), seed="", owner=None, version=1, matching="sequence")
     said = []
     for intent in asked:
         command_id = scope.command_id(intent.type)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -12,10 +12,9 @@ Duration: TypeAlias = float | int | timedelta
 """Seconds or a timedelta; accepted wherever a length of time is an argument."""
 
 
-_FOREVER = 1e11
+_FOREVER = 10**11
 """Seconds, three thousand years: later dates cannot be represented."""
 
-_NUMBERS: Final = frozenset({int, float})
 _LONGEST_DELAY = 10 * 365 * 86400 * 1000
 
 
@@ -26,10 +25,10 @@ def is_whole(value: object, least: int) -> bool:
 
 def milliseconds(duration: Duration) -> int:
     """Convert a duration to whole milliseconds; raise ``ValueError`` if it is none."""
+    if type(duration) is int and -_FOREVER < duration < _FOREVER:
+        return duration * 1000
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    # By type first, which decides at once for nearly every duration.
-    is_number = type(seconds) in _NUMBERS or (isinstance(seconds, int | float) and not isinstance(seconds, bool))
-    if not is_number or not -_FOREVER < seconds < _FOREVER:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not -_FOREVER < seconds < _FOREVER:
         raise ValueError(f"a duration must be seconds or a timedelta, got {duration!r}")
     return round(seconds * 1000)
 

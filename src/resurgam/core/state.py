@@ -141,7 +141,7 @@ class InstanceState:
         following, effect = found
         if effect is not None:
             effect(self, entry)
-        if status is None and isinstance(entry, events.Started) and is_scheduled(entry):
+        if status is None and not self.begun and isinstance(entry, events.Started) and is_scheduled(entry):
             following = Status.SCHEDULED
         self.status = following
         self.last_seq = seq

@@ -9,7 +9,7 @@ from typing import Any
 from resurgam.core import event as events
 from resurgam.core.operation import Operation
 from resurgam.core.outcome import Entry, Outcome
-from resurgam.core.state import Status, is_delayed
+from resurgam.core.state import Status
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.definitions.settings import Settings
 from resurgam.runtime.execution.completion import complete_plainly
@@ -178,7 +178,8 @@ class Execution:
         return (
             len(self.driver.undelivered) == 1
             and started.attempt == 1
-            and not (started.carried or started.children or is_delayed(started))
+            and not (started.carried or started.children)
+            and self._state.begun
             and self.driver.options.timeout is None
         )
 

@@ -22,7 +22,7 @@ class Scope:
     )
 
     def __init__(
-        self, location: Location, cursor: Cursor, *, seed: str, owner: object, version: int = 1, matching: str
+        self, location: Location, cursor: Cursor, seed: str, owner: object, version: int, matching: str
     ) -> None:
         self.location = location
         self.cursor = cursor

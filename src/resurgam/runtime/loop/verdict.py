@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+import msgspec
+
 from resurgam.core.errors import NotDeterministic
 
 T = TypeVar("T")
@@ -11,7 +13,7 @@ PATIENCE: Final = 1000
 """Refused calls after which `Verdict.exhausted` is set: the code catches the refusals in a loop."""
 
 
-class Verdict:
+class Verdict(msgspec.Struct, eq=False):
     """Stop the code of one execution: once there is a *reason*, every further durable call raises it.
 
     So no ``except BaseException`` of the user can swallow a divergence. Code that continues after *patience* refusals
@@ -22,17 +24,14 @@ class Verdict:
     applies to all calls of a block, the edits of a rehearsal, a check of inputs.
     """
 
-    __slots__ = ("_forbidden_in", "_patience", "_refusals", "exhausted", "reason", "routine")
-
-    def __init__(self, patience: int = PATIENCE) -> None:
-        # Plain attributes: every durable call and every callback of the loop reads them.
-        self.reason: BaseException | None = None
-        self.exhausted = False
-        self.routine = True
-        # The function of the user that is running and may not make durable calls, as errors name it.
-        self._forbidden_in = ""
-        self._patience = patience
-        self._refusals = 0
+    patience: int = PATIENCE
+    # Plain attributes: every durable call and every callback of the loop reads them.
+    reason: BaseException | None = None
+    exhausted: bool = False
+    routine: bool = True
+    # The function of the user that is running and may not make durable calls, as errors name it.
+    _forbidden_in: str = ""
+    _refusals: int = 0
 
     def decide(self, reason: BaseException) -> BaseException:
         """Stop the code for this reason, which replaces an earlier one, and return it."""
@@ -47,7 +46,7 @@ class Verdict:
     def refuse(self, reason: BaseException) -> BaseException:
         """Count one more call that is refused for this reason, and return it."""
         self._refusals += 1
-        self.exhausted = self._refusals > self._patience
+        self.exhausted = self._refusals > self.patience
         return reason
 
     def check_allowed(self, what: str) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import copy_context
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -86,7 +87,6 @@ class Handlers:
         self._queries: dict[str, Handler] = {}
         self.updates: dict[str, Handler] = {}
         self.signals: dict[str, Handler] = {}
-        self.schemas = SignalSchemas(recorder.settings.signal_schemas)
         self.finished: tuple[Finished, ...] = ()
         self._queues: dict[str, HandlerQueue] = {}
         # The numbers of the handlers whose functions have not returned.
@@ -98,6 +98,11 @@ class Handlers:
         # Recorded entries whose handler is not registered yet, because an edit of the code has delayed that.
         self._early: dict[tuple[str, str], list[events.Event]] = {}
         self._early_signals: dict[int, events.SignalReceived] = {}
+
+    @cached_property
+    def schemas(self) -> SignalSchemas:
+        """The schemas of the signals that the code accepts."""
+        return SignalSchemas(self._recorder.settings.signal_schemas)
 
     # Registering.
 

@@ -52,34 +52,28 @@ class LoopProgress(msgspec.Struct):
         self.waiting.set_result(entry)
 
 
-class PendingCommands:
+class PendingCommands(msgspec.Struct, eq=False):
     """The open calls of an execution's code, each by the ``seq`` of its command.
 
     Others read the attributes, and write by the methods.
     """
 
-    __slots__ = (
-        *("_course", "cancelled", "deadlines", "futures", "handed_out", "listeners", "loops", "operations", "races"),
-        *("start_deadlines", "started_children"),
-    )
-
-    def __init__(self, course: Course | None = None) -> None:
-        self._course = course or Course()
-        # Plain attributes: an advance first checks which of them are empty.
-        self.futures: dict[int, Durable[Any]] = {}
-        self.listeners: dict[int, tuple[str, ...]] = {}
-        self.operations: dict[int, Operation] = {}
-        # The operations that a worker runs, or has run.
-        self.handed_out: dict[int, None] = {}
-        self.races: dict[int, Race] = {}
-        self.loops: dict[int, LoopProgress] = {}
-        # Heaps of (moment, seq): when a call times out, and when an activity must have been started.
-        self.deadlines: list[tuple[int, int]] = []
-        self.start_deadlines: list[tuple[int, int]] = []
-        # The executions of children that have started.
-        self.started_children: dict[int, str] = {}
-        # Recorded commands that the code has cancelled since the last entry, while the history has not.
-        self.cancelled: tuple[events.Command, ...] = ()
+    course: Course = msgspec.field(default_factory=Course)
+    # Plain attributes: an advance first checks which of them are empty.
+    futures: dict[int, Durable[Any]] = {}
+    listeners: dict[int, tuple[str, ...]] = {}
+    operations: dict[int, Operation] = {}
+    # The operations that a worker runs, or has run.
+    handed_out: dict[int, None] = {}
+    races: dict[int, Race] = {}
+    loops: dict[int, LoopProgress] = {}
+    # Heaps of (moment, seq): when a call times out, and when an activity must have been started.
+    deadlines: list[tuple[int, int]] = []
+    start_deadlines: list[tuple[int, int]] = []
+    # The executions of children that have started.
+    started_children: dict[int, str] = {}
+    # Recorded commands that the code has cancelled since the last entry, while the history has not.
+    cancelled: tuple[events.Command, ...] = ()
 
     def add_deadline(self, deadline: int, seq: int) -> None:
         """Let a call time out at *deadline*."""
@@ -87,22 +81,22 @@ class PendingCommands:
 
     def add_listener(self, seq: int, names: tuple[str, ...]) -> None:
         """Let a call wait for signals of these names."""
-        self._course.leave()
+        self.course.leave()
         self.listeners[seq] = names
 
     def add_operation(self, operation: Operation) -> None:
         """Keep an operation until it is answered."""
-        self._course.leave()
+        self.course.leave()
         self.operations[operation.ref] = operation
 
     def add_race(self, seq: int, race: Race) -> None:
         """Keep a race until it is decided."""
-        self._course.leave()
+        self.course.leave()
         self.races[seq] = race
 
     def add_loop(self, progress: LoopProgress) -> None:
         """Keep the progress of a loop until it ends."""
-        self._course.leave()
+        self.course.leave()
         self.loops[progress.command.seq] = progress
 
     def remove_loop(self, seq: int) -> None:
@@ -112,7 +106,7 @@ class PendingCommands:
 
     def add_start_deadline(self, deadline: int, seq: int) -> None:
         """Give up an activity that no worker has started by *deadline*."""
-        self._course.leave()
+        self.course.leave()
         heappush(self.start_deadlines, (deadline, seq))
 
     def take(self, seq: int) -> tuple[Durable[Any] | None, tuple[str, ...]]:

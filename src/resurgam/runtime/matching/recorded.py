@@ -1,6 +1,7 @@
 """The commands of a history as it was loaded, and which of them the code has reached."""
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
@@ -12,6 +13,9 @@ from resurgam.core.matchers import Cursor
 from resurgam.runtime.loop.verdict import Verdict
 from resurgam.runtime.matching.pending import PendingCommands
 
+_NO_HISTORY: Final = History(())
+"""Of runs that begin; a history is a snapshot, so that all of them can share it."""
+
 
 class RecordedCommands:
     """The recorded commands, and which of them the code has reached or skipped."""
@@ -20,7 +24,7 @@ class RecordedCommands:
         self._by_location = matching == "location"
         # By type, not isinstance: this is done for every entry of every history that is read.
         self._commands: dict[int, events.Command] = {e.seq: e for e in log if type(e) in COMMANDS}  # type: ignore[misc]
-        self._history = History(self._commands.values())
+        self._history = History(self._commands.values()) if self._commands else _NO_HISTORY
         self._checkpoints: dict[int, events.LoopCheckpointed] = {}
         self._completions: dict[int, events.LoopCompleted] = {}
         if self._commands and events.LoopStarted in set(map(type, self._commands.values())):

@@ -6,6 +6,7 @@ Rule 2: once there is a `Verdict` (the code diverged, or is evicted) every furth
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -89,16 +90,11 @@ class Recorder:
         # Remedies are searched for by many rehearsals, of which the reason is all that is wanted.
         self.verdict = Verdict(PATIENCE // 20 if mode.rehearsing else PATIENCE)
         self.log, self.recorded = Log(log), RecordedCommands(log, self.matching)
-        self.payloads = Payloads(mode, settings.max_payload)
         self.course = course = Course()
         self.outbox, self.pending = Outbox(course), PendingCommands(course)
         self.early = EarlyAnswers(self.pending if self.matching == "location" else None, self.verdict)
-        self.carryover = Carryover(started.carried, started.children, self.verdict)
         if mode.rehearsing or options.input_check != "off" or started.carried:
             self.verdict.end_routine()
-        self.mailbox = Mailbox()
-        self.state = DurableState()
-        self.ended_scopes = EndedScopes()
         # The workflow's time, and the entry that was delivered last.
         self.now = self.entry = 0
         # The workflow's own timeout in milliseconds, once that has asked the code to stop.
@@ -118,6 +114,33 @@ class Recorder:
         self.loop.detach()
         self.pending.futures.clear()
         self.root.owner = None
+
+    # Parts that most runs never need. To make them with the others would cost a start more than its first call.
+
+    @cached_property
+    def payloads(self) -> Payloads:
+        """The values that the code records."""
+        return Payloads(self.mode, self.settings.max_payload)
+
+    @cached_property
+    def carryover(self) -> Carryover:
+        """Answers that came before their calls: from an earlier attempt, or from outside."""
+        return Carryover(self.started.carried, self.started.children, self.verdict)
+
+    @cached_property
+    def mailbox(self) -> Mailbox:
+        """The signals that no listener or handler has consumed."""
+        return Mailbox()
+
+    @cached_property
+    def state(self) -> DurableState:
+        """The durable state that the code has set."""
+        return DurableState()
+
+    @cached_property
+    def ended_scopes(self) -> EndedScopes:
+        """The scopes whose code has ended before their recorded history."""
+        return EndedScopes()
 
     # Calls.
 
@@ -417,16 +440,16 @@ class Recorder:
     def scope_at(self, location: Location, version: int = 1, matching: str | None = None) -> Scope:
         """Return a scope whose steps have their locations below a location."""
         cursor = self.recorded.cursor(location)
-        seed, rule = self.loop.seed, matching or self.matching
-        return Scope(location, cursor, seed=seed, owner=self, version=version, matching=rule)
+        return Scope(location, cursor, self.loop.seed, self, version, matching or self.matching)
 
     def close_scope(self, scope: Scope) -> None:
         """Note that the code of a scope has returned; its history must not continue."""
         if self.mode.rehearsing:
             self._apply_edits(scope, None, None)
-        self.ended_scopes.add_returned(scope)
-        if self.ended_scopes.returned:
-            self.course.leave()
+        if scope.cursor.next is not None:
+            self.ended_scopes.add_returned(scope)
+            if self.ended_scopes.returned:
+                self.course.leave()
 
     def cut_scope(self, scope: Scope) -> None:
         """Note that the code of a scope was cancelled or has failed."""

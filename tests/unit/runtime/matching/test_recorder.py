@@ -164,7 +164,7 @@ COMMANDS = [timer(2, 1), timer(3, 2)]
 
 
 def scope_of(matching: str = "location", location: Location = ROOT) -> Scope:
-    return Scope(location, Cursor(COMMANDS), seed="", owner=None, matching=matching)
+    return Scope(location, Cursor(COMMANDS), seed="", owner=None, version=1, matching=matching)
 
 
 def divergence(ended: EndedScopes) -> BaseException | None:
