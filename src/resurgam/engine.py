@@ -287,7 +287,8 @@ class Engine:
         if unknown:
             refuse_options("engine.start", workflow, unknown)
         client = self._client()
-        self._check_known(workflow, queue)
+        if isinstance(workflow, str):
+            self._check_known(workflow, queue)
         return await client.start(workflow, args, {"id": id, "queue": queue, "tags": tags}, delay, if_exists)
 
     @overload

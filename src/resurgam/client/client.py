@@ -4,16 +4,15 @@ import builtins
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
-from msgspec import Raw
 from msgspec.structs import replace
 
 from resurgam.client import promises, signal_schemas
-from resurgam.client.access import ANY, Access, check_text, codec_of, deadline_after
+from resurgam.client.access import Access, check_text, codec_of, deadline_after
 from resurgam.client.handle import Handle, signal_received
 from resurgam.client.subscription import Subscription
 from resurgam.client.update import HandlerNotStarted, Position, Update, encode_update
 from resurgam.core import event as events
-from resurgam.core.codec import Codec, check_size
+from resurgam.core.codec import check_size
 from resurgam.core.errors import AlreadyExists, DefinitionError, NotFound
 from resurgam.core.retry import Duration, milliseconds
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
@@ -97,7 +96,7 @@ class Client:
                 f"({answer.instance.status}); choose another id, or pass if_exists='attach' to get its handle, "
                 "if_exists='replace' to terminate it first"
             )
-        return self._handle(answer.instance, definition.result)
+        return Handle(self._access, started.entity_id, None, result=definition.result, started=answer.instance)
 
     async def signal_with_start(
         self, workflow: Any, args: tuple[object, ...], signal: events.SignalReceived, **labels: Unpack[Labels]
@@ -109,7 +108,7 @@ class Client:
         if found is not None:
             await signal_schemas.check(self._access, found, signal)
         [answer] = await self._store.create([Creation(started=started, inbox=(signal,))])
-        return self._handle(answer.instance, definition.result)
+        return Handle(self._access, started.entity_id, None, result=definition.result, started=answer.instance)
 
     async def update_with_start(  # noqa: PLR0913 -- each is an option of its own, and only given by name
         self,
@@ -167,7 +166,7 @@ class Client:
         """Return a handle to a workflow that may or may not exist; *workflow* gives the type of its result."""
         if workflow is None:
             return Handle(self._access, entity_id, run_id, execution_id=execution_id)
-        definition = self._definition(workflow)
+        definition = workflow if isinstance(workflow, Workflow) else self._named(workflow)
         return Handle(
             self._access,
             entity_id,
@@ -223,21 +222,18 @@ class Client:
             arrivals += answer.arrivals
         return arrivals
 
-    def _handle(self, instance: Instance, result: Codec[Any]) -> Handle[Any]:
-        return Handle(self._access, instance.entity_id, None, result=result, started=instance)
-
     def _prepare(
         self, workflow: Any, args: tuple[object, ...], labels: Labels, delay: int | None = None
     ) -> tuple[Workflow[..., Any], events.WorkflowStarted]:
         """Check the arguments of a start; return the definition and the first entry of the new execution."""
-        definition = self._definition(workflow)
+        definition = workflow if isinstance(workflow, Workflow) else self._named(workflow)
         entity_id, queue = labels.get("id"), labels.get("queue")
         if entity_id is not None:
             check_text(entity_id, "id")
         if queue is not None:
             check_text(queue, "queue")
         where = f"arguments of workflow {definition.name!r}"
-        encoded = check_size(self._access.max_payload, _input(definition, args), where)
+        encoded = check_size(self._access.max_payload, definition.encode(args), where)
         now = self._access.clock.now()
         run_id, execution_id, generated_id = new_ids(now)
         tags = labels.get("tags")
@@ -260,19 +256,12 @@ class Client:
         )
         return definition, started
 
-    def _definition(self, workflow: Any) -> Workflow[..., Any]:
-        if isinstance(workflow, Workflow):
-            return workflow
+    def _named(self, workflow: Any) -> Workflow[..., Any]:
+        """Return the workflow of a name, registered here or not."""
         if isinstance(workflow, str):
             known = self._access.registry.workflows
             return known.find(workflow) if workflow in known else Workflow(workflow, None, None)
         raise DefinitionError(f"{workflow!r} is not a workflow; decorate it with @workflow, or pass its name")
-
-
-def _input(definition: Workflow[..., Any], args: tuple[object, ...]) -> Raw:
-    if definition.signature is not None:
-        return definition.signature.encode(args)
-    return ANY.encode(args, f"workflow {definition.name!r}, arguments")
 
 
 def _milliseconds(delay: Duration) -> int:
