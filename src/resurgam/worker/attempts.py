@@ -110,7 +110,7 @@ class ActivityRunner:
         request = attempt.task.request
         if activity.runs_in_process(request.executor):
             result = await self._in_process(attempt, activity)
-            return check_size(self.max_payload, result, f"result of activity {request.name!r}")
+            return check_size(self.max_payload, result, activity.result_name)
         assert activity.signature is not None
         assert activity.function is not None
         args, kwargs = activity.signature.decode(request.input)
@@ -124,9 +124,7 @@ class ActivityRunner:
         return self._encode(activity, value)
 
     def _encode(self, activity: Activity[..., Any], value: object) -> Raw:
-        what = f"result of activity {activity.name!r}"
-        result = activity.result.check(value, what)
-        return result if len(bytes(result)) <= self.max_payload else check_size(self.max_payload, result, what)
+        return check_size(self.max_payload, activity.result.check(value, activity.result_name), activity.result_name)
 
     async def _in_process(self, attempt: RunningAttempt, activity: Activity[..., Any]) -> Raw:
         """Run an attempt in another process. Its timeouts start once a process is free.

@@ -110,7 +110,7 @@ class Activity(Generic[P, R_co]):
     # Every call reads several of these. Python finds a slot faster than a name in the dict, which `update_wrapper` fills.
     __slots__ = (
         *("__dict__", "__weakref__", "_is_substitute", "_returns", "function", "is_async", "name", "request", "rule"),
-        *("settings", "signature", "start_limit"),
+        *("result_name", "settings", "signature", "start_limit"),
     )
 
     def __init__(
@@ -127,6 +127,7 @@ class Activity(Generic[P, R_co]):
         # Needed at every call, so computed once.
         self.is_async = inspect.iscoroutinefunction(function)
         self.rule = options.retry.rule()
+        self.result_name = f"result of activity {name!r}"
         # Known by name only and without a retry policy: the definition on the worker that runs it decides.
         is_by_name = function is None and options.retry == RetryPolicy()
         self.start_limit = _in_milliseconds(options.start_timeout)
