@@ -45,7 +45,7 @@ class Location:
     def parse(cls, text: str) -> "Location":
         """Parse the text form of a location: ``Location.parse("{2, 1.1}")``."""
         if text[:1] == "{" and text[1:-1].isascii() and text[1:-1].isdecimal() and text[-1] == "}":
-            return _top(int(text[1:-1]))  # fast path: most locations are a single number
+            return _top((int(text[1:-1]),))  # fast path: most locations are a single number
         if not _TEXT.fullmatch(text.strip()):
             raise ValueError(f"a location must be text such as {{2, 1.1}}, got {text!r}")
         inner = text.strip()[1:-1].strip()
@@ -59,16 +59,12 @@ class Location:
 
     def child(self, coordinate: Coordinate) -> "Location":
         """Return the location of a direct child."""
-        if not self.coordinates:
-            shared = _shared_by_coordinate.get(coordinate)
-            if shared is not None:
-                return shared
-        match coordinate:
-            case (number,) if number > 0:
-                if not self.coordinates:
-                    return _top(number)
-            case _:
-                _check(coordinate)
+        if not self.coordinates and coordinate in _shared:
+            return _shared[coordinate]
+        if len(coordinate) != 1 or coordinate[0] <= 0:
+            _check(coordinate)
+        elif not self.coordinates:
+            return _top(coordinate)
         child = _new(Location)  # skips __init__: the parent's coordinates are already checked
         child.coordinates = (*self.coordinates, coordinate)
         child._text = None
@@ -131,22 +127,21 @@ _new: Final = Location.__new__
 _SHARED: Final = 10_000
 """Locations ``{n}`` up to this number are made once: they are the same in every history."""
 
-_shared: Final[dict[int, Location]] = {}
-_shared_by_coordinate: Final[dict[Coordinate, Location]] = {}
+_shared: Final[dict[Coordinate, Location]] = {}
 _shared_by_text: Final[dict[str, Location]] = {}
 shared_location: Final = _shared_by_text.get
 """Return the shared location with this text, if there is one already: a look-up, where parsing is much more."""
 
 
-def _top(number: int) -> Location:
-    """Return the location ``{number}``; the number must not be negative."""
-    location = _shared.get(number)
+def _top(coordinate: Coordinate) -> Location:
+    """Return the location of a coordinate with one ordinate, which must not be negative, in the root."""
+    location = _shared.get(coordinate)
     if location is None:
         # Without `__init__` and `__str__`: there is nothing to check, and the text is known.
-        location, coordinate, text = _new(Location), (number,), f"{{{number}}}"
+        location, text = _new(Location), f"{{{coordinate[0]}}}"
         location.coordinates, location._text = (coordinate,), text
-        if number <= _SHARED:
-            _shared[number] = _shared_by_coordinate[coordinate] = _shared_by_text[text] = location
+        if coordinate[0] <= _SHARED:
+            _shared[coordinate] = _shared_by_text[text] = location
     return location
 
 

@@ -33,7 +33,7 @@ def schedule(
         return recorder.call(events.ActivityScheduled, wanted.name, step=step, key=key, queue=queue)
     # On replay too: arguments that cannot be encoded raise before the call takes a location, as they did live.
     written = ANY.encode(args, wanted.name) if wanted.signature is None else wanted.signature.encode(args, kwargs)
-    if limited and memoryview(written).nbytes > recorder.settings.max_payload:
+    if limited and len(written) > recorder.settings.max_payload:
         check_size(recorder.settings.max_payload, written, f"arguments of activity {wanted.name!r}")
     digest = None
     if not recorder.verdict.routine:
@@ -41,18 +41,16 @@ def schedule(
             return recorder.endless(wanted.result)
         # Of a routine call no inputs are compared, so that only a new one needs the fingerprint.
         digest = fingerprint(written)
-    found = recorder.place(events.ActivityScheduled, wanted.name, step, key, digest=digest, given=written)
-    limit = wanted.start_limit
+    found = recorder.place(events.ActivityScheduled, wanted.name, step, key, None, digest, written)
     if type(found) is Place:
         command = _append(recorder, wanted, found, queue, written, key)
-        future = recorder.wait_for(command, wanted.result)
-        if recorder.verdict.routine or recorder.is_wanted(command):
-            recorder.outbox.activities[command.seq] = _request(wanted, recorder, command)
     else:
         assert isinstance(found, events.ActivityScheduled)
         command = found
-        future = recorder.wait_for(command, wanted.result)
-    if limit is not None and command.start_by is not None and recorder.log.is_open(command):
+    future = recorder.wait_for(command, wanted.result)
+    if command is not found and (recorder.verdict.routine or recorder.is_wanted(command)):
+        recorder.outbox.activities[command.seq] = _request(wanted, recorder, command)
+    if wanted.start_limit is not None and command.start_by is not None and recorder.log.is_open(command):
         recorder.pending.add_start_deadline(command.start_by, command.seq)
     return future
 
@@ -74,7 +72,7 @@ def _append(
             name=wanted.name,
             queue=queue,
             input=written,
-            digest=fingerprint(written),
+            digest=blake2b(written, digest_size=8).hexdigest(),  # `fingerprint`, without its call
             start_by=None if limit is None else at + limit,
         )
     )

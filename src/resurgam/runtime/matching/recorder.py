@@ -171,7 +171,7 @@ class Recorder:
         *complete* returns the fields of a new command that depend on its location.
         """
         given = fields.get("input", fields.get("value"))
-        found = self.place(kind, name, step, key, target=target, digest=digest, given=given)
+        found = self.place(kind, name, step, key, target, digest, given)
         if type(found) is not Place:
             return cast("events.Command", found)
         if complete is not None:
@@ -184,7 +184,6 @@ class Recorder:
         name: str | None,
         step: int | None,
         key: str | None,
-        *,
         target: str | None = None,
         digest: str | None = None,
         given: object = None,
@@ -329,7 +328,7 @@ class Recorder:
         """Start a durable timer that fires at *deadline*: `call`, without the fields of other commands."""
         if self.verdict.exhausted:
             return self.endless(ANY)
-        found = self.place(events.TimerStarted, None, step, None, digest=digest)
+        found = self.place(events.TimerStarted, None, step, None, None, digest)
         if isinstance(found, events.Command):
             return self.wait_for(found, ANY)
         timer = events.TimerStarted(
