@@ -21,14 +21,15 @@ class HeldInstance:
     is the next deadline. *operations* and *attempts* run now, by the ``seq`` of their commands; *results* are attempts
     that have ended and whose results are not committed yet. *covered* are the activities that the lease on the instance
     covers and that may have no row in the store. *commit* is the one that has no answer yet; *in_flight*: the store will
-    call back with it. *waiting*: it waits for an attempt, an operation, the store or a deadline. *task* does what takes
-    time: it reads the log, or copes with a failure. Once *released*, a result is handed to the store by itself.
+    call back with it. *waiting*: it waits for an attempt, an operation, the store or a deadline. *looked_for*: it will be
+    watched if it waits for long (`InboxWatches`). *task* does what takes time: it reads the log, or copes with a failure.
+    Once *released*, a result is handed to the store by itself.
     """
 
     __slots__ = (
         *("attempts", "base_seq", "claim", "commit", "covered", "entity_id", "epoch", "execution_id", "in_flight"),
-        *("inbox", "key", "live", "on_attempt_end", "on_commit", "on_lose", "operations", "released", "results"),
-        *("signal_schemas", "task", "waiting", "wake", "wake_at", "watch"),
+        *("inbox", "key", "live", "looked_for", "on_attempt_end", "on_commit", "on_lose", "operations", "released"),
+        *("results", "signal_schemas", "task", "waiting", "wake", "wake_at", "watch"),
     )
 
     claim: Claim
@@ -58,6 +59,7 @@ class HeldInstance:
         # Waits in the store for a new inbox entry or the next deadline. Kept from one step to the next, since most steps
         # are woken by an attempt of this worker.
         self.watch: asyncio.Task[bool] | None = None
+        self.looked_for = False
         # Set once, by `InstanceRunner._hold`: the same for every step.
         self.on_commit: Callable[[Committed | Refused | Exception], None] = _unserved
         self.on_attempt_end: Callable[[RunningAttempt], None] = _unserved

@@ -1,7 +1,7 @@
 """Watch the store for entries that arrive for instances while they wait."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -25,31 +25,40 @@ class InboxWatches:
         self._store = store
         self._tasks = tasks
         self._changed = changed
-        # Instances that have begun to wait, with the end of their log at the last look; None if they were not seen yet.
-        self._unwatched: dict[HeldInstance, int | None] = {}
-        self._looking = False
+        # Those that are *looked_for*.
+        self._unwatched: list[HeldInstance] = []
 
     def add(self, held: HeldInstance) -> None:
-        """Watch for an instance that begins to wait, unless its attempts end soon."""
+        """Watch for an instance that begins to wait, unless its attempts end soon.
+
+        It is *looked_for* then, and need not be added again when it waits for the next ones.
+        """
         if held.wake_at is not None or not held.attempts:
             self._start(held)
             return
-        self._unwatched.setdefault(held)
-        if not self._looking:
-            self._looking = True
+        if not self._unwatched:
             asyncio.get_running_loop().call_later(_INTERVAL, self._look)
+        if not held.looked_for:
+            held.looked_for = True
+            self._unwatched.append(held)
 
     def _look(self) -> None:
-        """Start the watches of instances that have waited since the last look."""
-        unwatched, self._unwatched = self._unwatched, {}
-        for held, seen in unwatched.items():
-            if held.waiting and held.watch is None:
-                if seen == held.base_seq:
-                    self._start(held)
-                else:
-                    self._unwatched[held] = held.base_seq
-        self._looking = bool(self._unwatched)
-        if self._looking:
+        """Look again at those that wait now, when every attempt that has been started has made its first step."""
+        waiting = [(held, held.base_seq) for held in self._unwatched if held.waiting]
+        asyncio.get_running_loop().call_soon(self._look_again, waiting)
+
+    def _look_again(self, waiting: Sequence[tuple[HeldInstance, int]]) -> None:
+        """Start the watches of instances that have made no step since the last look."""
+        for held, seq in waiting:
+            if held.waiting and held.watch is None and held.base_seq == seq:
+                self._start(held)
+        looked_for, self._unwatched = self._unwatched, []
+        for held in looked_for:
+            if held.released or held.watch is not None:
+                held.looked_for = False
+            else:
+                self._unwatched.append(held)
+        if self._unwatched:
             asyncio.get_running_loop().call_later(_INTERVAL, self._look)
 
     def _start(self, held: HeldInstance) -> None:

@@ -365,7 +365,7 @@ class InstanceRunner:
             self._waiting += 1
             if self.crowded:
                 self.on_wait()
-            if held.watch is None:
+            if held.watch is None and (held.wake_at is not None or not held.looked_for):
                 self._watches.add(held)
 
     def _refused(self, held: HeldInstance, commit: Commit, refused: Refused) -> None:

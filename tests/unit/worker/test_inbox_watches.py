@@ -39,10 +39,13 @@ class World:
         await asyncio.sleep(0)
         return [name for name, _ in self.store.watches]
 
-    def look(self):
+    async def look(self, between=lambda: None):
+        """Let the time of a look come, and call *between* before the second one."""
         [look] = self.looks
         self.looks.clear()
         look()
+        between()
+        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -53,38 +56,51 @@ async def world(monkeypatch):
     await world.tasks.finish()
 
 
-async def test_it_is_watched_when_it_has_waited_from_one_look_to_the_next(world):
-    world.watches.add(world.instance())
-    world.look()
+async def test_it_is_watched_if_it_still_waits_when_attempts_have_made_a_step(world):
+    held = world.instance()
+    world.watches.add(held)
     assert await world.watched() == []
-    world.look()
+    await world.look()
     assert await world.watched() == ["x"]
+    assert not held.looked_for
     assert world.looks == []
 
 
 async def test_one_that_makes_steps_is_not_watched(world):
+    """However long the loop takes from one look to the next."""
     busy, slow = world.instance("busy"), world.instance("slow")
-    world.watches.add(slow)
-    for _ in range(5):
-        world.watches.add(busy)
-        world.look()
+
+    def step():
         busy.base_seq += 2
+
+    world.watches.add(slow)
+    world.watches.add(busy)
+    for _ in range(5):
+        await world.look(step)
+        assert busy.looked_for
     assert await world.watched() == ["slow"]
-    assert len(world.looks) == 1
 
 
-async def test_one_that_does_not_wait_at_a_look_is_forgotten(world):
+async def test_one_that_commits_is_looked_for_until_it_waits(world):
     held = world.instance()
     world.watches.add(held)
     held.waiting = False
-    world.look()
-    assert world.looks == []
+    for _ in range(3):
+        await world.look()
+        assert held.looked_for
+        assert await world.watched() == []
     held.waiting = True
-    world.watches.add(held)
-    world.look()
-    assert await world.watched() == []
-    world.look()
+    await world.look()
     assert await world.watched() == ["x"]
+
+
+async def test_one_that_is_released_is_forgotten(world):
+    held = world.instance()
+    world.watches.add(held)
+    held.released, held.waiting = True, False
+    await world.look()
+    assert await world.watched() == []
+    assert world.looks == []
 
 
 async def test_one_with_a_deadline_is_watched_at_once(world):

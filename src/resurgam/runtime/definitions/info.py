@@ -1,6 +1,7 @@
 """The identity of running workflow and activity code, and the heartbeat of an attempt."""
 
 import asyncio
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
@@ -77,9 +78,8 @@ class Attempt(Protocol):
 _running: ContextVar[Attempt] = ContextVar("resurgam.activity")
 
 
-def enter_activity(attempt: Attempt) -> None:
-    """Make *attempt* the running attempt of this context."""
-    _running.set(attempt)
+enter_activity: Final[Callable[[Attempt], object]] = _running.set
+"""Make an attempt the running one of this context."""
 
 
 def activity_info() -> ActivityInfo:
