@@ -72,12 +72,17 @@ class Start(msgspec.Struct, gc=False, frozen=True):
 
     def __call__(self, t: Transaction) -> r.Created | r.Exists:
         """Create the execution."""
-        instance, session, keeps = self.answer.instance, t.session, self.keeps
+        instance, session, changes, keeps = self.answer.instance, t.session, t.changes, self.keeps
         for queue in self.claimed.queues:
             if is_busy(t, queue):
                 return create_and_commit(t, self.part)
-        if not session.finds("may_begin_at_once", (instance.entity_id, instance.queue, t.now)):
+        if t.idle_queue == instance.queue and not changes.work and (changes.moment is None or changes.moment > t.now):
+            free = not session.finds("entity_known", (instance.entity_id,))  # nothing has come into the queue since
+        else:
+            free = session.finds("may_begin_at_once", (instance.entity_id, instance.queue, t.now))
+        if not free:
             return create_and_commit(t, self.part)
+        t.idle_queue = instance.queue
         lease = (t.owner, t.lease_until) if keeps else ("", "")
         session.run("begin_committed", self.columns + lease)
         if instance.tags:
@@ -85,7 +90,6 @@ class Start(msgspec.Struct, gc=False, frozen=True):
         session.append(self.entries)
         if self.claimed.rows:
             self.claimed.write(t, instance.execution_id)
-        changes = t.changes
         if keeps:
             changes.due(t.lease_until)
         if instance.wake_at is not None:

@@ -45,7 +45,7 @@ def prepare(part: r.Commit) -> Work:
     """Return what applies a commit in a transaction."""
     outcome, eager, activities = part.outcome, part.eager, part.outcome.activities
     # A step keeps the lease, and has nothing but events, and activities that it claims.
-    if (
+    if not (
         (eager or not part.release)
         and not part.retries
         and _others(outcome) == _PLAIN
@@ -53,8 +53,21 @@ def prepare(part: r.Commit) -> Work:
         and len(eager) == len(activities)
         and eager.issuperset(map(_ref, activities))
     ):
-        return _step(part)
-    return partial(commit, part=part)
+        return partial(commit, part=part)
+    execution_id, base_seq, wake_at = part.execution_id, part.base_seq, outcome.wake_at
+    claimed = claimed_by(part)
+    answered = part.answered if part.covers else _answered(outcome)
+    last_seq = base_seq + len(outcome.events)
+    update = (last_seq, claimed.covered, execution_id, part.epoch, base_seq, part.wake)
+    return Step(
+        part,
+        claimed,
+        encode_log(execution_id, outcome.events),
+        [(execution_id, ref) for ref in answered] if answered else (),
+        "commit_awake" if wake_at is None else "commit_step",
+        update if wake_at is None else (*update, wake_at),
+        r.Committed(wake=part.wake, tasks=claimed.tasks),
+    )
 
 
 class Claimed(msgspec.Struct, gc=False, frozen=True):
@@ -144,23 +157,6 @@ class Step(msgspec.Struct, gc=False, frozen=True):
             changes.due(part.outcome.wake_at)
         changes.grown.append(part.execution_id)
         return self.answer
-
-
-def _step(part: r.Commit) -> Step:
-    outcome, execution_id, base_seq = part.outcome, part.execution_id, part.base_seq
-    claimed, wake_at = claimed_by(part), outcome.wake_at
-    answered = part.answered if part.covers else _answered(outcome)
-    last_seq = base_seq + len(outcome.events)
-    update = (last_seq, claimed.covered, execution_id, part.epoch, base_seq, part.wake)
-    return Step(
-        part,
-        claimed,
-        encode_log(execution_id, outcome.events),
-        [(execution_id, ref) for ref in answered] if answered else (),
-        "commit_awake" if wake_at is None else "commit_step",
-        update if wake_at is None else (*update, wake_at),
-        r.Committed(wake=part.wake, tasks=claimed.tasks),
-    )
 
 
 def _answered(outcome: Outcome) -> Sequence[int]:

@@ -57,6 +57,7 @@ class Transaction(msgspec.Struct, eq=False):
     """The transaction in which verbs run, one part at a time, all at one moment and for one owner of leases.
 
     *busy_queues*: whether older activities wait in a queue, for queues that a commit of this transaction has asked for.
+    *idle_queue*: a queue in which no instance waited when a start of this transaction asked.
     """
 
     session: Session
@@ -66,6 +67,7 @@ class Transaction(msgspec.Struct, eq=False):
     timestamps: ReadyTimestamps
     changes: Changes = msgspec.field(default_factory=Changes)
     busy_queues: dict[str, bool] = msgspec.field(default_factory=dict)
+    idle_queue: str | None = None
 
     def ready_at(self) -> int:
         """Return the timestamp of an instance that becomes ready now."""

@@ -7,9 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.location import Location
@@ -81,6 +83,19 @@ def test_a_start_of_a_chain_or_a_sleeper_takes_the_short_way():
     assert isinstance(prepare_start(part_of(Begin(scheduled=0, sleeps=True), 1, 0)), Start)
     for other in (Begin(ends=True), Begin(claims=False), Begin(later=True), Begin(inbox=True), Begin(offered=False)):
         assert not isinstance(prepare_start(part_of(other, 1, 0)), Start)
+
+
+@pytest.mark.parametrize("between", ["ready", "due"])
+async def test_a_start_waits_behind_what_comes_into_its_queue_within_the_group(tmp_path, between):
+    clock = ManualClock()
+    store = SqliteStore(tmp_path / "a.db", clock, name="starts", synchronous="OFF")
+    other = part_of(Begin(entity="b", scheduled=0, offered=between == "due"), 2, clock.now())
+    due = replace(other.first, outcome=replace(other.first.outcome, wake_at=clock.now()))
+    parts = [part_of(Begin(), 1, clock.now()), replace(other, first=due), part_of(Begin(entity="c"), 3, clock.now())]
+    first, _, last = await store.create(parts)
+    assert first.claim is not None
+    assert last.claim is None
+    await store.close()
 
 
 async def told(path, older, groups, *, fast):
