@@ -45,7 +45,8 @@ class Location:
     def parse(cls, text: str) -> "Location":
         """Parse the text form of a location: ``Location.parse("{2, 1.1}")``."""
         if text[:1] == "{" and text[1:-1].isascii() and text[1:-1].isdecimal() and text[-1] == "}":
-            return _top((int(text[1:-1]),))  # fast path: most locations are a single number
+            coordinate = (int(text[1:-1]),)  # fast path: most locations are a single number
+            return _shared.get(coordinate) or _top(coordinate)
         if not _TEXT.fullmatch(text.strip()):
             raise ValueError(f"a location must be text such as {{2, 1.1}}, got {text!r}")
         inner = text.strip()[1:-1].strip()
@@ -59,8 +60,10 @@ class Location:
 
     def child(self, coordinate: Coordinate) -> "Location":
         """Return the location of a direct child."""
-        if not self.coordinates and coordinate in _shared:
-            return _shared[coordinate]
+        if not self.coordinates:
+            shared = _shared.get(coordinate)
+            if shared is not None:
+                return shared
         if len(coordinate) != 1 or coordinate[0] <= 0:
             _check(coordinate)
         elif not self.coordinates:
@@ -134,14 +137,12 @@ shared_location: Final = _shared_by_text.get
 
 
 def _top(coordinate: Coordinate) -> Location:
-    """Return the location of a coordinate with one ordinate, which must not be negative, in the root."""
-    location = _shared.get(coordinate)
-    if location is None:
-        # Without `__init__` and `__str__`: there is nothing to check, and the text is known.
-        location, text = _new(Location), f"{{{coordinate[0]}}}"
-        location.coordinates, location._text = (coordinate,), text
-        if coordinate[0] <= _SHARED:
-            _shared[coordinate] = _shared_by_text[text] = location
+    """Make the location in the root of a coordinate with one ordinate, which must not be negative."""
+    # Without `__init__` and `__str__`: there is nothing to check, and the text is known.
+    location, text = _new(Location), f"{{{coordinate[0]}}}"
+    location.coordinates, location._text = (coordinate,), text
+    if coordinate[0] <= _SHARED:
+        _shared[coordinate] = _shared_by_text[text] = location
     return location
 
 

@@ -7,7 +7,8 @@ scopes may advance in any order relative to each other, but each one replays its
 from contextvars import ContextVar
 from hashlib import blake2b
 from random import Random
-from typing import TypeAlias
+from struct import Struct
+from typing import Final, TypeAlias
 
 from resurgam.core.location import Location
 from resurgam.core.matchers import Cursor, matcher
@@ -90,6 +91,10 @@ ambient: "ContextVar[Ambient | None]" = ContextVar("resurgam.version")
 begins with 1 again."""
 
 
+_HASH: Final = Struct(">q")
+
+
 def stable_hash(seed: str, name: str) -> int:
     """Return a hash that is the same in every process, so that sets of futures iterate in the same order on replay."""
-    return int.from_bytes(blake2b(f"{seed}{name}".encode(), digest_size=8).digest(), "big", signed=True)
+    found: int = _HASH.unpack(blake2b(f"{seed}{name}".encode(), digest_size=8).digest())[0]
+    return found
