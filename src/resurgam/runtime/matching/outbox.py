@@ -18,7 +18,8 @@ class Outbox(msgspec.Struct, gc=False, eq=False):
 
     course: Course
     activities: dict[int, ActivityRequest] = {}
-    _others: tuple[tuple[int, Field, Wanted], ...] = ()
+    # A list only while there are any: of most runs the garbage collector need not visit one.
+    _others: list[tuple[int, Field, Wanted]] | tuple[()] = ()
 
     def empty(self) -> None:
         """Start an advance: the requests of the last one are committed."""
@@ -30,21 +31,23 @@ class Outbox(msgspec.Struct, gc=False, eq=False):
     def add(self, seq: int, field: Field, wanted: Wanted) -> None:
         """Add a request that belongs to the entry *seq*."""
         self.course.leave()
-        self._others += ((seq, field, wanted),)
+        if not self._others:
+            self._others = []
+        self._others.append((seq, field, wanted))
 
     def take_back(self, seq: int, field: Field) -> bool:
         """Remove the request of an entry; return whether it was not committed yet."""
         before = len(self._others)
-        self._others = tuple(one for one in self._others if one[:2] != (seq, field))
+        self._others = [one for one in self._others if one[:2] != (seq, field)]
         return len(self._others) < before
 
     def fields(self, last_seq: int) -> dict[str, Any]:
         """Return the requests of the entries up to *last_seq*, as fields of an outcome."""
-        fields: dict[str, Any] = {}
+        fields: dict[str, list[Wanted]] = {}
         for seq, field, wanted in self._others:
             if seq <= last_seq:
-                fields[field] = (*fields.get(field, ()), wanted)
-        return fields
+                fields.setdefault(field, []).append(wanted)
+        return {field: tuple(all_wanted) for field, all_wanted in fields.items()}
 
     def activities_of(self, written: Sequence[Event]) -> tuple[ActivityRequest, ...]:
         """Return the requests of activities whose commands are among these entries, and are not cancelled there."""
