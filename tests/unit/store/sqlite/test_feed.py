@@ -8,6 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from resurgam.core import event as events
+from resurgam.core.outcome import Outcome
+from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.sqlite import feed
 from resurgam.store.sqlite.store import SqliteStore
@@ -74,6 +76,21 @@ async def test_a_filter_with_rare_matches_reads_on_page_by_page(stores, monkeypa
         pages.append(await store.feed.read(replace(rare, after=pages[-1].cursor)))
     assert [page.entries for page in pages] == [(), (), (), ()]
     assert pages[-1].cursor == await store.feed.now()
+
+
+async def test_the_kinds_of_events_can_be_asked_for_after_the_newest_event_was_purged(stores):
+    store = stores[0]
+    await create(store, 1)
+    ended = events.WorkflowTerminated(at=2)
+    await store.deliver([r.Delivery(entity_id="e-1", event=ended)])
+    [claim] = await store.claim("w", ["default"], 1)
+    outcome = Outcome(status=Status.TERMINATED, deactivated=True)
+    fence = {"epoch": claim.epoch, "base_seq": claim.instance.last_seq, "wake": claim.wake}
+    await store.commit([r.Commit(entity_id="e-1", execution_id="x-1", outcome=outcome, **fence)])
+    assert await store.purge([claim.instance]) == [r.Purged()]
+    await create(store, 2)
+    page = await store.feed.read(r.FeedQuery(types=("workflow_started",)))
+    assert [entry.entity_id for entry in page.entries] == ["e-2"]
 
 
 async def test_an_event_that_this_version_cannot_decode_is_in_the_feed(stores, tmp_path):
