@@ -387,7 +387,7 @@ class WorkflowLoop(asyncio.AbstractEventLoop):
 
 
 def _ignore(_: dict[str, Any]) -> None:
-    """Report an error to nobody."""
+    """Drop the report of an error."""
 
 
 def _forbid(name: str, remedy: str) -> None:

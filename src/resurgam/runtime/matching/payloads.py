@@ -6,18 +6,17 @@ import msgspec
 from msgspec import Raw
 
 from resurgam.core.codec import Codec, check_size
-from resurgam.runtime.matching.mode import Mode
 
 
 class Payloads(msgspec.Struct, gc=False, frozen=True):
     """The values that one execution records, none larger than *max_payload* bytes."""
 
-    mode: Mode
+    rehearsing: bool
     max_payload: int
 
     def write(self, codec: Codec[Any], value: object, what: str) -> Any:
         """Return a value as it is recorded; a rehearsal passes values on as they are, placeholders among them."""
-        if self.mode.rehearsing:
+        if self.rehearsing:
             return value
         return check_size(self.max_payload, codec.check(value, what), what)
 

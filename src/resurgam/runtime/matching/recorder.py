@@ -120,7 +120,7 @@ class Recorder:
     @cached_property
     def payloads(self) -> Payloads:
         """The values that the code records."""
-        return Payloads(self.mode, self.settings.max_payload)
+        return Payloads(self.mode.rehearsing, self.settings.max_payload)
 
     @cached_property
     def carryover(self) -> Carryover:

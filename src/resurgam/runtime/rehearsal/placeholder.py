@@ -37,6 +37,18 @@ class Placeholder:
         _inspect(self)
 
 
+def detach(placeholder: Placeholder) -> None:
+    """End the reports of a placeholder to its rehearsal; inspecting it still raises `Inspected`.
+
+    Events hold placeholders, and the garbage collector does not look into events: a circle through them is never freed.
+    """
+    object.__setattr__(placeholder, "_on_inspect", _ignore)
+
+
+def _ignore() -> None:
+    """Do nothing: the rehearsal is over."""
+
+
 def _inspect(placeholder: Placeholder, *_: object, **__: object) -> NoReturn:
     on_inspect = object.__getattribute__(placeholder, "_on_inspect")
     on_inspect()

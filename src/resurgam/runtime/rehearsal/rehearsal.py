@@ -26,7 +26,7 @@ from resurgam.runtime.matching.divergence import source
 from resurgam.runtime.matching.mode import Rehearsing
 from resurgam.runtime.matching.recorder import Recorder
 from resurgam.runtime.matching.trial import Trial
-from resurgam.runtime.rehearsal.placeholder import Inspected, Placeholder
+from resurgam.runtime.rehearsal.placeholder import Inspected, Placeholder, detach
 from resurgam.runtime.replay.driver import Driver
 
 Edits: TypeAlias = tuple[Edit, ...]
@@ -124,6 +124,7 @@ class Rehearsal:
             return Undecided(self._inspected_at)
         finally:
             self._driver.close()
+            detach(self._placeholder)
 
     def _answer_all(self, order: "Order") -> None:
         for _ in range(_STEPS + self._length):

@@ -1,6 +1,8 @@
 """Verification of code against a history without a worker, and the remedies for divergences."""
 
 import asyncio
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -9,7 +11,8 @@ from resurgam import Context, Registry
 from resurgam.core import event as events
 from resurgam.core.edit import Check, Insert, Remove, merge_edits
 from resurgam.core.location import ROOT
-from resurgam.runtime.rehearsal.rehearsal import find_remedy, is_remedy, rehearse
+from resurgam.runtime.rehearsal import rehearsal
+from resurgam.runtime.rehearsal.rehearsal import Rehearsal, find_remedy, is_remedy, rehearse
 from resurgam.runtime.rehearsal.verify import verify
 from resurgam.testing import Environment, replay
 
@@ -65,6 +68,29 @@ async def test_a_divergence_has_a_remedy_unless_disabled():
     assert without.diverged is not None
     assert without.diverged.remedy is None
     assert [entry.name for entry in without.orphans] == ["b", "c", "go"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_rehearsal_leaves_nothing_behind_whatever_its_code_records(monkeypatch, known):
+    """The garbage collector does not look into events, nor into other structs without cycles."""
+
+    async def sets(ctx: Context) -> None:
+        value = await ctx.v(2).activity("d")
+        ctx.v(2).set("key", 1 if known else value)
+        await old(ctx)
+
+    made: list[weakref.ref[Any]] = []
+
+    class Watched(Rehearsal):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(rehearsal, "Rehearsal", Watched)
+    log = await recorded(old)
+    assert verify(workflow(sets), log).fits
+    gc.collect()
+    assert [ref() for ref in made] == [None]
 
 
 async def test_a_rehearsal_distinguishes_return_divergence_and_inspection():
