@@ -1,11 +1,10 @@
 """Serve claimed instances by callbacks: advance, commit, start attempts, wait; until the lease is released.
 
-A held instance has no task of its own. Each step begins in a plain callback of the event loop, when an attempt or an
-operation has ended, the store has news, or a deadline has come. It advances the instance, hands the commit to the
-store, and returns; the store calls back when the commit is durable. A task is made only for what takes time: reading a
-log, and coping with a failure.
+A held instance has no task of its own. Each step begins in a callback: an attempt or an operation has ended, the store
+has news, or a deadline has come. It advances the instance, hands the commit to the store, and returns; the store calls
+back when the commit is durable. A task is made only for what takes time: reading a log, and coping with a failure.
 
-Callbacks also belong to no task, as the ticks of a workflow require (`runtime.loop.event_loop`).
+Where a tick must not run inside a task (`runtime.loop.outside_task`), these callbacks belong to no task.
 """
 
 import asyncio
