@@ -72,8 +72,9 @@ class PendingCommands(msgspec.Struct, eq=False):
     start_deadlines: list[tuple[int, int]] = []
     # The executions of children that have started.
     started_children: dict[int, str] = {}
-    # Recorded commands that the code has cancelled since the last entry, while the history has not.
-    cancelled: tuple[events.Command, ...] = ()
+    # Recorded commands that the code has cancelled since the last entry, while the history has not. A list only while there
+    # are any, as in `Outbox`.
+    cancelled: list[events.Command] | tuple[()] = ()
 
     def add_deadline(self, deadline: int, seq: int) -> None:
         """Let a call time out at *deadline*."""
@@ -122,6 +123,12 @@ class PendingCommands(msgspec.Struct, eq=False):
         self.operations.pop(seq, None)
         self.listeners.pop(seq, None)
         self.races.pop(seq, None)
+
+    def note_cancelled(self, command: events.Command) -> None:
+        """Note that the code has cancelled a recorded command."""
+        if not self.cancelled:
+            self.cancelled = []
+        self.cancelled.append(command)
 
     def next_deadline(self) -> tuple[int, int] | None:
         """Return the first deadline of a call that is still open, and its ``seq``."""

@@ -1,6 +1,7 @@
 """The commands of a history as it was loaded, and which of them the code has reached."""
 
 from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
 from typing import Final
 
 import msgspec
@@ -146,7 +147,8 @@ class EarlyAnswers(msgspec.Struct, eq=False):
     _checkpoints: dict[int, events.LoopCheckpointed] = {}
     delayed: dict[int, None] = {}
     # Entries whose calls were made since: delivered in the order of the log, each in a tick of its own.
-    overdue: dict[int, events.Event] = {}
+    # A heap by their ``seq``; a list only while there are any, as in `Outbox`.
+    overdue: list[tuple[int, events.Event]] | tuple[()] = ()
 
     @property
     def anything(self) -> bool:
@@ -176,8 +178,11 @@ class EarlyAnswers(msgspec.Struct, eq=False):
 
     def add_overdue(self, entry: events.Event) -> None:
         """Deliver an entry as soon as the code is at rest."""
-        self.overdue[entry.seq] = entry
+        if not self.overdue:
+            self.overdue = []
+        heappush(self.overdue, (entry.seq, entry))
 
     def next_overdue(self) -> events.Event:
         """Return the overdue entry that comes first in the log."""
-        return self.overdue.pop(min(self.overdue))
+        assert self.overdue
+        return heappop(self.overdue)[1]

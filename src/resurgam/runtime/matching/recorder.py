@@ -352,7 +352,7 @@ class Recorder:
         self.course.leave()
         entry = self.log.add(kind, ref=command.seq)
         if not self.log.is_new(command):
-            self.pending.cancelled += (command,)
+            self.pending.note_cancelled(command)
         if isinstance(command, events.PromiseCreated):
             self.outbox.add(entry.seq, "closed", command.promise_id)
 

@@ -134,6 +134,36 @@ def test_operations_are_ready_until_they_are_handed_out_or_answered():
     assert [operation.ref for operation in pending.ready_operations({2, 3})] == [2, 3]
 
 
+class Counted(int):
+    """A number that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.compared += 1
+        return int(self) < int(other)
+
+
+def test_many_overdue_entries_are_taken_in_their_order_without_a_look_at_all_for_each():
+    early = recorder().early
+    numbers = [(7 * n) % 1000 + 2 for n in range(1000)]
+    for n in numbers:
+        early.add_overdue(events.TimerFired(seq=Counted(n), ref=1))
+    Counted.compared = 0
+    assert [early.next_overdue().seq for _ in numbers] == sorted(numbers)
+    assert not early.overdue
+    assert Counted.compared < 30 * len(numbers)
+
+
+def test_a_cancelled_command_is_added_to_the_others_without_a_copy_of_them():
+    pending = PendingCommands()
+    pending.note_cancelled(timer(2))
+    noted = pending.cancelled
+    pending.note_cancelled(timer(3))
+    assert pending.cancelled is noted
+    assert [command.seq for command in noted] == [2, 3]
+
+
 def test_a_checkpoint_settles_the_loop_that_waits_or_is_kept():
     held = recorder()
     command = events.LoopStarted(seq=2, location=Location((1,)), command="Loop(0)", forget_every=5)
