@@ -112,7 +112,7 @@ class InstanceRunner:
         assert commit is not None
         if commit.release and not commit.eager:
             # It has ended or waits for something from outside, so there is nothing to hold it for.
-            self._put_aside(held, commit.outcome.status)
+            self._keep_or_close(held, commit.outcome.status)
             return
         held.claim = claim
         self._hold(held)
@@ -321,7 +321,7 @@ class InstanceRunner:
         elif isinstance(answer, Committed):
             self._committer.accept(held, commit, answer)
             if commit.release and not answer.tasks:
-                self._put_aside(held, commit.outcome.status)
+                self._keep_or_close(held, commit.outcome.status)
                 self._end(held)
             else:
                 self._go_on(held)
@@ -330,7 +330,7 @@ class InstanceRunner:
         else:
             self._spawn(held, self._fail, answer)
 
-    def _put_aside(self, held: HeldInstance, status: Status) -> None:
+    def _keep_or_close(self, held: HeldInstance, status: Status) -> None:
         """Keep an instance that was released for its next claim, or close it if it has ended."""
         if status is Status.FAILED and held.live is not None:
             held.live.log_failure()
