@@ -1,4 +1,4 @@
-"""The contract of stores, on a store whose effects on other instances arrive after the commit."""
+"""The contract of stores, on a store with partitions: effects arrive after the commit, and order holds in each."""
 
 from contextlib import asynccontextmanager
 
@@ -12,9 +12,12 @@ from resurgam.testing.contract.bench import HOUR, routed, signal, values
 from resurgam.testing.contract.messages import message
 from resurgam.testing.contract.queries import query_task
 from support.late_effects import LateEffectsStore
+from support.partitioned_claims import PARTITIONS
 
 
 class TestLateEffects(StoreContract):
+    partitions = PARTITIONS
+
     @asynccontextmanager
     async def open_store(self, clock):
         yield LateEffectsStore(clock, lease=LEASE)
@@ -33,8 +36,8 @@ class TestLateEffects(StoreContract):
             )
             done = await b.committed(await b.claim_one(), messages=sent, release=False)
             assert [entry.event.ref for entry in done.inbox] == [3, 2]
-            claims = await b.claim(queues=["targets"])
-            assert [values(claim.inbox) for claim in claims] == [["a", "c"], ["b"]]
+            claims = {claim.instance.entity_id: values(claim.inbox) for claim in await b.claim(queues=["targets"])}
+            assert claims == {"one": ["a", "c"], "two": ["b"]}
 
     async def test_ids_of_promises_and_queries_must_be_routable(self) -> None:
         async with self.bench() as b, self.bench() as other:

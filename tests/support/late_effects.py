@@ -2,8 +2,8 @@
 
 Effects on other instances and on topics are durable with the commit and arrive exactly once, but a few turns of the
 event loop later: no caller may look for them in the reply of the commit. They keep their order for each pair of sender
-and target only; here the pairs arrive in reverse. The ids of promises and queries must begin with the route of their
-entity.
+and target only; here the pairs arrive in reverse. Work is claimed in the order of its partition. The ids of promises and
+queries must begin with the route of their entity, and a delivery to an execution names its entity.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ from resurgam.store.memory.store import MemoryStore
 from resurgam.store.memory.table import Table
 from resurgam.store.memory.topics import Topics
 from resurgam.store.memory.transfer import MemoryTransfer
+from support.partitioned_claims import PartitionedTable
 
 TURNS: Final = 3
 """Turns of the event loop until an effect arrives: callers that await the commit have gone on by then."""
@@ -74,10 +75,18 @@ class LateEffectsStore(MemoryStore):
     """The memory store, with effects that arrive late and ids that must be routable."""
 
     def __init__(self, clock: Clock, *, lease: int = 10_000) -> None:
-        super().__init__(clock, lease=lease, effects=LateEffects)
+        super().__init__(clock, lease=lease, rows=PartitionedTable, effects=LateEffects)
         self._planned = False
         self.queries = RoutedQueries(self._table, self._refresh, self._changed)
         self.transfer = RoutedTransfer(self._table, Promises(self._table), self._refresh, self._changed)
+
+    async def deliver(
+        self, parts: Sequence[r.Delivery]
+    ) -> Sequence[r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated]:
+        """Check that each part says where it is to be delivered, and deliver."""
+        for part in parts:
+            assert part.entity_id or part.promise_id is not None, f"{part} must name its entity"
+        return await super().deliver(parts)
 
     def _changed(self) -> None:
         super()._changed()

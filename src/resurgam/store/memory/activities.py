@@ -46,7 +46,7 @@ class Activities:
         table = self._table
         eager = part.eager if row.paused is None else frozenset()
         queues = {request.queue for request in part.outcome.activities if request.ref in eager}
-        older = {activity.request.queue for activity in table.claimable_activities(tuple(queues))}
+        older = {activity.request.queue for activity in table.older_activities(row, tuple(queues))}
         tasks: list[r.ActivityTask] = []
         claimed = [one for one in part.outcome.activities if one.ref in eager and one.queue not in older]
         covered = covered_by(part, claimed)

@@ -47,13 +47,7 @@ class Leases:
         fits = (
             row.shown().status is Status.RUNNING and row.instance.dead_letter is None and row.deliveries < REDELIVERIES
         )
-        older = (
-            execution_id
-            for execution_id in table.ready
-            if execution_id != row.instance.execution_id
-            and table.rows[execution_id].instance.queue == row.instance.queue
-        )
-        if not fits or offer.worker in row.tried_by or next(older, None) is not None:
+        if not fits or offer.worker in row.tried_by or any(True for _ in table.older(row)):
             return None
         return self.claim(row, offer.worker)
 

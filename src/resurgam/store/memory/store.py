@@ -36,10 +36,17 @@ A = TypeVar("A")
 class MemoryStore:
     """A store in the memory of this process."""
 
-    def __init__(self, clock: Clock, *, lease: int = 10_000, effects: type[Effects] | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        lease: int = 10_000,
+        rows: type[Table] | None = None,
+        effects: type[Effects] | None = None,
+    ) -> None:
         self._clock = clock
         self._lifetime = Lifetime()
-        self._table = table = Table(clock, lease=lease)
+        self._table = table = (rows or Table)(clock, lease=lease)
         topics, promises = Topics(), Promises(table)
         self._topics = topics
         self._leases = Leases(table)

@@ -178,6 +178,17 @@ class Table:
             if row.instance.queue in queues and free and row.paused is None and worker not in row.tried_by:
                 yield row
 
+    def older(self, row: Row) -> Iterator[Row]:
+        """Yield the instances that are ready in the queue of another, before which they must be claimed."""
+        for execution_id in self.ready:
+            other = self.rows[execution_id]
+            if other is not row and other.instance.queue == row.instance.queue:
+                yield other
+
+    def older_activities(self, row: Row, queues: Sequence[str]) -> Iterator[ActivityRow]:
+        """Yield the activities before which those that an instance adds to these queues must not be claimed."""
+        return self.claimable_activities(queues)
+
     def claimable_activities(self, queues: Sequence[str]) -> Iterator[ActivityRow]:
         """Yield the activities that may be claimed, in the order in which they became available."""
         for execution_id, ref in self.queued:

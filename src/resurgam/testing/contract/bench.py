@@ -47,32 +47,36 @@ class OpensStores:
     """The parameters of a backend that joins the suite.
 
     *pause* is how many real seconds the suite waits at a time where it wants to see that nothing happens; a store that
-    is reached over a network may need more than none. *limit* is how many it waits for what must come.
+    is reached over a network may need more than none. *limit* is how many it waits for what must come. *partitions* is
+    the number of partitions by which the store keeps the order of work (`Bench.beside`).
     """
 
     pause: float = 0
     limit: float = 5
+    partitions: int = 1
 
     def open_store(self, clock: ManualClock) -> AbstractAsyncContextManager[Store]:
         """Open an empty store that asks *clock* for the time and whose leases hold for `LEASE` milliseconds."""
         raise NotImplementedError
+
+    async def effects_arrived(self, store: Store) -> None:
+        """Wait until the effects of the last commits have arrived, where the turns of `Bench.quiet` may be too few."""
 
     @asynccontextmanager
     async def bench(self, clock: ManualClock | None = None) -> "AsyncIterator[Bench]":
         """Open a store for one case."""
         clock = clock or ManualClock()
         async with self.open_store(clock) as store:
-            yield Bench(store, clock, pause=self.pause, limit=self.limit)
+            yield Bench(store, clock, self)
 
 
 class Bench:
     """A store under test. The helpers pass batches of one; cases about batches call the store itself."""
 
-    def __init__(self, store: Store, clock: ManualClock, *, pause: float, limit: float) -> None:
+    def __init__(self, store: Store, clock: ManualClock, backend: OpensStores) -> None:
         self.store = store
         self.clock = clock
-        self._pause = pause
-        self._limit = limit
+        self._backend = backend
         self._numbers = itertools.count(1)
 
     # Time.
@@ -85,16 +89,27 @@ class Bench:
     async def quiet(self) -> None:
         """Let all pending tasks run."""
         for _ in range(_QUIET):
-            await asyncio.sleep(self._pause)
+            await asyncio.sleep(self._backend.pause)
 
     async def soon(self, waited_for: Awaitable[T]) -> T:
         """Return a result that must arrive without further events."""
         try:
-            return await asyncio.wait_for(waited_for, self._limit)
+            return await asyncio.wait_for(waited_for, self._backend.limit)
         except TimeoutError:
             raise AssertionError("what was waited for has not come") from None
 
     # Instances.
+
+    def beside(self, name: str) -> str:
+        """Return an entity id that begins with *name* and shares the partition of ``order``.
+
+        A store with partitions keeps the order of work within each: only there older work comes first.
+        """
+        home = self._partition("order")
+        return next(name for name in _variants(name) if self._partition(name) == home)
+
+    def _partition(self, entity_id: str) -> int:
+        return int(route_of(entity_id), 16) % self._backend.partitions
 
     def started(self, entity_id: str = "order", *, queue: str = QUEUE, **fields: Any) -> events.WorkflowStarted:
         """Return the first event of a new execution."""
@@ -155,6 +170,7 @@ class Bench:
     async def _with_effects(self, part: r.Commit, answer: r.Committed) -> r.Committed:
         """Wait until the effects of a commit have arrived; if the lease is kept, add what they put into the inbox."""
         await self.quiet()
+        await self._backend.effects_arrived(self.store)
         lease = r.Lease(entity_id=part.entity_id, execution_id=part.execution_id, epoch=part.epoch, wake=part.wake)
         [held] = [r.Refused(reason="released")] if part.release else await self.store.extend([lease])
         return answer if isinstance(held, r.Refused) else replace(answer, wake=held.wake, inbox=held.inbox)
@@ -267,13 +283,17 @@ class Bench:
         return (await self.store.inspector.stats()).queues.get(name, r.QueueStats())
 
     async def is_there(self, watch: r.Watch) -> bool:
-        """Whether a watch holds now."""
+        """Whether a watch holds now: a wait ends at once then, and is not over otherwise."""
+        there = await self.soon(self.store.wait(watch, self.clock.now()))
         waiting = asyncio.ensure_future(self.store.wait(watch))
+        if there:
+            assert await self.soon(waiting)
+            return True
         await self.quiet()
-        there = waiting.done()
+        assert not waiting.done(), f"the wait for {watch} is over, though a look at the same moment did not find it"
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        return there
+        return False
 
 
 def lease_of(holder: r.Claim | r.ActivityTask, wake: int = 0) -> r.Lease:
@@ -346,6 +366,10 @@ def retried(task: r.ActivityTask, next_at: int) -> events.ActivityRetryScheduled
     return events.ActivityRetryScheduled(
         ref=task.request.ref, at=1, attempt=task.attempt, next_at=next_at, failure=failure
     )
+
+
+def _variants(name: str) -> Iterator[str]:
+    return itertools.chain([name], (f"{name}~{number}" for number in itertools.count(1)))
 
 
 def _has_late_effects(outcome: Outcome) -> bool:

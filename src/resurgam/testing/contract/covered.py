@@ -48,10 +48,10 @@ class CoveredCases(OpensStores):
     async def test_an_activity_is_not_covered_where_older_work_waits(self) -> None:
         """It waits behind it, as without cover."""
         async with self.bench() as b:
-            await b.wanting(2, entity_id="older")
+            await b.wanting(2, entity_id=b.beside("older"))
             _, tasks = await self._cover(b, request(2))
             assert tasks == ()
-            assert [task.entity_id for task in await b.tasks("other")] == ["older", "order"]
+            assert [task.entity_id for task in await b.tasks("other")] == [b.beside("older"), "order"]
 
     async def test_an_activity_of_a_paused_instance_is_not_covered(self) -> None:
         """It waits for the end of the pause; those that ran before the pause run on."""
@@ -368,7 +368,7 @@ class CoveredCases(OpensStores):
     async def test_the_first_commit_is_ignored_if_the_execution_is_not_claimed(self) -> None:
         """Older work waits in its queue, it exists, it begins later, or it has an inbox: then nothing of it is written."""
         async with self.bench() as b:
-            await b.create("older")
+            await b.create(b.beside("older"))
             [created] = await b.store.create([self._beginning(b, request(2))])
             assert isinstance(created, r.Created)
             assert (created.claim, created.committed, created.instance.last_seq) == (None, None, 1)

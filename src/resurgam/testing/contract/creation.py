@@ -92,8 +92,9 @@ class CreationCases(OpensStores):
     async def test_a_scheduled_instance_does_not_block_an_offer(self) -> None:
         """Though it is older and has an inbox: it is not claimable."""
         async with self.bench() as b:
-            await b.create("late", begins_at=b.clock.now() + HOUR)
-            await b.send_signals("late", "x")
+            late = b.beside("late")
+            await b.create(late, begins_at=b.clock.now() + HOUR)
+            await b.send_signals(late, "x")
             [answer] = await b.store.create([r.Creation(started=b.started(), offer=OFFER)])
             assert isinstance(answer, r.Created)
             assert answer.claim is not None

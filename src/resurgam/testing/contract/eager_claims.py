@@ -49,23 +49,23 @@ class EagerClaimCases(OpensStores):
     async def test_older_work_goes_first(self) -> None:
         """While older work waits in a queue, no commit claims activities of that queue."""
         async with self.bench() as b:
-            await self._schedule(b, request(2), entity_id="older")
+            await self._schedule(b, request(2), entity_id=b.beside("older"))
             answer = await self._schedule(b, request(2), eager=(2,))
             assert answer.tasks == ()
             tasks = await b.store.claim_activities("other", (QUEUE,), 10)
-            assert [task.entity_id for task in tasks] == ["older", "order"]
+            assert [task.entity_id for task in tasks] == [b.beside("older"), "order"]
 
     async def test_older_work_of_one_queue_does_not_hold_up_another(self) -> None:
         """The commit claims the activities that it names in the other queue."""
         async with self.bench() as b:
-            await self._schedule(b, request(2), entity_id="older")
+            await self._schedule(b, request(2), entity_id=b.beside("older"))
             answer = await self._schedule(b, request(2), request(3, "gpu"), eager=(2, 3))
             assert [task.request.ref for task in answer.tasks] == [3]
 
     async def test_an_activity_that_a_commit_named_in_vain_is_not_released_by_its_worker(self) -> None:
         """A worker that lost the answer of its commit releases what it named, with epoch 1; a later claim has another."""
         async with self.bench() as b:
-            await self._schedule(b, request(2), entity_id="older")
+            await self._schedule(b, request(2), entity_id=b.beside("older"))
             await self._schedule(b, request(2), eager=(2,))
             [_, task] = await b.tasks("other")
             lease = r.Lease(entity_id="order", execution_id=task.execution_id, epoch=1, ref=2)

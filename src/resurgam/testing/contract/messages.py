@@ -73,8 +73,8 @@ class MessageCases(OpensStores):
                 claim=await b.claim_one(queues=["sender"]),
             )
             assert news == [ENDED, DELIVERED, replace(ENDED, ref=3)]
-            claims = await b.claim(queues=["target"])
-            assert [values(claim.inbox) for claim in claims] == [["y"], []]
+            claims = {claim.instance.entity_id: values(claim.inbox) for claim in await b.claim(queues=["target"])}
+            assert claims == {"child": ["y"], "orphan": []}
 
     async def test_a_message_to_oneself_arrives(self) -> None:
         """Before the answer to it; released, the sender is ready again."""

@@ -42,20 +42,22 @@ class OfferingCases(OpensStores):
     async def test_an_offer_does_not_overtake_older_work(self) -> None:
         """Work that has waited longer comes first."""
         async with self.bench() as b:
-            await b.create("older")
+            await b.create(b.beside("older"))
             assert await self._created(b) is None
-            assert [claim.instance.entity_id for claim in await b.claim("other", limit=10)] == ["older", "order"]
+            claims = await b.claim("other", limit=10)
+            assert [claim.instance.entity_id for claim in claims] == [b.beside("older"), "order"]
 
     async def test_an_offer_with_news_does_not_overtake_older_work(self) -> None:
         """Neither what is ready, nor what is due, nor what another worker has lost."""
         async with self.bench() as b:
-            for entity_id in ("order", "ready", "due", "lost"):
+            ready, due, lost = map(b.beside, ("ready", "due", "lost"))
+            for entity_id in ("order", ready, due, lost):
                 await b.create(entity_id)
             claims = {claim.instance.entity_id: claim for claim in await b.claim(limit=10)}
             await b.committed(claims["order"])
-            await b.committed(claims["due"], wake_at=b.clock.now() + LEASE // 2)
-            await b.release(claims["ready"])
-            for older in ("ready", "due", "lost"):
+            await b.committed(claims[due], wake_at=b.clock.now() + LEASE // 2)
+            await b.release(claims[ready])
+            for older in (ready, due, lost):
                 assert await self._told(b) is None
                 first, order = await b.claim(limit=10)
                 assert (first.instance.entity_id, values(order.inbox)) == (older, ["hello"])

@@ -133,10 +133,11 @@ class PauseCases(OpensStores):
     async def test_an_offer_takes_nothing_that_is_paused_and_is_not_held_up_by_it(self) -> None:
         """Neither the signal nor the pause itself leads to a claim; a younger instance is taken."""
         async with self.bench() as b:
-            await b.create("halted")
-            answer = await b.deliver(events.WorkflowPaused(at=1), "halted", offer=OFFER)
+            halted = b.beside("halted")
+            await b.create(halted)
+            answer = await b.deliver(events.WorkflowPaused(at=1), halted, offer=OFFER)
             assert answer == r.Delivered()
-            assert await b.deliver(signal("x"), "halted", offer=OFFER) == r.Delivered()
+            assert await b.deliver(signal("x"), halted, offer=OFFER) == r.Delivered()
             [created] = await b.store.create([r.Creation(started=b.started(), offer=OFFER)])
             assert isinstance(created, r.Created)
             assert created.claim is not None
@@ -201,8 +202,9 @@ class PauseCases(OpensStores):
     async def test_activities_of_a_paused_instance_do_not_block_those_of_others(self) -> None:
         """They are older, but not claimable."""
         async with self.bench() as b:
-            await b.wanting(2, entity_id="halted")
-            await b.pause("halted")
+            halted = b.beside("halted")
+            await b.wanting(2, entity_id=halted)
+            await b.pause(halted)
             await b.create()
             done = await b.want(await b.claim_one(), request(2), eager=(2,))
             assert [task.execution_id for task in done.tasks] == [(await b.get()).execution_id]

@@ -35,7 +35,7 @@ class PromiseCases(OpensStores):
             instance = await self._promising(b, APPROVAL, OpenPromise(routed("p-2"), "other"))
             assert await b.deliver(resolved("1"), promise="other") == r.Delivered()
             by_execution = {"execution_id": instance.execution_id, "promise": "approval"}
-            assert await b.deliver(resolved("2"), "", **by_execution) == r.Delivered()
+            assert await b.deliver(resolved("2"), **by_execution) == r.Delivered()
             claim = await b.claim_one()
             assert [entry.event for entry in claim.inbox] == [
                 resolved("1", routed("p-2")),
@@ -61,7 +61,9 @@ class PromiseCases(OpensStores):
             assert await found(to) == (routed("p-1"), False, b"null")
             assert await found(by_id) == (routed("p-2"), False, b'{"type":"integer"}')
             await b.store.deliver([to])
-            by_execution = r.Delivery(event=resolved("1"), execution_id=instance.execution_id, promise="same")
+            by_execution = r.Delivery(
+                event=resolved("1"), entity_id="order", execution_id=instance.execution_id, promise="same"
+            )
             assert await found(by_execution) == (routed("p-2"), False, b'{"type":"integer"}')
             await b.store.deliver([to])
             assert await found(to) == (routed("p-1"), True, b"null")

@@ -74,11 +74,11 @@ class RecoveryCases(OpensStores):
     async def test_the_oldest_work_does_not_starve(self) -> None:
         """With a small limit all ready work is claimed eventually, though new work keeps arriving."""
         async with self.bench() as b:
-            await b.create("patient")
+            await b.create(b.beside("patient"))
             for number in range(10):
-                await b.create(f"eager-{number}")
+                await b.create(b.beside(f"eager-{number}"))
                 [claim] = await b.claim(limit=1)
-                if claim.instance.entity_id == "patient":
+                if claim.instance.entity_id == b.beside("patient"):
                     return
                 await b.release(claim)
             raise AssertionError("newer work was always preferred")
