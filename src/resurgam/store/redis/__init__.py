@@ -1,0 +1,1 @@
+"""Instances in Redis, Valkey or a Redis Cluster."""

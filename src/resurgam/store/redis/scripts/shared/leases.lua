@@ -1,0 +1,79 @@
+-- uses: activities, inbox, instances, offers
+-- Leases on instances. A claim raises the epoch; a verb that names another one comes from a worker that lost the lease.
+-- keys: state-<id> HASH, tried-<id> SET
+
+local leases = {}
+
+local REDELIVERIES = 20 -- rules.REDELIVERIES
+
+-- Return an instance that is leased under an epoch, or nil and the reason why not.
+function leases.held(call, entity_id, execution_id, epoch)
+  local row = instances.find(call, execution_id, entity_id)
+  if not row then return nil, 'there is no such instance' end
+  if row.fields.epoch ~= epoch or not row.fields.leased_until then return nil, 'the lease is lost' end
+  return row
+end
+
+-- Whether a worker has tried an instance, and its code does not fit.
+function leases.has_tried(call, row, worker)
+  return row.fields.tried and redis.call('SISMEMBER', call.prefix .. 'tried-' .. row.id, worker) == 1
+end
+
+-- Offer an instance again to all workers.
+function leases.forget_tries(call, row)
+  redis.call('DEL', call.prefix .. 'tried-' .. row.id)
+  instances.set(row, 'tried', nil)
+end
+
+-- Stop offering an instance.
+function leases.bury(call, row, reason)
+  activities.lease_alone(call, row)
+  offers.remove(call, row)
+  for _, name in ipairs({ 'leased_until', 'owner', 'worker', 'ready' }) do instances.set(row, name, nil) end
+  instances.set(row, 'dead_letter', reason)
+end
+
+-- Lease an instance; nil if it becomes a dead letter, because it was handed out too often.
+function leases.claim(call, row, worker)
+  local fields = row.fields
+  if fields.deliveries >= REDELIVERIES then
+    local reason = 'handed out ' .. fields.deliveries .. ' times without a commit' .. (fields.last_failure or '')
+    leases.bury(call, row, reason)
+    return nil
+  end
+  if fields.leased_until then activities.put_back(call, row, 1) end
+  instances.set(row, 'worker', worker)
+  instances.set(row, 'owner', call.owner)
+  instances.set(row, 'deliveries', fields.deliveries + 1)
+  instances.set(row, 'epoch', fields.epoch + 1)
+  instances.set(row, 'leased_until', call.now + call.lease)
+  instances.set(row, 'ready', nil)
+  offers.lease(call, row)
+  return { instances.view(call, row), fields.epoch, fields.wake, inbox.since(call, row, 0) }
+end
+
+-- Lease an instance to the worker that offers itself with { worker, queue, ... }, unless older work waits in its queue.
+function leases.claim_eagerly(call, row, offer)
+  local fields = row.fields
+  if not offer or fields.leased_until or instances.shown_status(row) ~= 'running' or fields.dead_letter then return nil end
+  local serves = false
+  for number = 2, #offer do serves = serves or offer[number] == fields.queue end
+  if not serves or fields.deliveries >= REDELIVERIES or leases.has_tried(call, row, offer[1]) then return nil end
+  offers.wake_due(call)
+  if offers.others_wait(call, row) then return nil end
+  return leases.claim(call, row, offer[1])
+end
+
+-- Renew the lease on an instance.
+function leases.extend(call, row)
+  instances.set(row, 'leased_until', call.now + call.lease)
+  offers.lease(call, row)
+end
+
+-- End the lease on an instance without a commit: it is offered again, or with a reason a dead letter.
+function leases.release(call, row, failed, final)
+  if not failed then instances.set(row, 'deliveries', math.max(0, row.fields.deliveries - 1)) end
+  instances.set(row, 'last_failure', failed and failed ~= '' and '; the last error: ' .. failed or nil)
+  activities.put_back(call, row, failed and 1 or 0)
+  if final then leases.bury(call, row, failed) else offers.free(call, row, true) end
+end

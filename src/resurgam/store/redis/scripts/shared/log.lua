@@ -1,0 +1,81 @@
+-- uses: notices
+-- Logs, what is forgotten of them, and the feed, which refers to every event of all of them.
+-- keys: events-<id> STREAM seq-0: type, body, position; forgotten-<id> HASH seq: MessagePack of location, type, body,
+--   position; feed STREAM position-0: execution_id, seq; counters HASH: feed
+
+local log = {}
+
+-- Append events, given as type and body in turn, behind the entry last_seq.
+function log.append(call, execution_id, last_seq, events)
+  local count = #events / 2
+  local position = redis.call('HINCRBY', call.prefix .. 'counters', 'feed', count) - count
+  local key, feed = call.prefix .. 'events-' .. execution_id, call.prefix .. 'feed'
+  for number = 1, count do
+    local seq, place = last_seq + number, position + number
+    redis.call('XADD', key, seq .. '-0', 'type', events[2 * number - 1], 'body', events[2 * number], 'position', place)
+    redis.call('XADD', feed, string.format('%.0f-0', place), 'execution_id', execution_id, 'seq', seq)
+  end
+  note_log(call, execution_id)
+end
+
+-- Return type, body and position of an entry, forgotten or not; nil if it is not there.
+function log.entry(call, execution_id, seq)
+  local id = seq .. '-0'
+  local found = redis.call('XRANGE', call.prefix .. 'events-' .. execution_id, id, id)
+  if found[1] then return found[1][2][2], found[1][2][4], found[1][2][6] end
+  local forgotten = redis.call('HGET', call.prefix .. 'forgotten-' .. execution_id, seq)
+  if not forgotten then return nil end
+  return select(2, unpack(cmsgpack.unpack(forgotten)))
+end
+
+-- Return the moment of an entry, 0 if it is not there. The encoder writes it behind the type and the seq.
+function log.moment(call, execution_id, seq)
+  local _, body = log.entry(call, execution_id, seq)
+  return body and tonumber(string.match(body, '^{"type":"[%w_]+","seq":%d+,"at":(%d+)')) or 0
+end
+
+-- Keep entries, given as seq and location in turn, where only tools look.
+function log.forget(call, execution_id, marks)
+  local key = call.prefix .. 'forgotten-' .. execution_id
+  for number = 1, #marks, 2 do
+    local seq, location = marks[number], marks[number + 1]
+    local type, body, position = log.entry(call, execution_id, seq)
+    if type then
+      redis.call('HSET', key, seq, cmsgpack.pack({ location, type, body, position }))
+      redis.call('XDEL', call.prefix .. 'events-' .. execution_id, seq .. '-0')
+    end
+  end
+end
+
+-- Delete what is forgotten within spans, given as the keys of their first locations and of the ones behind them in turn.
+function log.drop(call, execution_id, spans)
+  local key = call.prefix .. 'forgotten-' .. execution_id
+  local forgotten = redis.call('HGETALL', key)
+  for entry = 1, #forgotten, 2 do
+    local location, _, _, position = unpack(cmsgpack.unpack(forgotten[entry + 1]))
+    for number = 1, #spans, 2 do
+      if spans[number] <= location and location < spans[number + 1] then
+        redis.call('HDEL', key, forgotten[entry])
+        redis.call('XDEL', call.prefix .. 'feed', position .. '-0')
+        break
+      end
+    end
+  end
+end
+
+local PURGED_AT_ONCE = 500 -- so that no list of arguments is too long
+
+-- Delete a log with its references in the feed.
+function log.purge(call, execution_id)
+  local key, feed = call.prefix .. 'events-' .. execution_id, call.prefix .. 'feed'
+  local from = '-'
+  repeat
+    local entries = redis.call('XRANGE', key, from, '+', 'COUNT', PURGED_AT_ONCE)
+    for _, entry in ipairs(entries) do redis.call('XDEL', feed, entry[2][6] .. '-0') end
+    if #entries > 0 then from = '(' .. entries[#entries][1] end
+  until #entries < PURGED_AT_ONCE
+  for _, packed in ipairs(redis.call('HVALS', call.prefix .. 'forgotten-' .. execution_id)) do
+    redis.call('XDEL', feed, cmsgpack.unpack(packed)[4] .. '-0')
+  end
+  redis.call('DEL', key, call.prefix .. 'forgotten-' .. execution_id)
+end

@@ -1,0 +1,73 @@
+-- Notices: what a call has changed that others may wait for. The caller gets them with its answer, other processes by
+-- PUBLISH, each once per call. counters HASH: due-<queue> is the moment that was last announced for a queue.
+
+-- Return a channel: all begin with the prefix of the keys, without the partition.
+local function channel(call, name)
+  if not call.channels then call.channels = string.gsub(call.prefix, '{p%d+}:$', '') end
+  return call.channels .. name
+end
+
+local function tell(call, kind, value, name, message)
+  local told = call.told
+  if not told then
+    told = {}
+    call.told = told
+  end
+  local key = kind .. ':' .. value
+  if told[key] then return end
+  told[key] = true
+  note(call, kind, value)
+  redis.call('PUBLISH', channel(call, name), message)
+end
+
+local function partition_of(call)
+  return string.match(call.prefix, '{p(%d+)}:$')
+end
+
+-- Something in a queue can be claimed: an instance, an activity or a query.
+local function note_work(call, queue)
+  tell(call, 'work', queue, 'work:' .. queue, partition_of(call))
+end
+
+-- Something in a queue can be claimed from a moment on. It is announced if it comes before the announced one.
+local function note_due(call, queue, moment)
+  local key, field = call.prefix .. 'counters', 'due-' .. queue
+  local announced = tonumber(redis.call('HGET', key, field) or 0)
+  if announced > call.now and announced <= moment then return end
+  redis.call('HSET', key, field, moment)
+  tell(call, 'due', moment, 'work:' .. queue, partition_of(call) .. ' ' .. moment)
+end
+
+-- The inbox of an instance has a new entry; the owner of its lease hears of it.
+local function note_inbox(call, execution_id, owner)
+  note(call, 'inbox', execution_id)
+  if owner and owner ~= call.owner then redis.call('PUBLISH', channel(call, 'owner:' .. owner), execution_id) end
+end
+
+local function note_closed(call, execution_id)
+  tell(call, 'closed', execution_id, 'closed:' .. execution_id, '')
+end
+
+local function note_log(call, execution_id)
+  tell(call, 'log', execution_id, 'log:' .. execution_id, '')
+  if not call.fed then
+    call.fed = true
+    redis.call('PUBLISH', channel(call, 'feed'), partition_of(call))
+  end
+end
+
+local function note_topic(call, topic)
+  tell(call, 'topic', topic, 'topic:' .. topic, '')
+end
+
+local function note_query(call, query_id)
+  tell(call, 'query', query_id, 'query:' .. query_id, '')
+end
+
+-- The outbox for a partition is not empty; only stores that hear it from a call of their own drive it.
+local function note_outbox(call, target)
+  if call.outboxes and call.outboxes[target] then return end
+  call.outboxes = call.outboxes or {}
+  call.outboxes[target] = true
+  note(call, 'outbox', target)
+end

@@ -1,0 +1,37 @@
+-- uses: notices
+-- Effects on other partitions: durable with the commit, numbered for each target, applied there once and in order.
+-- keys: outbox-<target> STREAM n-0: at, body; unsent ZSET; counters HASH: outbox-<target>
+
+local outbox = {}
+
+function outbox.add(call, target, effect)
+  local number = redis.call('HINCRBY', call.prefix .. 'counters', 'outbox-' .. target, 1)
+  redis.call('XADD', call.prefix .. 'outbox-' .. target, number .. '-0', 'at', call.now, 'body', cmsgpack.pack(effect))
+  redis.call('ZADD', call.prefix .. 'unsent', 'NX', call.now, target)
+  note_outbox(call, target)
+end
+
+-- Delete what was applied up to a number; return the entries that follow, as a stream returns them.
+function outbox.trim(call, target, number, limit)
+  local key = call.prefix .. 'outbox-' .. target
+  redis.call('XTRIM', key, 'MINID', number + 1 .. '-0')
+  local left = redis.call('XRANGE', key, '-', '+', 'COUNT', limit)
+  if left[1] then
+    redis.call('ZADD', call.prefix .. 'unsent', left[1][2][2], target)
+  else
+    redis.call('DEL', key)
+    redis.call('ZREM', call.prefix .. 'unsent', target)
+  end
+  return left
+end
+
+-- Tell the caller about outboxes that were left behind for so long that whoever filled them must be dead.
+function outbox.report(call)
+  local left = redis.call('ZRANGE', call.prefix .. 'unsent', '-inf', call.now - call.lease, 'BYSCORE')
+  for _, target in ipairs(left) do note_outbox(call, target) end
+end
+
+-- Tell the caller about all of them: the process that filled them is known to be dead.
+function outbox.report_all(call)
+  for _, target in ipairs(redis.call('ZRANGE', call.prefix .. 'unsent', 0, -1)) do note_outbox(call, target) end
+end
