@@ -77,8 +77,8 @@ KEYS: Final = (
     Key("settled-<execution id>", "zset", "the settled promises that are kept, by the same numbers"),
     # Order and listing.
     Key("counters", "hash", "feed: the last position; ready: the last unlock that was given out; outbox-<target>: the last"
-        " number of an outbox; due-<queue>: the moment that was last announced",
-        ("feed", "ready", "outbox-<target>", "due-<queue>")),
+        " number of an outbox; due-<queue>: the moment that was last announced; topics: the number of the last message",
+        ("feed", "ready", "outbox-<target>", "due-<queue>", "topics")),
     Key("feed", "stream", "a reference position-0 for each event of all executions", ("execution_id", "seq")),
     Key("created", "zset", "all executions by the moment of their creation"),
     Key("by-status-<status>", "zset", "the same by the status that is shown"),
@@ -86,11 +86,29 @@ KEYS: Final = (
     Key("by-tree-<tree id>", "zset", "the same by tree"),
     Key("by-parent-<entity id>", "zset", "the same by the entity that started them"),
     Key("by-tag-<name>=<value>", "zset", "the same by tag"),
+    Key("by-failure-<type>", "zset", "the same by the type of the error that failed them"),
     Key("ended", "zset", "executions that are complete, by the moment of their end"),
+    Key("dead-instances", "zset", "instances that are dead letters, by the moment at which they became so"),
+    Key("dead-activities", "zset", "the same for activities"),
+    Key("letters-<execution id>", "hash", "the dead letters among its activities: ref to reason"),
     # Between partitions.
     Key("outbox-<target>", "stream", "effects on another partition: an entry n-0 for each, in MessagePack", ("at", "body")),
     Key("marks", "hash", "the number of the last effect applied from each partition", ("<source>",)),
     Key("unsent", "zset", "partitions whose outbox is not empty, by the moment of the oldest entry"),
+    # Topics, queries, values, workers.
+    Key("topic-<name>", "stream", "the messages of the last minute on a topic; all topics of a partition are numbered"
+        " together", ("at", "body")),
+    Key("topics", "zset", "topics with messages, by the moment of the last one"),
+    Key("query-<query id>", "hash", "a query until its deadline; task and result are JSON",
+        ("task", "queue", "execution_id", "until", "result")),
+    Key("queries", "zset", "all queries by their deadline"),
+    Key("queries-<queue>", "zset", "unanswered queries by unlock"),
+    Key("asked-<execution id>", "set", "the queries of an execution"),
+    Key("value-<key>", "string", "a small value"),
+    Key("values", "zset", "the keys of values that expire, by the moment at which they do"),
+    Key("workers", "zset", "workers by the moment of their start; in partition 0"),
+    Key("worker-<worker id>", "hash", "a worker; body is what it announces of itself, as JSON",
+        ("body", "owner", "started_at", "seen_at", "until")),
 )  # fmt: skip
 
 

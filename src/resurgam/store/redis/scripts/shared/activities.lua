@@ -1,7 +1,8 @@
 -- uses: inbox, instances, log, notices, unlock
 -- Activities without an answer. Those that the lease on their instance covers have no key of their own; they get one when
 -- that lease ends without them, or when a verb names one. Those of a paused instance are set aside, with their unlock.
--- keys: activity-<execution id>-<ref> HASH, activities-<queue> ZSET, work-<id> SET, covered-<id> STRING
+-- keys: activity-<execution id>-<ref> HASH, activities-<queue> ZSET, work-<id> SET, covered-<id> STRING,
+--   letters-<id> HASH, dead-activities ZSET
 
 local activities = {}
 
@@ -26,6 +27,18 @@ local function load(call, id)
   return activity
 end
 
+-- List an activity among the dead letters if it is one, otherwise take it off.
+local function list_dead_letter(call, activity)
+  local letters, all = call.prefix .. 'letters-' .. activity.execution_id, call.prefix .. 'dead-activities'
+  if activity.dead_letter then
+    redis.call('HSET', letters, activity.ref, activity.dead_letter)
+    redis.call('ZADD', all, call.now, activity.id)
+  else
+    redis.call('HDEL', letters, activity.ref)
+    redis.call('ZREM', all, activity.id)
+  end
+end
+
 -- Change fields of an activity; false removes one.
 local function change(call, activity, changes)
   local set, gone = {}, {}
@@ -42,6 +55,7 @@ local function change(call, activity, changes)
   local key = call.prefix .. 'activity-' .. activity.id
   if #set > 0 then redis.call('HSET', key, unpack(set)) end
   if #gone > 0 then redis.call('HDEL', key, unpack(gone)) end
+  if changes.dead_letter ~= nil then list_dead_letter(call, activity) end
 end
 
 -- List an activity by its unlock, or set it aside.
@@ -78,6 +92,10 @@ function activities.drop(call, activity)
   redis.call('DEL', call.prefix .. 'activity-' .. activity.id)
   redis.call('SREM', call.prefix .. 'work-' .. activity.execution_id, activity.ref)
   redis.call('ZREM', call.prefix .. 'activities-' .. activity.queue, activity.id)
+  if activity.dead_letter then
+    activity.dead_letter = nil
+    list_dead_letter(call, activity)
+  end
 end
 
 -- Add an activity for a request { ref, queue, JSON }, and list it.

@@ -1,6 +1,6 @@
 -- Rows: the hash state-<execution id> of an instance, read as a whole when it is first needed and written back with its
 -- changes after each part. Numbers are numbers; what is absent is nil.
--- keys: state-<id> HASH, entities-<entity id> LIST
+-- keys: state-<id> HASH, entities-<entity id> LIST, by-failure-<type> and dead-instances ZSET
 
 local instances = {}
 
@@ -51,10 +51,30 @@ function instances.set(row, name, value)
   row.changes[name] = true
 end
 
+-- Keep the indexes in step that follow a field.
+local function index(call, row)
+  local fields = row.fields
+  if row.changes.failure then
+    local before = redis.call('HGET', call.prefix .. 'state-' .. row.id, 'failure')
+    if before then redis.call('ZREM', call.prefix .. 'by-failure-' .. before, row.id) end
+    if fields.failure then
+      redis.call('ZADD', call.prefix .. 'by-failure-' .. fields.failure, fields.created_at, row.id)
+    end
+  end
+  if row.changes.dead_letter then
+    if fields.dead_letter then
+      redis.call('ZADD', call.prefix .. 'dead-instances', call.now, row.id)
+    else
+      redis.call('ZREM', call.prefix .. 'dead-instances', row.id)
+    end
+  end
+end
+
 -- Write back what has changed.
 function instances.save(call)
   for id, row in pairs(call.rows or {}) do
     if next(row.changes) then
+      index(call, row)
       local set, gone = {}, {}
       for name in pairs(row.changes) do
         local value = rawget(row.fields, name)

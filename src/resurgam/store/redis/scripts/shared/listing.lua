@@ -1,6 +1,7 @@
 -- uses: instances
 -- Indexes of all executions, each a ZSET scored by the moment of creation, and of complete ones by the moment of their end.
--- keys: created, ended, by-status-<status>, by-name-<name>, by-tree-<tree id>, by-parent-<entity id>, by-tag-<name>=<value>
+-- keys: created, ended, by-status-<status>, by-name-<name>, by-tree-<tree id>, by-parent-<entity id>, by-tag-<name>=<value>,
+--   by-failure-<type>, dead-instances
 
 local listing = {}
 
@@ -37,4 +38,6 @@ function listing.remove(call, row)
   for _, name in ipairs(names_of(row)) do redis.call('ZREM', call.prefix .. name, row.id) end
   redis.call('ZREM', call.prefix .. 'by-status-' .. instances.shown_status(row), row.id)
   redis.call('ZREM', call.prefix .. 'ended', row.id)
+  redis.call('ZREM', call.prefix .. 'dead-instances', row.id)
+  if row.fields.failure then redis.call('ZREM', call.prefix .. 'by-failure-' .. row.fields.failure, row.id) end
 end

@@ -1,4 +1,4 @@
--- uses: notices
+-- uses: notices, order
 -- Logs, what is forgotten of them, and the feed, which refers to every event of all of them.
 -- keys: events-<id> STREAM seq-0: type, body, position; forgotten-<id> HASH seq: MessagePack of location, type, body,
 --   position; feed STREAM position-0: execution_id, seq; counters HASH: feed
@@ -54,7 +54,7 @@ function log.drop(call, execution_id, spans)
   for entry = 1, #forgotten, 2 do
     local location, _, _, position = unpack(cmsgpack.unpack(forgotten[entry + 1]))
     for number = 1, #spans, 2 do
-      if spans[number] <= location and location < spans[number + 1] then
+      if not precedes(location, spans[number]) and precedes(location, spans[number + 1]) then
         redis.call('HDEL', key, forgotten[entry])
         redis.call('XDEL', call.prefix .. 'feed', position .. '-0')
         break

@@ -94,6 +94,27 @@ function promises.named(call, row, name)
   return nil
 end
 
+-- Return a promise as its id, its name, its schema, and whether it is settled.
+function promises.view(call, promise_id)
+  local name, schema, settled = unpack(redis.call('HMGET', key_of(call, promise_id), 'name', 'schema', 'settled'))
+  return { promise_id, name, schema, tonumber(settled) }
+end
+
+-- Return the promises of an execution, open and settled, in the order of opening.
+function promises.of_execution(call, row)
+  local places, found = {}, {}
+  for _, key in ipairs({ open_key(call, row.id), settled_key(call, row.id) }) do
+    local flat = redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    for number = 1, #flat, 2 do
+      places[flat[number]] = tonumber(flat[number + 1])
+      found[#found + 1] = flat[number]
+    end
+  end
+  table.sort(found, function(one, other) return places[one] < places[other] end)
+  for number, promise_id in ipairs(found) do found[number] = promises.view(call, promise_id) end
+  return found
+end
+
 -- Give the promises of a closed execution to the next attempt of its run.
 function promises.move(call, row, successor)
   if row.fields.run_id ~= successor.fields.run_id then return end

@@ -1,0 +1,26 @@
+-- Return executions that are in all of some indexes, newest first: the shortest index is walked, the others are asked.
+-- The answer is the position from which to go on, false at the end, and for each execution what `seen` returns.
+-- part: names of indexes, position or nil, moment from which on they were created or nil, kind or nil,
+--   whether only the newest of an entity, how many at most
+-- reads only: created and by-... ZSET, state-<id> HASH, instances-<id> STRING, entities-<entity id> LIST,
+--   letters-<id> HASH, schemas-<id> STRING
+
+local function list_instances(call, part)
+  local indexes, position, since, kind, newest_only, limit = unpack(part, 1, 6)
+  local index, others = walks.choose(call, indexes)
+  local found, over = {}, false
+  local last = walks.along(call.prefix .. index, true, position, function(id, created_at)
+    if since and created_at < since then
+      over = true
+      return true
+    end
+    local row = walks.is_in(call, id, others) and instances.find(call, id)
+    local fits = row and (not kind or row.fields.kind == kind)
+    if fits and newest_only then
+      fits = redis.call('LINDEX', call.prefix .. 'entities-' .. row.fields.entity_id, -1) == id
+    end
+    if fits then found[#found + 1] = views.seen(call, row) end
+    return #found == limit
+  end)
+  return { not over and last or false, found }
+end
