@@ -25,7 +25,7 @@ function queries.drop_expired(call)
 end
 
 -- Delete the queries of an execution that is purged. Waiters for their results are told.
-function queries.drop_of_execution(call, execution_id)
+local function drop_queries_of(call, execution_id)
   for _, id in ipairs(redis.call('SMEMBERS', call.prefix .. 'asked-' .. execution_id)) do
     queries.drop(call, id)
     note_query(call, id)

@@ -1,0 +1,76 @@
+-- Take in executions of one entity, all or none, as the caller has planned it; answer whether the plan still holds. It does
+-- not if the entity has other executions by now, or others of them are open, or another execution holds one of the promises.
+-- part: entity id; its executions as id and whether it is closed, in turn; promises as id and holder or '', in turn;
+--   the order of all executions; copies, each as
+--   id, instance as JSON, the fields of its state as name and value in turn, schemas or nil, answer or nil,
+--   entries of the log as seq, type, body in turn, forgotten ones as seq and location in turn, entries of the inbox,
+--   activities as request and pending, promises as id, name, schema and settled, whether it must be claimed
+-- writes: entities-<entity id> LIST and everything that belongs to an execution (see keys.py), feed STREAM,
+--   ready-<queue>, parked-<queue>, timers, activities-<queue>, created, ended, by-... and dead-... ZSET, queues SET,
+--   counters HASH
+
+local RPUSH_AT_ONCE = 500 -- so that no list of arguments is too long
+
+local function has_executions(call, entity_id, expected)
+  local ids = redis.call('LRANGE', call.prefix .. 'entities-' .. entity_id, 0, -1)
+  if 2 * #ids ~= #expected then return false end
+  for number, id in ipairs(ids) do
+    local row = instances.find(call, id)
+    if id ~= expected[2 * number - 1] or instances.is_closed(row) ~= expected[2 * number] then return false end
+  end
+  return true
+end
+
+local function has_holders(call, expected)
+  for number = 1, #expected, 2 do
+    local holder = redis.call('HGET', call.prefix .. 'promise-' .. expected[number], 'execution_id') or ''
+    if holder ~= expected[number + 1] then return false end
+  end
+  return true
+end
+
+local function are_new(call, copies)
+  for _, copy in ipairs(copies) do
+    if instances.find(call, copy[1]) then return false end
+  end
+  return true
+end
+
+local function take_in(call, copy)
+  local id, instance, flat, schemas, answer, entries, forgotten, unread, pending, held, ready = unpack(copy, 1, 11)
+  local fields = {}
+  for number = 1, #flat, 2 do fields[flat[number]] = flat[number + 1] end
+  redis.call('SET', call.prefix .. 'instances-' .. id, instance)
+  if schemas then redis.call('SET', call.prefix .. 'schemas-' .. id, schemas) end
+  if answer then redis.call('SET', call.prefix .. 'answer-' .. id, answer) end
+  local row = instances.add(call, id, fields)
+  redis.call('SADD', call.prefix .. 'queues', fields.queue)
+  for number = 1, #entries, 3 do
+    log.append(call, id, entries[number] - 1, { entries[number + 1], entries[number + 2] })
+  end
+  log.forget(call, id, forgotten)
+  for _, promise in ipairs(held) do promises.keep(call, row, unpack(promise, 1, 4)) end
+  for _, entry in ipairs(unread) do inbox.put(call, row, entry) end
+  for _, one in ipairs(pending) do activities.add_pending(call, row, one[1], one[2]) end
+  listing.add(call, row)
+  listing.note_end(call, row)
+  offers.free(call, row, ready)
+end
+
+local function adopt(call, part)
+  local entity_id, executions, holders, order, copies = unpack(part, 1, 5)
+  if not (has_executions(call, entity_id, executions) and has_holders(call, holders) and are_new(call, copies)) then
+    return 0
+  end
+  for _, copy in ipairs(copies) do take_in(call, copy) end
+  local key = call.prefix .. 'entities-' .. entity_id
+  redis.call('DEL', key)
+  for first = 1, #order, RPUSH_AT_ONCE do
+    redis.call('RPUSH', key, unpack(order, first, math.min(#order, first + RPUSH_AT_ONCE - 1)))
+  end
+  return 1
+end
+
+local function adopt_batch(call, parts)
+  return answer_each(call, parts, adopt)
+end
