@@ -17,6 +17,11 @@ class Clock(Protocol):
         ...
 
 
+def is_system(clock: Clock) -> bool:
+    """Whether a clock tells the machine's own time; a server may then use its own instead."""
+    return getattr(clock, "is_system", False)
+
+
 def iso_time(at: int) -> str:
     """Format a time for log lines."""
     return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")

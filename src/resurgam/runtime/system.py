@@ -20,6 +20,8 @@ _STRIDE: Final = 3.0
 class SystemClock:
     """The machine's clock; callbacks run on the running event loop."""
 
+    is_system: Final = True
+
     def now(self) -> int:
         """Return the milliseconds since 1970."""
         return time.time_ns() // 1_000_000  # noqa: TID251 -- this module is the source of time

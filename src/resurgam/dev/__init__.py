@@ -1,0 +1,1 @@
+"""Servers for development and for tests, started without preparation."""

@@ -1,0 +1,249 @@
+"""The way from the verbs of a store to its functions: routing, retries, opening.
+
+A call that a server has refused was not executed: it is sent again, to the server that has its partition now, or after a
+pause. A call that was under way when its connection ended has an unknown outcome: it fails, and is never sent again.
+
+A slot that is being moved answers ASK to every call, because the key that a call declares never exists. The link does not
+follow it but waits for the end of the move: a function must not see half a partition.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from secrets import token_hex
+from typing import Any, Final
+
+from resurgam.core.clock import Clock, is_system
+from resurgam.core.errors import StoreError
+from resurgam.core.identity import route_of
+from resurgam.store.lifetime import Lifetime
+from resurgam.store.redis.connection import ReplyError
+from resurgam.store.redis.discovery import find_primaries, tag_of
+from resurgam.store.redis.library import library
+from resurgam.store.redis.node import PATIENCE, Done, Frame, Group, Node, call_back
+from resurgam.store.redis.url import Address, Endpoint, Topology
+
+_SOON: Final = 0.05
+"""Seconds until a call is repeated that the server could not execute just now."""
+
+_NOT_NOW: Final = frozenset({"ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "BUSY", "MASTERDOWN"})
+"""Answers of a server that has not executed a call and may do so later."""
+
+_REMEDIES: Final = {
+    "OOM": "give the server more memory, or purge closed workflows",
+    "MISCONF": "the server cannot write to its disk",
+    "NOREPLICAS": "too few replicas are connected for min-replicas-to-write",
+    "NOPERM": "the user of the URL needs all commands and channels on the keys of the prefix",
+}
+"""What to do about an error of the server, by its code."""
+
+_ROUTE: Final = 4
+"""Hex digits of a route."""
+
+
+class Link:
+    """The servers of one open store. Nothing is sent before the first call."""
+
+    def __init__(self, address: Address, clock: Clock, *, name: str, lease: int) -> None:
+        self.address = address
+        self.partitions = address.partitions
+        self.owner = f"{name}-{token_hex(4)}"
+        """The name of this open store: the owner of its leases."""
+
+        self.keys: Sequence[str] = [f"{address.prefix}{{{tag_of(n)}}}:" for n in range(address.partitions)]
+        """The prefix of all keys of each partition."""
+
+        self.notify: Callable[[int, Sequence[bytes]], None] = lambda *_: None
+        """Called with a partition and the notices of each function call."""
+
+        self.lifetime = Lifetime()
+        self._library = library()
+        moment: Callable[[], str] = (lambda: "") if is_system(clock) else (lambda: str(clock.now()))
+        self._frame = Frame(self._library, [key.encode() for key in self.keys], lease, self.owner, moment)
+        self._nodes: dict[Endpoint, Node] = {}
+        self._routes: list[Node] | None = None
+        self._held: list[tuple[int, str, object, Done]] = []
+        self._opening: asyncio.Task[None] | None = None
+        self._finding: asyncio.Task[None] | None = None
+        self._repeats: dict[Group, asyncio.TimerHandle] = {}
+        self._loading: dict[Endpoint, asyncio.Task[None]] = {}
+
+    # The calls of the verbs.
+
+    def partition_of(self, entity_id: str) -> int:
+        """Return the partition of an entity."""
+        return int(route_of(entity_id), 16) % self.partitions
+
+    def partition_of_route(self, routed_id: str) -> int | None:
+        """Return the partition of an id that begins with a route; None if it does not."""
+        try:
+            return int(routed_id[:_ROUTE].encode("ascii"), 16) % self.partitions if len(routed_id) > _ROUTE else None
+        except ValueError:
+            return None
+
+    def call(self, partition: int, verb: str, part: object, done: Done) -> None:
+        """Add a part to the next flight; *done* gets its answer, or an exception, outside of any task."""
+        if self.lifetime.refusal is not None:
+            done(StoreError(self.lifetime.refusal))
+        elif self._routes is not None:
+            self._routes[partition].add(partition, verb, part, done)
+        else:
+            self._held.append((partition, verb, part, done))
+            if self._opening is None:
+                self._opening = asyncio.get_running_loop().create_task(self._open(), name="redis open")
+
+    async def ask(self, partition: int, verb: str, part: object) -> Any:
+        """Return the answer to a part."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.call(partition, verb, part, lambda answer: None if future.done() else future.set_result(answer))
+        answer = await future
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def ask_all(self, verb: str, part: object) -> list[Any]:
+        """Return the answers of all partitions to one part, by partition."""
+        return list(await asyncio.gather(*(self.ask(partition, verb, part) for partition in range(self.partitions))))
+
+    @property
+    def flights(self) -> int:
+        """The number of round trips with calls."""
+        return sum(node.flights for node in self._nodes.values())
+
+    async def close(self) -> None:
+        """Fail all calls that wait, and end the connections."""
+        if self.lifetime.forked:
+            return
+        self.lifetime.end()
+        tasks = [task for task in (self._opening, self._finding, *self._loading.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        error = StoreError("the store was closed while this waited")
+        self._fail_held(error)
+        for group, handle in self._repeats.items():
+            handle.cancel()
+            group.fail(error)
+        for node in self._nodes.values():
+            node.close(error)
+
+    # Opening.
+
+    async def _open(self) -> None:
+        try:
+            endpoints = await find_primaries(self.address)
+            nodes = {endpoint: self._node(endpoint) for endpoint in dict.fromkeys(endpoints)}
+            for node in nodes.values():
+                await node.load()
+            self._routes = [nodes[endpoint] for endpoint in endpoints]
+        except StoreError as error:
+            self._fail_held(error)
+        finally:
+            self._opening = None
+        self._release_held()
+
+    def _release_held(self) -> None:
+        if self._routes is None:
+            return
+        held, self._held = self._held, []
+        for partition, verb, part, done in held:
+            self._routes[partition].add(partition, verb, part, done)
+
+    def _fail_held(self, error: StoreError) -> None:
+        held, self._held = self._held, []
+        for _, _, _, done in held:
+            call_back(done, error)
+
+    def _node(self, endpoint: Endpoint) -> Node:
+        if endpoint not in self._nodes:
+            self._nodes[endpoint] = Node(self.address, endpoint, self._library, self._frame, self)
+        return self._nodes[endpoint]
+
+    # Refusals and failures.
+
+    def refused(self, node: Node, group: Group, error: ReplyError) -> None:
+        """Send a call that was not executed again, or fail it."""
+        now = asyncio.get_running_loop().time()
+        first = group.patient_until is None
+        if group.patient_until is None:
+            group.patient_until = now + PATIENCE
+        if self.lifetime.over or now >= group.patient_until:
+            group.fail(StoreError(f"{self.address}: {group.verb!r} was refused: {error}"))
+        elif error.code == "MOVED":
+            self._routes_of(group)[group.partition] = self._node(_target(error, node.endpoint))
+            self._find()
+            if first:
+                self._repeat(group)
+            else:  # two servers that send a call to each other have not agreed yet
+                self._repeat_soon(group)
+        elif error.code in _NOT_NOW:
+            self._repeat_soon(group)
+        elif error.code == "READONLY":
+            self._find()
+            self._repeat_soon(group)
+        elif "unction not found" in str(error):
+            self._load(node, group)
+        else:
+            group.fail(_failure(self.address, group.verb, error))
+
+    def unreachable(self, node: Node) -> None:
+        """Find out whether other servers have taken over."""
+        if self._routes is not None and not self.lifetime.over:
+            self._find()
+
+    def _routes_of(self, group: Group) -> list[Node]:
+        assert self._routes is not None, f"{group.verb} was sent before the store was open"
+        return self._routes
+
+    def _repeat(self, group: Group) -> None:
+        self._repeats.pop(group, None)
+        self._routes_of(group)[group.partition].repeat(group)
+
+    def _repeat_soon(self, group: Group) -> None:
+        self._repeats[group] = asyncio.get_running_loop().call_later(_SOON, self._repeat, group)
+
+    def _load(self, node: Node, group: Group) -> None:
+        """Load the library into a server that does not know it, then repeat the call."""
+        if node.endpoint not in self._loading:
+            task = asyncio.get_running_loop().create_task(node.load(), name="redis load")
+            self._loading[node.endpoint] = task
+            task.add_done_callback(lambda _: self._loading.pop(node.endpoint, None))
+
+        def loaded(task: "asyncio.Task[None]") -> None:
+            error = None if task.cancelled() else task.exception()
+            if isinstance(error, ReplyError) and error.code not in _NOT_NOW:
+                group.fail(_failure(self.address, "FUNCTION LOAD", error))
+            elif self.lifetime.over:
+                group.fail(StoreError("the store was closed while this waited"))
+            else:
+                self._repeat_soon(group) if error is not None else self._repeat(group)
+
+        self._loading[node.endpoint].add_done_callback(loaded)
+
+    def _find(self) -> None:
+        """Look for the primaries again, unless there is only one server."""
+        alone = self.address.topology is Topology.SINGLE and len(self.address.endpoints) == 1
+        if not alone and self._finding is None and not self.lifetime.over:
+            self._finding = asyncio.get_running_loop().create_task(self._find_again(), name="redis find")
+
+    async def _find_again(self) -> None:
+        try:
+            endpoints = await find_primaries(self.address, self._nodes)
+        except StoreError:
+            return  # a node that is needed asks again
+        finally:
+            self._finding = None
+        self._routes = routes = [self._node(endpoint) for endpoint in endpoints]
+        for node in [node for node in self._nodes.values() if node not in routes]:
+            for group in node.take_waiting():
+                self._repeat(group)
+
+
+def _target(error: ReplyError, asked: Endpoint) -> Endpoint:
+    """Return the server that a MOVED names; one without a host is on the host that was asked."""
+    host, _, port = str(error).split(" ")[2].rpartition(":")
+    return host or asked[0], int(port)
+
+
+def _failure(address: Address, verb: str, error: ReplyError) -> StoreError:
+    remedy = _REMEDIES.get(error.code, "")
+    return StoreError(f"{address}: {verb!r} failed: {error}{remedy and '; '}{remedy}")

@@ -1,0 +1,299 @@
+"""One server: calls that wait while a flight is under way go together in the next one.
+
+A *flight* is a pipeline: one function call for each partition and verb, with all parts that wait for it, and `WAIT` if the
+URL asks for acknowledgements. The node is sent one flight at a time, so a flight is a round trip.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from resurgam.core.errors import StoreError
+from resurgam.store.redis.connection import Connection, ConnectionLost, ReplyError, connect, pack
+from resurgam.store.redis.library import Library
+from resurgam.store.redis.url import Address, Endpoint, text_of
+
+Done = Callable[[Any], None]
+"""Called with the answer to a part, or with the exception that came instead."""
+
+_ANSWER: Final = 10.0
+"""Seconds without an answer to a flight after which the connection is given up."""
+
+_ACKNOWLEDGE: Final = 1000
+"""Milliseconds in which replicas must acknowledge a flight."""
+
+PATIENCE: Final = 5.0
+"""Seconds for which calls wait for a server that cannot be used just now."""
+
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.5
+"""Seconds between two attempts to connect; each in vain doubles the pause."""
+
+
+class Group:
+    """The parts of one function call, with their callbacks."""
+
+    __slots__ = ("calls", "partition", "patient_until", "verb")
+
+    def __init__(self, partition: int, verb: str, part: object, done: Done) -> None:
+        self.partition = partition
+        self.verb = verb
+        self.calls = [(part, done)]
+        self.patient_until: float | None = None
+        """Until when the call is repeated; None as long as no server has refused it."""
+
+    def fail(self, error: StoreError) -> None:
+        """Call back with an error instead of the answers."""
+        for _, done in self.calls:
+            call_back(done, error)
+
+
+class Routes(Protocol):
+    """What a node needs from the link."""
+
+    def notify(self, partition: int, notices: Sequence[bytes]) -> None:
+        """Take the notices of a function call."""
+        ...
+
+    def refused(self, node: "Node", group: Group, error: ReplyError) -> None:
+        """Send a function call that was not executed again, or fail it."""
+        ...
+
+    def unreachable(self, node: "Node") -> None:
+        """Find out whether another server has taken over."""
+        ...
+
+
+class Node:
+    """The connection for calls to one server, and the calls that wait for it."""
+
+    def __init__(self, address: Address, endpoint: Endpoint, library: Library, frame: "Frame", routes: Routes) -> None:
+        self.endpoint = endpoint
+        self.flights = 0
+        """The number of round trips with calls."""
+
+        self._address = address
+        self._library = library
+        self._frame = frame
+        self._routes = routes
+        self._loop = asyncio.get_running_loop()
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._waiting: dict[tuple[int, str], Group] = {}
+        self._repeated: list[Group] = []
+        self._flight: list[Group] | None = None
+        self._answers: list[Any] = []
+        self._departing = False
+        self._watched = -1
+        self._watch: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def add(self, partition: int, verb: str, part: object, done: Done) -> None:
+        """Add a part to the next flight."""
+        key = (partition, verb)
+        group = self._waiting.get(key)
+        if group is None:
+            self._waiting[key] = Group(partition, verb, part, done)
+        else:
+            group.calls.append((part, done))
+        if not self._departing and self._flight is None:
+            self._departing = True
+            self._loop.call_soon(self._depart)
+
+    def repeat(self, group: Group) -> None:
+        """Add a call that was not executed to the next flight, as a call of its own."""
+        self._repeated.append(group)
+        if not self._departing and self._flight is None:
+            self._departing = True
+            self._loop.call_soon(self._depart)
+
+    def take_waiting(self) -> list[Group]:
+        """Return the calls that wait, which are no longer this node's."""
+        waiting = [*self._repeated, *self._waiting.values()]
+        self._waiting, self._repeated = {}, []
+        return waiting
+
+    @property
+    def _needed(self) -> bool:
+        """Whether calls wait."""
+        return bool(self._waiting or self._repeated)
+
+    async def connected(self) -> Connection:
+        """Return the connection; raise `StoreError` if none can be made."""
+        if self._connection is None or self._connection.lost is not None:
+            connection = await connect(self._address, self.endpoint)
+            if self._closed:
+                connection.close()
+                raise ConnectionLost("the store is closed")
+            self._connection = connection
+            connection.on_lost = self._lost
+            self._watch_answers()
+        return self._connection
+
+    async def load(self) -> None:
+        """Load the library, unless the server has it."""
+        connection = await self.connected()
+        try:
+            await connection.ask("FUNCTION", "LOAD", self._library.text)
+        except ReplyError as error:
+            if "already exists" not in str(error):
+                raise
+
+    def disconnect(self, reason: str) -> None:
+        """Give up the connection; the next call makes another."""
+        if self._connection is not None:
+            self._connection.close(reason)
+
+    def close(self, error: StoreError) -> None:
+        """End the connection and fail all calls."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+        self.disconnect(str(error))
+        for group in self.take_waiting():
+            group.fail(error)
+
+    # Flights.
+
+    def _depart(self) -> None:
+        """Send what waits as one flight."""
+        self._departing = False
+        if not self._needed or self._flight is not None or self._closed:
+            return
+        connection = self._connection
+        if connection is None or connection.lost is not None:
+            self._connect()
+            return
+        self._flight = groups = self.take_waiting()
+        self._answers = []
+        self.flights += 1
+        commands = [self._frame.pack(group) for group in groups]
+        if self._address.wait:
+            commands.append(pack("WAIT", self._address.wait, _ACKNOWLEDGE))
+        replies: list[Done] = [self._answers.append] * (len(commands) - 1)
+        replies.append(self._arrived)
+        connection.send(b"".join(commands), replies)
+
+    def _arrived(self, last: Any) -> None:
+        """Take the last reply of the flight: hand out the answers, then send what waits."""
+        groups, answers = self._flight, self._answers
+        assert groups is not None
+        answers.append(last)
+        unacknowledged = self._unacknowledged(answers.pop()) if self._address.wait else None
+        self._flight = None
+        for group, answer in zip(groups, answers, strict=True):
+            if type(answer) is list:
+                self._hand_out(group, answer, unacknowledged)
+            elif isinstance(answer, ReplyError):
+                self._routes.refused(self, group, answer)
+            else:
+                group.fail(self._unknown(group, answer))
+        if self._needed and not self._departing:
+            self._departing = True
+            self._loop.call_soon(self._depart)
+
+    def _hand_out(self, group: Group, answer: list[Any], unacknowledged: StoreError | None) -> None:
+        notices, answers = answer
+        if notices:
+            self._routes.notify(group.partition, notices)
+        if unacknowledged is not None:
+            group.fail(unacknowledged)
+            return
+        if len(answers) != len(group.calls):
+            group.fail(StoreError(f"{group.verb!r} gave {len(answers)} answers to {len(group.calls)} parts"))
+            return
+        for (_, done), one in zip(group.calls, answers, strict=True):
+            call_back(done, one)
+
+    def _unknown(self, group: Group, error: object) -> StoreError:
+        return StoreError(f"{self._address}: {error}; it is unknown whether {group.verb!r} was done")
+
+    def _unacknowledged(self, reply: Any) -> StoreError | None:
+        """Return the error of a flight that too few replicas have acknowledged."""
+        wanted = self._address.wait
+        if isinstance(reply, int) and reply >= wanted:
+            return None
+        if isinstance(reply, ConnectionLost):
+            return StoreError(f"{self._address}: {reply}; it is unknown whether replicas have the last writes")
+        got = reply if isinstance(reply, int) else f"{reply}: none"
+        return StoreError(
+            f"{self._address}: {got} of {wanted} replicas acknowledged a write within {_ACKNOWLEDGE} ms (?wait={wanted}); "
+            "it was done, and is lost if the primary fails before they have it"
+        )
+
+    # The connection.
+
+    def _connect(self) -> None:
+        if self._connecting is None and not self._closed:
+            self._connecting = self._loop.create_task(self._keep_connecting(), name="redis connect")
+
+    async def _keep_connecting(self) -> None:
+        """Connect again while calls wait; after a while fail those that wait after each attempt."""
+        pause, patient_until = _FIRST_PAUSE, self._loop.time() + PATIENCE
+        try:
+            while self._needed:
+                try:
+                    await self.connected()
+                except StoreError as error:
+                    if self._loop.time() >= patient_until:
+                        for group in self.take_waiting():
+                            group.fail(error)
+                        return
+                    self._routes.unreachable(self)
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+                else:
+                    return
+        finally:
+            self._connecting = None
+            if self._connection is not None and self._connection.lost is None:
+                self._depart()
+
+    def _lost(self) -> None:
+        """Start again if calls wait; those in flight have failed already."""
+        self._routes.unreachable(self)
+        if self._needed:
+            self._connect()
+
+    def _watch_answers(self) -> None:
+        """Give the connection up if a flight gets no answer for too long."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._flight is not None and self._watched == self.flights:
+            self.disconnect(f"no answer from {text_of(self.endpoint)} within {_ANSWER:g} s")
+            return
+        self._watched = self.flights if self._flight is not None else -1
+        self._watch = self._loop.call_later(_ANSWER, self._watch_answers)
+
+
+class Frame:
+    """What every function call of a store has in common."""
+
+    def __init__(
+        self, library: Library, keys: Sequence[bytes], lease: int, owner: str, moment: Callable[[], str]
+    ) -> None:
+        self._functions = library.functions
+        self._keys = keys
+        self._lease = str(lease).encode()
+        self._owner = owner.encode()
+        self._moment = moment
+        self._encode = msgspec.msgpack.Encoder().encode
+
+    def pack(self, group: Group) -> bytes:
+        """Return a function call with its parts as it is sent."""
+        parts = self._encode([part for part, _ in group.calls])
+        function, key = self._functions[group.verb], self._keys[group.partition]
+        return pack(b"FCALL", function, b"1", key, self._moment(), self._lease, self._owner, parts)
+
+
+def call_back(done: Done, answer: Any) -> None:
+    """Call back; an exception of the callback does not reach the other calls of the flight."""
+    try:
+        done(answer)
+    except Exception as error:  # noqa: BLE001 -- reported by the loop, as an exception of any other callback
+        context = {"message": "a callback of the Redis store failed", "exception": error}
+        asyncio.get_running_loop().call_exception_handler(context)

@@ -1,0 +1,32 @@
+"""Real Redis servers for tests: one per test process, started when the first test needs it."""
+
+import atexit
+import functools
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+
+from resurgam.dev.redis import Server
+
+_stores = itertools.count(1)
+
+
+def temporary_folder() -> Path:
+    """Return a new folder that is removed when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="resurgam-redis-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@functools.cache
+def shared_server() -> Server:
+    """Return the server of this process; nothing that it holds survives."""
+    server = Server(temporary_folder()).start()
+    atexit.register(server.kill)
+    return server
+
+
+def fresh_url(options: str = "") -> str:
+    """Return the URL of a store that is empty, on the shared server."""
+    return f"{shared_server().url}?prefix=t{next(_stores)}{options and '&'}{options}"
