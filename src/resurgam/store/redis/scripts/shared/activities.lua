@@ -69,6 +69,7 @@ local function list(call, row, activity, unlock)
     note_due(call, activity.queue, math.floor(unlock / 1000))
   else
     note_work(call, activity.queue)
+    if call.waiting then call.waiting[activity.queue] = true end
   end
 end
 
@@ -141,10 +142,24 @@ function activities.add_pending(call, row, request, pending)
   add(call, row, request, fields, unlock)
 end
 
--- Whether activities wait in a queue.
+-- Whether activities wait in a queue; a call asks once, and notes what it lists itself.
 function activities.wait_in(call, queue)
-  local first = redis.call('ZRANGE', call.prefix .. 'activities-' .. queue, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', 0, 1)
-  return first[1] ~= nil
+  local waiting = call.waiting or {}
+  call.waiting = waiting
+  if waiting[queue] == nil then
+    local key = call.prefix .. 'activities-' .. queue
+    waiting[queue] = redis.call('ZRANGE', key, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', 0, 1)[1] ~= nil
+  end
+  return waiting[queue]
+end
+
+-- Return how many activities wait in some queues.
+function activities.count(call, queues)
+  local count = 0
+  for _, queue in ipairs(queues) do
+    count = count + redis.call('ZCOUNT', call.prefix .. 'activities-' .. queue, '-inf', unlocked(call))
+  end
+  return count
 end
 
 -- Activities that the lease on their instance covers.
@@ -292,8 +307,8 @@ function activities.claim(call, id, worker, cancelled)
   })
   list(call, row, activity, until_ * 1000)
   return {
-    row.fields.entity_id, row.id, activity.epoch, activity.attempt, activity.deliveries - 1, activity.request,
-    activity.details or false,
+    row.fields.entity_id, row.id, activity.epoch, activity.ref, activity.attempt, activity.deliveries - 1,
+    activity.request, activity.details or false,
   }
 end
 

@@ -49,7 +49,7 @@ function leases.claim(call, row, worker)
   instances.set(row, 'leased_until', call.now + call.lease)
   instances.set(row, 'ready', nil)
   offers.lease(call, row)
-  return { instances.view(call, row), fields.epoch, fields.wake, inbox.since(call, row, 0) }
+  return { fields.entity_id, row.id, fields.epoch, instances.view(call, row), fields.wake, inbox.since(call, row, 0) }
 end
 
 -- Lease an instance to the worker that offers itself with { worker, queue, ... }, unless older work waits in its queue.

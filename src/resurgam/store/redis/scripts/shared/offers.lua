@@ -96,6 +96,17 @@ function offers.others_wait(call, row)
   return #first > 1 or (first[1] ~= nil and first[1] ~= row.id)
 end
 
+-- Return how many instances of some queues may be claimed, if the worker has not tried them.
+function offers.count(call, queues)
+  local count = 0
+  for _, queue in ipairs(queues) do
+    for _, list in ipairs({ 'ready-', 'parked-' }) do
+      count = count + redis.call('ZCOUNT', call.prefix .. list .. queue, '-inf', unlocked(call))
+    end
+  end
+  return count
+end
+
 -- Tell the workers of all queues in which instances are left to be claimed.
 function offers.announce(call)
   for _, queue in pairs(call.offered or {}) do note_work(call, queue) end

@@ -1,0 +1,428 @@
+"""The parts of verbs as plain lists for MessagePack, and answers of functions as records.
+
+The order of the elements is documented in the Lua file of each verb. Events, instances and requests travel as JSON text,
+which Redis stores as it is. Bytes travel as text, because the decoder in Redis knows no other form (`library.text_of`).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core.event import decode_event, encode_event
+from resurgam.core.outcome import ActivityRequest, ChildRequest, Entry, Message, Outcome, Publication, Succession
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.encoding import decode, encode
+from resurgam.store.redis.library import text_of
+from resurgam.store.redis.templates import Template, with_holes
+from resurgam.store.rules import COVERED, first_run, kept_answer, settlement
+
+Part: TypeAlias = list[Any]
+
+
+class Routes(Protocol):
+    """Where things are."""
+
+    def partition_of(self, entity_id: str) -> int:
+        """Return the partition of an entity, or of a topic."""
+        ...
+
+    def partition_of_route(self, routed_id: str) -> int | None:
+        """Return the partition of an id that begins with a route; None if it does not."""
+        ...
+
+
+_FINAL: Final = (events.ActivityCompleted, events.ActivityFailed)
+_OVERTAKING: Final = (events.ChildAnswer, events.PromiseAnswer)
+_STATUSES: Final = {status.value.encode(): status for status in Status}
+
+_json = msgspec.json.Encoder()
+_pack = msgspec.msgpack.Encoder().encode
+_requests = msgspec.json.Decoder(ActivityRequest)
+_schemas = msgspec.json.Decoder(dict[str, Raw])
+
+
+# Events.
+
+
+def entry_part(event: events.Event, body: Template | None = None) -> Part:
+    """Return an event for an inbox, or for what is applied at once."""
+    if body is None:
+        body = _applied(event) if isinstance(event, events.WorkflowTerminated) else encode_event(event).decode()
+    overtakes = isinstance(event, _OVERTAKING)
+    promise_id = event.promise_id or None if isinstance(event, events.PromiseAnswer) else None
+    tree = isinstance(event, events.WorkflowPaused) and event.tree
+    return [event.type, body, overtakes, promise_id, tree]
+
+
+def _applied(event: events.WorkflowTerminated) -> Template:
+    return with_holes(event, seq=int, at=int)
+
+
+CANCELLED: Final = entry_part(
+    events.ActivityCancelled(ref=0), with_holes(events.ActivityCancelled(ref=0), at=int, ref=int)
+)
+"""The answer to an activity that was lost when its workflow was closed already."""
+
+
+def _optional(event: events.Event | None) -> Part | None:
+    return None if event is None else entry_part(event)
+
+
+def entries_of(stream: Sequence[Any]) -> tuple[Entry, ...]:
+    """Return the entries of an inbox as its stream holds them; raise `Undecodable` if one cannot be decoded."""
+    entries = []
+    for number, fields in stream:
+        try:
+            entries.append(Entry(int(number[:-2]), decode_event(fields[3])))
+        except ValueError as error:
+            raise Undecodable(f"inbox entry {number[:-2].decode()}", error) from error
+    return tuple(entries)
+
+
+# Instances.
+
+
+def birth_part(started: events.Started) -> Part:
+    """Return everything that begins an execution."""
+    instance = r.Instance.of(started)
+    parent = instance.parent
+    tags = [text for pair in instance.tags.items() for text in pair]
+    return [
+        *(instance.execution_id, instance.entity_id, started.type, encode_event(started).decode(), encode(instance)),
+        *(instance.run_id, instance.attempt, first_run(instance), None if parent is None else parent.key),
+        *(instance.kind, instance.name, instance.tree_id, None if parent is None else parent.entity_id, instance.queue),
+        *(instance.created_at, text_of(_pack(tags)) if tags else None, instance.status.value, instance.wake_at),
+    ]
+
+
+def instance_of(view: Sequence[Any], *, beneath: bool = False) -> r.Instance:
+    """Return the instance of a view: the JSON, and what overlays it. With *beneath* its status is that below a pause."""
+    stored, status, paused, closed_at, deactivated, last_seq, wake_at, parked, dead_letter, failure, schemas = view
+    return msgspec.structs.replace(
+        decode(stored, r.Instance),
+        status=Status.PAUSED if paused is not None and not beneath else status_of(status),
+        closed_at=_int(closed_at),
+        deactivated=deactivated is not None,
+        last_seq=int(last_seq),
+        wake_at=_int(wake_at),
+        parked=_text(parked),
+        dead_letter=_text(dead_letter),
+        failure=_text(failure),
+        signal_schemas={} if schemas is None else _schemas.decode(schemas),
+    )
+
+
+def status_of(stored: bytes) -> Status:
+    """Return the status with this name; raise `ValueError` for one of a newer version."""
+    return _STATUSES.get(stored) or Status(stored.decode())
+
+
+def schemas_text(schemas: dict[str, Raw]) -> str:
+    """Return schemas of signals as text that is equal for equal schemas."""
+    return _json.encode(dict(sorted(schemas.items()))).decode()
+
+
+def _text(stored: bytes | None) -> str | None:
+    return None if stored is None else stored.decode()
+
+
+def _int(stored: bytes | int | None) -> int | None:
+    return None if stored is None else int(stored)
+
+
+def _raw_text(value: Raw | None) -> str | None:
+    return None if value is None else bytes(value).decode()
+
+
+# Create and deliver.
+
+
+def create_part(part: r.Creation, routes: Routes) -> Part:
+    """Return the part of `create`."""
+    return [
+        birth_part(part.started),
+        part.attach,
+        _optional(part.replace),
+        [entry_part(event) for event in part.inbox],
+        part.follows,
+        _offer(part.offer),
+        None if part.first is None else commit_part(part.first, routes, r.Instance.of(part.started)),
+    ]
+
+
+def deliver_part(part: r.Delivery) -> Part:
+    """Return the part of `deliver`."""
+    event, body = part.event, None
+    if part.promise_id is not None:
+        event = settlement(event, part.promise_id)
+    elif part.promise is not None and isinstance(event, events.PromiseAnswer):
+        body = with_holes(event, promise_id=str)
+    return [
+        entry_part(event, body),
+        part.entity_id,
+        part.execution_id,
+        part.promise_id,
+        part.promise,
+        None if part.schemas is None else schemas_text(part.schemas),
+        _offer(part.offer),
+    ]
+
+
+def _offer(offer: r.EagerOffer | None) -> Part | None:
+    return None if offer is None else [offer.worker, *offer.queues]
+
+
+# Commits.
+
+
+def commit_part(part: r.Commit, routes: Routes, instance: r.Instance | None) -> Part:
+    """Return the part of `commit`. *instance* is the one that was claimed, as it was then, if it is known."""
+    outcome, eager = part.outcome, part.eager
+    log: list[str] = []
+    for event in outcome.events:
+        log += (event.type, encode_event(event).decode())
+    return [
+        *(part.entity_id, part.execution_id, part.epoch, part.base_seq, part.wake, part.worker, part.release, log),
+        [item for request in part.running for item in (request.ref, _packed(request))] if part.running else [],
+        [
+            [*request_part(request), request.ref in eager, _packed(request) if request.ref in eager else None]
+            for request in outcome.activities
+        ],
+        COVERED - len(part.running) if part.covers else 0,
+        outcome.wake_at,
+        _answered(part),
+        _rest(part, routes, instance),
+    ]
+
+
+def request_part(request: ActivityRequest) -> Part:
+    """Return what an activity is made of."""
+    return [request.ref, request.queue, _json.encode(request).decode()]
+
+
+def pending_part(pending: r.Pending) -> Part:
+    """Return an activity without its lease."""
+    return [
+        request_part(pending.request),
+        [
+            *(pending.visible_at, pending.attempt, pending.deliveries, pending.dead_letter),
+            *(_raw_text(pending.details), pending.heartbeat_at),
+        ],
+    ]
+
+
+def _packed(request: ActivityRequest) -> Raw:
+    return text_of(_pack(request_part(request)))
+
+
+def _answered(part: r.Commit) -> Sequence[int]:
+    """Return the refs of answered activities that may have a key: of those that the lease covers, only the named ones."""
+    if part.covers:
+        return part.answered
+    return [*(event.ref for event in part.outcome.events if isinstance(event, _FINAL)), *part.answered]
+
+
+def _rest(part: r.Commit, routes: Routes, instance: r.Instance | None) -> Part | None:
+    """Return everything that a commit has beyond its events and activities; None if it has nothing else."""
+    outcome = part.outcome
+    if not part.retries and outcome == Outcome(
+        events=outcome.events, activities=outcome.activities, wake_at=outcome.wake_at
+    ):
+        return None
+    answer = kept_answer(outcome)
+    return [
+        outcome.consumed,
+        [item for mark in outcome.forgotten for item in (mark.seq, text_of(mark.location.key()))],
+        [text_of(location.key()) for span in outcome.dropped for location in (span.start, span.end)],
+        [pending_part(pending) for pending in part.retries],
+        [[one.ref, one.answered, one.never_started, _optional(one.entry)] for one in outcome.withdrawals],
+        [[one.promise_id, one.name, bytes(one.schema).decode()] for one in outcome.promises],
+        outcome.closed,
+        _effects(part.entity_id, outcome, routes),
+        None if outcome.successor is None else _successor_part(outcome.successor),
+        outcome.strict,
+        outcome.status.value,
+        outcome.diagnosis,
+        outcome.deactivated,
+        None if outcome.signal_schemas is None else schemas_text(outcome.signal_schemas),
+        outcome.failure,
+        None if answer is None else text_of(_pack(entry_part(answer))),
+        None if instance is None else _instance_after(instance, outcome),
+    ]
+
+
+def _instance_after(instance: r.Instance, outcome: Outcome) -> Template:
+    """Return the JSON of an instance after a commit, for people who look at it; the rest of the state is beside it."""
+    after = instance_after(instance, outcome)
+    return with_holes(after, closed_at=int) if outcome.status.terminal else encode(after)
+
+
+def instance_after(instance: r.Instance, outcome: Outcome) -> r.Instance:
+    """Return an instance as a commit leaves it, but for the moment of its end."""
+    return msgspec.structs.replace(
+        instance,
+        status=outcome.status,
+        deactivated=outcome.deactivated,
+        last_seq=instance.last_seq + len(outcome.events),
+        wake_at=outcome.wake_at,
+        parked=outcome.diagnosis,
+        signal_schemas=instance.signal_schemas if outcome.signal_schemas is None else outcome.signal_schemas,
+        failure=outcome.failure or instance.failure,
+    )
+
+
+def _successor_part(successor: Succession) -> Part:
+    return [birth_part(successor.started), [entry_part(event) for event in successor.inbox], successor.moves]
+
+
+def _effects(sender: str, outcome: Outcome, routes: Routes) -> Part:
+    """Return the effects of a commit, each behind the partition that it goes to."""
+    parts: Part = []
+    for child in outcome.children:
+        parts += (routes.partition_of(child.started.entity_id), _child_part(child))
+    for message in outcome.messages:
+        parts += (_target(sender, message, routes), _message_part(message))
+    for publication in outcome.publications:
+        parts += (routes.partition_of(publication.topic), _publication_part(publication))
+    return parts
+
+
+def _target(sender: str, message: Message, routes: Routes) -> int:
+    if message.promise_id is None:
+        return routes.partition_of(message.entity_id)
+    target = routes.partition_of_route(message.promise_id)
+    return routes.partition_of(sender) if target is None else target  # there is no such promise, there either
+
+
+def _child_part(child: ChildRequest) -> Part:
+    created = child.created
+    body = with_holes(created, execution_id=str) if isinstance(created, events.ChildStarted) else None
+    return ["child", birth_part(child.started), entry_part(created, body), entry_part(child.refused)]
+
+
+def _message_part(message: Message) -> Part:
+    event = message.event if message.promise_id is None else settlement(message.event, message.promise_id)
+    return [
+        *("message", message.entity_id, message.run_id, message.key, message.promise_id, entry_part(event)),
+        *(_optional(message.delivered), _optional(message.missing), _optional(message.ended)),
+    ]
+
+
+def _publication_part(publication: Publication) -> Part:
+    return ["publish", publication.topic, bytes(publication.value).decode()]
+
+
+# Leases and activities.
+
+
+def extend_part(lease: r.Lease) -> Part:
+    """Return the part of `extend`."""
+    return [
+        *(lease.entity_id, lease.execution_id, lease.epoch, lease.ref, lease.wake),
+        *(_raw_text(lease.details), lease.heartbeat_at),
+    ]
+
+
+def release_part(part: r.Release) -> Part:
+    """Return the part of `release`."""
+    lease = part.lease
+    return [lease.entity_id, lease.execution_id, lease.epoch, lease.ref, part.failed, part.final]
+
+
+def result_part(part: r.ActivityResult) -> Part:
+    """Return the part of `complete_activities`."""
+    event = part.event
+    return [
+        *(part.entity_id, part.execution_id, part.epoch, event.ref, event.attempt, entry_part(event)),
+        event.next_at if isinstance(event, events.ActivityRetryScheduled) else None,
+        *(_raw_text(part.details), part.heartbeat_at),
+    ]
+
+
+def task_of(answer: Sequence[Any]) -> r.ActivityTask:
+    """Return a leased activity; raise `Undecodable` if its request cannot be decoded."""
+    entity_id, execution_id, epoch, ref, attempt, deliveries, request, details = answer
+    try:
+        decoded = _requests.decode(request)
+    except ValueError as error:
+        raise Undecodable(f"activity (entry {ref})", error) from error
+    return r.ActivityTask(
+        entity_id=entity_id.decode(),
+        execution_id=execution_id.decode(),
+        epoch=epoch,
+        attempt=attempt,
+        deliveries=deliveries,
+        request=decoded,
+        details=None if details is None else Raw(details),
+    )
+
+
+def eager_tasks(part: r.Commit, refs: Sequence[int]) -> tuple[r.ActivityTask, ...]:
+    """Return the tasks of the activities that a commit has claimed; the lease covers the first of them."""
+    if not refs:
+        return ()
+    requests = {request.ref: request for request in part.outcome.activities}
+    room = COVERED - len(part.running) if part.covers else 0
+    return tuple(
+        [
+            r.ActivityTask(
+                entity_id=part.entity_id,
+                execution_id=part.execution_id,
+                epoch=0 if number < room else 1,
+                attempt=1,
+                deliveries=0,
+                request=requests[ref],
+            )
+            for number, ref in enumerate(refs)
+        ]
+    )
+
+
+# Answers.
+
+
+class Undecodable(ValueError):
+    """Something that a newer version wrote; *reason* is that of a dead letter."""
+
+    def __init__(self, what: str, error: ValueError) -> None:
+        self.reason = (
+            f"{what} cannot be decoded by this version of Resurgam: {error}; "
+            "start workers of the version that wrote it, then retry the run"
+        )
+        super().__init__(self.reason)
+
+
+def claim_of(answer: Sequence[Any], log: tuple[events.Event, ...] = ()) -> r.Claim:
+    """Return a leased instance; raise `Undecodable` if it, or its inbox, cannot be decoded."""
+    _, _, epoch, view, wake, stream = answer
+    try:
+        instance = instance_of(view, beneath=True)
+    except ValueError as error:
+        raise Undecodable("its state", error) from error
+    return r.Claim(instance=instance, epoch=epoch, wake=wake, inbox=entries_of(stream), log=log)
+
+
+def committed_of(part: r.Commit, answer: Any) -> r.Committed | r.Refused:
+    """Return the answer to a commit; raise `Undecodable` if its inbox cannot be decoded."""
+    if isinstance(answer, bytes):
+        return r.Refused(reason=answer.decode())
+    wake, stream, refs = answer
+    return r.Committed(wake=wake, inbox=entries_of(stream) if stream else (), tasks=eager_tasks(part, refs))
+
+
+def lease_of(answer: Sequence[Any], ref: int | None = None) -> r.Lease:
+    """Return the lease of a claim, or of an activity, even if the rest of it cannot be decoded."""
+    entity_id, execution_id, epoch, *_ = answer
+    return r.Lease(entity_id=entity_id.decode(), execution_id=execution_id.decode(), epoch=epoch, ref=ref)
+
+
+def extended_of(answer: Any) -> r.Extended | r.Refused:
+    """Return the answer to a renewal; raise `Undecodable` if its inbox cannot be decoded."""
+    if isinstance(answer, bytes):
+        return r.Refused(reason=answer.decode())
+    wake, stream = answer
+    return r.Extended(wake=wake, inbox=entries_of(stream))

@@ -1,0 +1,57 @@
+-- Lease instances that are ready, whose moment has come, or whose lease has expired, in the order of becoming so.
+-- part: worker, queues, limit
+-- answer: how many are left, then claims { entity id, execution id, epoch, view, wake, inbox }
+-- reads: tried-<id> SET, instances-<id>, schemas-<id> STRING, pending-<id> STREAM, unsent ZSET
+-- writes: state-<id> HASH, ready-<queue>, parked-<queue>, timers ZSET, counters HASH; of an expired lease: covered-<id>
+--   STRING, activities-<queue> ZSET, activity-<id>-<ref> HASH, work-<id> SET
+
+local PAGE = 100 -- candidates that are looked at together
+
+-- Return candidates of some lists, a page of each after those that were seen, in the order of their unlocks.
+local function candidates(call, kind, queues, seen)
+  local found = {}
+  for _, queue in ipairs(queues) do
+    local key = call.prefix .. kind .. queue
+    local page = redis.call('ZRANGE', key, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', seen[key] or 0, PAGE, 'WITHSCORES')
+    for number = 1, #page, 2 do found[#found + 1] = { tonumber(page[number + 1]), page[number], key } end
+  end
+  table.sort(found, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
+  return found
+end
+
+-- Lease from the lists of a kind until the limit is reached.
+local function lease_from(call, kind, worker, queues, limit, claims)
+  local seen = {}
+  repeat
+    local progress = false
+    for _, candidate in ipairs(candidates(call, kind, queues, seen)) do
+      if #claims >= limit then return end
+      local row, key = instances.find(call, candidate[2]), candidate[3]
+      local leased_until = row.fields.leased_until
+      if (leased_until and leased_until > call.now) or leases.has_tried(call, row, worker) then
+        seen[key] = (seen[key] or 0) + 1
+        progress = true
+      else
+        local claim = leases.claim(call, row, worker)
+        if claim then claims[#claims + 1] = claim end
+        progress = true
+      end
+    end
+  until not progress
+end
+
+local function claim(call, part)
+  local worker, queues, limit = part[1], part[2], part[3]
+  local more = offers.wake_due(call)
+  local claims = {}
+  lease_from(call, 'ready-', worker, queues, limit, claims)
+  lease_from(call, 'parked-', worker, queues, limit, claims)
+  if more then note(call, 'due', call.now) end
+  outbox.report(call)
+  table.insert(claims, 1, offers.count(call, queues))
+  return claims
+end
+
+local function claim_batch(call, parts)
+  return answer_each(call, parts, claim)
+end

@@ -1,0 +1,52 @@
+-- Create an execution, unless the newest one of its entity stands in the way.
+-- part: birth, attach, entry that replaces an open one, entries of its inbox, execution that it follows, offer, commit of
+--   the first advance; all but the first may be nil
+-- answer: { 'created', view or nil if it is as it was given, claim, committed } or { 'exists', view }
+-- writes: instances-<id> STRING, state-<id> HASH, events-<id>, feed, pending-<id> STREAM, entities-<entity id> LIST,
+--   ready-<queue>, timers, created, by-* ZSET, queues SET, counters HASH; of an open execution that stays or is replaced
+--   what `deliver` writes; with the first commit what `commit` writes
+
+-- Return the execution of the entity that was created by the same part before.
+local function find_same(known, birth)
+  for _, row in ipairs(known) do
+    if row.fields.run_id == birth[6] and row.fields.attempt == birth[7] then return row end
+  end
+  return nil
+end
+
+-- Return what the newest execution means for the creation of another (rules.way_past).
+local function way_past(newest, attach, replace, follows)
+  local closed = instances.is_closed(newest)
+  if follows then return closed and newest.id == follows and 'begin' or 'leave' end
+  if closed then return attach and 'leave' or 'begin' end
+  return replace and not attach and 'replace' or 'deliver'
+end
+
+local function deliver_all(call, row, entries)
+  for _, entry in ipairs(entries) do lifecycle.apply(call, row, entry) end
+end
+
+local function create(call, part)
+  local birth, attach, replace, first_entries, follows, offer, first = unpack(part, 1, 7)
+  local entries = first_entries or {}
+  local known = instances.of_entity(call, birth[2])
+  local same, newest = find_same(known, birth), known[#known]
+  if same then return { 'created', instances.view(call, same), false, false } end
+  if newest then
+    local way = way_past(newest, attach, replace, follows)
+    if way == 'replace' then lifecycle.terminate(call, newest, replace) end
+    if way == 'deliver' then deliver_all(call, newest, entries) end
+    if way == 'deliver' or way == 'leave' then return { 'exists', instances.view(call, newest) } end
+  end
+  local row = lifecycle.begin(call, birth)
+  if newest and follows then promises.move(call, newest, row) end
+  deliver_all(call, row, entries)
+  local claim = leases.claim_eagerly(call, row, offer)
+  local committed = claim and first and commits.commit(call, first)
+  local view = (#entries > 0 or committed) and instances.view(call, row)
+  return { 'created', view or false, claim or false, committed or false }
+end
+
+local function create_batch(call, parts)
+  return answer_each(call, parts, create)
+end

@@ -1,0 +1,233 @@
+"""The Redis store: a verb is one function call for each partition that it concerns, and calls share flights."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from resurgam.core import event as events
+from resurgam.core.clock import Clock
+from resurgam.core.errors import CorruptHistory
+from resurgam.core.event import decode_event
+from resurgam.store import records as r
+from resurgam.store.redis import parts as p
+from resurgam.store.redis.link import Link
+from resurgam.store.redis.outbox import OutboxDriver
+from resurgam.store.redis.rotation import Rotation
+from resurgam.store.redis.url import parse
+
+_Delivery = r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated
+_Request = tuple[int, p.Part]
+"""A partition and a part for it."""
+
+
+class RedisStore:
+    """Instances in Redis, for engines in any number of processes."""
+
+    def __init__(self, url: str, clock: Clock, *, name: str, lease: int = 10_000) -> None:
+        self._link = link = Link(parse(url), clock, name=name, lease=lease)
+        self._outbox = OutboxDriver(link)
+        self._instances = Rotation(link)
+        self._activities = Rotation(link)
+        # The instances that this store has claimed, as they were then: commits write them for people to read.
+        self._claimed: dict[str, r.Instance] = {}
+        link.notify = self._note
+
+    # Executions.
+
+    async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
+        """Begin executions."""
+        requests = [(self._at(part.started.entity_id), p.create_part(part, self._link)) for part in parts]
+        answers = await self._ask_each("create", requests)
+        return [await self._created(part, answer) for part, answer in zip(parts, answers, strict=True)]
+
+    async def _created(self, part: r.Creation, answer: Sequence[Any]) -> r.Created | r.Exists:
+        kind, view, *rest = answer
+        instance = r.Instance.of(part.started) if view is None else p.instance_of(view)
+        if kind == b"exists":
+            return r.Exists(instance=instance)
+        claimed, committed = rest
+        if claimed is None:
+            return r.Created(instance=instance)
+        claim = self._keep(p.claim_of(claimed, log=(part.started,)))
+        if committed is None or part.first is None:
+            return r.Created(instance=instance, claim=claim)
+        done = self._committed(part.first, committed)
+        assert isinstance(done, r.Committed), done
+        return r.Created(instance=instance, claim=claim, committed=done)
+
+    async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[_Delivery]:
+        """Put events into inboxes."""
+        places = [self._place_of(part) for part in parts]
+        requests = [
+            (place, p.deliver_part(part)) for place, part in zip(places, parts, strict=True) if place is not None
+        ]
+        answers = iter(await self._ask_each("deliver", requests))
+        return [r.Missing() if place is None else await self._delivered(next(answers)) for place in places]
+
+    def _place_of(self, part: r.Delivery) -> int | None:
+        return self._at(part.entity_id) if part.promise_id is None else self._link.partition_of_route(part.promise_id)
+
+    async def _delivered(self, answer: Sequence[Any]) -> _Delivery:
+        kind, *rest = answer
+        match kind:
+            case b"delivered":
+                claim = None if rest[0] is None else await self._claim_of(rest[0])
+                return r.Delivered(claim=claim)
+            case b"missing":
+                return r.Missing()
+            case b"settled":
+                return r.Settled()
+            case b"outdated":
+                return r.Outdated()
+            case _:
+                return r.Ended(status=p.status_of(rest[0]))
+
+    async def revive(self, executions: Sequence[r.Addressed]) -> Sequence[r.Revived | r.Missing]:
+        """Offer dead letters again."""
+        answers = await self._ask_each("revive", self._named(executions))
+        return [r.Missing() if count < 0 else r.Revived(count=count) for count in answers]
+
+    async def purge(self, executions: Sequence[r.Addressed]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:
+        """Delete closed executions."""
+        answers = await self._ask_each("purge", self._named(executions))
+        known: dict[bytes, r.Purged | r.Missing] = {b"purged": r.Purged(), b"missing": r.Missing()}
+        return [known.get(answer) or r.Unfinished(status=p.status_of(answer)) for answer in answers]
+
+    async def read(self, execution: r.Addressed, after: int = 0) -> Sequence[events.Event]:
+        """Return the log beyond *after*."""
+        part = [execution.entity_id, execution.execution_id, after]
+        return _decode_log(await self._link.ask(self._at(execution.entity_id), "read", part), execution.execution_id)
+
+    # Leases and commits.
+
+    async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
+        """Lease instances that are ready."""
+        found = await self._instances.claim("claim", limit, lambda share: [worker, queues, share])
+        claims = [await self._claim_of(answer) for answer in found]
+        return [claim for claim in claims if claim is not None]
+
+    async def _claim_of(self, answer: Sequence[Any]) -> r.Claim | None:
+        """Return a claim; an instance that this version cannot decode becomes a dead letter instead."""
+        try:
+            return self._keep(p.claim_of(answer))
+        except p.Undecodable as error:
+            await self._bury(p.lease_of(answer), error)
+            return None
+
+    async def _bury(self, lease: r.Lease, error: p.Undecodable) -> None:
+        await self.release([r.Release(lease=lease, failed=error.reason, final=True)])
+
+    def _keep(self, claim: r.Claim) -> r.Claim:
+        self._claimed[claim.instance.execution_id] = claim.instance
+        return claim
+
+    async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
+        """Apply outcomes."""
+        answers = await self._ask_each(
+            "commit", [(self._at(part.entity_id), self._commit_part(part)) for part in parts]
+        )
+        return [self._committed(part, answer) for part, answer in zip(parts, answers, strict=True)]
+
+    def submit(self, part: r.Commit, done: Callable[[r.Committed | r.Refused | Exception], None]) -> None:
+        """Apply one outcome and call back."""
+        try:
+            request = self._commit_part(part)
+        except Exception as error:  # noqa: BLE001 -- handed on as any other
+            done(error)
+            return
+
+        def answered(answer: object) -> None:
+            done(answer if isinstance(answer, Exception) else self._committed(part, answer))
+
+        self._link.call(self._at(part.entity_id), "commit", request, answered)
+
+    def _commit_part(self, part: r.Commit) -> p.Part:
+        return p.commit_part(part, self._link, self._claimed.get(part.execution_id))
+
+    def _committed(self, part: r.Commit, answer: Any) -> r.Committed | r.Refused:
+        committed = p.committed_of(part, answer)
+        instance = self._claimed.get(part.execution_id)
+        if isinstance(committed, r.Refused) or (part.release and not committed.tasks):
+            self._claimed.pop(part.execution_id, None)
+        elif instance is not None:
+            self._claimed[part.execution_id] = p.instance_after(instance, part.outcome)
+        return committed
+
+    async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
+        """Renew leases."""
+        answers = await self._ask_each(
+            "extend", [(self._at(lease.entity_id), p.extend_part(lease)) for lease in leases]
+        )
+        return [await self._extended(lease, answer) for lease, answer in zip(leases, answers, strict=True)]
+
+    async def _extended(self, lease: r.Lease, answer: Any) -> r.Extended | r.Refused:
+        try:
+            return p.extended_of(answer)
+        except p.Undecodable as error:
+            await self._bury(lease, error)
+            return r.Refused(reason="something in the inbox cannot be decoded")
+
+    async def release(self, parts: Sequence[r.Release]) -> Sequence[r.Released | r.Refused]:
+        """End leases."""
+        requests = [(self._at(part.lease.entity_id), p.release_part(part)) for part in parts]
+        for part in parts:
+            if part.lease.ref is None:
+                self._claimed.pop(part.lease.execution_id, None)
+        answers = await self._ask_each("release", requests)
+        return [r.Refused(reason=answer.decode()) if isinstance(answer, bytes) else r.Released() for answer in answers]
+
+    # Activities.
+
+    async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:
+        """Lease activities whose time has come."""
+        found = await self._activities.claim(
+            "claim_activities", limit, lambda share: [queues, share, worker, p.CANCELLED]
+        )
+        return [task for answer in found if (task := await self._task_of(answer)) is not None]
+
+    async def _task_of(self, answer: Sequence[Any]) -> r.ActivityTask | None:
+        """Return a task; an activity that this version cannot decode becomes a dead letter instead."""
+        try:
+            return p.task_of(answer)
+        except p.Undecodable as error:
+            await self._bury(p.lease_of(answer, ref=answer[3]), error)
+            return None
+
+    async def complete_activities(self, parts: Sequence[r.ActivityResult]) -> Sequence[r.Accepted | r.Refused]:
+        """Put the results of attempts into inboxes."""
+        requests = [(self._at(part.entity_id), p.result_part(part)) for part in parts]
+        answers = await self._ask_each("complete_activities", requests)
+        return [r.Refused(reason=answer.decode()) if isinstance(answer, bytes) else r.Accepted() for answer in answers]
+
+    # The store as a whole.
+
+    async def close(self) -> None:
+        """Carry the effects under way, end the connections and fail the calls that wait."""
+        await self._outbox.close()
+        await self._link.close()
+
+    def _at(self, entity_id: str) -> int:
+        return self._link.partition_of(entity_id)
+
+    def _named(self, executions: Iterable[r.Addressed]) -> list[_Request]:
+        return [(self._at(one.entity_id), [one.entity_id, one.execution_id]) for one in executions]
+
+    async def _ask_each(self, verb: str, requests: Sequence[_Request]) -> Sequence[Any]:
+        return await asyncio.gather(*(self._link.ask(partition, verb, part) for partition, part in requests))
+
+    def _note(self, partition: int, notices: Sequence[bytes]) -> None:
+        for kind, value in zip(notices[::2], notices[1::2], strict=True):
+            if kind == b"outbox":
+                self._outbox.drive(partition, int(value))
+
+
+def _decode_log(bodies: Sequence[bytes], execution_id: str) -> Sequence[events.Event]:
+    found: list[events.Event] = []
+    for body in bodies:
+        try:
+            found.append(decode_event(body))
+        except ValueError as error:
+            seq = found[-1].seq + 1 if found else 1
+            message = f"entry {seq} of execution {execution_id} cannot be read: {error}"
+            raise CorruptHistory(message, readable=found) from error
+    return found
