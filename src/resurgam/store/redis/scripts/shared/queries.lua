@@ -56,7 +56,7 @@ function queries.claimable(call, queues, limit)
   return found
 end
 
--- Return how many queries are listed as claimable, those past their deadline among them, which a claim deletes.
+-- Return how many queries are listed as claimable, also those past their deadline, which the next claim deletes.
 function queries.count(call, queues)
   local count = 0
   for _, queue in ipairs(queues) do
