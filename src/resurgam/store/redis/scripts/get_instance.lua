@@ -10,7 +10,7 @@ local function get_instance(call, part)
   if execution_id then
     local row = instances.find(call, execution_id, entity_id)
     local fits = row and (not run_id or row.fields.run_id == run_id)
-    return { false, fits and views.seen(call, row) }
+    return { false, fits and views.seen(call, row) or false }
   end
   local ids = redis.call('LRANGE', call.prefix .. 'entities-' .. entity_id, -newer - SLICE, -newer - 1)
   for number = #ids, 1, -1 do
