@@ -3,7 +3,8 @@
 The library is named after a hash of its text, and so is each function: several versions of Resurgam can use one server, and
 a server that does not know this version says so. The order is: the frame, the shared files as their lines ``-- uses: name``
 ask for, then the verbs, each in a block of its own. A verb file defines a local function of its own name, which is given
-one part, or one with ``_batch`` after the name, which is given all of them.
+one part, or one with ``_batch`` after the name, which is given all of them. The server refuses a write of a file that says
+``-- reads only:`` before the keys that it reads.
 """
 
 import functools
@@ -19,6 +20,7 @@ import msgspec
 
 _FOLDER: Final = Path(__file__).parent / "scripts"
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
+_READS_ONLY: Final = re.compile(r"^-- reads only: ", re.MULTILINE)
 _PLACE: Final = "@VERSION@"
 
 
@@ -76,5 +78,6 @@ def _in_order(shared: Mapping[str, str]) -> Iterable[str]:
 
 def _block(verb: str, text: str) -> str:
     batch = re.search(rf"^local function {verb}_batch\b", text, re.MULTILINE) is not None
-    register = f"register_batch('{verb}_{_PLACE}', {verb}_batch)" if batch else f"register('{verb}_{_PLACE}', {verb})"
-    return f"do\n{text}\n{register}\nend"
+    register, function = ("register_batch", f"{verb}_batch") if batch else ("register", verb)
+    reads_only = "true" if _READS_ONLY.search(text) else "false"
+    return f"do\n{text}\n{register}('{verb}_{_PLACE}', {function}, {reads_only})\nend"

@@ -10,10 +10,16 @@ from resurgam.core.errors import CorruptHistory
 from resurgam.core.event import decode_event
 from resurgam.store import records as r
 from resurgam.store.redis import parts as p
+from resurgam.store.redis.feed import RedisFeed
+from resurgam.store.redis.inspector import RedisInspector
 from resurgam.store.redis.link import Link
 from resurgam.store.redis.outbox import OutboxDriver
+from resurgam.store.redis.queries import RedisQueries
 from resurgam.store.redis.rotation import Rotation
+from resurgam.store.redis.transfer import RedisTransfer
 from resurgam.store.redis.url import parse
+from resurgam.store.redis.values import RedisValues
+from resurgam.store.redis.workers import RedisWorkers
 
 _Delivery = r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated
 _Request = tuple[int, p.Part]
@@ -31,6 +37,12 @@ class RedisStore:
         # The instances that this store has claimed, as they were then: commits write them for people to read.
         self._claimed: dict[str, r.Instance] = {}
         link.notify = self._note
+        self.inspector = RedisInspector(link)
+        self.queries = RedisQueries(link)
+        self.feed = RedisFeed(link)
+        self.workers = RedisWorkers(link)
+        self.values = RedisValues(link)
+        self.transfer = RedisTransfer(link)
 
     # Executions.
 

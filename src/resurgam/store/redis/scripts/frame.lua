@@ -18,17 +18,21 @@ local function note(call, kind, value)
   notices[#notices + 1] = value
 end
 
--- Register a function that is given all parts at once and returns their answers.
-local function register_batch(name, run)
-  redis.register_function(name, function(keys, args)
-    local call = begin(keys, args)
-    local answers = run(call, cmsgpack.unpack(args[4]))
-    return { call.notices, answers }
-  end)
+-- Register a function that is given all parts at once and returns their answers. One that reads only cannot write.
+local function register_batch(name, run, reads_only)
+  redis.register_function({
+    function_name = name,
+    callback = function(keys, args)
+      local call = begin(keys, args)
+      local answers = run(call, cmsgpack.unpack(args[4]))
+      return { call.notices, answers }
+    end,
+    flags = reads_only and { 'no-writes' } or {},
+  })
 end
 
 -- Register a function that is given one part after the other.
-local function register(name, run)
+local function register(name, run, reads_only)
   register_batch(name, function(call, parts)
     local answers = {}
     for number = 1, #parts do
@@ -37,5 +41,5 @@ local function register(name, run)
       answers[number] = answer
     end
     return answers
-  end)
+  end, reads_only)
 end

@@ -1,0 +1,130 @@
+"""The feed of a Redis store: in each partition a stream of references to events, in the order of their commits.
+
+A partition runs one function at a time and numbers its references without a way back, so nothing ever appears behind a
+position that was read. A cursor holds a position in every partition, and the partition that the next page begins with: a
+page takes from the partitions in turn, so that a busy one does not hold up the others.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from msgspec import Raw
+
+from resurgam.core.errors import StoreError
+from resurgam.store import records as r
+from resurgam.store.redis.link import Link
+
+_WINDOW: Final = 1000
+"""References that one call passes over at most, so that a filter with rare matches does not hold up the server."""
+
+_SHARE: Final = 32
+"""Events that a page asks of each partition at least."""
+
+
+class Cursor(NamedTuple):
+    """A position in every partition, and the partition whose turn it is."""
+
+    turn: int
+    positions: tuple[int, ...]
+
+    @classmethod
+    def parse(cls, text: str, partitions: int) -> "Cursor":
+        """Return what a cursor names; the empty one is before everything."""
+        if not text:
+            return cls(0, (0,) * partitions)
+        if re.fullmatch(r"\d{1,4}(\.[0-9a-f]{1,13})+", text, re.ASCII):
+            turn, *positions = text.split(".")
+            if len(positions) == partitions and int(turn) < partitions:
+                return cls(int(turn), tuple(int(position, 16) for position in positions))
+        raise StoreError(f"cursor must be one that a feed of this store returned, got {text!r}")
+
+    def __str__(self) -> str:
+        """Return the cursor as text."""
+        return f"{self.turn}.{'.'.join(f'{position:x}' for position in self.positions)}"
+
+
+class RedisFeed:
+    """Read events after a cursor."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def now(self) -> str:
+        """Return the cursor after everything that `read` returns now."""
+        return str(Cursor(0, tuple(await newest_positions(self._link))))
+
+    async def read(self, query: r.FeedQuery) -> r.FeedPage:
+        """Return events after a cursor."""
+        cursor = Cursor.parse(query.after, self._link.partitions)
+        if query.entity_id is not None:
+            return await self._read_entity(query, cursor, self._link.partition_of(query.entity_id))
+        partitions = self._link.partitions
+        share = min(query.limit, max(_SHARE, 2 * query.limit // partitions))
+        order = [(cursor.turn + number) % partitions for number in range(partitions)]
+        found = await asyncio.gather(*(self._ask(query, cursor, partition, share) for partition in order))
+        positions, more = list(cursor.positions), False
+        entries: list[r.FeedEntry] = []
+        for partition, page in zip(order, found, strict=True):
+            kept = page.entries[: query.limit - len(entries)]
+            entries += [entry for _, entry in kept]
+            if len(kept) == len(page.entries):
+                positions[partition] = page.position
+            elif kept:
+                positions[partition] = kept[-1][0]
+            more = more or positions[partition] < page.newest
+        return _page(entries, Cursor((cursor.turn + 1) % partitions, tuple(positions)), more=more)
+
+    async def _read_entity(self, query: r.FeedQuery, cursor: Cursor, partition: int) -> r.FeedPage:
+        """Return events of one entity, which are all in one partition; the cursor passes over the others."""
+        page, newest = await asyncio.gather(
+            self._ask(query, cursor, partition, query.limit), newest_positions(self._link)
+        )
+        positions = list(map(max, cursor.positions, newest))
+        positions[partition] = page.position
+        entries = [entry for _, entry in page.entries]
+        return _page(entries, Cursor(cursor.turn, tuple(positions)), more=page.position < page.newest)
+
+    async def _ask(self, query: r.FeedQuery, cursor: Cursor, partition: int, limit: int) -> "_Page":
+        after = cursor.positions[partition]
+        part = [after, limit, max(_WINDOW, limit), query.entity_id, query.types]
+        position, newest, *rows = await self._link.ask(partition, "read_feed", part)
+        return _Page([(row[0], _entry_of(*row)) for row in rows], max(after, position), newest)
+
+
+class _Page(NamedTuple):
+    """Events of a partition with their positions, the position after them, and that of its newest event."""
+
+    entries: list[tuple[int, r.FeedEntry]]
+    position: int
+    newest: int
+
+
+async def newest_positions(link: Link) -> Sequence[int]:
+    """Return the position of the newest event of each partition, even if it was deleted."""
+    found: Sequence[int] = await link.ask_all("feed_position", [])
+    return found
+
+
+async def has_grown(link: Link, watch: r.FeedGrown) -> bool:
+    """Whether there are events after a cursor."""
+    positions = Cursor.parse(watch.after, link.partitions).positions
+    return any(newest > position for newest, position in zip(await newest_positions(link), positions, strict=True))
+
+
+def _page(entries: list[r.FeedEntry], cursor: Cursor, *, more: bool) -> r.FeedPage:
+    return r.FeedPage(entries=tuple(entries), cursor=str(cursor), more=more)
+
+
+def _entry_of(
+    _: int, entity_id: bytes, execution_id: bytes, kind: bytes, seq: int, type_: bytes, body: Any
+) -> r.FeedEntry:
+    return r.FeedEntry(
+        entity_id=entity_id.decode(),
+        execution_id=execution_id.decode(),
+        kind=kind.decode(),
+        seq=seq,
+        type=type_.decode(),
+        body=Raw(body),
+    )

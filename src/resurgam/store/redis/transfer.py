@@ -1,0 +1,159 @@
+"""Copy whole executions out of a Redis store, and adopt them into one.
+
+An adoption is planned by the rules of `adoption` from what is stored, and carried out by a function which first checks that
+the plan still holds: no other writer comes in between.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from resurgam.core.errors import StoreError
+from resurgam.core.event import decode_event, encode_event
+from resurgam.core.location import Location
+from resurgam.core.outcome import Forgotten
+from resurgam.store import records as r
+from resurgam.store.adoption import AdoptionPlan, plan_adoption
+from resurgam.store.encoding import encode
+from resurgam.store.redis.contents import decode_log, pending_of, promise_of
+from resurgam.store.redis.library import text_of
+from resurgam.store.redis.link import Link
+from resurgam.store.redis.parts import entry_part, instance_of, pending_part, schemas_text
+from resurgam.store.rules import first_run
+
+_TRIES: Final = 20
+"""Plans that other writers may thwart before an adoption is given up."""
+
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+
+class RedisTransfer:
+    """Copy and adopt whole executions, each part at one moment."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
+        """Return everything that is kept of an entity's executions, oldest first."""
+        found = await self._read(entity_id, run_id, None)
+        while rest := [execution_id for execution_id, row in found.items() if row is None]:
+            # They are complete, so that they do not change any more, but may be purged.
+            more = await self._read(entity_id, run_id, rest)
+            found = {one: row or more.get(one) for one, row in found.items() if row is not None or one in more}
+        return [_copy_of(execution_id, row) for execution_id, row in found.items() if row is not None]
+
+    async def _read(self, entity_id: str, run_id: str | None, ids: Sequence[str] | None) -> dict[str, Any]:
+        """Return executions by their ids; None for one that did not fit into the answer."""
+        found = await self._link.ask(self._link.partition_of(entity_id), "copies", [entity_id, run_id, ids])
+        return {execution_id.decode(): row for execution_id, row in found}
+
+    async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
+        """Adopt executions from another store."""
+        return [await self._adopt(part) for part in parts]
+
+    async def _adopt(self, part: r.Adoption) -> r.Adopted | r.Exists:
+        partition = self._link.partition_of(part.entity_id)
+        for _ in range(_TRIES):
+            here = await self._look(partition, part)
+            plan = plan_adoption(part, here.executions.get, here.of_entity, here.holders.get)
+            if isinstance(plan, r.Exists):
+                return plan
+            if await self._link.ask(partition, "adopt", _part_of(part, plan, here)):
+                return plan.answer
+        raise StoreError(f"entity {part.entity_id!r} was changed by others in each of {_TRIES} attempts to adopt it")
+
+    async def _look(self, partition: int, part: r.Adoption) -> "_Known":
+        ids = [copy.instance.execution_id for copy in part.copies]
+        promise_ids = [promise.promise_id for copy in part.copies for promise in copy.promises]
+        known, found, holders = await self._link.ask(partition, "find_executions", [part.entity_id, ids, promise_ids])
+        return _Known(
+            [_beneath(view) for view in known],
+            dict(zip(ids, map(_beneath, found), strict=True)),
+            dict(zip(promise_ids, map(_beneath, holders), strict=True)),
+        )
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What a plan is made from: the executions of the entity, those with the ids of the copies, holders of promises."""
+
+    known: Sequence[r.Instance]
+    executions: dict[str, r.Instance | None]
+    holders: dict[str, r.Instance | None]
+
+    def of_entity(self, _: str) -> Sequence[r.Instance]:
+        """Return the executions of the entity, oldest first."""
+        return self.known
+
+
+# Out of a store.
+
+
+def _copy_of(execution_id: str, row: Sequence[Any]) -> r.Copy:
+    view, paused, log, inbox, activities, promises, answer = row
+    entries = sorted(zip(log[::3], log[1::3], log[2::3], strict=True))
+    marks = [(seq, location) for seq, _, location in entries if location is not None]
+    return r.Copy(
+        instance=instance_of(view, beneath=True),
+        log=tuple(decode_log([(seq, body) for seq, body, _ in entries], execution_id)),
+        forgotten=tuple(Forgotten(seq, Location.from_key(location)) for seq, location in marks),
+        inbox=tuple(map(decode_event, inbox)),
+        activities=tuple(map(pending_of, activities)),
+        promises=tuple(map(promise_of, promises)),
+        answer=None if answer is None else decode_event(answer),
+        paused=None if paused is None else r.Pause(paused.decode()),
+    )
+
+
+# Into another.
+
+
+def _beneath(view: Sequence[Any] | None) -> Any:
+    return None if view is None else instance_of(view, beneath=True)
+
+
+def _part_of(part: r.Adoption, plan: AdoptionPlan, here: _Known) -> list[Any]:
+    """Return the part of `adopt`: what must still be so, and what to write."""
+    holders = ((promise_id, "" if one is None else one.execution_id) for promise_id, one in here.holders.items())
+    return [
+        part.entity_id,
+        [item for one in here.known for item in (one.execution_id, one.status.terminal)],
+        [item for pair in holders for item in pair],
+        plan.order,
+        [_copy_part(copy) for copy in plan.copies],
+    ]
+
+
+def _copy_part(copy: r.Copy) -> list[Any]:
+    instance = copy.instance
+    return [
+        instance.execution_id,
+        encode(instance),
+        [item for field in _state_of(copy).items() if field[1] is not None for item in field],
+        schemas_text(instance.signal_schemas) if instance.signal_schemas else None,
+        None if copy.answer is None else text_of(_pack(entry_part(copy.answer))),
+        [item for event in copy.log for item in (event.seq, event.type, encode_event(event).decode())],
+        [item for mark in copy.forgotten for item in (mark.seq, text_of(mark.location.key()))],
+        [entry_part(event) for event in copy.inbox],
+        [pending_part(pending) for pending in copy.activities],
+        [[one.promise_id, one.name, bytes(one.schema).decode(), one.settled] for one in copy.promises],
+        copy.ready,
+    ]
+
+
+def _state_of(copy: r.Copy) -> dict[str, Any]:
+    """Return the fields of the state of an execution; those that are None are absent."""
+    instance = copy.instance
+    names = ("entity_id", "run_id", "attempt", "kind", "name", "tree_id", "queue", "created_at", "last_seq")
+    optional = ("wake_at", "closed_at", "parked", "dead_letter", "failure")
+    tags = [text for pair in instance.tags.items() for text in pair]
+    return {
+        **{name: getattr(instance, name) for name in (*names, *optional)},
+        "status": instance.status.value,
+        "deactivated": 1 if instance.deactivated else None,
+        "first_run": first_run(instance),
+        "parent_key": None if instance.parent is None else instance.parent.key,
+        "parent": None if instance.parent is None else instance.parent.entity_id,
+        "tags": text_of(_pack(tags)) if tags else None,
+        "paused": None if copy.paused is None else copy.paused.value,
+    }
