@@ -188,10 +188,7 @@ def commit_part(part: r.Commit, routes: Routes, instance: r.Instance | None) -> 
     return [
         *(part.entity_id, part.execution_id, part.epoch, part.base_seq, part.wake, part.worker, part.release, log),
         [item for request in part.running for item in (request.ref, _packed(request))] if part.running else [],
-        [
-            [*request_part(request), request.ref in eager, _packed(request) if request.ref in eager else None]
-            for request in outcome.activities
-        ],
+        [[request.ref, request.queue, request.ref in eager, _packed(request)] for request in outcome.activities],
         COVERED - len(part.running) if part.covers else 0,
         outcome.wake_at,
         _answered(part),
@@ -410,6 +407,8 @@ def committed_of(part: r.Commit, answer: Any) -> r.Committed | r.Refused:
     """Return the answer to a commit; raise `Undecodable` if its inbox cannot be decoded."""
     if isinstance(answer, bytes):
         return r.Refused(reason=answer.decode())
+    if answer == 1:  # all that it wanted, and nothing has come meanwhile
+        return r.Committed(wake=part.wake, tasks=eager_tasks(part, [one.ref for one in part.outcome.activities]))
     wake, stream, refs = answer
     return r.Committed(wake=wake, inbox=entries_of(stream) if stream else (), tasks=eager_tasks(part, refs))
 

@@ -36,13 +36,13 @@ class RedisStore:
         self._activities = Rotation(link)
         # The instances that this store has claimed, as they were then: commits write them for people to read.
         self._claimed: dict[str, r.Instance] = {}
-        link.notify = self._note
         self.inspector = RedisInspector(link)
         self.queries = RedisQueries(link)
+        self.transfer = RedisTransfer(link)
         self.feed = RedisFeed(link)
         self.workers = RedisWorkers(link)
         self.values = RedisValues(link)
-        self.transfer = RedisTransfer(link)
+        link.notify = self._note
 
     # Executions.
 
