@@ -30,7 +30,7 @@ _ENTRIES: Final = 1000
 _TRIES: Final = 3
 """Readings in slices of a log that is forgotten from meanwhile; the next one is made in a single call."""
 
-_SHARE: Final = 200
+_SHARE: Final = 100
 """Instances that one call returns at most for a list."""
 
 _STATUSES: Final = [status.value for status in Status]

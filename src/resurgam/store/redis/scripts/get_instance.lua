@@ -3,7 +3,7 @@
 -- part: entity id, run id or nil, execution id or nil, how many newer ones were looked at before
 -- reads only: entities-<entity id> LIST, state-<id> HASH, instances-<id> STRING, letters-<id> HASH, schemas-<id> STRING
 
-local SLICE = 500 -- executions that one call looks at, so that it stays short
+local SLICE = 200 -- executions that one call looks at, so that it stays short
 
 local function get_instance(call, part)
   local entity_id, run_id, execution_id, newer = unpack(part, 1, 4)

@@ -5,6 +5,14 @@
 -- reads only: created and by-... ZSET, state-<id> HASH, instances-<id> STRING, entities-<entity id> LIST,
 --   letters-<id> HASH, schemas-<id> STRING
 
+-- Whether an execution is of a kind, and the newest of its entity, as far as that is asked.
+local function fits(call, id, kind, newest_only)
+  if not kind and not newest_only then return true end
+  local entity_id, own_kind = unpack(redis.call('HMGET', call.prefix .. 'state-' .. id, 'entity_id', 'kind'))
+  if kind and own_kind ~= kind then return false end
+  return not newest_only or redis.call('LINDEX', call.prefix .. 'entities-' .. entity_id, -1) == id
+end
+
 local function list_instances(call, part)
   local indexes, position, since, kind, newest_only, limit = unpack(part, 1, 6)
   local index, others = walks.choose(call, indexes)
@@ -14,12 +22,9 @@ local function list_instances(call, part)
       over = true
       return true
     end
-    local row = walks.is_in(call, id, others) and instances.find(call, id)
-    local fits = row and (not kind or row.fields.kind == kind)
-    if fits and newest_only then
-      fits = redis.call('LINDEX', call.prefix .. 'entities-' .. row.fields.entity_id, -1) == id
+    if walks.is_in(call, id, others) and fits(call, id, kind, newest_only) then
+      found[#found + 1] = views.seen(call, instances.find(call, id))
     end
-    if fits then found[#found + 1] = views.seen(call, row) end
     return #found == limit
   end)
   return { not over and last or false, found }

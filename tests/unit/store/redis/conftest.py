@@ -1,0 +1,19 @@
+import pytest
+
+from resurgam.store.redis.store import RedisStore
+from resurgam.testing import ManualClock
+from resurgam.testing.contract.bench import LEASE, Bench, OpensStores
+from support.redis import fresh_url
+
+
+class Redis(OpensStores):
+    pause = 0.001
+    partitions = 16
+
+
+@pytest.fixture
+async def b():
+    clock = ManualClock()
+    store = RedisStore(fresh_url(), clock, name="test", lease=LEASE)
+    yield Bench(store, clock, Redis())
+    await store.close()
