@@ -103,3 +103,11 @@ async def test_workers_that_were_not_seen_for_too_long_leave_nothing_behind(b):
     await b.pass_time(TTL)
     await b.store.workers.announce(worker("two"), TTL)
     assert await keys_of(b, "worker") == ["worker-two", "workers"]
+
+
+async def test_the_workers_of_a_dead_process_are_gone_at_once(b):
+    await b.store.workers.announce(worker("one"), TTL)
+    await b.store._link.ask(0, "reap", ["another"])
+    assert [found.worker_id for found in await b.store.workers.list()] == ["one"]
+    await b.store._link.ask(0, "reap", [b.store._link.owner])
+    assert await b.store.workers.list() == []

@@ -1,8 +1,9 @@
--- End the leases of an owner that is dead, and report the outboxes that it may have left.
+-- End the leases of an owner that is dead, remove its workers, and report the outboxes that it may have left.
 -- part: owner
 -- answer: how many leases have ended
 -- reads: queues SET, unsent ZSET
--- writes: state-<id> HASH, ready-<queue>, parked-<queue> ZSET; activity-<id>-<ref> HASH, activities-<queue> ZSET
+-- writes: state-<id> HASH, ready-<queue>, parked-<queue> ZSET; activity-<id>-<ref> HASH, activities-<queue> ZSET; workers ZSET,
+--   worker-<worker id> HASH
 
 -- Unlock what an owner holds, listed in a ZSET by the end of its lease.
 local function unlock_held(call, list, hash, owner)
@@ -27,6 +28,7 @@ local function reap(call, part)
     if ended > 0 then note_work(call, queue) end
     count = count + ended
   end
+  workers.drop_of_owner(call, owner)
   outbox.report_all(call)
   return count
 end
