@@ -49,10 +49,10 @@ KEYS: Final = (
     Key("instances-<execution id>", "string", "the instance as JSON, as it was at its last change of status; read it with"
         " the hash below, which is authoritative"),
     Key("state-<execution id>", "hash", "the fence of an instance, and everything about it that changes", STATE_FIELDS),
-    Key("events-<execution id>", "stream", "the log: an entry seq-0 for each event, with its position in the feed",
-        ("type", "body", "position")),
+    Key("events-<execution id>", "stream", "the log: an entry seq-0 for each event, with its reference in the feed",
+        ("type", "body", "reference")),
     Key("forgotten-<execution id>", "hash", "entries that replay does not read: seq to MessagePack of the key of the"
-        " location, type, body, position"),
+        " location, type, body, reference"),
     Key("pending-<execution id>", "stream", "the inbox: the entry wake-0 raised the wake counter to that number; overtakes is"
         " 1 if a strict commit must have seen it", ("type", "body", "overtakes", "promise_id")),
     Key("schemas-<execution id>", "string", "the schemas of its signals, as JSON"),
@@ -79,7 +79,8 @@ KEYS: Final = (
     Key("counters", "hash", "feed: the last position; ready: the last unlock that was given out; outbox-<target>: the last"
         " number of an outbox; due-<queue>: the moment that was last announced; topics: the number of the last message",
         ("feed", "ready", "outbox-<target>", "due-<queue>", "topics")),
-    Key("feed", "stream", "a reference position-0 for each event of all executions", ("execution_id", "seq")),
+    Key("feed", "stream", "the events of all executions in the order of commits: a reference position-count for those that"
+        " were appended together, with the position and the seq of the last", ("execution_id", "seq")),
     Key("created", "zset", "all executions by the moment of their creation"),
     Key("by-status-<status>", "zset", "the same by the status that is shown"),
     Key("by-name-<name>", "zset", "the same by the name of the workflow"),

@@ -252,9 +252,11 @@ def _rest(part: r.Commit, routes: Routes, instance: r.Instance | None) -> Part |
     ]
 
 
-def _instance_after(instance: r.Instance, outcome: Outcome) -> Template:
-    """Return the JSON of an instance after a commit, for people who look at it; the rest of the state is beside it."""
+def _instance_after(instance: r.Instance, outcome: Outcome) -> Template | None:
+    """Return the JSON of an instance for people who look at it, if a commit changes more than its log and its moment."""
     after = instance_after(instance, outcome)
+    if after == msgspec.structs.replace(instance, last_seq=after.last_seq, wake_at=after.wake_at):
+        return None
     return with_holes(after, closed_at=int) if outcome.status.terminal else encode(after)
 
 

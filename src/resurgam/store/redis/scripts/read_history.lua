@@ -3,8 +3,8 @@
 -- A reader whose first number has changed meanwhile has read two states of the log.
 -- part: entity id, execution id, seq from which on or nil for the last one, whether backwards, whether forgotten ones too,
 --   how many at most
--- reads only: state-<id> HASH, events-<id> STREAM seq-0: type, body, position;
---   forgotten-<id> HASH seq: MessagePack of location, type, body, position
+-- reads only: state-<id> HASH, events-<id> STREAM seq-0: type, body, reference;
+--   forgotten-<id> HASH seq: MessagePack of location, type, body, reference
 
 local function seq_of(entry)
   return tonumber(string.match(entry[1], '^%d+'))

@@ -147,8 +147,8 @@ function activities.wait_in(call, queue)
   local waiting = call.waiting or {}
   call.waiting = waiting
   if waiting[queue] == nil then
-    local key = call.prefix .. 'activities-' .. queue
-    waiting[queue] = redis.call('ZRANGE', key, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', 0, 1)[1] ~= nil
+    local first = redis.call('ZRANGE', call.prefix .. 'activities-' .. queue, 0, 0, 'WITHSCORES')
+    waiting[queue] = first[1] ~= nil and tonumber(first[2]) <= unlocked(call)
   end
   return waiting[queue]
 end

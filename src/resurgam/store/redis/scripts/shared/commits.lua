@@ -127,7 +127,7 @@ end
 
 local function apply(call, row, part, rest, claimed)
   local consumed, forgotten, dropped, retries, withdrawals = unpack(rest, 1, 5)
-  if #part[8] > 0 then log.append(call, row.id, row.fields.last_seq, part[8]) end
+  log.append(call, row.id, row.fields.last_seq, part[8])
   if #forgotten > 0 then log.forget(call, row.id, forgotten) end
   if #dropped > 0 then log.drop(call, row.id, dropped) end
   inbox.consume(call, row, consumed)

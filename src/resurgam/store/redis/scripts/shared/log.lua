@@ -1,24 +1,28 @@
 -- uses: notices, order
 -- Logs, what is forgotten of them, and the feed, which refers to every event of all of them.
--- keys: events-<id> STREAM seq-0: type, body, position; forgotten-<id> HASH seq: MessagePack of location, type, body,
---   position; feed STREAM position-0: execution_id, seq; counters HASH: feed
+-- keys: events-<id> STREAM seq-0: type, body, reference; forgotten-<id> HASH seq: MessagePack of location, type, body,
+--   reference; feed STREAM position-count: execution_id, seq; counters HASH: feed
+--
+-- A reference of the feed stands for all events that were appended together. Its id is the position of the last of them
+-- and their number, its seq is that of the last one.
 
 local log = {}
 
 -- Append events, given as type and body in turn, behind the entry last_seq.
 function log.append(call, execution_id, last_seq, events)
-  local count = #events / 2
-  local position = redis.call('HINCRBY', call.prefix .. 'counters', 'feed', count) - count
-  local key, feed = call.prefix .. 'events-' .. execution_id, call.prefix .. 'feed'
+  if #events == 0 then return end
+  local count, key = #events / 2, call.prefix .. 'events-' .. execution_id
+  local position = redis.call('HINCRBY', call.prefix .. 'counters', 'feed', count)
+  local reference = string.format('%.0f-%d', position, count)
   for number = 1, count do
-    local seq, place = last_seq + number, position + number
-    redis.call('XADD', key, seq .. '-0', 'type', events[2 * number - 1], 'body', events[2 * number], 'position', place)
-    redis.call('XADD', feed, string.format('%.0f-0', place), 'execution_id', execution_id, 'seq', seq)
+    redis.call('XADD', key, last_seq + number .. '-0', 'type', events[2 * number - 1], 'body', events[2 * number],
+      'reference', reference)
   end
+  redis.call('XADD', call.prefix .. 'feed', reference, 'execution_id', execution_id, 'seq', last_seq + count)
   note_log(call, execution_id)
 end
 
--- Return type, body and position of an entry, forgotten or not; nil if it is not there.
+-- Return type, body and reference of an entry, forgotten or not; nil if it is not there.
 function log.entry(call, execution_id, seq)
   local id = seq .. '-0'
   local found = redis.call('XRANGE', call.prefix .. 'events-' .. execution_id, id, id)
@@ -39,31 +43,48 @@ function log.forget(call, execution_id, marks)
   local key = call.prefix .. 'forgotten-' .. execution_id
   for number = 1, #marks, 2 do
     local seq, location = marks[number], marks[number + 1]
-    local type, body, position = log.entry(call, execution_id, seq)
+    local type, body, reference = log.entry(call, execution_id, seq)
     if type then
-      redis.call('HSET', key, seq, cmsgpack.pack({ location, type, body, position }))
+      redis.call('HSET', key, seq, cmsgpack.pack({ location, type, body, reference }))
       redis.call('XDEL', call.prefix .. 'events-' .. execution_id, seq .. '-0')
     end
   end
 end
 
--- Delete what is forgotten within spans, given as the keys of their first locations and of the ones behind them in turn.
-function log.drop(call, execution_id, spans)
-  local key = call.prefix .. 'forgotten-' .. execution_id
-  local forgotten = redis.call('HGETALL', key)
-  for entry = 1, #forgotten, 2 do
-    local location, _, _, position = unpack(cmsgpack.unpack(forgotten[entry + 1]))
-    for number = 1, #spans, 2 do
-      if not precedes(location, spans[number]) and precedes(location, spans[number + 1]) then
-        redis.call('HDEL', key, forgotten[entry])
-        redis.call('XDEL', call.prefix .. 'feed', position .. '-0')
-        break
-      end
-    end
+-- Delete references of the feed if none of their events is left.
+local function drop_references(call, execution_id, references)
+  local feed = call.prefix .. 'feed'
+  for reference in pairs(references) do
+    local last = tonumber(redis.call('XRANGE', feed, reference, reference)[1][2][4])
+    local count = tonumber(string.match(reference, '-(%d+)$'))
+    local left = false
+    for seq = last - count + 1, last do left = left or log.entry(call, execution_id, seq) ~= nil end
+    if not left then redis.call('XDEL', feed, reference) end
   end
 end
 
-local PURGED_AT_ONCE = 500 -- so that no list of arguments is too long
+local function is_within(location, spans)
+  for number = 1, #spans, 2 do
+    if not precedes(location, spans[number]) and precedes(location, spans[number + 1]) then return true end
+  end
+  return false
+end
+
+-- Delete what is forgotten within spans, given as the keys of their first locations and of the ones behind them in turn.
+function log.drop(call, execution_id, spans)
+  local key, references = call.prefix .. 'forgotten-' .. execution_id, {}
+  local forgotten = redis.call('HGETALL', key)
+  for entry = 1, #forgotten, 2 do
+    local location, _, _, reference = unpack(cmsgpack.unpack(forgotten[entry + 1]))
+    if is_within(location, spans) then
+      redis.call('HDEL', key, forgotten[entry])
+      references[reference] = true
+    end
+  end
+  drop_references(call, execution_id, references)
+end
+
+local PURGED_AT_ONCE = 500 -- entries that are read at once
 
 -- Delete a log with its references in the feed.
 function log.purge(call, execution_id)
@@ -71,11 +92,11 @@ function log.purge(call, execution_id)
   local from = '-'
   repeat
     local entries = redis.call('XRANGE', key, from, '+', 'COUNT', PURGED_AT_ONCE)
-    for _, entry in ipairs(entries) do redis.call('XDEL', feed, entry[2][6] .. '-0') end
+    for _, entry in ipairs(entries) do redis.call('XDEL', feed, entry[2][6]) end
     if #entries > 0 then from = '(' .. entries[#entries][1] end
   until #entries < PURGED_AT_ONCE
   for _, packed in ipairs(redis.call('HVALS', call.prefix .. 'forgotten-' .. execution_id)) do
-    redis.call('XDEL', feed, cmsgpack.unpack(packed)[4] .. '-0')
+    redis.call('XDEL', feed, cmsgpack.unpack(packed)[4])
   end
   redis.call('DEL', key, call.prefix .. 'forgotten-' .. execution_id)
 end

@@ -49,7 +49,8 @@ local function note_closed(call, execution_id)
 end
 
 local function note_log(call, execution_id)
-  tell(call, 'log', execution_id, 'log:' .. execution_id, '')
+  note(call, 'log', execution_id)
+  redis.call('PUBLISH', channel(call, 'log:' .. execution_id), '')
   if not call.fed then
     call.fed = true
     redis.call('PUBLISH', channel(call, 'feed'), partition_of(call))
