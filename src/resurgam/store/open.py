@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 _KNOWN = "memory:// (gone with the process), sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:// (temporary)"
 
+_REDIS = frozenset(
+    f"{scheme}{topology}" for scheme in ("redis", "rediss") for topology in ("", "+cluster", "+sentinel")
+)
+
 
 def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
     """Return the store that *url* names, for the engine *name*. A claim holds for *lease* milliseconds."""
@@ -55,7 +59,13 @@ def open_inspector(url: str, clock: Clock) -> OpenInspector:
 
         _synchronous(url, parts)
         return SqliteInspector(ReadOnlyFile(path), clock)
-    raise StoreError(f"no store for {url!r} that can be looked at from here; this version knows sqlite:///file.db")
+    if parts.scheme in _REDIS:
+        from resurgam.store.redis.inspector import OpenRedisInspector  # noqa: PLC0415 -- as above
+
+        return OpenRedisInspector(url, clock)
+    raise StoreError(
+        f"no store for {url!r} that can be looked at from here; this version knows sqlite:///file.db and redis://host"
+    )
 
 
 def vacuum(url: str) -> "Vacuumed":

@@ -5,6 +5,7 @@ hundred members of an index, however many instances there are.
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -13,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from msgspec.structs import replace
 
 from resurgam.core import event as events
+from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.core.event import decode_event
 from resurgam.core.state import Status
@@ -21,6 +23,7 @@ from resurgam.store.redis.contents import decodable, decode_log, open_activity_o
 from resurgam.store.redis.link import Link
 from resurgam.store.redis.parts import instance_of
 from resurgam.store.redis.topics import messages_on
+from resurgam.store.redis.url import parse
 
 logger = logging.getLogger("resurgam.store")
 
@@ -200,7 +203,11 @@ class RedisInspector:
 
 
 class OpenRedisInspector(RedisInspector):
-    """An inspector that was opened by itself, on a link that only reads."""
+    """An inspector that was opened by itself. Its functions are a script that the server does not let write."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        address = dataclasses.replace(parse(url), wait=0)
+        super().__init__(Link(address, clock, name="inspector", lease=0, reads_only=True))
 
     async def close(self) -> None:
         """Close the connections."""

@@ -22,6 +22,15 @@ _FOLDER: Final = Path(__file__).parent / "scripts"
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _READS_ONLY: Final = re.compile(r"^-- reads only: ", re.MULTILINE)
 _PLACE: Final = "@VERSION@"
+_SCRIPT: Final = """#!lua flags=no-writes
+local functions = {{}}
+local function register_function(registered)
+  functions[registered.function_name] = registered.callback
+end
+local redis = setmetatable({{ register_function = register_function }}, {{ __index = redis }})
+{text}
+return functions[ARGV[5]](KEYS, ARGV)
+"""
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,12 @@ class Library:
     text: str
     functions: Mapping[str, bytes]
     """The name of the function of each verb."""
+
+    script: str
+    """The same as a script that calls the function which its last argument names, and cannot write.
+
+    A library is stored by the server and sent to its replicas; a script is not. Who only looks loads the script.
+    """
 
 
 @functools.cache
@@ -45,12 +60,14 @@ def library() -> Library:
 def join(frame: str, shared: Mapping[str, str], verbs: Mapping[str, str]) -> Library:
     """Return the library that these files make."""
     pieces = [frame, *(shared[name] for name in _in_order(shared)), *(_block(verb, verbs[verb]) for verb in verbs)]
-    text = "\n".join(pieces)
-    version = blake2b(text.encode(), digest_size=6).hexdigest()
+    joined = "\n".join(pieces)
+    version = blake2b(joined.encode(), digest_size=6).hexdigest()
+    text = joined.replace(_PLACE, version)
     return Library(
         name=f"resurgam_{version}",
-        text=f"#!lua name=resurgam_{version}\n{text.replace(_PLACE, version)}",
+        text=f"#!lua name=resurgam_{version}\n{text}",
         functions={verb: f"{verb}_{version}".encode() for verb in verbs},
+        script=_SCRIPT.format(text=text),
     )
 
 

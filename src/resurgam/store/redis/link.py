@@ -41,9 +41,9 @@ _ROUTE: Final = 4
 
 
 class Link:
-    """The servers of one open store. Nothing is sent before the first call."""
+    """The servers of one open store. Nothing is sent before the first call, and with *reads_only* nothing is written."""
 
-    def __init__(self, address: Address, clock: Clock, *, name: str, lease: int) -> None:
+    def __init__(self, address: Address, clock: Clock, *, name: str, lease: int, reads_only: bool = False) -> None:
         self.address = address
         self.partitions = address.partitions
         self.owner = f"{name}-{token_hex(4)}"
@@ -58,7 +58,8 @@ class Link:
         self.lifetime = Lifetime()
         self._library = library()
         moment: Callable[[], str] = (lambda: "") if is_system(clock) else (lambda: str(clock.now()))
-        self._frame = Frame(self._library, [key.encode() for key in self.keys], lease, self.owner, moment)
+        keys = [key.encode() for key in self.keys]
+        self._frame = Frame(self._library, keys, lease, self.owner, moment, reads_only=reads_only)
         self._nodes: dict[Endpoint, Node] = {}
         self._routes: list[Node] | None = None
         self._held: list[tuple[int, str, object, Done]] = []
@@ -155,7 +156,7 @@ class Link:
 
     def _node(self, endpoint: Endpoint) -> Node:
         if endpoint not in self._nodes:
-            self._nodes[endpoint] = Node(self.address, endpoint, self._library, self._frame, self)
+            self._nodes[endpoint] = Node(self.address, endpoint, self._frame, self)
         return self._nodes[endpoint]
 
     # Refusals and failures.
@@ -180,7 +181,7 @@ class Link:
         elif error.code == "READONLY":
             self._find()
             self._repeat_soon(group)
-        elif "unction not found" in str(error):
+        elif error.code == "NOSCRIPT" or "unction not found" in str(error):
             self._load(node, group)
         else:
             group.fail(_failure(self.address, group.verb, error))
@@ -211,7 +212,7 @@ class Link:
         def loaded(task: "asyncio.Task[None]") -> None:
             error = None if task.cancelled() else task.exception()
             if isinstance(error, ReplyError) and error.code not in _NOT_NOW:
-                group.fail(_failure(self.address, "FUNCTION LOAD", error))
+                group.fail(_failure(self.address, "loading the functions", error))
             elif self.lifetime.over:
                 group.fail(StoreError("the store was closed while this waited"))
             else:

@@ -6,6 +6,7 @@ URL asks for acknowledgements. The node is sent one flight at a time, so a fligh
 
 import asyncio
 from collections.abc import Callable, Sequence
+from hashlib import sha1
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -69,13 +70,12 @@ class Routes(Protocol):
 class Node:
     """The connection for calls to one server, and the calls that wait for it."""
 
-    def __init__(self, address: Address, endpoint: Endpoint, library: Library, frame: "Frame", routes: Routes) -> None:
+    def __init__(self, address: Address, endpoint: Endpoint, frame: "Frame", routes: Routes) -> None:
         self.endpoint = endpoint
         self.flights = 0
         """The number of round trips with calls."""
 
         self._address = address
-        self._library = library
         self._frame = frame
         self._routes = routes
         self._loop = asyncio.get_running_loop()
@@ -133,10 +133,10 @@ class Node:
         return self._connection
 
     async def load(self) -> None:
-        """Load the library, unless the server has it."""
+        """Load the library, or the script, unless the server has it."""
         connection = await self.connected()
         try:
-            await connection.ask("FUNCTION", "LOAD", self._library.text)
+            await connection.ask(*self._frame.load)
         except ReplyError as error:
             if "already exists" not in str(error):
                 raise
@@ -271,11 +271,22 @@ class Node:
 
 
 class Frame:
-    """What every function call of a store has in common."""
+    """What every function call of a store has in common. With *reads_only* a script makes them, which cannot write."""
 
     def __init__(
-        self, library: Library, keys: Sequence[bytes], lease: int, owner: str, moment: Callable[[], str]
+        self,
+        library: Library,
+        keys: Sequence[bytes],
+        lease: int,
+        owner: str,
+        moment: Callable[[], str],
+        *,
+        reads_only: bool = False,
     ) -> None:
+        self.load = ("SCRIPT", "LOAD", library.script) if reads_only else ("FUNCTION", "LOAD", library.text)
+        """The command that makes the functions known to a server."""
+
+        self._script = sha1(library.script.encode(), usedforsecurity=False).hexdigest().encode() if reads_only else None
         self._functions = library.functions
         self._keys = keys
         self._lease = str(lease).encode()
@@ -287,7 +298,10 @@ class Frame:
         """Return a function call with its parts as it is sent."""
         parts = self._encode([part for part, _ in group.calls])
         function, key = self._functions[group.verb], self._keys[group.partition]
-        return pack(b"FCALL", function, b"1", key, self._moment(), self._lease, self._owner, parts)
+        if self._script is None:
+            return pack(b"FCALL", function, b"1", key, self._moment(), self._lease, self._owner, parts)
+        arguments = (self._moment(), self._lease, self._owner, parts, function)
+        return pack(b"EVALSHA_RO", self._script, b"1", key, *arguments)
 
 
 def call_back(done: Done, answer: Any) -> None:

@@ -13,7 +13,9 @@ class Redis(OpensStores):
 
 @pytest.fixture
 async def b():
-    clock = ManualClock()
-    store = RedisStore(fresh_url(), clock, name="test", lease=LEASE)
-    yield Bench(store, clock, Redis())
+    url, clock = fresh_url(), ManualClock()
+    store = RedisStore(url, clock, name="test", lease=LEASE)
+    bench = Bench(store, clock, Redis())
+    bench.url = url
+    yield bench
     await store.close()

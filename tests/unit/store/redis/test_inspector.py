@@ -6,12 +6,13 @@ from msgspec.structs import replace
 from resurgam.core import event as events
 from resurgam.core.errors import StoreError
 from resurgam.core.location import Location
-from resurgam.core.outcome import Forgotten, Span
+from resurgam.core.outcome import Forgotten, OpenPromise, Span
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.memory.store import MemoryStore
+from resurgam.store.open import open_inspector
 from resurgam.store.redis import inspector as inspectors
-from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, request, retried, scheduled
+from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, request, retried, routed, scheduled
 
 SLICE = 200  # members of an index that one call looks at (scripts/shared/walks.lua)
 
@@ -229,3 +230,67 @@ async def test_an_event_of_another_version_is_left_out_of_the_open_work(b):
     )
     work = await b.store.inspector.open_work(instance)
     assert [type(event) for event in work.inbox] == [events.SignalReceived]
+
+
+# An inspector that is opened by itself.
+
+
+READS = {
+    b"string": ("GET",),
+    b"hash": ("HGETALL",),
+    b"set": ("SMEMBERS",),
+    b"list": ("LRANGE", "0", "-1"),
+    b"zset": ("ZRANGE", "0", "-1", "WITHSCORES"),
+    b"stream": ("XRANGE", "-", "+"),
+}
+
+
+async def everything(b):
+    """Return what the server holds of the store, and its libraries."""
+    link = b.store._link
+    connection = link._routes[0]._connection
+    found = {}
+    for key in await connection.ask("KEYS", f"{link.address.prefix}*"):
+        command, *arguments = READS[await connection.ask("TYPE", key)]
+        found[key] = await connection.ask(command, key, *arguments)
+    return found, [one[b"library_name"] for one in await connection.ask("FUNCTION", "LIST")]
+
+
+@pytest.fixture
+async def beside(b):
+    inspector = open_inspector(b.url, b.clock)
+    yield inspector
+    await inspector.close()
+
+
+async def test_an_inspector_shows_what_the_store_shows_and_writes_nothing(b, beside):
+    await work_of_all_kinds(b)
+    instance = await b.create("promising", queue="promising")
+    promise = OpenPromise(routed("p", "promising"), "pay")
+    await b.committed(await b.claim_one(queues=["promising"]), promises=(promise,))
+    before = await everything(b)
+    mine, its = b.store.inspector, beside
+    assert await its.get("promising") == await mine.get("promising")
+    assert await its.list(r.Query()) == await mine.list(r.Query())
+    assert await its.list(r.Query(status=Status.PAUSED)) == await mine.list(r.Query(status=Status.PAUSED))
+    assert await its.ended(r.EndedQuery(before=2**50)) == await mine.ended(r.EndedQuery(before=2**50))
+    assert await its.history(instance) == await mine.history(instance)
+    assert await its.open_work(instance) == await mine.open_work(instance)
+    to = r.Delivery(event=events.PromiseResolved(ref=0), entity_id="promising", promise="pay")
+    assert await its.promise(to) == await mine.promise(to)
+    assert await its.stats() == await mine.stats()
+    assert await its.messages("prices", "") == await mine.messages("prices", "")
+    assert await everything(b) == before
+
+
+async def test_an_inspector_cannot_call_what_writes(b, beside):
+    await b.create()
+    with pytest.raises(StoreError, match="Write commands are not allowed"):
+        await beside._link.ask(0, "put_value", ["k", "v", None, True])
+
+
+async def test_an_inspector_goes_on_after_the_server_has_forgotten_its_script(b, beside):
+    await b.create()
+    assert await beside.get("order") is not None
+    await b.store._link._routes[0]._connection.ask("SCRIPT", "FLUSH")
+    assert await beside.get("order") is not None
