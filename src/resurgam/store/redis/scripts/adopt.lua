@@ -36,6 +36,20 @@ local function are_new(call, copies)
   return true
 end
 
+-- Append the entries of a log, those without gaps between them together.
+local function append(call, id, entries)
+  local events = {}
+  for number = 1, #entries, 3 do
+    local seq = entries[number]
+    events[#events + 1] = entries[number + 1]
+    events[#events + 1] = entries[number + 2]
+    if entries[number + 3] ~= seq + 1 then
+      log.append(call, id, seq - #events / 2, events)
+      events = {}
+    end
+  end
+end
+
 local function take_in(call, copy)
   local id, instance, flat, schemas, answer, entries, forgotten, unread, pending, held, ready = unpack(copy, 1, 11)
   local fields = {}
@@ -45,9 +59,7 @@ local function take_in(call, copy)
   if answer then redis.call('SET', call.prefix .. 'answer-' .. id, answer) end
   local row = instances.add(call, id, fields)
   redis.call('SADD', call.prefix .. 'queues', fields.queue)
-  for number = 1, #entries, 3 do
-    log.append(call, id, entries[number] - 1, { entries[number + 1], entries[number + 2] })
-  end
+  append(call, id, entries)
   log.forget(call, id, forgotten)
   for _, promise in ipairs(held) do promises.keep(call, row, unpack(promise, 1, 4)) end
   for _, entry in ipairs(unread) do inbox.put(call, row, entry) end
