@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from resurgam.dev.redis import Server
+from resurgam.dev.redis import Cluster, Server
 
 _stores = itertools.count(1)
 
@@ -25,6 +25,19 @@ def shared_server() -> Server:
     server = Server(temporary_folder()).start()
     atexit.register(server.kill)
     return server
+
+
+@functools.cache
+def shared_cluster() -> Cluster:
+    """Return the cluster of three servers of this process."""
+    cluster = Cluster(temporary_folder())
+    atexit.register(cluster.kill)
+    return cluster.start()
+
+
+def fresh_cluster_url(options: str = "") -> str:
+    """Return the URL of a store that is empty, on the shared cluster."""
+    return f"{shared_cluster().url}?prefix=t{next(_stores)}{options and '&'}{options}"
 
 
 def fresh_url(options: str = "") -> str:

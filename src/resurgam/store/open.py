@@ -12,7 +12,11 @@ from resurgam.store.protocol import OpenInspector, Store
 if TYPE_CHECKING:
     from resurgam.store.sqlite.vacuum import Vacuumed
 
-_KNOWN = "memory:// (gone with the process), sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:// (temporary)"
+_KNOWN = (
+    "memory:// (gone with the process), sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:// (temporary), "
+    "redis://host:port, redis+cluster://, redis+sentinel://"
+)
+_REDIS = frozenset({"redis", "rediss"})
 
 _REDIS = frozenset(
     f"{scheme}{topology}" for scheme in ("redis", "rediss") for topology in ("", "+cluster", "+sentinel")
@@ -21,6 +25,8 @@ _REDIS = frozenset(
 
 def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
     """Return the store that *url* names, for the engine *name*. A claim holds for *lease* milliseconds."""
+    if _is_redis(url):
+        return _open_redis(url, clock, name=name, lease=lease)
     parts = _parts(url)
     if parts.scheme == "memory" and not (parts.netloc or parts.path or parts.query):
         from resurgam.store.memory.store import MemoryStore  # noqa: PLC0415 -- only a user of this store pays for the import
@@ -35,6 +41,8 @@ def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
 
 def second_opening(url: str, store: Store, clock: Clock, *, name: str, lease: int) -> Callable[[], Store] | None:
     """Return a function that opens the data of *store* again, for another thread; None if only *store* can reach it."""
+    if _is_redis(url):
+        return lambda: _open_redis(url, clock, name=name, lease=lease)
     parts = _parts(url)
     if parts.scheme != "sqlite":
         return None
@@ -78,6 +86,21 @@ def vacuum(url: str) -> "Vacuumed":
         _synchronous(url, parts)
         return vacuum.vacuum(path)
     raise StoreError(f"{url!r} has no file to be shortened; only sqlite:///file.db has one")
+
+
+def _is_redis(url: str) -> bool:
+    """Whether a URL names a Redis store; its errors must not have the password in them, so it is parsed elsewhere."""
+    return url.partition(":")[0].partition("+")[0].lower() in _REDIS
+
+
+def _open_redis(url: str, clock: Clock, *, name: str, lease: int) -> Store:
+    try:
+        from resurgam.store.redis.store import RedisStore  # noqa: PLC0415 -- only a user of this store pays for the import
+    except ModuleNotFoundError as error:
+        if error.name != "hiredis":
+            raise
+        raise StoreError("a Redis store needs the package hiredis: pip install 'resurgam[redis]'") from error
+    return RedisStore(url, clock, name=name, lease=lease)
 
 
 def _parts(url: str) -> SplitResult:

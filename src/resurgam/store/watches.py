@@ -57,7 +57,7 @@ class Waiters:
         if until is not None and until <= self._clock.now():
             return False
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        key = _key_of(watch)
+        key = key_of(watch)
         waiters = self._waiters[key]
         waiters.append((watch, waiter))
         follows = isinstance(watch, r.LogGrown | r.FeedGrown)
@@ -148,7 +148,8 @@ class Waiters:
                     waiter.set_exception(error)
 
 
-def _key_of(watch: Watch) -> WatchKey:
+def key_of(watch: Watch) -> WatchKey:
+    """Return what the changes are noted under that a watch waits for."""
     match watch:
         case r.Work():
             return None

@@ -48,6 +48,9 @@ class Connection(asyncio.Protocol):
         """Why the connection ended; None while it stands."""
 
         self.on_lost: Callable[[], None] | None = None
+        self.on_unasked: Reply | None = None
+        """Takes a reply that belongs to no command, such as the refusal of a subscription; None: it ends the connection."""
+
         self._on_push = on_push
         self._reader = hiredis.Reader(notEnoughData=_NOTHING, replyError=ReplyError)
         self._expected: deque[Reply] = deque()
@@ -93,6 +96,8 @@ class Connection(asyncio.Protocol):
                         self._on_push(reply)
                 elif expected:
                     expected.popleft()(reply)
+                elif self.on_unasked is not None:
+                    self.on_unasked(reply)
                 else:
                     self.close(f"an answer came that was not asked for: {reply!r:.100}")
                     return

@@ -20,6 +20,7 @@ from resurgam.store.redis.connection import ReplyError
 from resurgam.store.redis.discovery import find_primaries, tag_of
 from resurgam.store.redis.library import library
 from resurgam.store.redis.node import PATIENCE, Done, Frame, Group, Node, call_back
+from resurgam.store.redis.opening import examine, found_store
 from resurgam.store.redis.url import Address, Endpoint, Topology
 
 _SOON: Final = 0.05
@@ -52,6 +53,9 @@ class Link:
         self.keys: Sequence[str] = [f"{address.prefix}{{{tag_of(n)}}}:" for n in range(address.partitions)]
         """The prefix of all keys of each partition."""
 
+        self.store_id = ""
+        """The id that the store got when it was created; known once it is open."""
+
         self.notify: Callable[[int, Sequence[bytes]], None] = lambda *_: None
         """Called with a partition and the notices of each function call."""
 
@@ -62,7 +66,7 @@ class Link:
         self._frame = Frame(self._library, keys, lease, self.owner, moment, reads_only=reads_only)
         self._nodes: dict[Endpoint, Node] = {}
         self._routes: list[Node] | None = None
-        self._held: list[tuple[int, str, object, Done]] = []
+        self._held: list[Callable[[StoreError | None], None]] = []
         self._opening: asyncio.Task[None] | None = None
         self._finding: asyncio.Task[None] | None = None
         self._repeats: dict[Group, asyncio.TimerHandle] = {}
@@ -88,9 +92,7 @@ class Link:
         elif self._routes is not None:
             self._routes[partition].add(partition, verb, part, done)
         else:
-            self._held.append((partition, verb, part, done))
-            if self._opening is None:
-                self._opening = asyncio.get_running_loop().create_task(self._open(), name="redis open")
+            self._when_open(lambda error: self.call(partition, verb, part, done) if error is None else done(error))
 
     async def ask(self, partition: int, verb: str, part: object) -> Any:
         """Return the answer to a part."""
@@ -104,6 +106,19 @@ class Link:
     async def ask_all(self, verb: str, part: object) -> list[Any]:
         """Return the answers of all partitions to one part, by partition."""
         return list(await asyncio.gather(*(self.ask(partition, verb, part) for partition in range(self.partitions))))
+
+    async def any_primary(self, attempt: int = 0) -> Endpoint:
+        """Return a server that takes writes, once the store is open; if it cannot be reached, *attempt* asks for another."""
+        self.lifetime.check()
+        if self._routes is None:
+            opened: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
+            self._when_open(lambda error: None if opened.done() else opened.set_result(error))
+            if (error := await opened) is not None:
+                raise error
+        elif attempt:
+            self._find()
+        assert self._routes is not None
+        return self._routes[attempt % self.partitions].endpoint
 
     @property
     def flights(self) -> int:
@@ -120,7 +135,7 @@ class Link:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         error = StoreError("the store was closed while this waited")
-        self._fail_held(error)
+        self._release_held(error)
         for group, handle in self._repeats.items():
             handle.cancel()
             group.fail(error)
@@ -129,30 +144,47 @@ class Link:
 
     # Opening.
 
+    def _when_open(self, then: Callable[[StoreError | None], None]) -> None:
+        """Open the store, unless that is under way; call back when it is open, or with the error."""
+        self._held.append(then)
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open(), name="redis open")
+
     async def _open(self) -> None:
+        failure = None
         try:
-            endpoints = await find_primaries(self.address)
-            nodes = {endpoint: self._node(endpoint) for endpoint in dict.fromkeys(endpoints)}
-            for node in nodes.values():
-                await node.load()
-            self._routes = [nodes[endpoint] for endpoint in endpoints]
+            self._routes = await self._prepare_patiently()
         except StoreError as error:
-            self._fail_held(error)
-        finally:
-            self._opening = None
-        self._release_held()
+            failure = error
+        self._opening = None
+        self._release_held(failure)
 
-    def _release_held(self) -> None:
-        if self._routes is None:
-            return
-        held, self._held = self._held, []
-        for partition, verb, part, done in held:
-            self._routes[partition].add(partition, verb, part, done)
+    async def _prepare_patiently(self) -> list[Node]:
+        """Return the routes; a server that loads its data, or a cluster that is not complete, is given some time."""
+        patient_until = asyncio.get_running_loop().time() + PATIENCE
+        while True:
+            try:
+                return await self._prepare()
+            except ReplyError as error:
+                if error.code not in _NOT_NOW or asyncio.get_running_loop().time() >= patient_until:
+                    raise _failure(self.address, "opening", error) from error
+            await asyncio.sleep(_SOON)
 
-    def _fail_held(self, error: StoreError) -> None:
+    async def _prepare(self) -> list[Node]:
+        """Find the servers, check them, and load the library."""
+        endpoints = await find_primaries(self.address)
+        nodes = {endpoint: self._node(endpoint) for endpoint in dict.fromkeys(endpoints)}
+        connections = {endpoint: await node.connected() for endpoint, node in nodes.items()}
+        await examine(self.address, connections.values())
+        self.store_id = await found_store(self.address, connections[endpoints[0]], list(connections.values()))
+        for node in nodes.values():
+            await node.load()
+        return [nodes[endpoint] for endpoint in endpoints]
+
+    def _release_held(self, error: StoreError | None) -> None:
         held, self._held = self._held, []
-        for _, _, _, done in held:
-            call_back(done, error)
+        for then in held:
+            call_back(then, error)
 
     def _node(self, endpoint: Endpoint) -> Node:
         if endpoint not in self._nodes:

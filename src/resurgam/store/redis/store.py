@@ -1,7 +1,7 @@
 """The Redis store: a verb is one function call for each partition that it concerns, and calls share flights."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from resurgam.core import event as events
@@ -19,6 +19,7 @@ from resurgam.store.redis.rotation import Rotation
 from resurgam.store.redis.transfer import RedisTransfer
 from resurgam.store.redis.url import parse
 from resurgam.store.redis.values import RedisValues
+from resurgam.store.redis.watcher import Watcher
 from resurgam.store.redis.workers import RedisWorkers
 
 _Delivery = r.Delivered | r.Missing | r.Ended | r.Settled | r.Outdated
@@ -32,6 +33,7 @@ class RedisStore:
     def __init__(self, url: str, clock: Clock, *, name: str, lease: int = 10_000) -> None:
         self._link = link = Link(parse(url), clock, name=name, lease=lease)
         self._outbox = OutboxDriver(link)
+        self._watcher = Watcher(link, clock)
         self._instances = Rotation(link)
         self._activities = Rotation(link)
         # The instances that this store has claimed, as they were then: commits write them for people to read.
@@ -213,9 +215,16 @@ class RedisStore:
 
     # The store as a whole.
 
+    def wait(self, watch: r.Watch, until: int | None = None) -> Coroutine[Any, Any, bool]:
+        """Return True once what is watched for is there, False at the moment *until*."""
+        return self._watcher.wait(watch, until)
+
     async def close(self) -> None:
         """Carry the effects under way, end the connections and fail the calls that wait."""
+        if self._link.lifetime.forked:
+            return  # everything here belongs to the parent
         await self._outbox.close()
+        self._watcher.close()
         await self._link.close()
 
     def _at(self, entity_id: str) -> int:
@@ -228,6 +237,7 @@ class RedisStore:
         return await asyncio.gather(*(self._link.ask(partition, verb, part) for partition, part in requests))
 
     def _note(self, partition: int, notices: Sequence[bytes]) -> None:
+        self._watcher.note(partition, notices)
         for kind, value in zip(notices[::2], notices[1::2], strict=True):
             if kind == b"outbox":
                 self._outbox.drive(partition, int(value))

@@ -1,0 +1,78 @@
+-- Return whether a worker could claim something in some queues, when something there becomes claimable by itself, and the
+-- moment of the call. Nothing is claimed or changed.
+-- part: worker, queues, whether instances, activities and queries count
+-- answer: 1 or 0, the next moment or -1, the moment of the call
+-- reads only: timers, ready-<queue>, parked-<queue>, activities-<queue>, queries-<queue> ZSET, state-<id>, query-<id> HASH,
+--   tried-<id> SET, counters HASH
+
+local PAGE = 100 -- candidates that are looked at together
+
+-- Whether a list of instances has one that is free and that the worker has not tried.
+local function offers_one(call, key, worker)
+  local seen = 0
+  while true do
+    local page = redis.call('ZRANGE', key, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', seen, PAGE)
+    for _, id in ipairs(page) do
+      local row = instances.find(call, id)
+      local leased_until = row and row.fields.leased_until
+      if row and not (leased_until and leased_until > call.now) and not leases.has_tried(call, row, worker) then
+        return true
+      end
+    end
+    if #page < PAGE then return false end
+    seen = seen + PAGE
+  end
+end
+
+-- Whether an instance whose moment has come is in one of the queues.
+local function is_due(call, queues)
+  local served = {}
+  for _, queue in ipairs(queues) do served[queue] = true end
+  local seen = 0
+  while true do
+    local page = redis.call('ZRANGE', call.prefix .. 'timers', '-inf', call.now, 'BYSCORE', 'LIMIT', seen, PAGE)
+    for _, id in ipairs(page) do
+      if served[redis.call('HGET', call.prefix .. 'state-' .. id, 'queue')] then return true end
+    end
+    if #page < PAGE then return false end
+    seen = seen + PAGE
+  end
+end
+
+local function is_there(call, worker, queues, with_instances, with_activities, with_queries)
+  if with_instances then
+    for _, queue in ipairs(queues) do
+      if offers_one(call, call.prefix .. 'ready-' .. queue, worker) then return true end
+      if offers_one(call, call.prefix .. 'parked-' .. queue, worker) then return true end
+    end
+    if is_due(call, queues) then return true end
+  end
+  if with_activities and activities.count(call, queues) > 0 then return true end
+  return with_queries and queries.are_waiting(call, queues)
+end
+
+-- Return the first moment in a ZSET after this one; its scores are moments times scale.
+local function first_after(key, last, scale)
+  local found = redis.call('ZRANGE', key, string.format('(%.0f', last), '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+  return found[2] and math.ceil(tonumber(found[2]) / scale) or math.huge
+end
+
+local function next_due(call, queues, with_instances, with_activities, with_queries)
+  local lists = {}
+  if with_instances then lists = { 'ready-', 'parked-' } end
+  if with_activities then lists[#lists + 1] = 'activities-' end
+  if with_queries then lists[#lists + 1] = 'queries-' end
+  local due = with_instances and first_after(call.prefix .. 'timers', call.now, 1) or math.huge
+  for _, queue in ipairs(queues) do
+    for _, list in ipairs(lists) do
+      due = math.min(due, first_after(call.prefix .. list .. queue, unlocked(call), 1000))
+    end
+  end
+  return due < math.huge and due or -1
+end
+
+local function look(call, part)
+  local there = is_there(call, unpack(part, 1, 5))
+  local due = next_due(call, unpack(part, 2, 5))
+  return { there and 1 or 0, due, call.now }
+end

@@ -1,0 +1,184 @@
+"""Channels: one connection beside those for calls, on which messages arrive.
+
+A channel is subscribed to as long as a holder needs it. `hold` returns once the server has confirmed, so that a look made
+afterwards misses no change. After a lost connection every channel is subscribed to again, and messages may have been
+missed: `on_renewed` is called.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from resurgam.core.errors import StoreError
+from resurgam.store.redis.connection import Connection, ReplyError, connect, pack
+from resurgam.store.redis.link import Link
+
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 1.0
+"""Seconds between two attempts to connect again; each in vain doubles the pause."""
+
+_PING: Final = 5.0
+"""Seconds between two signs of life; a connection without an answer to one is given up at the next."""
+
+
+class _Channel:
+    """A channel with holders: *asked* subscriptions are not confirmed yet."""
+
+    def __init__(self) -> None:
+        self.holders = 0
+        self.asked = 0
+        self.confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Subscriptions:
+    """The channels of one open store."""
+
+    def __init__(self, link: Link, on_message: Callable[[str, str], None], on_renewed: Callable[[], None]) -> None:
+        self._link = link
+        self._on_message = on_message
+        self._on_renewed = on_renewed
+        self._channels: dict[str, _Channel] = {}
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._ping: asyncio.TimerHandle | None = None
+        self._unanswered = False
+        self._closed = False
+
+    async def hold(self, channels: Sequence[str]) -> None:
+        """Subscribe to channels until `release`; return once messages on them arrive."""
+        wanted = []
+        for name in channels:
+            channel = self._channels.get(name)
+            if channel is None:
+                channel = self._channels[name] = _Channel()
+                self._subscribe(name, channel)
+            channel.holders += 1
+            if not channel.confirmed.done():
+                wanted.append(channel.confirmed)
+        try:
+            if self._connection is None:
+                await self._connected()
+            for confirmed in wanted:
+                await asyncio.shield(confirmed)
+        except BaseException:
+            self.release(channels)
+            raise
+
+    def release(self, channels: Sequence[str]) -> None:
+        """Unsubscribe from channels that no other holder needs."""
+        for name in channels:
+            channel = self._channels[name]
+            channel.holders -= 1
+            if channel.holders == 0:
+                del self._channels[name]
+                channel.confirmed.cancel()
+                if self._connection is not None:
+                    self._connection.send(pack("UNSUBSCRIBE", name), ())
+
+    def close(self) -> None:
+        """End the connection."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._ping is not None:
+            self._ping.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    # The connection.
+
+    def _subscribe(self, name: str, channel: _Channel) -> None:
+        if self._connection is not None:
+            channel.asked += 1
+            self._connection.send(pack("SUBSCRIBE", name), ())
+
+    async def _connected(self) -> None:
+        """Connect for the first time; callers share the attempt, and its error."""
+        if self._connecting is None:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect(), name="redis subscribe")
+            self._connecting.add_done_callback(self._attempted)
+        await asyncio.shield(self._connecting)
+
+    def _attempted(self, task: "asyncio.Task[None]") -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # its waiters have it
+
+    async def _connect(self, attempt: int = 0) -> None:
+        connection = await connect(self._link.address, await self._link.any_primary(attempt), self._pushed)
+        if self._closed:
+            connection.close()
+            return
+        connection.on_lost = self._lost
+        connection.on_unasked = self._refused
+        self._connection, self._unanswered = connection, False
+        for name, channel in self._channels.items():
+            channel.asked = 0
+            self._subscribe(name, channel)
+        self._keep_alive()
+
+    def _lost(self) -> None:
+        self._connection = None
+        if self._ping is not None:
+            self._ping.cancel()
+        if self._closed:
+            return
+        for channel in self._channels.values():
+            if channel.confirmed.done():
+                channel.confirmed = asyncio.get_running_loop().create_future()
+        self._connecting = asyncio.get_running_loop().create_task(self._renew(), name="redis subscribe again")
+        self._connecting.add_done_callback(self._attempted)
+
+    async def _renew(self) -> None:
+        """Connect again and subscribe to all channels; then everything may have changed."""
+        pause = _FIRST_PAUSE
+        for attempt in itertools.count():
+            try:
+                await self._connect(attempt)
+            except StoreError:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                break
+        for confirmed in [channel.confirmed for channel in self._channels.values()]:
+            await asyncio.wait({confirmed})  # one that was released meanwhile is cancelled
+        self._on_renewed()
+
+    def _keep_alive(self) -> None:
+        """Give up a connection on which nothing arrives any more."""
+        connection = self._connection
+        if connection is None:
+            return
+        if self._unanswered:
+            connection.close("no sign of life")
+            return
+        self._unanswered = True
+        connection.send(pack("PING"), [self._lives])
+        self._ping = asyncio.get_running_loop().call_later(_PING, self._keep_alive)
+
+    def _lives(self, reply: Any) -> None:
+        self._unanswered = False
+        if isinstance(reply, ReplyError):
+            self._refused(reply)
+
+    # What arrives.
+
+    def _pushed(self, push: list[Any]) -> None:
+        kind, name, content = push[0], push[1], push[2]
+        if kind == b"message":
+            self._on_message(name.decode(), content.decode())
+        elif kind == b"subscribe":
+            channel = self._channels.get(name.decode())
+            if channel is not None:
+                channel.asked -= 1
+                if channel.asked == 0 and not channel.confirmed.done():
+                    channel.confirmed.set_result(None)
+
+    def _refused(self, error: Any) -> None:
+        """Fail the holders that wait: the server does not let this user subscribe."""
+        text = f"{self._link.address}: the server refuses a subscription: {error}"
+        for channel in self._channels.values():
+            if not channel.confirmed.done():
+                channel.confirmed.set_exception(StoreError(text))
+                channel.confirmed.exception()  # a holder may have gone meanwhile

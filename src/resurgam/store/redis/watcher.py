@@ -1,0 +1,404 @@
+"""Wake the calls of `Store.wait`.
+
+A waiter holds the channels on which a change would be announced, then looks whether what it waits for is there. It looks
+again when it is *touched*: by a message, by the notices of a call of this store, by time (the alarm at the next moment at
+which something becomes claimable by itself), or because messages may have been missed.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, assert_never
+
+from resurgam.core.clock import Clock
+from resurgam.core.errors import StoreError
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.redis import feed, queries, topics
+from resurgam.store.redis.link import Link
+from resurgam.store.redis.subscriptions import Subscriptions
+from resurgam.store.redis.url import Topology
+from resurgam.store.watches import FEED, WatchKey, key_of, log_key, query_key, topic_key
+
+_RETRY: Final = 1.0
+"""Seconds until a look is repeated that the server could not answer."""
+
+_ASSURANCE: Final = 10.0
+"""Seconds between two looks that nothing asks for: a cluster may lose a message between its servers."""
+
+
+class Waiter:
+    """One call of `wait`, which makes one look at a time."""
+
+    def __init__(self, watch: r.Watch) -> None:
+        self.watch = watch
+        self.ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.only_once = False
+        """Whether the wait ends with the first look."""
+
+        self._looking = True  # until `start`
+        self._again = False
+        self._first = True
+
+    def start(self) -> None:
+        """Look for the first time, now that changes are heard of."""
+        self._looking = False
+        self.touch()
+
+    def touch(self) -> None:
+        """Look, now or after the look under way."""
+        if self._looking:
+            self._again = True
+        elif not self.ended.done():
+            self._looking, self._again = True, False
+            self._look()
+
+    def touch_all(self) -> None:
+        """Look at everything that the watch concerns."""
+        self.touch()
+
+    def end(self, *, there: bool = False) -> None:
+        """End the wait."""
+        if not self.ended.done():
+            self.ended.set_result(there)
+
+    def fail(self, error: Exception) -> None:
+        """End the wait with an error."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    def close(self) -> None:
+        """Release what the waiter holds."""
+        if not self.ended.cancel() and not self.ended.cancelled():
+            self.ended.exception()  # a wait that was cancelled does not ask for it
+
+    def _look(self) -> None:
+        raise NotImplementedError
+
+    def _looked(self, answer: Any) -> None:
+        """Take the answer of a look: an error of the first one ends the wait, later ones are repeated."""
+        self._looking = False
+        if isinstance(answer, Exception):
+            if self._first:
+                self.fail(answer)
+            elif not self.ended.done():
+                asyncio.get_running_loop().call_later(_RETRY, self.touch)
+            return
+        self._first = False
+        if answer or self.only_once:
+            self.end(there=bool(answer))
+        elif self._again:
+            self.touch()
+
+
+class _InstanceWaiter(Waiter):
+    """Waits for the progress of one execution."""
+
+    watch: r.Closed | r.InboxChanged | r.LogGrown
+
+    def __init__(self, watch: r.Closed | r.InboxChanged | r.LogGrown, link: Link) -> None:
+        super().__init__(watch)
+        self._link = link
+
+    def _look(self) -> None:
+        partition = self._link.partition_of(self.watch.entity_id)
+        self._link.call(partition, "progress", [self.watch.execution_id], self._answered)
+
+    def _answered(self, answer: Any) -> None:
+        self._looked(answer if isinstance(answer, Exception) else has_progressed(self.watch, answer))
+
+
+class _AskingWaiter(Waiter):
+    """Waits for what an asynchronous question answers."""
+
+    def __init__(self, watch: r.Watch, question: Callable[[], Awaitable[bool]]) -> None:
+        super().__init__(watch)
+        self._question = question
+        self._task: asyncio.Task[None] | None = None
+
+    def close(self) -> None:
+        """End the look under way."""
+        super().close()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _look(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._ask(), name="redis look")
+
+    async def _ask(self) -> None:
+        try:
+            answer: Any = await self._question()
+        except StoreError as error:
+            answer = error
+        self._looked(answer)
+
+
+class _WorkWaiter(Waiter):
+    """Waits for work in some queues: looks at the partitions that were touched, and at each when something is due there."""
+
+    watch: r.Work
+
+    def __init__(self, watch: r.Work, link: Link, clock: Clock) -> None:
+        super().__init__(watch)
+        self._part = [watch.worker, list(watch.queues), watch.instances, watch.activities, watch.queries]
+        self._link = link
+        self._clock = clock
+        self._touched: set[int] = set(range(link.partitions))
+        self._due: dict[int, int] = {}
+        self._alarm: tuple[int, Callable[[], None]] | None = None
+        self._open = 0
+        self._found: Any = False
+
+    def touch_all(self) -> None:
+        """Look at every partition."""
+        self._touched.update(range(self._link.partitions))
+        self.touch()
+
+    def touch_partition(self, partition: int) -> None:
+        """Look at one partition."""
+        self._touched.add(partition)
+        self.touch()
+
+    def note_due(self, partition: int, moment: int) -> None:
+        """Look at a partition at a moment, or at the one that is known if it comes first."""
+        if self._due.get(partition, moment) >= moment:
+            self._due[partition] = moment
+            self._set_alarm()
+
+    def close(self) -> None:
+        """Call off the alarm."""
+        super().close()
+        self._call_off()
+
+    def _call_off(self) -> None:
+        if self._alarm is not None:
+            self._alarm[1]()
+            self._alarm = None
+
+    def _look(self) -> None:
+        touched, self._touched = self._touched, set()
+        self._found = False
+        if not touched:
+            self._looked(self._found)
+            return
+        self._open = len(touched)
+        for partition in touched:
+            self._link.call(partition, "look", self._part, partial(self._seen, partition))
+
+    def _seen(self, partition: int, answer: Any) -> None:
+        if isinstance(answer, Exception):
+            self._touched.add(partition)
+            self._found = self._found or answer
+        else:
+            there, due, now = answer
+            self._found = True if there else self._found
+            self._due.pop(partition, None)
+            if due >= 0:
+                # The moment is the server's, whose clock may differ from this one.
+                self._due[partition] = max(due, now + 1) - now + self._clock.now()
+        self._open -= 1
+        if self._open == 0:
+            self._set_alarm()
+            self._looked(self._found)
+
+    def _set_alarm(self) -> None:
+        when = min(self._due.values(), default=None)
+        if self.ended.done() or (self._alarm is not None and self._alarm[0] == when):
+            return
+        self._call_off()
+        if when is not None:
+            self._alarm = when, self._clock.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        now = self._clock.now()
+        due = [partition for partition, moment in self._due.items() if moment <= now]
+        for partition in due:
+            del self._due[partition]
+        self._touched.update(due)
+        self._set_alarm()
+        self.touch()
+
+
+class Watcher:
+    """The waiters of one open store."""
+
+    def __init__(self, link: Link, clock: Clock) -> None:
+        self._link = link
+        self._clock = clock
+        self._waiters: dict[WatchKey, list[Waiter]] = {}
+        self._prefix = link.address.prefix
+        self._subscriptions = Subscriptions(link, self._heard, self.look_at_all)
+        self._assurance: asyncio.TimerHandle | None = None
+
+    async def wait(self, watch: r.Watch, until: int | None) -> bool:
+        """Return True once the watch is fulfilled, False if the moment *until* comes first."""
+        self._link.lifetime.check()
+        waiter, key, channels = self._waiter(watch), key_of(watch), self._channels(watch)
+        waiter.only_once = until is not None and until <= self._clock.now()
+        self._waiters.setdefault(key, []).append(waiter)
+        call_off = self._clock.call_at(until, waiter.end) if until is not None and not waiter.only_once else None
+        held: Sequence[str] = ()
+        try:
+            if not waiter.only_once:
+                await self._subscriptions.hold(channels)
+                held = channels
+                self._assure()
+            waiter.start()
+            return await waiter.ended
+        finally:
+            waiter.close()
+            self._waiters[key].remove(waiter)
+            if not self._waiters[key]:
+                del self._waiters[key]
+            if call_off is not None:
+                call_off()
+            self._subscriptions.release(held)
+
+    def note(self, partition: int, notices: Sequence[bytes]) -> None:
+        """Touch the waiters that the notices of a call of this store concern."""
+        if not self._waiters:
+            return
+        for kind, value in zip(notices[::2], notices[1::2], strict=True):
+            if kind == b"due":
+                for waiter in self._work():
+                    waiter.note_due(partition, int(value))
+            elif kind == b"work":
+                self._work_in(value.decode(), partition)
+            else:
+                self._changed(kind.decode(), value.decode())
+
+    def look_at_all(self) -> None:
+        """Have every waiter look: messages may have been missed."""
+        for waiter in self._all():
+            waiter.touch_all()
+
+    def close(self) -> None:
+        """Fail the waiters, and end the subscriptions."""
+        self._subscriptions.close()
+        if self._assurance is not None:
+            self._assurance.cancel()
+        error = StoreError("the store was closed while this waited")
+        for waiter in self._all():
+            waiter.fail(error)
+
+    # Waiters.
+
+    def _waiter(self, watch: r.Watch) -> Waiter:
+        match watch:
+            case r.Work():
+                return _WorkWaiter(watch, self._link, self._clock)
+            case r.Closed() | r.InboxChanged() | r.LogGrown():
+                return _InstanceWaiter(watch, self._link)
+            case r.QueryAnswered():
+                return _AskingWaiter(watch, lambda: _not(queries.is_open(self._link, watch.query_id)))
+            case r.Published():
+                return _AskingWaiter(watch, lambda: topics.has_grown(self._link, watch))
+            case r.FeedGrown():
+                return _AskingWaiter(watch, lambda: feed.has_grown(self._link, watch))
+            case _:
+                assert_never(watch)
+
+    def _all(self) -> list[Waiter]:
+        return [waiter for waiters in self._waiters.values() for waiter in waiters]
+
+    def _work(self) -> Iterator[_WorkWaiter]:
+        for waiter in list(self._waiters.get(None, ())):
+            assert isinstance(waiter, _WorkWaiter)
+            yield waiter
+
+    def _assure(self) -> None:
+        """Look at everything from time to time if messages can be lost without a sign."""
+        if self._link.address.topology is Topology.CLUSTER and self._assurance is None:
+
+            def look() -> None:
+                self._assurance = None
+                if self._waiters:
+                    self.look_at_all()
+                    self._assure()
+
+            self._assurance = asyncio.get_running_loop().call_later(_ASSURANCE, look)
+
+    # What has changed.
+
+    def _channels(self, watch: r.Watch) -> Sequence[str]:
+        """Return the channels on which others announce what a watch waits for."""
+        match watch:
+            case r.Work():
+                names = [f"work:{queue}" for queue in watch.queues]
+            case r.InboxChanged():
+                names = [f"owner:{self._link.owner}"]
+            case r.Closed():
+                names = [f"closed:{watch.execution_id}"]
+            case r.LogGrown():
+                names = [f"log:{watch.execution_id}", f"closed:{watch.execution_id}"]
+            case r.QueryAnswered():
+                names = [f"query:{watch.query_id}"]
+            case r.Published():
+                names = [f"topic:{watch.topic}"]
+            case r.FeedGrown():
+                names = ["feed"]
+            case _:
+                assert_never(watch)
+        return [f"{self._prefix}{name}" for name in names]
+
+    def _heard(self, channel: str, message: str) -> None:
+        """Take a message; its channel says what has changed."""
+        kind, _, name = channel.removeprefix(self._prefix).partition(":")
+        if kind == "work":
+            partition, _, moment = message.partition(" ")
+            if moment:
+                for waiter in self._work():
+                    if name in waiter.watch.queues:
+                        waiter.note_due(int(partition), int(moment))
+            else:
+                self._work_in(name, int(partition))
+        elif kind == "owner":
+            self._changed("inbox", message)
+        else:
+            self._changed(kind, name)
+
+    def _work_in(self, queue: str, partition: int) -> None:
+        for waiter in self._work():
+            if queue in waiter.watch.queues:
+                waiter.touch_partition(partition)
+
+    def _changed(self, kind: str, name: str) -> None:
+        match kind:
+            case "closed":
+                for waiter in self._touch(name, log_key(name)):
+                    if isinstance(waiter.watch, r.Closed | r.LogGrown):
+                        waiter.end(there=True)
+            case "inbox":
+                self._touch(name)
+            case "log":
+                self._touch(log_key(name), FEED)
+            case "feed":
+                self._touch(FEED)
+            case "topic":
+                self._touch(topic_key(name))
+            case "query":
+                self._touch(query_key(name))
+            case _:
+                pass  # not for waiters
+
+    def _touch(self, *keys: WatchKey) -> list[Waiter]:
+        touched = [waiter for key in keys for waiter in self._waiters.get(key, ())]
+        for waiter in touched:
+            waiter.touch()
+        return touched
+
+
+def has_progressed(watch: r.Closed | r.InboxChanged | r.LogGrown, progress: Sequence[Any] | None) -> bool:
+    """Whether an execution has come as far as a watch waits for; a purged one ends every wait."""
+    if progress is None:
+        return True
+    last_seq, wake, status = progress
+    if isinstance(watch, r.InboxChanged):
+        return bool(wake > watch.wake)
+    grown = isinstance(watch, r.LogGrown) and last_seq > watch.last_seq
+    return grown or Status(status.decode()).terminal
+
+
+async def _not(answer: Awaitable[bool]) -> bool:
+    return not await answer
