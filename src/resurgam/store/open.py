@@ -1,6 +1,7 @@
 """`open_store(url)` and `open_inspector(url)`: the only module that knows which backends exist."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -17,10 +18,6 @@ _KNOWN = (
     "redis://host:port, redis+cluster://, redis+sentinel://"
 )
 _REDIS = frozenset({"redis", "rediss"})
-
-_REDIS = frozenset(
-    f"{scheme}{topology}" for scheme in ("redis", "rediss") for topology in ("", "+cluster", "+sentinel")
-)
 
 
 def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
@@ -60,6 +57,11 @@ def second_opening(url: str, store: Store, clock: Clock, *, name: str, lease: in
 
 def open_inspector(url: str, clock: Clock) -> OpenInspector:
     """Return the read side of what *url* names: nothing is written, nothing is held, others may work on it."""
+    if _is_redis(url):
+        with _hiredis_needed():
+            from resurgam.store.redis.inspector import OpenRedisInspector  # noqa: PLC0415 -- as above
+
+        return OpenRedisInspector(url, clock)
     parts = _parts(url)
     path = _path(parts)
     if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc and path is not None:
@@ -67,10 +69,6 @@ def open_inspector(url: str, clock: Clock) -> OpenInspector:
 
         _synchronous(url, parts)
         return SqliteInspector(ReadOnlyFile(path), clock)
-    if parts.scheme in _REDIS:
-        from resurgam.store.redis.inspector import OpenRedisInspector  # noqa: PLC0415 -- as above
-
-        return OpenRedisInspector(url, clock)
     raise StoreError(
         f"no store for {url!r} that can be looked at from here; this version knows sqlite:///file.db and redis://host"
     )
@@ -94,13 +92,20 @@ def _is_redis(url: str) -> bool:
 
 
 def _open_redis(url: str, clock: Clock, *, name: str, lease: int) -> Store:
-    try:
+    with _hiredis_needed():
         from resurgam.store.redis.store import RedisStore  # noqa: PLC0415 -- only a user of this store pays for the import
+
+    return RedisStore(url, clock, name=name, lease=lease)
+
+
+@contextmanager
+def _hiredis_needed() -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         if error.name != "hiredis":
             raise
         raise StoreError("a Redis store needs the package hiredis: pip install 'resurgam[redis]'") from error
-    return RedisStore(url, clock, name=name, lease=lease)
 
 
 def _parts(url: str) -> SplitResult:

@@ -60,6 +60,7 @@ class Link:
         """Called with a partition and the notices of each function call."""
 
         self.lifetime = Lifetime()
+        self._reads_only = reads_only
         self._library = library()
         moment: Callable[[], str] = (lambda: "") if is_system(clock) else (lambda: str(clock.now()))
         keys = [key.encode() for key in self.keys]
@@ -175,8 +176,10 @@ class Link:
         endpoints = await find_primaries(self.address)
         nodes = {endpoint: self._node(endpoint) for endpoint in dict.fromkeys(endpoints)}
         connections = {endpoint: await node.connected() for endpoint, node in nodes.items()}
-        await examine(self.address, connections.values())
-        self.store_id = await found_store(self.address, connections[endpoints[0]], list(connections.values()))
+        primaries = list(connections.values())
+        await examine(self.address, primaries, reads_only=self._reads_only)
+        home = connections[endpoints[0]]
+        self.store_id = await found_store(self.address, home, primaries, reads_only=self._reads_only)
         for node in nodes.values():
             await node.load()
         return [nodes[endpoint] for endpoint in endpoints]

@@ -33,7 +33,7 @@ class Server:
     config: Mapping[str, str]
 
 
-async def examine(address: Address, connections: Iterable[Connection]) -> None:
+async def examine(address: Address, connections: Iterable[Connection], *, reads_only: bool) -> None:
     """Check every primary of a store; log what was found, and warn where acknowledged work can be lost."""
     servers = []
     for connection in connections:
@@ -41,6 +41,8 @@ async def examine(address: Address, connections: Iterable[Connection]) -> None:
         await _check_commands(address, connection)
         _check_topology(address, server)
         _check_eviction(address, server)
+    if reads_only:
+        return
     found, losses = describe_persistence(servers[0]), possible_losses(address, servers)
     if losses:
         _logger.warning("%s: %s; acknowledged work can be lost: %s", address, found, "; ".join(losses))
@@ -48,13 +50,15 @@ async def examine(address: Address, connections: Iterable[Connection]) -> None:
         _logger.info("%s: %s", address, found)
 
 
-async def found_store(address: Address, home: Connection, primaries: Sequence[Connection]) -> str:
-    """Return the id of the store; create it if there is none and no key stands in the way.
+async def found_store(address: Address, home: Connection, primaries: Sequence[Connection], *, reads_only: bool) -> str:
+    """Return the id of the store; create it if there is none and no key stands in the way, unless it *reads_only*.
 
     *home* is the connection to the server of partition 0, where the hash ``meta`` is.
     """
     key = f"{address.prefix}{{{tag_of(0)}}}:meta"
     meta = await _read_meta(home, key)
+    if not meta and reads_only:
+        raise StoreError(f"{address}: there is no store under the prefix {address.prefix!r}")
     if not meta:
         foreign = await _find_foreign(address, primaries)
         if foreign is not None and not (meta := await _read_meta(home, key)):  # another process may have been faster

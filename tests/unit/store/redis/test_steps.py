@@ -39,6 +39,7 @@ def keys_of(url: str) -> dict[str, object]:
         if kind == b"hash":
             value = dict(zip(value[::2], value[1::2], strict=True))
             value.pop(b"owner", None)
+            value.pop(b"id", None)  # each store has its own
         found[key.decode().removeprefix(prefix)] = sorted(value) if kind == b"set" else value
     return found
 
