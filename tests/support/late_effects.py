@@ -8,7 +8,7 @@ queries must begin with the route of their entity, and a delivery to an executio
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from resurgam.store.memory.store import MemoryStore
 from resurgam.store.memory.table import Table
 from resurgam.store.memory.topics import Topics
 from resurgam.store.memory.transfer import MemoryTransfer
-from support.partitioned_claims import PartitionedTable
+from support.partitioned_claims import PartitionedTable, partition_of, partition_of_route
 
 TURNS: Final = 3
 """Turns of the event loop until an effect arrives: callers that await the commit have gone on by then."""
@@ -74,8 +74,10 @@ def _target(part: ChildRequest | Message) -> str:
 class LateEffectsStore(MemoryStore):
     """The memory store, with effects that arrive late and ids that must be routable."""
 
+    effects: ClassVar[type[LateEffects]] = LateEffects
+
     def __init__(self, clock: Clock, *, lease: int = 10_000) -> None:
-        super().__init__(clock, lease=lease, rows=PartitionedTable, effects=LateEffects)
+        super().__init__(clock, lease=lease, rows=PartitionedTable, effects=self.effects)
         self._planned = False
         self.queries = RoutedQueries(self._table, self._refresh, self._changed)
         self.transfer = RoutedTransfer(self._table, Promises(self._table), self._refresh, self._changed)
@@ -105,6 +107,32 @@ class LateEffectsStore(MemoryStore):
         self._refresh()
         self._effects.arrive()
         self._changed()
+
+
+class PartitionEffects(LateEffects):
+    """Apply the effects within the partition of the sender at once, and keep the others back."""
+
+    def send(self, row: Row, outcome: Outcome, paused: r.Pause | None) -> None:
+        """Apply what stays in the partition; keep the rest back."""
+        home = partition_of(row.instance.entity_id)
+        here = {
+            "children": [one for one in outcome.children if partition_of(one.started.entity_id) == home],
+            "messages": [one for one in outcome.messages if partition_of_route(_target(one)) == home],
+        }
+        others = {name: tuple(one for one in getattr(outcome, name) if one not in near) for name, near in here.items()}
+        near = {name: tuple(parts) for name, parts in here.items()}
+        Effects.send(self, row, replace(outcome, **near), paused)
+        super().send(row, Outcome(**others), paused)
+
+
+class PartitionedStore(LateEffectsStore):
+    """The memory store with partitions as the Redis store has them; `settle` lets all effects arrive."""
+
+    effects: ClassVar[type[LateEffects]] = PartitionEffects
+
+    async def settle(self) -> None:
+        """Let all effects arrive."""
+        self._arrive()
 
 
 class RoutedQueries(MemoryQueries):

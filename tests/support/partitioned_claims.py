@@ -48,7 +48,12 @@ class PartitionedTable(Table):
 
 def partition_of(entity_id: str) -> int:
     """Return the partition of an entity."""
-    return int(route_of(entity_id), 16) % PARTITIONS
+    return partition_of_route(route_of(entity_id))
+
+
+def partition_of_route(route: str) -> int:
+    """Return the partition that a route leads to."""
+    return int(route, 16) % PARTITIONS
 
 
 def _distance(turn: int, entity_id: str) -> int:

@@ -111,6 +111,7 @@ class Leases:
         activity.leased_until = None
         if part.final:
             activity.dead_letter = part.failed
+            self._table.queued.pop((part.lease.execution_id, activity.request.ref), None)  # if the lease has expired
         else:
             self._table.queued[part.lease.execution_id, activity.request.ref] = None
 

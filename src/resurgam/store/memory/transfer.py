@@ -47,10 +47,10 @@ class MemoryTransfer:
 
     def _find(self, execution_id: str) -> r.Instance | None:
         row = self._table.rows.get(execution_id)
-        return None if row is None else row.instance
+        return None if row is None else row.shown()
 
     def _executions_of(self, entity_id: str) -> Sequence[r.Instance]:
-        return [row.instance for row in self._table.executions_of(entity_id)]
+        return [row.shown() for row in self._table.executions_of(entity_id)]
 
     def holder_of(self, promise_id: str) -> r.Instance | None:
         """Return the execution that a promise belongs to here."""

@@ -71,6 +71,7 @@ def apply(t: Transaction, execution_id: str, event: events.Event) -> bool:
             applied = t.session.execute("pause_instance", execution_id=execution_id, paused=pause.value)
         case events.WorkflowResumed():
             applied = t.session.execute("resume_instance", execution_id=execution_id, ready_at=t.ready_at())
+            t.busy_queues.clear()  # the pause has held its activities back
         case events.WorkflowBegun():
             applied = t.session.execute("begin_instance", execution_id=execution_id)
         case _:
@@ -105,6 +106,7 @@ def terminate(t: Transaction, execution_id: str, event: events.WorkflowTerminate
         ready_at=t.ready_at(),
     )
     t.session.execute("forget_tries", execution_id=execution_id)
+    t.busy_queues.clear()  # a pause may have held its activities back
     t.changes.touched.add(execution_id)
     t.changes.closed[execution_id] = entry
     t.changes.work = True

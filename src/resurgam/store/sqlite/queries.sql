@@ -352,13 +352,13 @@ INSERT INTO activities (execution_id, ref, queue, request, visible_at, available
 VALUES (:execution_id, :ref, :queue, :request, :visible_at, :visible_at, :attempt, :deliveries, :details, :heartbeat_at)
 ON CONFLICT (execution_id, ref) DO UPDATE
 SET visible_at = excluded.visible_at, available_at = excluded.available_at, attempt = excluded.attempt,
-    deliveries = excluded.deliveries, lease_owner = NULL, details = coalesce(excluded.details, details),
-    heartbeat_at = coalesce(excluded.heartbeat_at, heartbeat_at);
+    deliveries = excluded.deliveries, dead_letter = NULL, lease_owner = NULL,
+    details = coalesce(excluded.details, details), heartbeat_at = coalesce(excluded.heartbeat_at, heartbeat_at);
 
 -- retry_activity: Schedule the next attempt of an activity; details and heartbeat stay unless the last attempt had any.
 UPDATE activities
-SET visible_at = :next_at, available_at = :next_at, attempt = attempt + 1, deliveries = 0, lease_owner = NULL,
-    details = coalesce(:details, details), heartbeat_at = coalesce(:heartbeat_at, heartbeat_at)
+SET visible_at = :next_at, available_at = :next_at, attempt = attempt + 1, deliveries = 0, dead_letter = NULL,
+    lease_owner = NULL, details = coalesce(:details, details), heartbeat_at = coalesce(:heartbeat_at, heartbeat_at)
 WHERE execution_id = :execution_id AND ref = :ref;
 
 -- withdraw_activity: Delete an activity that is no longer wanted; a leased one only if it is answered.

@@ -278,6 +278,20 @@ class ActivityCases(OpensStores):
             assert revived == r.Revived(count=1)
             assert (await b.task()).request.ref == task.request.ref
 
+    async def test_a_final_release_under_an_expired_lease_is_final(self) -> None:
+        """No other worker has taken the work meanwhile, and none gets it afterwards."""
+        async with self.bench() as b:
+            await b.wanting(2)
+            await b.create("poison")
+            task, claim = await b.task(), await b.claim_one()
+            await b.pass_time(LEASE)
+            assert await b.release(task, "too large", final=True) == r.Released()
+            assert await b.release(claim, "too large", final=True) == r.Released()
+            assert not await b.tasks("second")
+            assert not await b.claim("second")
+            stats = await b.store.inspector.stats()
+            assert (stats.dead_activities, stats.dead_instances) == (1, 1)
+
     async def test_a_graceful_release_is_no_failed_delivery(self) -> None:
         """Released instances and activities may be delivered any number of times."""
         async with self.bench() as b:

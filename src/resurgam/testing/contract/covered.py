@@ -266,6 +266,17 @@ class CoveredCases(OpensStores):
             assert (again.attempt, again.request) == (2, wanted)
             assert await b.answer(again) == r.Accepted()
 
+    async def test_an_attempt_that_is_retried_is_no_longer_a_dead_letter(self) -> None:
+        """Its worker answers after all, though another has given it up; the next attempt is offered."""
+        async with self.bench() as b:
+            _, [task] = await self._cover(b, request(2))
+            await b.pass_time(LEASE)
+            await b.claim_one("second", (COVERING,))
+            assert await b.release(await b.task("second"), "too large", final=True) == r.Released()
+            assert await b.answer(task, retried(task, b.clock.now())) == r.Accepted()
+            assert (await b.task("third")).attempt == 2
+            assert (await b.store.inspector.stats()).dead_activities == 0
+
     async def test_a_commit_schedules_the_next_attempt_of_a_covered_activity(self) -> None:
         """With the recorded policy, the details of the last heartbeat, and not before its moment."""
         async with self.bench() as b:

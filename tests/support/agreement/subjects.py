@@ -1,0 +1,68 @@
+"""The stores that are compared with the memory store, each opened once by every worker of a story."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from resurgam.store.memory.store import MemoryStore
+from resurgam.store.sqlite.store import SqliteStore
+from resurgam.testing import ManualClock
+from resurgam.testing.contract import LEASE
+from support.agreement.chance import Chance
+from support.agreement.coverage import Coverage
+from support.agreement.sides import Normal, Side
+from support.agreement.story import WORKERS, Story
+from support.late_effects import PartitionedStore
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kind of store: whether it has partitions, and how each worker opens it, for an empty one."""
+
+    partitioned: bool
+    open: Callable[[ManualClock], AbstractAsyncContextManager[Side]]
+
+
+async def _nothing() -> None:
+    pass
+
+
+@asynccontextmanager
+async def open_sqlite(clock: ManualClock) -> AsyncIterator[Side]:
+    """Open one file for each worker."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "agreement.db"
+        async with AsyncExitStack() as stack:
+            stores = {}
+            for worker in WORKERS:
+                stores[worker] = SqliteStore(path, clock, name=worker, lease=LEASE, synchronous="OFF")
+                stack.push_async_callback(stores[worker].close)
+            yield Side(stores, _nothing)
+
+
+def oracle(clock: ManualClock, *, partitioned: bool) -> Side:
+    """Return the memory store, which all workers share; with partitions, effects on others of them come later."""
+    if not partitioned:
+        return Side(dict.fromkeys(WORKERS, MemoryStore(clock, lease=LEASE)), _nothing)
+    store = PartitionedStore(clock, lease=LEASE)
+    return Side(dict.fromkeys(WORKERS, store), store.settle)
+
+
+SUBJECTS: dict[str, Subject] = {"sqlite": Subject(partitioned=False, open=open_sqlite)}
+
+
+async def tell(subject: Subject, seed: int, steps: int, coverage: Coverage) -> None:
+    """Tell one story; an assertion says in which step of it the stores came to differ."""
+    clock = ManualClock()
+    async with subject.open(clock) as side:
+        sides = (oracle(clock, partitioned=subject.partitioned), side)
+        story = Story(sides, Chance(seed, clock), Normal(ordered=not subject.partitioned), coverage)
+        await story.begin()
+        for number in range(steps):
+            try:
+                await story.step()
+            except AssertionError as error:
+                error.add_note(f"in step {number} of story {seed}")
+                raise
