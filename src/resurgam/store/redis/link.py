@@ -8,7 +8,7 @@ follow it but waits for the end of the move: a function must not see half a part
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from secrets import token_hex
 from typing import Any, Final
 
@@ -59,7 +59,13 @@ class Link:
         self.notify: Callable[[int, Sequence[bytes]], None] = lambda *_: None
         """Called with a partition and the notices of each function call."""
 
-        self.lifetime = Lifetime()
+        self.on_open: Callable[[], Awaitable[None]] | None = None
+        """Awaited once the servers are known, before the first calls are sent."""
+
+        self.after_fork: Callable[[], None] | None = None
+        """Called in a fork of the process that opened the store."""
+
+        self.lifetime = Lifetime(after_fork=self._leave_behind)
         self._reads_only = reads_only
         self._library = library()
         moment: Callable[[], str] = (lambda: "") if is_system(clock) else (lambda: str(clock.now()))
@@ -155,6 +161,8 @@ class Link:
         failure = None
         try:
             self._routes = await self._prepare_patiently()
+            if self.on_open is not None:
+                await self.on_open()
         except StoreError as error:
             failure = error
         self._opening = None
@@ -183,6 +191,10 @@ class Link:
         for node in nodes.values():
             await node.load()
         return [nodes[endpoint] for endpoint in endpoints]
+
+    def _leave_behind(self) -> None:
+        if self.after_fork is not None:
+            self.after_fork()
 
     def _release_held(self, error: StoreError | None) -> None:
         held, self._held = self._held, []

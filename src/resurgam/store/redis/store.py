@@ -14,6 +14,7 @@ from resurgam.store.redis.feed import RedisFeed
 from resurgam.store.redis.inspector import RedisInspector
 from resurgam.store.redis.link import Link
 from resurgam.store.redis.outbox import OutboxDriver
+from resurgam.store.redis.owner import Owner
 from resurgam.store.redis.queries import RedisQueries
 from resurgam.store.redis.rotation import Rotation
 from resurgam.store.redis.transfer import RedisTransfer
@@ -34,6 +35,7 @@ class RedisStore:
         self._link = link = Link(parse(url), clock, name=name, lease=lease)
         self._outbox = OutboxDriver(link)
         self._watcher = Watcher(link, clock)
+        self._owner = Owner(link)
         self._instances = Rotation(link)
         self._activities = Rotation(link)
         # The instances that this store has claimed, as they were then: commits write them for people to read.
@@ -225,6 +227,7 @@ class RedisStore:
             return  # everything here belongs to the parent
         await self._outbox.close()
         self._watcher.close()
+        await self._owner.close()
         await self._link.close()
 
     def _at(self, entity_id: str) -> int:

@@ -1,0 +1,153 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from resurgam.runtime.system import SystemClock
+from resurgam.store import records as r
+from resurgam.store.redis.owner import OwnerLock
+from resurgam.store.redis.store import RedisStore
+from resurgam.testing.contract.bench import QUEUE, Bench, OpensStores
+from support.redis import fresh_url
+
+HOLD = """
+import sys
+from pathlib import Path
+from resurgam.store.redis.owner import OwnerLock
+lock = OwnerLock(Path(sys.argv[1]), sys.argv[2])
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def hold(folder, name):
+    """Start a process that holds the lock of an owner."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdout.readline() == b"locked\n"
+    return child
+
+
+def kill(child):
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+
+
+def test_an_owner_is_dead_once_its_process_is(tmp_path):
+    lock, child = OwnerLock(tmp_path, "me"), hold(tmp_path, "an/other")
+    assert lock.dead() == []
+    kill(child)
+    assert lock.dead() == ["an/other"]
+    lock.remove("an/other")
+    assert lock.dead() == []
+    lock.close()
+    assert not tmp_path.exists()
+
+
+def test_an_owner_that_has_closed_is_not_dead(tmp_path):
+    lock, other = OwnerLock(tmp_path, "me"), OwnerLock(tmp_path, "other")
+    other.close()
+    assert lock.dead() == []
+    lock.close()
+
+
+def test_a_fork_does_not_hold_the_lock_of_its_parent(tmp_path):
+    lock, other = OwnerLock(tmp_path, "me"), OwnerLock(tmp_path, "other")
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        other.leave_behind()
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    os.close(other._file)  # the parent dies, and the child lives on
+    os.close(reading)
+    try:
+        while lock.dead() != ["other"]:  # until the child has left it behind
+            os.sched_yield()
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)
+        lock.remove("other")
+        lock.close()
+
+
+CLAIM = """
+import asyncio, sys
+from resurgam.runtime.system import SystemClock
+from resurgam.store.redis.store import RedisStore
+
+async def main():
+    store = RedisStore(sys.argv[1], SystemClock(), name="doomed", lease=600_000)
+    claims = await store.claim("doomed", ["default"], 10)
+    print(len(claims), flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def start_claiming(url, temporary):
+    """Start a process that claims everything and lives on."""
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", CLAIM, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    )
+    assert child.stdout.readline() == b"3\n"
+    return child
+
+
+async def test_the_leases_of_a_dead_process_end_at_once(temporary):
+    url = fresh_url()
+    store = RedisStore(url, SystemClock(), name="survivor", lease=600_000)
+    try:
+        bench = Bench(store, SystemClock(), OpensStores())
+        for name in ("one", "two", "three"):
+            await bench.create(name)
+        child = start_claiming(url, temporary)
+        assert await store.claim("survivor", [QUEUE], 10) == []
+        kill(child)
+        work = r.Work(worker="survivor", queues=(QUEUE,))
+        assert await asyncio.wait_for(store.wait(work), 60)  # the leases would last ten minutes
+        claims = await store.claim("survivor", [QUEUE], 10)
+        assert sorted(claim.instance.entity_id for claim in claims) == ["one", "three", "two"]
+    finally:
+        await store.close()
+
+
+async def test_a_store_that_is_opened_later_ends_them_before_its_first_claim(temporary):
+    url = fresh_url()
+    first = RedisStore(url, SystemClock(), name="first", lease=600_000)
+    bench = Bench(first, SystemClock(), OpensStores())
+    for name in ("one", "two", "three"):
+        await bench.create(name)
+    await first.close()
+    kill(start_claiming(url, temporary))
+    second = RedisStore(url, SystemClock(), name="second", lease=600_000)
+    try:
+        assert len(await second.claim("second", [QUEUE], 10)) == 3
+    finally:
+        await second.close()
+    assert list(temporary.glob("resurgam-*/*")) == []
+
+
+async def test_without_a_temporary_directory_a_store_works_all_the_same(temporary, caplog):
+    caplog.set_level("INFO", "resurgam.store")
+    tempfile.tempdir = str(temporary / "missing")
+    store = RedisStore(fresh_url(), SystemClock(), name="test", lease=1000)
+    try:
+        assert await store.claim("worker", [QUEUE], 1) == []
+    finally:
+        await store.close()
+    assert "there is no lock" in caplog.text
