@@ -1,50 +1,18 @@
 import asyncio
-from pathlib import Path
 
 import pytest
 
 from resurgam.core.errors import StoreError
 from resurgam.runtime.system import SystemClock
-from resurgam.store.redis import link as links
-from resurgam.store.redis.library import join
 from resurgam.store.redis.library import library as real_library
 from resurgam.store.redis.link import Link
 from resurgam.store.redis.url import parse
 from resurgam.testing import ManualClock
+from support.lua import library
 from support.redis import fresh_url
 
-FRAME = Path(links.__file__).with_name("scripts") / "frame.lua"
-ECHO = """
-local function echo(call, part)
-  if part == 'fail' then error('this part fails') end
-  note(call, 'work', 'default')
-  return part
-end
-"""
-TELL = """
-local function tell(call, part)
-  return { tostring(call.now), tostring(call.lease), call.owner, call.prefix }
-end
-"""
-COUNT = """
-local function count_batch(call, parts)
-  local total = redis.call('INCRBY', call.prefix .. 'count', #parts)
-  local answers = {}
-  for number = 1, #parts do answers[number] = total end
-  return answers
-end
-"""
-NOTHING = """
-local function nothing(call, part)
-end
-"""
-
-
-@pytest.fixture(autouse=True)
-def library(monkeypatch):
-    made = join(FRAME.read_text(), {}, {"echo": ECHO, "tell": TELL, "count": COUNT, "nothing": NOTHING})
-    monkeypatch.setattr(links, "library", lambda: made)
-    return made
+__all__ = ["library"]
+pytestmark = pytest.mark.usefixtures("library")
 
 
 @pytest.fixture
@@ -112,7 +80,7 @@ async def test_a_function_is_told_lease_and_owner(link):
     assert (lease, owner) == (b"1000", link.owner.encode())
 
 
-async def test_a_manual_clock_gives_the_moment(library):
+async def test_a_manual_clock_gives_the_moment():
     clock = ManualClock()
     link = Link(parse(fresh_url()), clock, name="test", lease=1000)
     try:
