@@ -265,7 +265,7 @@ class Watcher:
                     waiter.note_due(partition, int(value))
             elif kind == b"work":
                 self._work_in(value.decode(), partition)
-            else:
+            elif kind != b"outbox":  # that is the driver's
                 self._changed(kind.decode(), value.decode())
 
     def look_at_all(self) -> None:
