@@ -26,13 +26,14 @@ STATE_FIELDS: Final = (
     *("epoch", "last_seq", "status", "closed_at", "deactivated", "failure", "parked"),
     # The inbox and the lease.
     *("wake", "wake_at", "ready", "leased_until", "owner", "worker", "deliveries", "last_failure"),
-    *("paused", "dead_letter", "tried", "promised"),
+    *("paused", "dead_letter", "tried", "promised", "plain"),
 )
 """The fields of ``state-<execution id>``; absent is none, 0 or no.
 
 *parent_key* and *parent* are the key of the call that started a child and the entity that made it; *tags* are flat names
 and values as MessagePack; *parked* is the diagnosis of a divergence; *ready* is 1 if the instance must be claimed; *paused*
-is ``alone`` or ``tree``; *tried* is 1 if ``tried-<execution id>`` exists; *promised* counts the promises opened so far.
+is ``alone`` or ``tree``; *tried* is 1 if ``tried-<execution id>`` exists; *promised* counts the promises opened so far; *plain* is 1 while the
+instance is leased and running, and nothing about it is unusual.
 """
 
 ACTIVITY_FIELDS: Final = (

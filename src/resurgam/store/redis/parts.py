@@ -196,6 +196,39 @@ def commit_part(part: r.Commit, routes: Routes, instance: r.Instance | None) -> 
     ]
 
 
+def step_part(part: r.Commit) -> Part | None:
+    """Return the part of a step; None if a commit does more, or its activities are not all claimed, covered and of one queue."""
+    outcome, requests = part.outcome, part.outcome.activities
+    if (
+        (part.release and not requests)
+        or part.retries
+        or part.answered
+        or outcome != Outcome(events=outcome.events, activities=requests)
+        or (requests and not _are_covered(part))
+        or not (part.covers or not any(isinstance(event, _FINAL) for event in outcome.events))
+    ):
+        return None
+    covered = [request_part(request) for request in (*part.running, *requests)]
+    log: list[str] = []
+    for event in outcome.events:
+        log += (event.type, encode_event(event).decode())
+    return [
+        *(part.entity_id, part.execution_id, str(part.epoch), str(part.wake), part.base_seq, part.worker),
+        *(text_of(_pack(covered)) if covered else "", len(part.running), requests[0].queue if requests else "", *log),
+    ]
+
+
+def _are_covered(part: r.Commit) -> bool:
+    """Whether the lease covers all activities of a commit if it claims them, and they are of one queue."""
+    requests = part.outcome.activities
+    return (
+        part.covers
+        and len(requests) <= COVERED - len(part.running)
+        and len({request.queue for request in requests}) == 1
+        and part.eager.issuperset([request.ref for request in requests])
+    )
+
+
 def request_part(request: ActivityRequest) -> Part:
     """Return what an activity is made of."""
     return [request.ref, request.queue, _json.encode(request).decode()]

@@ -139,15 +139,14 @@ class RedisStore:
 
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
         """Apply outcomes."""
-        answers = await self._ask_each(
-            "commit", [(self._at(part.entity_id), self._commit_part(part)) for part in parts]
-        )
+        requests = [(self._at(part.entity_id), *self._commit_request(part)) for part in parts]
+        answers = await asyncio.gather(*(self._link.ask(*request) for request in requests))
         return [self._committed(part, answer) for part, answer in zip(parts, answers, strict=True)]
 
     def submit(self, part: r.Commit, done: Callable[[r.Committed | r.Refused | Exception], None]) -> None:
         """Apply one outcome and call back."""
         try:
-            request = self._commit_part(part)
+            verb, request = self._commit_request(part)
         except Exception as error:  # noqa: BLE001 -- handed on as any other
             done(error)
             return
@@ -155,10 +154,14 @@ class RedisStore:
         def answered(answer: object) -> None:
             done(answer if isinstance(answer, Exception) else self._committed(part, answer))
 
-        self._link.call(self._at(part.entity_id), "commit", request, answered)
+        self._link.call(self._at(part.entity_id), verb, request, answered)
 
-    def _commit_part(self, part: r.Commit) -> p.Part:
-        return p.commit_part(part, self._link, self._claimed.get(part.execution_id))
+    def _commit_request(self, part: r.Commit) -> tuple[str, p.Part]:
+        """Return the function that applies a commit, and its part."""
+        step = p.step_part(part)
+        if step is not None:
+            return "step", step
+        return "commit", p.commit_part(part, self._link, self._claimed.get(part.execution_id))
 
     def _committed(self, part: r.Commit, answer: Any) -> r.Committed | r.Refused:
         committed = p.committed_of(part, answer)

@@ -268,9 +268,8 @@ end
 function activities.retry(call, row, activity, next_at, details, heartbeat_at)
   local changes = {
     attempt = activity.attempt + 1, deliveries = 0, visible_at = next_at, leased_until = false, owner = false,
-    worker = false, aside = false,
+    worker = false, aside = false, dead_letter = false,
   }
-  if activity.dead_letter then changes.dead_letter = false end
   if details then changes.details = details end
   if heartbeat_at then changes.heartbeat_at = heartbeat_at end
   change(call, activity, changes)

@@ -141,42 +141,9 @@ local function apply(call, row, part, rest, claimed)
   if rest ~= PLAIN then send(call, row, rest, paused) end
 end
 
--- Steps: most commits only extend the log of a running instance and claim what they schedule, all of it covered by the
--- lease, which they keep. They have a path of their own, which equals the one below and costs a fraction of it; return
--- nothing if a commit is no such step, or if anything about its instance is unusual.
-local function step(call, part)
-  local entity_id, execution_id, epoch, base_seq, seen, _, release, events, running, requests, room = unpack(part, 1, 11)
-  if part[14] or #part[13] > 0 or #requests > room or (release and #requests == 0) then return nil end
-  if call.rows and call.rows[execution_id] then return nil end
-  local key = call.prefix .. 'state-' .. execution_id
-  local entity, held, last_seq, wake, status, until_, wake_at, paused, parked, failed, delivered =
-    unpack(redis.call('HMGET', key, 'entity_id', 'epoch', 'last_seq', 'wake', 'status', 'leased_until', 'wake_at',
-      'paused', 'parked', 'last_failure', 'deliveries'))
-  if entity ~= entity_id or tonumber(held) ~= epoch or tonumber(last_seq) ~= base_seq or not until_ then return nil end
-  if tonumber(wake or 0) ~= seen or status ~= 'running' or paused or parked or failed then return nil end
-  local packed = {}
-  for number = 2, #running, 2 do packed[#packed + 1] = running[number] end
-  for _, request in ipairs(requests) do
-    if not request[3] or activities.wait_in(call, request[2]) then return nil end
-    packed[#packed + 1] = request[4]
-  end
-  log.append(call, execution_id, base_seq, events)
-  activities.cover(call, { id = execution_id }, packed)
-  redis.call('HSET', key, 'last_seq', base_seq + #events / 2)
-  if delivered then redis.call('HDEL', key, 'deliveries') end
-  if part[12] then
-    redis.call('HSET', key, 'wake_at', part[12])
-  elseif wake_at then
-    redis.call('HDEL', key, 'wake_at')
-  end
-  return 1
-end
-
--- Apply an outcome if the lease holds and the log is where the advance began. Return 1 after a step; the reason of a refusal; else the wake
--- counter, the entries since the one that the commit has seen, and the refs of the activities that it has claimed.
+-- Apply an outcome if the lease holds and the log is where the advance began. Return the reason of a refusal;
+-- else the wake counter, the entries since the one that the commit has seen, and the refs of what it has claimed.
 function commits.commit(call, part)
-  local done = step(call, part)
-  if done then return done end
   local row, reason = check(call, part)
   if not row then return reason end
   local epoch, seen, release = part[3], part[5], part[7]

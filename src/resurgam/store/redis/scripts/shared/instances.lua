@@ -6,7 +6,7 @@ local instances = {}
 
 local NUMBERS = {
   attempt = true, closed_at = true, created_at = true, deactivated = true, deliveries = true, epoch = true,
-  last_seq = true, leased_until = true, promised = true, ready = true, tried = true, wake = true, wake_at = true,
+  last_seq = true, leased_until = true, plain = true, promised = true, ready = true, tried = true, wake = true, wake_at = true,
 }
 local ZERO = { deliveries = 0, epoch = 0, wake = 0 }
 local TERMINAL = { completed = true, failed = true, cancelled = true, terminated = true, continued = true }
@@ -70,10 +70,17 @@ local function index(call, row)
   end
 end
 
+-- Whether steps may be committed without a look at the rest of the row (step.lua).
+local function is_plain(fields)
+  return fields.status == 'running' and fields.leased_until and fields.deliveries == 0 and not fields.paused
+    and not fields.parked and not fields.last_failure and not fields.wake_at
+end
+
 -- Write back what has changed.
 function instances.save(call)
   for id, row in pairs(call.rows or {}) do
     if next(row.changes) then
+      instances.set(row, 'plain', is_plain(row.fields) and 1 or nil)
       index(call, row)
       local set, gone = {}, {}
       for name in pairs(row.changes) do

@@ -1,4 +1,4 @@
--- uses: notices, order
+-- uses: notices, order, unlock
 -- Logs, what is forgotten of them, and the feed, which refers to every event of all of them.
 -- keys: events-<id> STREAM seq-0: type, body, reference; forgotten-<id> HASH seq: MessagePack of location, type, body,
 --   reference; feed STREAM position-count: execution_id, seq; counters HASH: feed
@@ -8,18 +8,23 @@
 
 local log = {}
 
--- Append events, given as type and body in turn, behind the entry last_seq.
-function log.append(call, execution_id, last_seq, events)
-  if #events == 0 then return end
-  local count, key = #events / 2, call.prefix .. 'events-' .. execution_id
-  local position = redis.call('HINCRBY', call.prefix .. 'counters', 'feed', count)
-  local reference = string.format('%.0f-%d', position, count)
-  for number = 1, count do
-    redis.call('XADD', key, last_seq + number .. '-0', 'type', events[2 * number - 1], 'body', events[2 * number],
+-- Append events behind the entry last_seq, given as type and body in turn, from the place first on if they are not all of a
+-- list; return the new last_seq.
+function log.append(call, execution_id, last_seq, events, first)
+  first = first or 1
+  local count = (#events - first + 1) / 2
+  if count == 0 then return last_seq end
+  local key = call.prefix .. 'events-' .. execution_id
+  local position = redis.call('HINCRBY', call.prefix .. 'counters', 'feed', digits(count))
+  local reference = string.format('%d-%d', position, count)
+  for place = first, #events, 2 do
+    last_seq = last_seq + 1
+    redis.call('XADD', key, string.format('%d-0', last_seq), 'type', events[place], 'body', events[place + 1],
       'reference', reference)
   end
-  redis.call('XADD', call.prefix .. 'feed', reference, 'execution_id', execution_id, 'seq', last_seq + count)
+  redis.call('XADD', call.prefix .. 'feed', reference, 'execution_id', execution_id, 'seq', digits(last_seq))
   note_log(call, execution_id)
+  return last_seq
 end
 
 -- Return type, body and reference of an entry, forgotten or not; nil if it is not there.

@@ -4,6 +4,11 @@
 -- within a millisecond they are counted on. What is due at a moment, a thousand times that moment, precedes what becomes
 -- claimable in it.
 
+-- Return a whole number as text. Lua formats a number as a fraction, which loses digits of an unlock, and costs more.
+local function digits(number)
+  return string.format('%d', number)
+end
+
 local MAX_STEP_BACK = 1000000 -- microseconds: a clock that was set back by less does not change the order
 
 local function last_unlock(call)
