@@ -143,7 +143,8 @@ async def connect(
             await _greet(connection, address, sentinel=sentinel)
     except TimeoutError:
         connection.close("no answer")
-        raise ConnectionLost(f"{address}: no answer from {text_of(endpoint)} within {_CONNECT:g} s") from None
+        doubt = "; does it speak TLS?" if address.tls else ""
+        raise ConnectionLost(f"{address}: no answer from {text_of(endpoint)} within {_CONNECT:g} s{doubt}") from None
     except OSError as error:
         connection.close(str(error))
         raise ConnectionLost(f"{address}: cannot connect to {text_of(endpoint)}: {_reason(error)}") from error
