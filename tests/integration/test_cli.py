@@ -18,7 +18,7 @@ from resurgam.cli.main import main
 from support.limits import HANGS
 
 SRC = str(Path(__file__).parents[2] / "src")
-STORELESS = {"lint", "bench", "demo"}
+STORELESS = {"lint", "bench", "demo", "dev"}
 COMMANDS = sorted(set(main.commands) - STORELESS)
 LOOKING = (
     ["list"],
@@ -477,7 +477,7 @@ async def test_a_process_that_fails_again_and_again_ends_all(monkeypatch, capfd,
     monkeypatch.setattr(worker_module, "_RESTART_DELAY", 0.0)
     monkeypatch.setattr(worker_module, "_FAILURE_SECONDS", HANGS)
     script = 'mkdir "$0/taken" 2>/dev/null && exec sleep 60; exit 3'
-    code = await worker_module.WorkerProcesses(["sh", "-c", script, str(tmp_path)], 2).run()
+    code = await worker_module.WorkerProcesses(["sh", "-c", script, str(tmp_path)], 2, store="").run()
 
     lines = capfd.readouterr().err.splitlines()
     assert code == 3
@@ -488,6 +488,6 @@ async def test_a_process_that_fails_again_and_again_ends_all(monkeypatch, capfd,
 async def test_processes_that_are_killed_never_end_all(monkeypatch, capfd, tmp_path):
     monkeypatch.setattr(worker_module, "_RESTART_DELAY", 0.0)
     script = 'echo >> "$0"; [ $(wc -l < "$0") -gt 12 ] && kill -TERM $PPID && exec sleep 60; kill -9 $$'
-    await worker_module.WorkerProcesses(["sh", "-c", script, str(tmp_path / "count")], 1).run()
+    await worker_module.WorkerProcesses(["sh", "-c", script, str(tmp_path / "count")], 1, store="").run()
 
     assert capfd.readouterr().err.count("ended with SIGKILL; starting another") == 12

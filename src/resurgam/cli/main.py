@@ -81,6 +81,7 @@ def main() -> None:
 
 for listed in (
     ListedCommand("worker", "worker.worker", "Run a worker with the code of a module."),
+    ListedCommand("dev", "dev.dev", "Start a server for development, and a worker beside it."),
     ListedCommand("check", "check.check_command", "Replay all open runs against the code of a module."),
     ListedCommand("lint", "lint.lint", "Find non-deterministic calls in workflow code."),
     ListedCommand("bench", "bench.bench", "Measure the engine on this machine."),

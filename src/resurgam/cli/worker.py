@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from resurgam.cli import output
 from resurgam.cli.arguments import check_text, example, parse_age, with_store
 from resurgam.cli.module import load_module
 from resurgam.cli.text import report_unwritable
+from resurgam.store.open import shown_url
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 _LOG_FORMAT = "%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s"
@@ -84,13 +86,13 @@ def worker(  # noqa: PLR0913 -- each is an option of the command line
         "-m",
         "resurgam",
         "worker",
-        f"--store={store}",
         *(f"--queue={queue}" for queue in queues),
         f"--max-activities={max_activities}",
         *([] if retain is None else [f"--retain={retain.total_seconds():f}s"]),
         *([] if log_level is None else [f"--log-level={log_level}"]),
     ]
-    code = asyncio.run(WorkerProcesses([*command, *["--json"] * as_json, "--", module], processes).run())
+    command += [*["--json"] * as_json, "--", module]
+    code = asyncio.run(WorkerProcesses(command, processes, store=store).run())
     click.get_current_context().exit(code)
 
 
@@ -117,10 +119,11 @@ async def _serve(
     store: str, queues: tuple[str, ...], max_activities: int, retain: timedelta | None, *, as_json: bool
 ) -> None:
     async with Engine(store, queues=queues, max_activities=max_activities, retain=retain) as engine:
-        ready = f"serving queue{'s' * (len(queues) > 1)} {', '.join(queues)} of {store}; stop with Ctrl-C"
+        shown = shown_url(store)
+        ready = f"serving queue{'s' * (len(queues) > 1)} {', '.join(queues)} of {shown}; stop with Ctrl-C"
         # One iteration later, when `run` handles signals: a reader of this line may send one at once.
         asyncio.get_running_loop().call_soon(
-            lambda: _report_ready({"queues": queues, "store": store}, ready, as_json=as_json)
+            lambda: _report_ready({"queues": queues, "store": shown}, ready, as_json=as_json)
         )
         await engine.run()
 
@@ -133,10 +136,14 @@ def _report_ready(content: object, text: str, *, as_json: bool) -> None:
 
 
 class WorkerProcesses:
-    """Processes that run one command: pass signals on to them, and replace those that die."""
+    """Processes that run one command: pass signals on to them, and replace those that die.
 
-    def __init__(self, command: list[str], processes: int) -> None:
+    They find the URL of the store, which may have a password in it, in their environment: every user sees a command line.
+    """
+
+    def __init__(self, command: list[str], processes: int, *, store: str) -> None:
         self._command = command
+        self._environment = {**os.environ, "RESURGAM_STORE": store}
         self._processes = processes
         self._children: set[subprocess.Popen[bytes]] = set()
         self._stopping = asyncio.Event()
@@ -176,6 +183,10 @@ class WorkerProcesses:
             if await self._stopped_within(_RESTART_DELAY):
                 return 0
 
+    def stop(self) -> None:
+        """Stop all processes, as a signal does."""
+        self._stop(signal.SIGTERM)
+
     async def _stopped_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
@@ -183,7 +194,7 @@ class WorkerProcesses:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         # A process group of its own, so that Ctrl-C reaches it once, through this process.
-        child = subprocess.Popen(self._command, process_group=0)  # noqa: S603 -- the command is this program
+        child = subprocess.Popen(self._command, process_group=0, env=self._environment)  # noqa: S603 -- the command is this program
         self._children.add(child)
         return child
 

@@ -5,6 +5,7 @@ The program is the one that ``RESURGAM_REDIS_SERVER`` names, that of the package
 a pipe to it.
 """
 
+import fcntl
 import importlib.util
 import os
 import platform
@@ -94,6 +95,11 @@ class Server:
         """The port on which it talks to the other servers of its cluster."""
         return int(self._options[self._options.index("--cluster-port") + 1])
 
+    @property
+    def runs(self) -> bool:
+        """Whether the server was started and has not ended."""
+        return self._process is not None and _is_alive(self._pid)
+
     def start(self) -> "Server":
         """Start the server; after the first time on the same port, with the same data."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -149,25 +155,37 @@ class Server:
         self.ask("DBSIZE")
 
     def _launch(self) -> bool:
-        with (self.folder / "server.log").open("ab") as log:
+        lock = self._lock_folder()
+        with (self.folder / "server.log").open("ab") as log, os.fdopen(lock):
             # A session of its own: Ctrl-C in a terminal ends the program that started it, which stops the server.
             self._process = subprocess.Popen(  # noqa: S603 -- the program is the server
                 ["/bin/sh", "-c", _SUPERVISE, "sh", str(self._program or find_program()), *self._arguments()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
+                pass_fds=[lock],
                 start_new_session=True,
             )
         assert self._process.stdout is not None
         self._pid = int(self._process.stdout.readline())
         return self._answers()
 
+    def _lock_folder(self) -> int:
+        """Return a locked file that the server inherits: two servers must not write the same data."""
+        lock = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise StoreError(f"another server runs with the data in {self.folder.absolute()}; stop it first") from None
+        return lock
+
     def _answers(self) -> bool:
         """Wait until the server answers and has loaded its data; return False if it has ended instead."""
         deadline = time.monotonic() + _STARTED
         while time.monotonic() < deadline:
             with suppress(OSError, hiredis.ReplyError):
-                if self.ask("INFO", "server").find(f"tcp_port:{self.port}\r".encode()) >= 0:
+                if f"process_id:{self._pid}\r".encode() in self.ask("INFO", "server"):  # not another one on this port
                     self._check_loaded()
                     return True
             if not _is_alive(self._pid):

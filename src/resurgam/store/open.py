@@ -86,6 +86,16 @@ def vacuum(url: str) -> "Vacuumed":
     raise StoreError(f"{url!r} has no file to be shortened; only sqlite:///file.db has one")
 
 
+def shown_url(url: str) -> str:
+    """Return a URL as people may see it: without its password."""
+    if not _is_redis(url):
+        return url
+    with _hiredis_needed():
+        from resurgam.store.redis.url import parse  # noqa: PLC0415 -- as above
+
+    return str(parse(url))
+
+
 def _is_redis(url: str) -> bool:
     """Whether a URL names a Redis store; its errors must not have the password in them, so it is parsed elsewhere."""
     return url.partition(":")[0].partition("+")[0].lower() in _REDIS

@@ -1,0 +1,115 @@
+"""`resurgam dev --with redis`: a server and a worker that end together."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from resurgam import Engine
+from support.limits import HANGS
+from support.redis import shared_server
+
+SRC = str(Path(__file__).parents[2] / "src")
+SHOP = """
+from resurgam import Context, workflow
+
+@workflow
+async def greet(ctx: Context, name: str) -> str:
+    return f"Hello, {name}!"
+"""
+
+
+@contextlib.contextmanager
+def dev(folder, *arguments):
+    """Run the command; yield the process and what it printed first."""
+    command = [sys.executable, "-m", "resurgam", "dev", "--with", "redis", "--json", *arguments]
+    environment = {**os.environ, "PYTHONPATH": SRC}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
+    )
+    try:
+        line = process.stdout.readline()
+        if not line:
+            raise AssertionError(process.communicate(timeout=HANGS)[1].decode())
+        yield process, msgspec.json.decode(line)
+    finally:
+        process.terminate()
+        process.communicate(timeout=HANGS)
+
+
+def refused(folder, *arguments):
+    """Run the command to its end."""
+    command = [sys.executable, "-m", "resurgam", "dev", "--with", "redis", *arguments]
+    environment = {**os.environ, "PYTHONPATH": SRC}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False, timeout=HANGS)
+
+
+def is_gone(url):
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(url.rpartition(":")[2]))) != 0
+
+
+async def result_of(url, id_):
+    async with Engine(url, worker=False) as engine:
+        return await asyncio.wait_for(engine.handle(id_).result(), HANGS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_worker_serves_the_module_and_ends_with_the_server(tmp_path, number):
+    (tmp_path / "shop.py").write_text(SHOP)
+    with dev(tmp_path, "shop.py") as (process, printed):
+        assert printed["folder"] == str(tmp_path / "resurgam-redis")
+        async with Engine(printed["url"], worker=False) as engine:
+            handle = await engine.start("greet", "Ada", id="one")
+            assert await asyncio.wait_for(handle.result(), HANGS) == "Hello, Ada!"
+        process.send_signal(number)
+        assert process.wait(HANGS) == 0
+        assert is_gone(printed["url"])
+
+
+async def test_the_data_is_there_again_the_next_time(tmp_path):
+    (tmp_path / "shop.py").write_text(SHOP)
+    with dev(tmp_path) as (process, printed):
+        async with Engine(printed["url"], worker=False) as engine:
+            await engine.start("greet", "Ada", id="one")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(HANGS) == 0
+    with dev(tmp_path, "shop.py") as (_, printed):
+        assert await result_of(printed["url"], "one") == "Hello, Ada!"
+
+
+def test_the_server_ends_even_if_the_command_is_killed(tmp_path):
+    with dev(tmp_path) as (process, printed):
+        process.kill()
+        process.wait(HANGS)
+        with (tmp_path / "resurgam-redis" / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # once the server has ended
+        assert is_gone(printed["url"])
+
+
+def test_an_error_of_the_module_comes_before_the_server(tmp_path):
+    done = refused(tmp_path, "nothing.py")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"there is no file" in done.stderr
+    assert not (tmp_path / "resurgam-redis").exists()
+
+
+def test_a_second_server_with_the_same_data_is_refused(tmp_path):
+    with dev(tmp_path):
+        done = refused(tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.decode().startswith("Error: another server runs with the data in")
+
+
+def test_a_port_that_is_in_use_is_an_error(tmp_path):
+    done = refused(tmp_path, "--port", str(shared_server().port))
+    assert done.returncode == 1
+    assert "the Redis server did not start" in done.stderr.decode()
