@@ -1,7 +1,8 @@
 """The documentation is executed, and names files that exist.
 
 The files of docs/changing-code.md, docs/inspecting.md and docs/tutorial.md are written and their commands run in order,
-and the output is compared. Each block of docs/workflow-api.md and docs/retention.md is a program of its own.
+and the output is compared. Those of docs/redis.md are run by a shell, with a stand-in for redis-cli. Each block of
+docs/workflow-api.md and docs/retention.md is a program of its own.
 """
 
 import os
@@ -14,13 +15,16 @@ from pathlib import Path
 import pytest
 
 from resurgam import Registry
+from resurgam.dev.redis import Server
+from resurgam.store.redis.keys import KEYS
 from resurgam.testing import Environment
 from support.limits import HANGS
+from support.redis import temporary_folder
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/changing-code.md").read_text()
 FILE = r"```python\n# (\S+\.py)\n((?:.*\n)*?)```"
-COMMAND = r"^    \$ (.+)\n((?:(?:    .*)?\n)*)"
+COMMAND = r"^    \$ (.+)\n((?:(?:    (?!\$ ).*)?\n)*)"
 STEPS = re.findall(f"{FILE}|{COMMAND}", PAGE, re.MULTILINE)
 INSPECTING = re.findall(f"{FILE}|{COMMAND}", (ROOT / "docs/inspecting.md").read_text(), re.MULTILINE)
 TUTORIAL = re.findall(f"{FILE}|{COMMAND}", (ROOT / "docs/tutorial.md").read_text(), re.MULTILINE)
@@ -71,6 +75,50 @@ def test_every_command_of_inspecting_is_run():
     assert [command.split()[1] for *_, command, _ in INSPECTING if command] == [
         *("shop.py", "list", "list", "show", "show", "history"),
     ]
+
+
+REDIS = re.findall(f"{FILE}|{COMMAND}", (ROOT / "docs/redis.md").read_text(), re.MULTILINE)
+REDIS_CLI = ROOT / "tests/support/redis_cli.py"
+
+
+def test_the_commands_about_redis_print_what_the_page_shows(tmp_path):
+    """All of them in one shell, because some name the execution that an earlier one has found."""
+    server = Server(temporary_folder()).start()
+    try:
+        commands = []
+        for file, content, command, _ in REDIS:
+            if file:
+                (tmp_path / file).write_text(content.replace("redis://localhost", server.url))
+            else:
+                commands.append(f"echo @@@\n{command}")
+        functions = (
+            f'python() {{ {sys.executable} "$@"; }}\nredis-cli() {{ {sys.executable} {REDIS_CLI} {server.port} "$@"; }}'
+        )
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}", "PYTHONDONTWRITEBYTECODE": "1"}
+        script = "\n".join(["set -e", functions, *commands])
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=HANGS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    finally:
+        server.kill()
+    shown = [(command, printed) for _, _, command, printed in REDIS if command]
+    for (command, printed), output in zip(shown, done.stdout.split("@@@")[1:], strict=True):
+        expected = ".*".join(map(re.escape, collapsed(printed).split("...")))
+        assert re.fullmatch(expected, collapsed(output)), command
+
+
+def test_every_key_of_the_redis_store_is_on_its_page():
+    page = (ROOT / "docs/redis.md").read_text()
+    for key in KEYS:
+        fixed = key.name.partition("<")[0]
+        assert f"`{fixed}" in page, key.name
 
 
 API_BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/workflow-api.md").read_text(), re.DOTALL)

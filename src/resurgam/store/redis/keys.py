@@ -46,6 +46,7 @@ ACTIVITY_FIELDS: Final = (
 """
 
 KEYS: Final = (
+    Key("meta", "hash", "what was fixed when the store was created; in partition 0", ("partitions", "format", "id")),
     # Executions.
     Key("instances-<execution id>", "string", "the instance as JSON, as it was at its last change of status; read it with"
         " the hash below, which is authoritative"),
