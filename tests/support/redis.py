@@ -1,5 +1,6 @@
 """Real Redis servers for tests: one per test process, started when the first test needs it."""
 
+import asyncio
 import atexit
 import functools
 import itertools
@@ -8,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from resurgam.dev.redis import Cluster, Server
+from resurgam.store.redis.store import RedisStore
 
 _stores = itertools.count(1)
 
@@ -43,3 +45,9 @@ def fresh_cluster_url(options: str = "") -> str:
 def fresh_url(options: str = "") -> str:
     """Return the URL of a store that is empty, on the shared server."""
     return f"{shared_server().url}?prefix=t{next(_stores)}{options and '&'}{options}"
+
+
+async def effects_arrived(store: RedisStore) -> None:
+    """Wait until the effects of the commits of a store have arrived, and the answers to them."""
+    while ways := list(store._outbox._tasks.values()):
+        await asyncio.wait(ways)

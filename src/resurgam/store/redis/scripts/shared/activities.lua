@@ -270,6 +270,7 @@ function activities.retry(call, row, activity, next_at, details, heartbeat_at)
     attempt = activity.attempt + 1, deliveries = 0, visible_at = next_at, leased_until = false, owner = false,
     worker = false, aside = false, dead_letter = false,
   }
+  if activity.dead_letter then changes.dead_letter = false end
   if details then changes.details = details end
   if heartbeat_at then changes.heartbeat_at = heartbeat_at end
   change(call, activity, changes)
