@@ -184,14 +184,17 @@ async def _read_meta(home: Connection, key: str) -> dict[bytes, bytes]:
 
 
 async def _find_foreign(address: Address, primaries: Sequence[Connection]) -> str | None:
-    """Return a key that begins with the prefix, though the store does not exist yet."""
+    """Return a key that begins with the prefix and is not of the form of the store's own.
+
+    Own ones without ``meta`` are those of engines that went on after somebody had emptied the server.
+    """
     pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", address.prefix) + "*"
-    own = f"{address.prefix}{{{tag_of(0)}}}:meta".encode()
+    own = re.compile(re.escape(address.prefix.encode()) + rb"\{p\d+\}:")
     for connection in primaries:
         cursor: bytes = b"0"
         while True:
             cursor, keys = await connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED)
-            foreign = next((key for key in keys if key != own), None)
+            foreign = next((key for key in keys if not own.match(key)), None)
             if foreign is not None:
                 return str(foreign.decode(errors="replace"))
             if cursor == b"0":

@@ -109,6 +109,16 @@ async def test_keys_of_others_under_the_prefix_are_found(fresh):
     assert f"not Resurgam's, such as '{address.prefix}session-" in await refusal(url)
 
 
+async def test_a_store_opens_again_after_its_server_was_emptied_under_it():
+    with contextlib.ExitStack() as stack:
+        server = Server(temporary_folder()).start()
+        stack.callback(server.kill)
+        assert await open_(server.url)
+        server.ask("FLUSHALL")
+        server.ask("SET", "resurgam:{p03}:feed", "of an engine that still runs")
+        assert await open_(server.url)
+
+
 async def test_a_prefix_with_a_star_is_no_pattern():
     shared_server().ask("SET", "star-x:", "somebody's")
     assert await open_(f"{shared_server().url}?prefix=star*x")
