@@ -1,0 +1,222 @@
+"""One store waits, another one acts: what wakes a wait on Redis."""
+
+import asyncio
+import contextlib
+
+import pytest
+from msgspec import Raw
+
+from resurgam.core.errors import StoreError
+from resurgam.core.outcome import Publication
+from resurgam.dev.redis import Server
+from resurgam.store import records as r
+from resurgam.store.redis.store import RedisStore
+from resurgam.testing import ManualClock
+from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, request, routed, scheduled
+from resurgam.testing.contract.queries import query_task
+from support.redis import fresh_cluster_url, fresh_url, shared_server, temporary_folder
+
+WORK = r.Work(worker="waiting", queues=(QUEUE,))
+PATIENT = 60
+
+
+class Two:
+    """Two stores on the same data and by the same clock: *waiting* waits, *acting* changes something."""
+
+    def __init__(self, url):
+        self.clock = ManualClock()
+        self.waiting = RedisStore(url, self.clock, name="waiting", lease=LEASE)
+        self.acting = RedisStore(url, self.clock, name="acting", lease=LEASE)
+        self.mine, self.other = (Bench(store, self.clock, OpensStores()) for store in (self.waiting, self.acting))
+
+    async def wait(self, watch, until=None):
+        """Begin to wait; return once the store listens and has looked."""
+        task = asyncio.create_task(self.waiting.wait(watch, until))
+        async with asyncio.timeout(PATIENT):
+            while not any(waiter._first is False for waiter in self.waiting._watcher._all()):
+                await asyncio.sleep(0.001)
+        assert not task.done()
+        return task
+
+    async def woken(self, task):
+        return await asyncio.wait_for(task, PATIENT)
+
+    @property
+    def looks(self):
+        return self.waiting._link.flights
+
+
+@contextlib.asynccontextmanager
+async def two_on(url):
+    two = Two(url)
+    try:
+        yield two
+    finally:
+        await two.waiting.close()
+        await two.acting.close()
+
+
+@pytest.fixture(params=[fresh_url, fresh_cluster_url], ids=["single", "cluster"])
+async def two(request):
+    async with two_on(request.param()) as two:
+        yield two
+
+
+async def test_work_wakes_an_idle_store(two):
+    task = await two.wait(WORK)
+    await two.other.create("order")
+    assert await two.woken(task)
+    assert len(await two.mine.claim()) == 1
+
+
+async def test_an_activity_wakes_an_idle_store(two):
+    task = await two.wait(r.Work(worker="waiting", queues=(QUEUE,), instances=False))
+    await two.other.wanting(2)
+    assert await two.woken(task)
+
+
+async def test_work_of_another_queue_costs_an_idle_store_nothing(two):
+    task = await two.wait(WORK)
+    looks = two.looks
+    await two.other.create("order", queue="elsewhere")
+    await two.other.create("here")
+    assert await two.woken(task)
+    assert two.looks == looks + 1
+
+
+async def test_a_timer_wakes_an_idle_store_at_its_moment_without_a_look_before(two):
+    task = await two.wait(WORK)
+    await two.other.create("sooner", begins_at=two.clock.now() + 2000)
+    await two.other.create("later", begins_at=two.clock.now() + 5000)
+    async with asyncio.timeout(PATIENT):  # until both are announced
+        while two.clock.next_due() != two.clock.now() + 2000:
+            await asyncio.sleep(0.001)
+    looks = two.looks
+    two.clock.move_to(two.clock.now() + 1999)
+    await asyncio.sleep(0)
+    assert not task.done()
+    assert two.looks == looks
+    two.clock.move_to(two.clock.now() + 1)
+    assert await two.woken(task)
+
+
+async def test_the_end_of_a_lease_wakes_an_idle_store(two):
+    await two.other.create("order")
+    assert len(await two.other.claim("acting")) == 1
+    task = await two.wait(WORK)
+    two.clock.move_to(two.clock.now() + LEASE)
+    assert await two.woken(task)
+    assert len(await two.mine.claim("waiting")) == 1
+
+
+async def test_an_end_wakes_who_waits_for_it(two):
+    instance = await two.other.create("order")
+    task = await two.wait(r.Closed(entity_id="order", execution_id=instance.execution_id))
+    await two.other.end(await two.other.claim_one(), consumed=())
+    assert await two.woken(task)
+
+
+async def test_an_entry_wakes_who_holds_the_instance(two):
+    instance = await two.other.create("order")
+    claim = await two.mine.claim_one()
+    watch = r.InboxChanged(entity_id="order", execution_id=instance.execution_id, wake=claim.wake)
+    task = await two.wait(watch)
+    await two.other.send_signals("order", "news")
+    assert await two.woken(task)
+
+
+async def test_an_entry_of_a_log_wakes_who_follows_it(two):
+    instance = await two.other.create("order")
+    task = await two.wait(r.LogGrown(entity_id="order", execution_id=instance.execution_id, last_seq=1))
+    await two.other.committed(await two.other.claim_one(), scheduled(request(2)), activities=(request(2),))
+    assert await two.woken(task)
+
+
+async def test_an_event_wakes_who_reads_the_feed(two):
+    task = await two.wait(r.FeedGrown(after=await two.waiting.feed.now()))
+    await two.other.create("order")
+    assert await two.woken(task)
+
+
+async def test_a_message_wakes_who_has_subscribed(two):
+    await two.other.create("order")
+    cursor = (await two.waiting.inspector.messages("prices")).cursor
+    task = await two.wait(r.Published(topic="prices", after=cursor))
+    publication = Publication(topic="prices", value=Raw(b"1"))
+    await two.other.committed(await two.other.claim_one(), publications=(publication,))
+    assert await two.woken(task)
+
+
+async def test_a_result_wakes_who_has_asked(two):
+    instance = await two.other.create("order")
+    name = routed("question")
+    await two.waiting.queries.submit([query_task("question", instance, two.clock.now() + LEASE)])
+    task = await two.wait(r.QueryAnswered(query_id=name))
+    await two.acting.queries.complete([r.QueryResult(query_id=name, result=Raw(b"1"))])
+    assert await two.woken(task)
+
+
+async def test_a_purge_ends_every_wait_for_the_execution(two):
+    ended = await two.other.ended("order")
+    task = await two.wait(r.InboxChanged(entity_id="order", execution_id=ended.execution_id, wake=100))
+    await two.acting.purge([ended])
+    two.waiting._watcher.look_at_all()
+    assert await two.woken(task)
+
+
+async def test_a_wait_that_is_cancelled_holds_no_channel():
+    async with two_on(fresh_url()) as two:
+        task = await two.wait(WORK)
+        channel = f"{two.waiting._link.address.prefix}work:{QUEUE}"
+        assert shared_server().ask("PUBSUB", "NUMSUB", channel)[1] == 1
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        async with asyncio.timeout(PATIENT):
+            while shared_server().ask("PUBSUB", "NUMSUB", channel)[1]:
+                await asyncio.sleep(0.001)
+        assert two.waiting._watcher._waiters == {}
+
+
+async def test_closing_fails_the_waits():
+    async with two_on(fresh_url()) as two:
+        task = await two.wait(WORK)
+        await two.waiting.close()
+        with pytest.raises(StoreError, match="closed"):
+            await task
+
+
+async def test_what_happened_while_the_channels_were_lost_is_found():
+    server = Server(temporary_folder(), "--appendonly", "yes").start()
+    try:
+        async with two_on(server.url) as two:
+            task = await two.wait(WORK)
+            server.pause()
+            server.kill()
+            server.start()
+            async with asyncio.timeout(PATIENT):
+                while True:  # a creation whose outcome is unknown is repeated
+                    with contextlib.suppress(StoreError):
+                        await two.other.create("order")
+                        break
+            assert await two.woken(task)
+    finally:
+        server.kill()
+
+
+async def test_an_idle_store_sends_nothing():
+    async with two_on(fresh_url()) as two:
+        task = await two.wait(WORK)
+        looks = two.looks
+        processed = commands_of_stores()
+        await asyncio.sleep(0.5)
+        assert two.looks == looks
+        assert commands_of_stores() - processed <= 1  # a sign of life of the channels
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def commands_of_stores():
+    """Return how many commands the connections of all stores have sent."""
+    clients = shared_server().ask("CLIENT", "LIST").decode().splitlines()
+    own = [line for line in clients if "name=resurgam" in line]
+    return sum(int(line.partition("tot-cmds=")[2].split()[0]) for line in own if "tot-cmds=" in line)
