@@ -38,7 +38,8 @@ local function send_message(call, effect, sender)
   if promise_id then
     local row, reason = promises.settle(call, promise_id, entry, sender)
     if row then return { delivered } end
-    return { reason == 'missing' and missing or ended }
+    if reason == 'missing' then return { missing } end
+    return { ended }
   end
   local target = instances.newest(call, entity_id)
   if not target then return { missing } end
