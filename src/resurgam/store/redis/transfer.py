@@ -68,9 +68,9 @@ class RedisTransfer:
         promise_ids = [promise.promise_id for copy in part.copies for promise in copy.promises]
         known, found, holders = await self._link.ask(partition, "find_executions", [part.entity_id, ids, promise_ids])
         return _Known(
-            [_beneath(view) for view in known],
-            dict(zip(ids, map(_beneath, found), strict=True)),
-            dict(zip(promise_ids, map(_beneath, holders), strict=True)),
+            [_shown(view) for view in known],
+            dict(zip(ids, map(_shown, found), strict=True)),
+            dict(zip(promise_ids, map(_shown, holders), strict=True)),
         )
 
 
@@ -108,8 +108,8 @@ def _copy_of(execution_id: str, row: Sequence[Any]) -> r.Copy:
 # Into another.
 
 
-def _beneath(view: Sequence[Any] | None) -> Any:
-    return None if view is None else instance_of(view, beneath=True)
+def _shown(view: Sequence[Any] | None) -> Any:
+    return None if view is None else instance_of(view)
 
 
 def _part_of(part: r.Adoption, plan: AdoptionPlan, here: _Known) -> list[Any]:

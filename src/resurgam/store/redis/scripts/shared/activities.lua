@@ -58,6 +58,12 @@ local function change(call, activity, changes)
   if changes.dead_letter ~= nil then list_dead_letter(call, activity) end
 end
 
+-- Take an activity off its queue.
+local function unlist(call, activity)
+  redis.call('ZREM', call.prefix .. 'activities-' .. activity.queue, activity.id)
+  if call.waiting then call.waiting[activity.queue] = nil end
+end
+
 -- List an activity by its unlock, or set it aside.
 local function list(call, row, activity, unlock)
   if row.fields.paused then
@@ -69,8 +75,8 @@ local function list(call, row, activity, unlock)
     note_due(call, activity.queue, math.floor(unlock / 1000))
   else
     note_work(call, activity.queue)
-    if call.waiting then call.waiting[activity.queue] = true end
   end
+  if call.waiting then call.waiting[activity.queue] = nil end
 end
 
 -- Return the activity of an execution; nil if it has no key.
@@ -92,7 +98,7 @@ end
 function activities.drop(call, activity)
   redis.call('DEL', call.prefix .. 'activity-' .. activity.id)
   redis.call('SREM', call.prefix .. 'work-' .. activity.execution_id, activity.ref)
-  redis.call('ZREM', call.prefix .. 'activities-' .. activity.queue, activity.id)
+  unlist(call, activity)
   if activity.dead_letter then
     activity.dead_letter = nil
     list_dead_letter(call, activity)
@@ -142,7 +148,7 @@ function activities.add_pending(call, row, request, pending)
   add(call, row, request, fields, unlock)
 end
 
--- Whether activities wait in a queue; a call asks once, and notes what it lists itself.
+-- Whether activities wait in a queue; a call asks once, unless it changes the queue.
 function activities.wait_in(call, queue)
   local waiting = call.waiting or {}
   call.waiting = waiting
@@ -258,7 +264,7 @@ function activities.release(call, row, activity, delivered, dead_letter)
   if not delivered then changes.deliveries = math.max(0, activity.deliveries - 1) end
   change(call, activity, changes)
   if dead_letter then
-    redis.call('ZREM', call.prefix .. 'activities-' .. activity.queue, activity.id)
+    unlist(call, activity)
   else
     list(call, row, activity, unlock_now(call))
   end
@@ -295,7 +301,7 @@ function activities.claim(call, id, worker, cancelled)
     return nil
   end
   if activity.deliveries >= REDELIVERIES then
-    redis.call('ZREM', call.prefix .. 'activities-' .. activity.queue, id)
+    unlist(call, activity)
     change(call, activity, {
       dead_letter = dead_letter_of(activity), leased_until = false, owner = false, worker = false,
     })
@@ -332,7 +338,7 @@ function activities.set_aside(call, row)
     local unlock = redis.call('ZSCORE', key, activity.id)
     if unlock then
       change(call, activity, { aside = unlock })
-      redis.call('ZREM', key, activity.id)
+      unlist(call, activity)
     end
   end
 end

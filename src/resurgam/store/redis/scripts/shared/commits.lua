@@ -90,8 +90,10 @@ local function update(call, row, part, rest)
   if status == 'scheduled' and fields.status == 'running' then status = 'running' end
   local closes = TERMINAL[status] and not fields.closed_at
   if parked_before ~= (status == 'diverged') then offers.remove(call, row) end
-  if TERMINAL[status] and fields.paused then lifecycle.end_pause(call, row) end
+  local resumes = TERMINAL[status] and fields.paused
+  if resumes then lifecycle.end_pause(call, row) end
   if closes then instances.set(row, 'closed_at', call.now) end
+  local was_complete = fields.deactivated
   instances.set(row, 'status', status)
   instances.set(row, 'deactivated', deactivated and 1 or nil)
   instances.set(row, 'last_seq', fields.last_seq + #part[8] / 2)
@@ -107,13 +109,13 @@ local function update(call, row, part, rest)
       fill(instance, { status = status, closed_at = fields.closed_at }))
   end
   listing.show(call, row, before)
-  if deactivated then listing.note_end(call, row) end
+  if deactivated or was_complete then listing.note_end(call, row) end
   if closes then note_closed(call, row.id) end
   if status == 'diverged' then
     redis.call('SADD', call.prefix .. 'tried-' .. row.id, part[6])
     instances.set(row, 'tried', 1)
   end
-  if parked_before ~= instances.is_parked(row) then offers.lease(call, row) end
+  if resumes or parked_before ~= instances.is_parked(row) then offers.lease(call, row) end
 end
 
 -- Apply what few commits have: promises, effects, a successor.

@@ -28,11 +28,10 @@ end
 function lifecycle.hand_on(call, row, entry)
   if BEGINNING[entry[1]] and row.fields.status == 'scheduled' then
     local before = instances.shown_status(row)
-    offers.remove(call, row)
+    offers.call_off(call, row)
     instances.set(row, 'status', 'running')
     instances.set(row, 'wake_at', nil)
     listing.show(call, row, before)
-    if row.fields.leased_until then offers.lease(call, row) end
   end
   inbox.put(call, row, entry)
 end

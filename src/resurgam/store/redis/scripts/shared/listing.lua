@@ -27,10 +27,12 @@ function listing.show(call, row, before)
   redis.call('ZADD', call.prefix .. 'by-status-' .. status, row.fields.created_at, row.id)
 end
 
--- List an execution that is closed and complete.
+-- List an execution that is closed and complete, and no other.
 function listing.note_end(call, row)
   if row.fields.deactivated and row.fields.closed_at then
     redis.call('ZADD', call.prefix .. 'ended', row.fields.closed_at, row.id)
+  else
+    redis.call('ZREM', call.prefix .. 'ended', row.id)
   end
 end
 

@@ -15,10 +15,15 @@ local function is_held_back(row)
   return row.fields.paused or row.fields.dead_letter
 end
 
+-- Do not wake an instance at its moment.
+function offers.call_off(call, row)
+  if row.fields.wake_at then redis.call('ZREM', call.prefix .. 'timers', row.id) end
+end
+
 -- Take an instance off all lists; before a change of its status, its pause or its dead letter.
 function offers.remove(call, row)
   redis.call('ZREM', list_of(call, row), row.id)
-  if row.fields.wake_at then redis.call('ZREM', call.prefix .. 'timers', row.id) end
+  offers.call_off(call, row)
 end
 
 -- Note that an instance is offered; who claims it in the same call takes that back.
@@ -32,7 +37,7 @@ function offers.lease(call, row)
   if call.offered then call.offered[row.id] = nil end
   if is_held_back(row) then return end
   redis.call('ZADD', list_of(call, row), row.fields.leased_until * 1000, row.id)
-  if row.fields.wake_at then redis.call('ZREM', call.prefix .. 'timers', row.id) end
+  offers.call_off(call, row)
   note_due(call, row.fields.queue, row.fields.leased_until)
 end
 
@@ -56,7 +61,7 @@ end
 function offers.make_ready(call, row)
   if row.fields.ready or not instances.may_begin(call, row) then return end
   instances.set(row, 'ready', 1)
-  if row.fields.wake_at then redis.call('ZREM', call.prefix .. 'timers', row.id) end
+  offers.call_off(call, row)
   if not is_held_back(row) and not instances.is_parked(row) then
     redis.call('ZADD', list_of(call, row), unlock_now(call), row.id)
     offered(call, row)
