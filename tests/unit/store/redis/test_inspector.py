@@ -12,7 +12,10 @@ from resurgam.store import records as r
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.open import open_inspector
 from resurgam.store.redis import inspector as inspectors
+from resurgam.store.redis.store import RedisStore
+from resurgam.testing import ManualClock
 from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, request, retried, routed, scheduled
+from support.redis import fresh_cluster_url
 
 SLICE = 200  # members of an index that one call looks at (scripts/shared/walks.lua)
 
@@ -294,3 +297,20 @@ async def test_an_inspector_goes_on_after_the_server_has_forgotten_its_script(b,
     assert await beside.get("order") is not None
     await b.store._link._routes[0]._connection.ask("SCRIPT", "FLUSH")
     assert await beside.get("order") is not None
+
+
+async def test_an_inspector_reads_from_all_nodes_of_a_cluster():
+    url, clock = fresh_cluster_url(), ManualClock()
+    store, inspector = RedisStore(url, clock, name="test", lease=LEASE), open_inspector(url, clock)
+    try:
+        b = Bench(store, clock, OpensStores())
+        names = {f"order-{number}" for number in range(30)}
+        for name in names:
+            await b.create(name)
+        page = await inspector.list(r.Query())
+        assert {found.entity_id for found in page.instances} == names
+        assert (await inspector.stats()).instances == {"running": 30}
+        assert {one.entity_id for one in (await store.feed.read(r.FeedQuery())).entries} == names
+    finally:
+        await inspector.close()
+        await store.close()
