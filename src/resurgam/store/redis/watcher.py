@@ -331,13 +331,13 @@ class Watcher:
             case r.Closed():
                 names = [f"closed:{watch.execution_id}"]
             case r.LogGrown():
-                names = [f"log:{watch.execution_id}", f"closed:{watch.execution_id}"]
+                names = ["log", f"closed:{watch.execution_id}"]
             case r.QueryAnswered():
                 names = [f"query:{watch.query_id}"]
             case r.Published():
                 names = [f"topic:{watch.topic}"]
             case r.FeedGrown():
-                names = ["feed"]
+                names = ["log"]
             case _:
                 assert_never(watch)
         return [f"{self._prefix}{name}" for name in names]
@@ -355,6 +355,8 @@ class Watcher:
                 self._work_in(name, int(partition))
         elif kind == "owner":
             self._changed("inbox", message)
+        elif kind == "log":
+            self._changed("log", message)
         else:
             self._changed(kind, name)
 
@@ -373,8 +375,6 @@ class Watcher:
                 self._touch(name)
             case "log":
                 self._touch(log_key(name), FEED)
-            case "feed":
-                self._touch(FEED)
             case "topic":
                 self._touch(topic_key(name))
             case "query":

@@ -48,13 +48,11 @@ local function note_closed(call, execution_id)
   tell(call, 'closed', execution_id, 'closed:' .. execution_id, '')
 end
 
+-- A log has grown, and the feed with it. Every step does this, so all logs share a channel: those who follow one hear of
+-- the others too.
 local function note_log(call, execution_id)
   note(call, 'log', execution_id)
-  redis.call('PUBLISH', channel(call, 'log:' .. execution_id), '')
-  if not call.fed then
-    call.fed = true
-    redis.call('PUBLISH', channel(call, 'feed'), partition_of(call))
-  end
+  redis.call('PUBLISH', channel(call, 'log'), execution_id)
 end
 
 local function note_topic(call, topic)
