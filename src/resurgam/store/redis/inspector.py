@@ -9,6 +9,7 @@ import dataclasses
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import chain, product
 from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
@@ -35,6 +36,9 @@ _TRIES: Final = 3
 
 _SHARE: Final = 100
 """Instances that one call returns at most for a list."""
+
+_LISTS: Final = 64
+"""ZSETs whose work is counted in one flight, so that others do not wait long for the server."""
 
 _STATUSES: Final = [status.value for status in Status]
 _WORK: Final = ("ready-", "parked-", "activities-")
@@ -165,20 +169,17 @@ class RedisInspector:
         statuses: Counter[str] = Counter()
         for counts, *_ in partitions:
             statuses.update(dict(zip(_STATUSES, counts, strict=True)))
-        walks = [
-            self._count_work(partition, kind, queue)
-            for partition, (_, _, _, queues) in enumerate(partitions)
-            for kind, queue in (
-                *((kind, queue) for queue in queues for kind in _WORK),
-                ("timers", b""),
-                ("by-status-paused", b""),
-            )
-        ]
         work: dict[str, r.QueueStats] = {
             queue.decode(): r.QueueStats() for *_, queues in partitions for queue in queues
         }
-        for counted in await asyncio.gather(*walks):
-            for queue, stats in counted:
+        lists = [
+            (partition, kind, queue)
+            for partition, (*_, queues) in enumerate(partitions)
+            for kind, queue in (*product(_WORK, queues), ("timers", b""), ("by-status-paused", b""))
+        ]
+        for start in range(0, len(lists), _LISTS):
+            counted = await asyncio.gather(*(self._count_work(*one) for one in lists[start : start + _LISTS]))
+            for queue, stats in chain.from_iterable(counted):
                 work[queue] = _sum(work.get(queue, r.QueueStats()), stats)
         return r.Stats(
             instances={status: count for status, count in statuses.items() if count},

@@ -17,7 +17,8 @@ from resurgam.testing import ManualClock
 from resurgam.testing.contract.bench import HOUR, LEASE, Bench, OpensStores, request, retried, routed, scheduled
 from support.redis import fresh_cluster_url
 
-SLICE = 200  # members of an index that one call looks at (scripts/shared/walks.lua)
+SLICE = 100  # members of an index that one call looks at (scripts/shared/walks.lua)
+CHAIN = 200  # executions of an entity that one call looks at (scripts/get_instance.lua)
 
 
 def same_partition(b):
@@ -95,7 +96,7 @@ async def test_ended_executions_of_one_millisecond_are_paged_without_gaps(b):
 async def test_the_newest_execution_of_a_run_is_found_behind_many_others(b):
     old = await b.ended()
     [copy] = await b.store.transfer.copies("order")
-    ids = [f"later-{number}" for number in range(SLICE + 5)]
+    ids = [f"later-{number}" for number in range(CHAIN + 5)]
     later = [replace(copy, instance=replace(copy.instance, execution_id=one, run_id=one)) for one in ids]
     await b.store.transfer.adopt([r.Adoption(entity_id="order", copies=tuple(later))])
     assert (await b.get()).execution_id == ids[-1]

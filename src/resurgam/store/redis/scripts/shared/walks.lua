@@ -5,7 +5,7 @@
 
 local walks = {}
 
-local SLICE = 200 -- members that one call looks at, so that it stays short
+local SLICE = 100 -- members that one call looks at, so that it stays short
 local CHUNK = 50 -- members that are read at once
 
 -- Return the first rank of a walk: behind a position, or from the first member on.
