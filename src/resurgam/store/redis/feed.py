@@ -3,6 +3,9 @@
 A partition runs one function at a time and numbers its references without a way back, so nothing ever appears behind a
 position that was read. A cursor holds a position in every partition, and the partition that the next page begins with: a
 page takes from the partitions in turn, so that a busy one does not hold up the others.
+
+A server that has lost its last writes gives out their positions again. A cursor that is ahead of it moves back to its
+newest event, so that a reader misses only what was committed before it looked.
 """
 
 import asyncio
@@ -81,7 +84,7 @@ class RedisFeed:
         page, newest = await asyncio.gather(
             self._ask(query, cursor, partition, query.limit), newest_positions(self._link)
         )
-        positions = list(map(max, cursor.positions, newest))
+        positions = list(newest)
         positions[partition] = page.position
         entries = [entry for _, entry in page.entries]
         return _page(entries, Cursor(cursor.turn, tuple(positions)), more=page.position < page.newest)
@@ -90,7 +93,7 @@ class RedisFeed:
         after = cursor.positions[partition]
         part = [after, limit, max(_WINDOW, limit), query.entity_id, query.types]
         position, newest, *rows = await self._link.ask(partition, "read_feed", part)
-        return _Page([(row[0], _entry_of(*row)) for row in rows], max(after, position), newest)
+        return _Page([(row[0], _entry_of(*row)) for row in rows], position, newest)
 
 
 class _Page(NamedTuple):
@@ -108,9 +111,8 @@ async def newest_positions(link: Link) -> Sequence[int]:
 
 
 async def has_grown(link: Link, watch: r.FeedGrown) -> bool:
-    """Whether there are events after a cursor."""
-    positions = Cursor.parse(watch.after, link.partitions).positions
-    return any(newest > position for newest, position in zip(await newest_positions(link), positions, strict=True))
+    """Whether there are events after a cursor, or it is ahead and must move back."""
+    return tuple(await newest_positions(link)) != Cursor.parse(watch.after, link.partitions).positions
 
 
 def _page(entries: list[r.FeedEntry], cursor: Cursor, *, more: bool) -> r.FeedPage:

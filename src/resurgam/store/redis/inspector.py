@@ -119,6 +119,8 @@ class RedisInspector:
         """Return entries as ``seq`` and body; None if others were forgotten between two calls."""
         link, partition = self._link, self._link.partition_of(execution.entity_id)
         backwards = last is not None
+        if last is not None and not forgotten:
+            at_once = max(1, min(last, at_once))
         rows: list[tuple[int, bytes]] = []
         start: int | None = None
         gone: int | None = None

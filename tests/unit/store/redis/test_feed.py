@@ -75,3 +75,18 @@ def test_a_cursor_is_read_as_it_was_written():
     cursor = feeds.Cursor(2, (0, 17, 2**50))
     assert feeds.Cursor.parse(str(cursor), 3) == cursor
     assert feeds.Cursor.parse("", 2) == feeds.Cursor(0, (0, 0))
+
+
+async def test_a_cursor_that_is_ahead_of_a_server_which_lost_events_moves_back(b):
+    await b.create()
+    now = feeds.Cursor.parse(await b.store.feed.now(), 16)
+    ahead = str(feeds.Cursor(0, tuple(position + 5 for position in now.positions)))
+    assert await feeds.has_grown(b.store._link, r.FeedGrown(after=ahead))
+    for query in (r.FeedQuery(after=ahead), r.FeedQuery(after=ahead, entity_id="order")):
+        page = await b.store.feed.read(query)
+        assert page.entries == ()
+        assert not page.more
+        assert feeds.Cursor.parse(page.cursor, 16).positions == now.positions
+    await b.create("next")
+    found, _ = await entries_of(b, r.FeedQuery(after=page.cursor))
+    assert [entry.entity_id for entry in found] == ["next"]
