@@ -166,8 +166,9 @@ async def test_a_purge_ends_every_wait_for_the_execution(two):
 
 async def test_a_wait_that_is_cancelled_holds_no_channel():
     async with two_on(fresh_url()) as two:
-        task = await two.wait(WORK)
-        channel = f"{two.waiting._link.address.prefix}work:{QUEUE}"
+        instance = await two.other.create("order")
+        task = await two.wait(r.Closed(entity_id="order", execution_id=instance.execution_id))
+        channel = f"{two.waiting._link.address.prefix}closed:{instance.execution_id}"
         assert shared_server().ask("PUBSUB", "NUMSUB", channel)[1] == 1
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -220,3 +221,39 @@ def commands_of_stores():
     clients = shared_server().ask("CLIENT", "LIST").decode().splitlines()
     own = [line for line in clients if "name=resurgam" in line]
     return sum(int(line.partition("tot-cmds=")[2].split()[0]) for line in own if "tot-cmds=" in line)
+
+
+async def test_a_store_that_has_found_nothing_asks_for_nothing_again(two):
+    assert await two.mine.claim() == await two.mine.tasks() == []
+    looks = two.looks
+    for _ in range(3):
+        assert await two.mine.claim() == await two.mine.tasks() == []
+    assert two.looks == looks
+
+
+async def test_a_claim_finds_what_another_store_has_made_claimable(two):
+    assert await two.mine.claim() == []
+    task = await two.wait(WORK)
+    await two.other.create("order")
+    assert await two.woken(task)
+    assert len(await two.mine.claim()) == 1
+
+
+async def test_a_claim_finds_what_has_become_due(two):
+    await two.other.create("later", begins_at=two.clock.now() + 2000)
+    assert await two.mine.claim() == []
+    two.clock.move_to(two.clock.now() + 2000)
+    assert len(await two.mine.claim()) == 1
+
+
+async def test_a_moment_after_an_announced_one_that_is_void_is_not_missed(two):
+    """The end of the first lease was announced; that of the second is not, because it comes later."""
+    await two.other.create("order")
+    first = await two.other.claim_one()
+    two.clock.move_to(two.clock.now() + 10)
+    await two.other.committed(first, wake_at=two.clock.now() + 2 * LEASE)
+    assert await two.mine.claim("waiting") == []
+    await two.other.send_signals("order", "news")
+    assert len(await two.other.claim("acting")) == 1
+    two.clock.move_to(two.clock.now() + LEASE)
+    assert len(await two.mine.claim("waiting")) == 1

@@ -1,7 +1,7 @@
 """Queries that wait for a worker with the code, and their results, each in the partition of its entity."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
 from resurgam.store.redis.link import Link
+from resurgam.store.redis.outlook import QUERIES, Outlook
 from resurgam.store.redis.rotation import Rotation
 
 _tasks: Final = msgspec.json.Decoder(r.QueryTask)
@@ -21,9 +22,10 @@ _ANSWERED: Final = b"answered"
 class RedisQueries:
     """Submit, claim and complete queries."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, outlook: Callable[[str, Sequence[str]], Awaitable[Outlook]]) -> None:
         self._link = link
-        self._rotation = Rotation(link)
+        self._outlook = outlook
+        self._rotation = Rotation(link, QUERIES)
 
     async def submit(self, parts: Sequence[r.QueryTask]) -> Sequence[r.Submitted | r.Missing]:
         """Offer queries to the workers of their queues."""
@@ -35,7 +37,8 @@ class RedisQueries:
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.QueryTask]:
         """Lease queries, oldest first within a partition."""
-        found = await self._rotation.claim("claim_queries", limit, lambda share: [queues, share])
+        outlook = await self._outlook(worker, queues)
+        found = await self._rotation.claim(outlook, limit, lambda share: [queues, share])
         return [_tasks.decode(task) for task in found]
 
     async def complete(self, parts: Sequence[r.QueryResult]) -> None:

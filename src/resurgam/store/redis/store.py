@@ -14,6 +14,7 @@ from resurgam.store.redis.feed import RedisFeed
 from resurgam.store.redis.inspector import RedisInspector
 from resurgam.store.redis.link import Link
 from resurgam.store.redis.outbox import OutboxDriver
+from resurgam.store.redis.outlook import ACTIVITIES, INSTANCES
 from resurgam.store.redis.owner import Owner
 from resurgam.store.redis.queries import RedisQueries
 from resurgam.store.redis.rotation import Rotation
@@ -36,12 +37,12 @@ class RedisStore:
         self._outbox = OutboxDriver(link)
         self._watcher = Watcher(link, clock)
         self._owner = Owner(link)
-        self._instances = Rotation(link)
-        self._activities = Rotation(link)
+        self._instances = Rotation(link, INSTANCES)
+        self._activities = Rotation(link, ACTIVITIES)
         # The instances that this store has claimed, as they were then: commits write them for people to read.
         self._claimed: dict[str, r.Instance] = {}
         self.inspector = RedisInspector(link)
-        self.queries = RedisQueries(link)
+        self.queries = RedisQueries(link, self._watcher.outlook)
         self.transfer = RedisTransfer(link)
         self.feed = RedisFeed(link)
         self.workers = RedisWorkers(link)
@@ -118,7 +119,8 @@ class RedisStore:
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
-        found = await self._instances.claim("claim", limit, lambda share: [worker, queues, share])
+        outlook = await self._watcher.outlook(worker, queues)
+        found = await self._instances.claim(outlook, limit, lambda share: [worker, queues, share])
         claims = [await self._claim_of(answer) for answer in found]
         return [claim for claim in claims if claim is not None]
 
@@ -199,9 +201,8 @@ class RedisStore:
 
     async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:
         """Lease activities whose time has come."""
-        found = await self._activities.claim(
-            "claim_activities", limit, lambda share: [queues, share, worker, p.CANCELLED]
-        )
+        outlook = await self._watcher.outlook(worker, queues)
+        found = await self._activities.claim(outlook, limit, lambda share: [queues, share, worker, p.CANCELLED])
         return [task for answer in found if (task := await self._task_of(answer)) is not None]
 
     async def _task_of(self, answer: Sequence[Any]) -> r.ActivityTask | None:

@@ -6,8 +6,7 @@ which something becomes claimable by itself), or because messages may have been 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, assert_never
 
 from resurgam.core.clock import Clock
@@ -16,15 +15,21 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.redis import feed, queries, topics
 from resurgam.store.redis.link import Link
+from resurgam.store.redis.outlook import KINDS, Outlook
 from resurgam.store.redis.subscriptions import Subscriptions
-from resurgam.store.redis.url import Topology
 from resurgam.store.watches import FEED, WatchKey, key_of, log_key, query_key, topic_key
 
 _RETRY: Final = 1.0
 """Seconds until a look is repeated that the server could not answer."""
 
 _ASSURANCE: Final = 10.0
-"""Seconds between two looks that nothing asks for: a cluster may lose a message between its servers."""
+"""Seconds between two looks that nothing asks for.
+
+A cluster may lose a message between its servers, and no message tells of an outbox that a process on another host has left.
+"""
+
+_OUTLOOKS: Final = 100
+"""The most pairs of a worker and its queues that a store remembers."""
 
 
 class Waiter:
@@ -134,90 +139,22 @@ class _AskingWaiter(Waiter):
 
 
 class _WorkWaiter(Waiter):
-    """Waits for work in some queues: looks at the partitions that were touched, and at each when something is due there."""
+    """Waits for work in some queues."""
 
     watch: r.Work
 
-    def __init__(self, watch: r.Work, link: Link, clock: Clock) -> None:
+    def __init__(self, watch: r.Work, outlook: Outlook) -> None:
         super().__init__(watch)
-        self._part = [watch.worker, list(watch.queues), watch.instances, watch.activities, watch.queries]
-        self._link = link
-        self._clock = clock
-        self._touched: set[int] = set(range(link.partitions))
-        self._due: dict[int, int] = {}
-        self._alarm: tuple[int, Callable[[], None]] | None = None
-        self._open = 0
-        self._found: Any = False
+        wanted = (watch.instances, watch.activities, watch.queries)
+        self._kinds = [kind for kind, is_wanted in zip(KINDS, wanted, strict=True) if is_wanted]
+        self.outlook = outlook
 
     def touch_all(self) -> None:
         """Look at every partition."""
-        self._touched.update(range(self._link.partitions))
-        self.touch()
-
-    def touch_partition(self, partition: int) -> None:
-        """Look at one partition."""
-        self._touched.add(partition)
-        self.touch()
-
-    def note_due(self, partition: int, moment: int) -> None:
-        """Look at a partition at a moment, or at the one that is known if it comes first."""
-        if self._due.get(partition, moment) >= moment:
-            self._due[partition] = moment
-            self._set_alarm()
-
-    def close(self) -> None:
-        """Call off the alarm."""
-        super().close()
-        self._call_off()
-
-    def _call_off(self) -> None:
-        if self._alarm is not None:
-            self._alarm[1]()
-            self._alarm = None
+        self.outlook.forget()
 
     def _look(self) -> None:
-        touched, self._touched = self._touched, set()
-        self._found = False
-        if not touched:
-            self._looked(self._found)
-            return
-        self._open = len(touched)
-        for partition in touched:
-            self._link.call(partition, "look", self._part, partial(self._seen, partition))
-
-    def _seen(self, partition: int, answer: Any) -> None:
-        if isinstance(answer, Exception):
-            self._touched.add(partition)
-            self._found = self._found or answer
-        else:
-            there, due, now = answer
-            self._found = True if there else self._found
-            self._due.pop(partition, None)
-            if due >= 0:
-                # The moment is the server's, whose clock may differ from this one.
-                self._due[partition] = max(due, now + 1) - now + self._clock.now()
-        self._open -= 1
-        if self._open == 0:
-            self._set_alarm()
-            self._looked(self._found)
-
-    def _set_alarm(self) -> None:
-        when = min(self._due.values(), default=None)
-        if self.ended.done() or (self._alarm is not None and self._alarm[0] == when):
-            return
-        self._call_off()
-        if when is not None:
-            self._alarm = when, self._clock.call_at(when, self._ring)
-
-    def _ring(self) -> None:
-        self._alarm = None
-        now = self._clock.now()
-        due = [partition for partition, moment in self._due.items() if moment <= now]
-        for partition in due:
-            del self._due[partition]
-        self._touched.update(due)
-        self._set_alarm()
-        self.touch()
+        self.outlook.look(self._kinds, self._looked)
 
 
 class Watcher:
@@ -229,12 +166,40 @@ class Watcher:
         self._waiters: dict[WatchKey, list[Waiter]] = {}
         self._prefix = link.address.prefix
         self._subscriptions = Subscriptions(link, self._heard, self.look_at_all)
+        self._outlooks: dict[tuple[str, tuple[str, ...]], Outlook] = {}
         self._assurance: asyncio.TimerHandle | None = None
+
+    async def outlook(self, worker: str, queues: Sequence[str]) -> Outlook:
+        """Return what is known about the work for a worker in some queues; from now on the store listens for more."""
+        key = worker, tuple(queues)
+        outlook = self._outlooks.get(key)
+        if outlook is None:
+            await self._subscriptions.hold(channels := self._channels(r.Work(worker=worker, queues=key[1])))
+            if key in self._outlooks:  # another call was faster
+                self._subscriptions.release(channels)
+            else:
+                self._forget_oldest()
+                self._outlooks[key] = Outlook(self._link, self._clock, worker, queues, self._more_work)
+                self._assure()
+            outlook = self._outlooks[key]
+        return outlook
+
+    def _forget_oldest(self) -> None:
+        """Keep the number of outlooks small: a store serves one worker, or a few."""
+        if len(self._outlooks) >= _OUTLOOKS:
+            key = next(iter(self._outlooks))
+            self._outlooks.pop(key).close()
+            self._subscriptions.release(self._channels(r.Work(worker=key[0], queues=key[1])))
+
+    def _more_work(self, outlook: Outlook) -> None:
+        for waiter in list(self._waiters.get(None, ())):
+            if isinstance(waiter, _WorkWaiter) and waiter.outlook is outlook:
+                waiter.touch()
 
     async def wait(self, watch: r.Watch, until: int | None) -> bool:
         """Return True once the watch is fulfilled, False if the moment *until* comes first."""
         self._link.lifetime.check()
-        waiter, key, channels = self._waiter(watch), key_of(watch), self._channels(watch)
+        waiter, key, channels = await self._waiter(watch), key_of(watch), self._channels(watch)
         waiter.only_once = until is not None and until <= self._clock.now()
         self._waiters.setdefault(key, []).append(waiter)
         call_off = self._clock.call_at(until, waiter.end) if until is not None and not waiter.only_once else None
@@ -257,12 +222,12 @@ class Watcher:
 
     def note(self, partition: int, notices: Sequence[bytes]) -> None:
         """Touch the waiters that the notices of a call of this store concern."""
-        if not self._waiters:
+        if not self._waiters and not self._outlooks:
             return
         for kind, value in zip(notices[::2], notices[1::2], strict=True):
             if kind == b"due":
-                for waiter in self._work():
-                    waiter.note_due(partition, int(value))
+                for outlook in self._outlooks.values():
+                    outlook.note_due(partition, int(value))
             elif kind == b"work":
                 self._work_in(value.decode(), partition)
             elif kind != b"outbox":  # that is the driver's
@@ -270,24 +235,28 @@ class Watcher:
 
     def look_at_all(self) -> None:
         """Have every waiter look: messages may have been missed."""
+        for outlook in self._outlooks.values():
+            outlook.forget()
         for waiter in self._all():
-            waiter.touch_all()
+            waiter.touch()
 
     def close(self) -> None:
         """Fail the waiters, and end the subscriptions."""
         self._subscriptions.close()
         if self._assurance is not None:
             self._assurance.cancel()
+        for outlook in self._outlooks.values():
+            outlook.close()
         error = StoreError("the store was closed while this waited")
         for waiter in self._all():
             waiter.fail(error)
 
     # Waiters.
 
-    def _waiter(self, watch: r.Watch) -> Waiter:
+    async def _waiter(self, watch: r.Watch) -> Waiter:
         match watch:
             case r.Work():
-                return _WorkWaiter(watch, self._link, self._clock)
+                return _WorkWaiter(watch, await self.outlook(watch.worker, watch.queues))
             case r.Closed() | r.InboxChanged() | r.LogGrown():
                 return _InstanceWaiter(watch, self._link)
             case r.QueryAnswered():
@@ -302,18 +271,13 @@ class Watcher:
     def _all(self) -> list[Waiter]:
         return [waiter for waiters in self._waiters.values() for waiter in waiters]
 
-    def _work(self) -> Iterator[_WorkWaiter]:
-        for waiter in list(self._waiters.get(None, ())):
-            assert isinstance(waiter, _WorkWaiter)
-            yield waiter
-
     def _assure(self) -> None:
-        """Look at everything from time to time if messages can be lost without a sign."""
-        if self._link.address.topology is Topology.CLUSTER and self._assurance is None:
+        """Look at everything from time to time."""
+        if self._assurance is None:
 
             def look() -> None:
                 self._assurance = None
-                if self._waiters:
+                if self._waiters or self._outlooks:
                     self.look_at_all()
                     self._assure()
 
@@ -348,9 +312,9 @@ class Watcher:
         if kind == "work":
             partition, _, moment = message.partition(" ")
             if moment:
-                for waiter in self._work():
-                    if name in waiter.watch.queues:
-                        waiter.note_due(int(partition), int(moment))
+                for outlook in self._outlooks.values():
+                    if name in outlook.queues:
+                        outlook.note_due(int(partition), int(moment))
             else:
                 self._work_in(name, int(partition))
         elif kind == "owner":
@@ -361,9 +325,9 @@ class Watcher:
             self._changed(kind, name)
 
     def _work_in(self, queue: str, partition: int) -> None:
-        for waiter in self._work():
-            if queue in waiter.watch.queues:
-                waiter.touch_partition(partition)
+        for outlook in self._outlooks.values():
+            if queue in outlook.queues:
+                outlook.note_work(partition)
 
     def _changed(self, kind: str, name: str) -> None:
         match kind:

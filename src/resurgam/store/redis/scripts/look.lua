@@ -1,9 +1,9 @@
 -- Return whether a worker could claim something in some queues, when something there becomes claimable by itself, and the
--- moment of the call. Nothing is claimed or changed.
+-- moment of the call; report outboxes that were left. Nothing is claimed or changed.
 -- part: worker, queues, whether instances, activities and queries count
 -- answer: 1 or 0, the next moment or -1, the moment of the call
 -- reads only: timers, ready-<queue>, parked-<queue>, activities-<queue>, queries-<queue> ZSET, state-<id>, query-<id> HASH,
---   tried-<id> SET, counters HASH
+--   tried-<id> SET, counters HASH, unsent ZSET
 
 local PAGE = 100 -- candidates that are looked at together
 
@@ -57,14 +57,14 @@ local function first_after(key, last, scale)
   return found[2] and math.ceil(tonumber(found[2]) / scale) or math.huge
 end
 
-local function next_due(call, queues, with_instances, with_activities, with_queries)
-  local lists = {}
-  if with_instances then lists = { 'ready-', 'parked-' } end
-  if with_activities then lists[#lists + 1] = 'activities-' end
-  if with_queries then lists[#lists + 1] = 'queries-' end
-  local due = with_instances and first_after(call.prefix .. 'timers', call.now, 1) or math.huge
+-- Return the first moment at which something of any kind becomes claimable by itself. It is no later than the one that
+-- was last announced for a queue, even if that is void by now: what comes after an announced moment is not announced.
+local function next_due(call, queues)
+  local due = first_after(call.prefix .. 'timers', call.now, 1)
   for _, queue in ipairs(queues) do
-    for _, list in ipairs(lists) do
+    local announced = tonumber(redis.call('HGET', call.prefix .. 'counters', 'due-' .. queue) or 0)
+    if announced > call.now then due = math.min(due, announced) end
+    for _, list in ipairs({ 'ready-', 'parked-', 'activities-', 'queries-' }) do
       due = math.min(due, first_after(call.prefix .. list .. queue, unlocked(call), 1000))
     end
   end
@@ -72,7 +72,6 @@ local function next_due(call, queues, with_instances, with_activities, with_quer
 end
 
 local function look(call, part)
-  local there = is_there(call, unpack(part, 1, 5))
-  local due = next_due(call, unpack(part, 2, 5))
-  return { there and 1 or 0, due, call.now }
+  outbox.report(call)
+  return { is_there(call, unpack(part, 1, 5)) and 1 or 0, next_due(call, part[2]), call.now }
 end
