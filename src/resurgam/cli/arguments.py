@@ -14,6 +14,7 @@ import msgspec
 from resurgam import Engine
 from resurgam.cli.text import one_line
 from resurgam.runtime.system import SystemClock
+from resurgam.store.open import is_redis
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -136,6 +137,8 @@ def _check_store(context: click.Context, parameter: click.Parameter, value: str 
         message = "the store is missing: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db"
         raise click.UsageError(message, context)
     _encode(context, parameter, value)
+    if is_redis(value):
+        return value  # the store checks it, and names it without its password
     try:
         parts = urlsplit(value)
     except ValueError as error:
@@ -149,6 +152,8 @@ def _check_store(context: click.Context, parameter: click.Parameter, value: str 
 
 def check_file(store: str) -> None:
     """Refuse a missing file: a command that only reads must not create it."""
+    if is_redis(store):
+        return
     parts = urlsplit(store)
     if parts.scheme != "sqlite" or parts.netloc or parts.fragment:
         return  # the engine reports the error

@@ -22,7 +22,7 @@ _REDIS = frozenset({"redis", "rediss"})
 
 def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
     """Return the store that *url* names, for the engine *name*. A claim holds for *lease* milliseconds."""
-    if _is_redis(url):
+    if is_redis(url):
         return _open_redis(url, clock, name=name, lease=lease)
     parts = _parts(url)
     if parts.scheme == "memory" and not (parts.netloc or parts.path or parts.query):
@@ -38,7 +38,7 @@ def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
 
 def second_opening(url: str, store: Store, clock: Clock, *, name: str, lease: int) -> Callable[[], Store] | None:
     """Return a function that opens the data of *store* again, for another thread; None if only *store* can reach it."""
-    if _is_redis(url):
+    if is_redis(url):
         return lambda: _open_redis(url, clock, name=name, lease=lease)
     parts = _parts(url)
     if parts.scheme != "sqlite":
@@ -57,7 +57,7 @@ def second_opening(url: str, store: Store, clock: Clock, *, name: str, lease: in
 
 def open_inspector(url: str, clock: Clock) -> OpenInspector:
     """Return the read side of what *url* names: nothing is written, nothing is held, others may work on it."""
-    if _is_redis(url):
+    if is_redis(url):
         with _hiredis_needed():
             from resurgam.store.redis.inspector import OpenRedisInspector  # noqa: PLC0415 -- as above
 
@@ -88,7 +88,7 @@ def vacuum(url: str) -> "Vacuumed":
 
 def shown_url(url: str) -> str:
     """Return a URL as people may see it: without its password."""
-    if not _is_redis(url):
+    if not is_redis(url):
         return url
     with _hiredis_needed():
         from resurgam.store.redis.url import parse  # noqa: PLC0415 -- as above
@@ -96,7 +96,7 @@ def shown_url(url: str) -> str:
     return str(parse(url))
 
 
-def _is_redis(url: str) -> bool:
+def is_redis(url: str) -> bool:
     """Whether a URL names a Redis store; its errors must not have the password in them, so it is parsed elsewhere."""
     return url.partition(":")[0].partition("+")[0].lower() in _REDIS
 

@@ -6,6 +6,7 @@ URL asks for acknowledgements. The node is sent one flight at a time, so a fligh
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha1
 from typing import Any, Final, Protocol
 
@@ -45,7 +46,7 @@ class Group:
         self.patient_until: float | None = None
         """Until when the call is repeated; None as long as no server has refused it."""
 
-    def fail(self, error: StoreError) -> None:
+    def fail(self, error: Exception) -> None:
         """Call back with an error instead of the answers."""
         for _, done in self.calls:
             call_back(done, error)
@@ -80,6 +81,7 @@ class Node:
         self._routes = routes
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
+        self._one_at_a_time = asyncio.Lock()
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: dict[tuple[int, str], Group] = {}
         self._repeated: list[Group] = []
@@ -122,15 +124,16 @@ class Node:
 
     async def connected(self) -> Connection:
         """Return the connection; raise `StoreError` if none can be made."""
-        if self._connection is None or self._connection.lost is not None:
-            connection = await connect(self._address, self.endpoint)
-            if self._closed:
-                connection.close()
-                raise ConnectionLost("the store is closed")
-            self._connection = connection
-            connection.on_lost = self._lost
-            self._watch_answers()
-        return self._connection
+        async with self._one_at_a_time:
+            if self._connection is None or self._connection.lost is not None:
+                connection = await connect(self._address, self.endpoint)
+                if self._closed:
+                    connection.close()
+                    raise ConnectionLost("the store is closed")
+                self._connection = connection
+                connection.on_lost = self._lost
+                self._watch_answers()
+            return self._connection
 
     async def load(self) -> None:
         """Load the library, or the script, unless the server has it."""
@@ -168,15 +171,29 @@ class Node:
         if connection is None or connection.lost is not None:
             self._connect()
             return
-        self._flight = groups = self.take_waiting()
+        groups, commands = self._pack(self.take_waiting())
+        if not groups:
+            return
+        self._flight = groups
         self._answers = []
         self.flights += 1
-        commands = [self._frame.pack(group) for group in groups]
         if self._address.wait:
             commands.append(pack("WAIT", self._address.wait, _ACKNOWLEDGE))
         replies: list[Done] = [self._answers.append] * (len(commands) - 1)
         replies.append(self._arrived)
         connection.send(b"".join(commands), replies)
+
+    def _pack(self, waiting: Sequence[Group]) -> tuple[list[Group], list[bytes]]:
+        """Return calls with their commands; fail those that have none, because a part cannot be encoded."""
+        groups, commands = [], []
+        for group in waiting:
+            try:
+                commands.append(self._frame.pack(group))
+            except Exception as error:  # noqa: BLE001 -- handed on to who made the call
+                group.fail(error)
+            else:
+                groups.append(group)
+        return groups, commands
 
     def _arrived(self, last: Any) -> None:
         """Take the last reply of the flight: hand out the answers, then send what waits."""
@@ -189,7 +206,7 @@ class Node:
             if type(answer) is list:
                 self._hand_out(group, answer, unacknowledged)
             elif isinstance(answer, ReplyError):
-                self._routes.refused(self, group, answer)
+                call_back(partial(self._routes.refused, self, group), answer)
             else:
                 group.fail(self._unknown(group, answer))
         if self._needed and not self._departing:
@@ -199,7 +216,7 @@ class Node:
     def _hand_out(self, group: Group, answer: list[Any], unacknowledged: StoreError | None) -> None:
         notices, answers = answer
         if notices:
-            self._routes.notify(group.partition, notices)
+            call_back(partial(self._routes.notify, group.partition), notices)
         if unacknowledged is not None:
             group.fail(unacknowledged)
             return

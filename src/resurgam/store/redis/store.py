@@ -8,6 +8,7 @@ from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import CorruptHistory
 from resurgam.core.event import decode_event
+from resurgam.core.state import closing_entry
 from resurgam.store import records as r
 from resurgam.store.redis import parts as p
 from resurgam.store.redis.feed import RedisFeed
@@ -172,6 +173,8 @@ class RedisStore:
             self._claimed.pop(part.execution_id, None)
         elif instance is not None:
             self._claimed[part.execution_id] = p.instance_after(instance, part.outcome)
+        if part.outcome.status.terminal and isinstance(committed, r.Committed):
+            self._watcher.note_closed(part.execution_id, closing_entry(part.outcome.events))
         return committed
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, assert_never
 
+from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
 from resurgam.core.state import Status
@@ -233,6 +234,18 @@ class Watcher:
             elif kind != b"outbox":  # that is the driver's
                 self._changed(kind.decode(), value.decode())
 
+    def note_closed(self, execution_id: str, entry: events.Event | None) -> None:
+        """End the waits for the end of an execution that a commit of this store has closed, with the entry that did so.
+
+        The notice of the same call may have ended them just now; their callers go on only after this.
+        """
+        for waiter in self._waiters.get(execution_id, ()):
+            watch = waiter.watch
+            if isinstance(watch, r.Closed):
+                if entry is not None and watch.tell is not None:
+                    watch.tell(entry)
+                waiter.end(there=True)
+
     def look_at_all(self) -> None:
         """Have every waiter look: messages may have been missed."""
         for outlook in self._outlooks.values():
@@ -321,6 +334,9 @@ class Watcher:
             self._changed("inbox", message)
         elif kind == "log":
             self._changed("log", message)
+        elif kind == "closed":
+            # Soon: the answer to a commit of this store, which has the closing entry, may have arrived at the same moment.
+            asyncio.get_running_loop().call_soon(self._changed, kind, name)
         else:
             self._changed(kind, name)
 
@@ -332,7 +348,7 @@ class Watcher:
     def _changed(self, kind: str, name: str) -> None:
         match kind:
             case "closed":
-                for waiter in self._touch(name, log_key(name)):
+                for waiter in [*self._waiters.get(name, ()), *self._waiters.get(log_key(name), ())]:
                     if isinstance(waiter.watch, r.Closed | r.LogGrown):
                         waiter.end(there=True)
             case "inbox":
@@ -346,11 +362,9 @@ class Watcher:
             case _:
                 pass  # not for waiters
 
-    def _touch(self, *keys: WatchKey) -> list[Waiter]:
-        touched = [waiter for key in keys for waiter in self._waiters.get(key, ())]
-        for waiter in touched:
+    def _touch(self, *keys: WatchKey) -> None:
+        for waiter in [waiter for key in keys for waiter in self._waiters.get(key, ())]:
             waiter.touch()
-        return touched
 
 
 def has_progressed(watch: r.Closed | r.InboxChanged | r.LogGrown, progress: Sequence[Any] | None) -> bool:

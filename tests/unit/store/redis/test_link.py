@@ -104,6 +104,17 @@ async def test_a_function_that_leaves_out_an_answer_fails_all_parts(link):
         await link.ask(0, "count", None)  # a part that is nil is none to Lua
 
 
+async def test_a_part_that_cannot_be_encoded_fails_its_call_only(link):
+    failed, fine = await asyncio.gather(
+        link.ask(0, "echo", object()), link.ask(1, "echo", "fine"), return_exceptions=True
+    )
+    assert isinstance(failed, TypeError)
+    assert fine == b"fine"
+    with pytest.raises(TypeError):
+        await link.ask(0, "echo", object())
+    assert await link.ask(0, "echo", "again") == b"again"
+
+
 async def test_a_callback_that_fails_does_not_hold_up_others(link):
     reported = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))

@@ -13,7 +13,7 @@ local function tell(call, kind, value, name, message)
     told = {}
     call.told = told
   end
-  local key = kind .. ':' .. value
+  local key = name .. ' ' .. message
   if told[key] then return end
   told[key] = true
   note(call, kind, value)
