@@ -16,6 +16,9 @@ from resurgam.store.redis.link import Link
 _AT_ONCE: Final = 100
 """Effects that one call carries at most."""
 
+_RETRY: Final = 1.0
+"""Seconds until effects are carried again that a server could not take."""
+
 _LAST_WORDS: Final = 1.0
 """Seconds that closing waits for effects under way; others carry what is left."""
 
@@ -58,10 +61,16 @@ class OutboxDriver:
                 self._again.discard(way)
                 await self._carry(way)
         except StoreError as error:
-            _logger.warning("effects of partition %d on partition %d are delayed: %s", *way, error)
+            if not self._link.lifetime.over:
+                _logger.warning("effects of partition %d on partition %d are delayed: %s", *way, error)
+                asyncio.get_running_loop().call_later(_RETRY, self._retry, way)
         finally:
             self._again.discard(way)
             del self._tasks[way]
+
+    def _retry(self, way: _Way) -> None:
+        if not self._link.lifetime.over:
+            self.drive(*way)
 
     async def _carry(self, way: _Way) -> None:
         source, target = way

@@ -182,11 +182,9 @@ def _offer(offer: r.EagerOffer | None) -> Part | None:
 def commit_part(part: r.Commit, routes: Routes, instance: r.Instance | None) -> Part:
     """Return the part of `commit`. *instance* is the one that was claimed, as it was then, if it is known."""
     outcome, eager = part.outcome, part.eager
-    log: list[str] = []
-    for event in outcome.events:
-        log += (event.type, encode_event(event).decode())
     return [
-        *(part.entity_id, part.execution_id, part.epoch, part.base_seq, part.wake, part.worker, part.release, log),
+        *(part.entity_id, part.execution_id, part.epoch, part.base_seq, part.wake, part.worker, part.release),
+        _log(outcome.events),
         [item for request in part.running for item in (request.ref, _packed(request))] if part.running else [],
         [[request.ref, request.queue, request.ref in eager, _packed(request)] for request in outcome.activities],
         COVERED - len(part.running) if part.covers else 0,
@@ -197,25 +195,28 @@ def commit_part(part: r.Commit, routes: Routes, instance: r.Instance | None) -> 
 
 
 def step_part(part: r.Commit) -> Part | None:
-    """Return the part of a step; None if a commit does more, or its activities are not all claimed, covered and of one queue."""
+    """Return the part of a step; None if a commit is more than that (``scripts/step.lua``)."""
     outcome, requests = part.outcome, part.outcome.activities
-    if (
-        (part.release and not requests)
-        or part.retries
-        or part.answered
-        or outcome != Outcome(events=outcome.events, activities=requests)
-        or (requests and not _are_covered(part))
-        or not (part.covers or not any(isinstance(event, _FINAL) for event in outcome.events))
-    ):
+    keeps = not part.release and (part.covers or not _answered(part))
+    fits = _are_covered(part) if requests else keeps
+    if not fits or part.retries or part.answered or outcome != Outcome(events=outcome.events, activities=requests):
         return None
     covered = [request_part(request) for request in (*part.running, *requests)]
-    log: list[str] = []
-    for event in outcome.events:
-        log += (event.type, encode_event(event).decode())
     return [
-        *(part.entity_id, part.execution_id, str(part.epoch), str(part.wake), part.base_seq, part.worker),
-        *(text_of(_pack(covered)) if covered else "", len(part.running), requests[0].queue if requests else "", *log),
+        *(part.entity_id, part.execution_id, str(part.epoch), str(part.wake), part.base_seq, part.worker, part.release),
+        text_of(_pack(covered)) if covered else "",
+        len(part.running),
+        requests[0].queue if requests else "",
+        *_log(outcome.events),
     ]
+
+
+def _log(log: Sequence[events.Event]) -> list[str]:
+    """Return the types and bodies of events in turn."""
+    flat: list[str] = []
+    for event in log:
+        flat += (event.type, encode_event(event).decode())
+    return flat
 
 
 def _are_covered(part: r.Commit) -> bool:

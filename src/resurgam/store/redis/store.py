@@ -142,8 +142,7 @@ class RedisStore:
 
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
         """Apply outcomes."""
-        requests = [(self._at(part.entity_id), *self._commit_request(part)) for part in parts]
-        answers = await asyncio.gather(*(self._link.ask(*request) for request in requests))
+        answers = await self._ask_all([(self._at(part.entity_id), *self._commit_request(part)) for part in parts])
         return [self._committed(part, answer) for part, answer in zip(parts, answers, strict=True)]
 
     def submit(self, part: r.Commit, done: Callable[[r.Committed | r.Refused | Exception], None]) -> None:
@@ -167,7 +166,10 @@ class RedisStore:
         return "commit", p.commit_part(part, self._link, self._claimed.get(part.execution_id))
 
     def _committed(self, part: r.Commit, answer: Any) -> r.Committed | r.Refused:
-        committed = p.committed_of(part, answer)
+        try:
+            committed = p.committed_of(part, answer)
+        except p.Undecodable as error:
+            committed = self._give_up(part, answer, error)
         instance = self._claimed.get(part.execution_id)
         if isinstance(committed, r.Refused) or (part.release and not committed.tasks):
             self._claimed.pop(part.execution_id, None)
@@ -176,6 +178,14 @@ class RedisStore:
         if part.outcome.status.terminal and isinstance(committed, r.Committed):
             self._watcher.note_closed(part.execution_id, closing_entry(part.outcome.events))
         return committed
+
+    def _give_up(self, part: r.Commit, answer: Any, error: p.Undecodable) -> r.Committed:
+        """Make an instance a dead letter whose inbox cannot be decoded; this commit counts, the next finds no lease."""
+        lease = r.Lease(entity_id=part.entity_id, execution_id=part.execution_id, epoch=part.epoch)
+        request = p.release_part(r.Release(lease=lease, failed=error.reason, final=True))
+        self._link.call(self._at(part.entity_id), "release", request, lambda _: None)
+        wake, _, refs = answer
+        return r.Committed(wake=wake, tasks=p.eager_tasks(part, refs))
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
         """Renew leases."""
@@ -186,10 +196,13 @@ class RedisStore:
 
     async def _extended(self, lease: r.Lease, answer: Any) -> r.Extended | r.Refused:
         try:
-            return p.extended_of(answer)
+            extended = p.extended_of(answer)
         except p.Undecodable as error:
             await self._bury(lease, error)
             return r.Refused(reason="something in the inbox cannot be decoded")
+        if isinstance(extended, r.Refused) and lease.ref is None:
+            self._claimed.pop(lease.execution_id, None)
+        return extended
 
     async def release(self, parts: Sequence[r.Release]) -> Sequence[r.Released | r.Refused]:
         """End leases."""
@@ -244,13 +257,19 @@ class RedisStore:
         return [(self._at(one.entity_id), [one.entity_id, one.execution_id]) for one in executions]
 
     async def _ask_each(self, verb: str, requests: Sequence[_Request]) -> Sequence[Any]:
-        return await asyncio.gather(*(self._link.ask(partition, verb, part) for partition, part in requests))
+        return await self._ask_all([(partition, verb, part) for partition, part in requests])
+
+    async def _ask_all(self, calls: Sequence[tuple[int, str, p.Part]]) -> Sequence[Any]:
+        if len(calls) == 1:  # most of the time; a gathering would need a task
+            return [await self._link.ask(*calls[0])]
+        return await asyncio.gather(*(self._link.ask(*call) for call in calls))
 
     def _note(self, partition: int, notices: Sequence[bytes]) -> None:
         self._watcher.note(partition, notices)
-        for kind, value in zip(notices[::2], notices[1::2], strict=True):
-            if kind == b"outbox":
-                self._outbox.drive(partition, int(value))
+        if b"outbox" in notices:
+            for kind, value in zip(notices[::2], notices[1::2], strict=True):
+                if kind == b"outbox":
+                    self._outbox.drive(partition, int(value))
 
 
 def _decode_log(bodies: Sequence[bytes], execution_id: str) -> Sequence[events.Event]:

@@ -30,7 +30,7 @@ READERS = {
 
 def keys_of(url: str) -> dict[str, object]:
     """Return everything that partitions hold under the prefix of a URL, except who owns a lease."""
-    server, prefix = shared_server(), url.partition("prefix=")[2]
+    server, prefix = shared_server(), url.partition("prefix=")[2].partition("&")[0]
     found: dict[str, object] = {}
     for key in server.ask("KEYS", f"{prefix}:{{p*"):
         kind = server.ask("TYPE", key)
@@ -49,16 +49,16 @@ class Course:
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
-        self.url = fresh_url()
+        self.url = fresh_url("partitions=1")
         self.store = RedisStore(self.url, clock, name="same", lease=LEASE)
         self.seq = 1
 
+    def started(self, name: str) -> events.WorkflowStarted:
+        ids = dict.fromkeys(("entity_id", "execution_id", "run_id", "tree_id"), name)
+        return events.WorkflowStarted(seq=1, at=self.clock.now(), name="sell", python="3.11", queue="default", **ids)
+
     async def begin(self) -> None:
-        started = events.WorkflowStarted(
-            seq=1, at=self.clock.now(), name="sell", python="3.11", queue="default", entity_id="order",
-            execution_id="execution", run_id="run", tree_id="run",
-        )  # fmt: skip
-        await self.store.create([r.Creation(started=started)])
+        await self.store.create([r.Creation(started=self.started("order"))])
         [self.claim] = await self.store.claim("first", ["default"], 1)
 
     async def step(self, kind: str, consumed: Sequence[int]) -> r.Committed | r.Refused:
@@ -73,13 +73,13 @@ class Course:
         )
         part = r.Commit(
             entity_id="other" if kind == "stranger" else "order",
-            execution_id="execution",
+            execution_id="order",
             epoch=self.claim.epoch + (kind == "stale"),
             base_seq=self.seq - (kind == "behind"),
             wake=0,
             outcome=outcome,
             worker="first",
-            release=False,
+            release=kind == "last",
             eager=frozenset(refs),
             covers=kind != "bare",
         )
@@ -94,14 +94,26 @@ class Course:
             await self.store.deliver([r.Delivery(event=signal("news"), entity_id="order")])
         if kind == "pause":
             await self.store.deliver([r.Delivery(event=events.WorkflowPaused(at=1), entity_id="order")])
+        if kind == "busy":
+            await self.store.create([r.Creation(started=self.started("other"))])
+            [claim] = await self.store.claim("second", ["default"], 1)
+            part = r.Commit(
+                entity_id="other",
+                execution_id="other",
+                epoch=claim.epoch,
+                base_seq=1,
+                wake=0,
+                outcome=Outcome(events=(scheduled(request(2)),), activities=(request(2),)),
+            )
+            await self.store.commit([part])
         if kind == "fail":
-            lease = r.Lease(entity_id="order", execution_id="execution", epoch=self.claim.epoch)
+            lease = r.Lease(entity_id="order", execution_id="order", epoch=self.claim.epoch)
             await self.store.release([r.Release(lease=lease, failed="no")])
             [self.claim] = await self.store.claim("first", ["default"], 1) or [self.claim]
 
 
-STEPS = ["one", "two", "empty", "timer", "bare", "stale", "behind", "stranger"]
-CHANGES = ["signal", "pause", "fail"]
+STEPS = ["one", "two", "last", "empty", "timer", "bare", "stale", "behind", "stranger"]
+CHANGES = ["signal", "pause", "fail", "busy"]
 
 
 @pytest.mark.parametrize("change", ["", *CHANGES])

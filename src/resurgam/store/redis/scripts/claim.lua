@@ -5,18 +5,24 @@
 -- writes: state-<id> HASH, ready-<queue>, parked-<queue>, timers ZSET, counters HASH; of an expired lease: covered-<id>
 --   STRING, activities-<queue> ZSET, activity-<id>-<ref> HASH, work-<id> SET
 
-local PAGE = 100 -- candidates that are looked at together
+local PAGE = 100 -- candidates of a list that are looked at together, at least
 
 -- Return candidates of some lists, a page of each after those that were seen, in the order of their unlocks.
-local function candidates(call, kind, queues, seen)
+local function candidates(call, kind, queues, seen, limit)
+  local count = math.max(PAGE, limit)
   local found = {}
   for _, queue in ipairs(queues) do
     local key = call.prefix .. kind .. queue
-    local page = redis.call('ZRANGE', key, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', seen[key] or 0, PAGE, 'WITHSCORES')
+    local page = redis.call('ZRANGE', key, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', seen[key] or 0, count, 'WITHSCORES')
     for number = 1, #page, 2 do found[#found + 1] = { tonumber(page[number + 1]), page[number], key } end
   end
   table.sort(found, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
   return found
+end
+
+local function may_claim(call, row, worker)
+  local leased_until = row.fields.leased_until
+  return not (leased_until and leased_until > call.now) and not leases.has_tried(call, row, worker)
 end
 
 -- Lease from the lists of a kind until the limit is reached.
@@ -24,18 +30,18 @@ local function lease_from(call, kind, worker, queues, limit, claims)
   local seen = {}
   repeat
     local progress = false
-    for _, candidate in ipairs(candidates(call, kind, queues, seen)) do
+    for _, candidate in ipairs(candidates(call, kind, queues, seen, limit)) do
       if #claims >= limit then return end
       local row, key = instances.find(call, candidate[2]), candidate[3]
-      local leased_until = row.fields.leased_until
-      if (leased_until and leased_until > call.now) or leases.has_tried(call, row, worker) then
-        seen[key] = (seen[key] or 0) + 1
-        progress = true
-      else
+      if not row then
+        redis.call('ZREM', key, candidate[2]) -- whatever has left it there, it must not be in the way of others
+      elseif may_claim(call, row, worker) then
         local claim = leases.claim(call, row, worker)
         if claim then claims[#claims + 1] = claim end
-        progress = true
+      else
+        seen[key] = (seen[key] or 0) + 1
       end
+      progress = true
     end
   until not progress
 end

@@ -10,12 +10,12 @@ local function claim_activities(call, part)
   for _, queue in ipairs(queues) do
     local page = redis.call('ZRANGE', call.prefix .. 'activities-' .. queue, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', 0,
       limit, 'WITHSCORES')
-    for number = 1, #page, 2 do found[#found + 1] = { tonumber(page[number + 1]), page[number] } end
+    for number = 1, #page, 2 do found[#found + 1] = { tonumber(page[number + 1]), page[number], queue } end
   end
   table.sort(found, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
   local tasks = {}
   for number = 1, math.min(limit, #found) do
-    tasks[#tasks + 1] = activities.claim(call, found[number][2], worker, cancelled)
+    tasks[#tasks + 1] = activities.claim(call, found[number][3], found[number][2], worker, cancelled)
   end
   table.insert(tasks, 1, activities.count(call, queues))
   return tasks

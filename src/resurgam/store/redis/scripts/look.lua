@@ -57,8 +57,9 @@ local function first_after(key, last, scale)
   return found[2] and math.ceil(tonumber(found[2]) / scale) or math.huge
 end
 
--- Return the first moment at which something of any kind becomes claimable by itself. It is no later than the one that
--- was last announced for a queue, even if that is void by now: what comes after an announced moment is not announced.
+-- Return the first moment at which something of any kind becomes claimable by itself, or effects were left behind for too
+-- long. It is no later than the one that was last announced for a queue, even if that is void by now: what comes after an
+-- announced moment is not announced.
 local function next_due(call, queues)
   local due = first_after(call.prefix .. 'timers', call.now, 1)
   for _, queue in ipairs(queues) do
@@ -68,6 +69,7 @@ local function next_due(call, queues)
       due = math.min(due, first_after(call.prefix .. list .. queue, unlocked(call), 1000))
     end
   end
+  due = math.min(due, outbox.next_report(call) or due)
   return due < math.huge and due or -1
 end
 

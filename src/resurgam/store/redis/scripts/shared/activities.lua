@@ -292,9 +292,13 @@ local function dead_letter_of(activity)
 end
 
 -- Lease an activity by its id; nil if it must not run again. cancelled is the entry for one whose workflow is closed.
-function activities.claim(call, id, worker, cancelled)
+function activities.claim(call, queue, id, worker, cancelled)
   local activity = load(call, id)
-  local row = instances.find(call, activity.execution_id)
+  local row = activity and instances.find(call, activity.execution_id)
+  if not row then
+    unlist(call, { queue = queue, id = id }) -- whatever has left it there, it must not be in the way of others
+    return nil
+  end
   if instances.is_closed(row) then
     activities.drop(call, activity)
     inbox.put(call, row, cancelled, { at = call.now, ref = activity.ref })

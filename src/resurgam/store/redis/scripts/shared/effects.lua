@@ -4,7 +4,7 @@
 --   message, entity id, run id, parent key, promise id, entry, and the answers delivered, missing, ended
 --   publish, topic, value
 --   reply, execution id, entries
--- In an outbox it stands behind its sender: { partition, execution id, how its children are paused }.
+-- In an outbox it stands behind its sender: { partition, execution id, how its children are paused, queue }.
 -- keys: answer-<id> STRING, and those of the files that it uses
 
 local effects = {}
@@ -77,7 +77,8 @@ function effects.send(call, row, list, paused, succeeded)
         if entry then inbox.put(call, row, entry) end
       end
     else
-      outbox.add(call, target, { { here, row.id, children or false }, effect })
+      local sender = { here, row.id, children or false, row.fields.queue }
+      outbox.add(call, target, { sender, effect }, row.fields.queue)
     end
   end
 end
@@ -89,7 +90,7 @@ function effects.receive(call, packed)
   for _, entry in pairs(apply(call, effect, sender[3] or nil)) do
     if entry then entries[#entries + 1] = entry end
   end
-  if #entries > 0 then outbox.add(call, sender[1], { sender, { 'reply', sender[2], entries } }) end
+  if #entries > 0 then outbox.add(call, sender[1], { sender, { 'reply', sender[2], entries } }, sender[4]) end
 end
 
 -- Begin the next execution of an entity, with its first entries and the unread ones of the execution before.

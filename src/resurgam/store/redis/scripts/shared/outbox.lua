@@ -4,11 +4,13 @@
 
 local outbox = {}
 
-function outbox.add(call, target, effect)
+-- Add an effect. If nobody carries it within a lease, those who look for work in this queue must.
+function outbox.add(call, target, effect, queue)
   local number = redis.call('HINCRBY', call.prefix .. 'counters', 'outbox-' .. target, 1)
   redis.call('XADD', call.prefix .. 'outbox-' .. target, number .. '-0', 'at', call.now, 'body', cmsgpack.pack(effect))
   redis.call('ZADD', call.prefix .. 'unsent', 'NX', call.now, target)
   note_outbox(call, target)
+  note_due(call, queue, call.now + call.lease)
 end
 
 -- Delete what was applied up to a number; return the entries that follow, as a stream returns them.
@@ -29,6 +31,13 @@ end
 function outbox.report(call)
   local left = redis.call('ZRANGE', call.prefix .. 'unsent', '-inf', call.now - call.lease, 'BYSCORE')
   for _, target in ipairs(left) do note_outbox(call, target) end
+end
+
+-- Return the moment at which the next one must be reported.
+function outbox.next_report(call)
+  local first = redis.call('ZRANGE', call.prefix .. 'unsent', string.format('(%d', call.now - call.lease), '+inf', 'BYSCORE',
+    'LIMIT', 0, 1, 'WITHSCORES')
+  return first[2] and tonumber(first[2]) + call.lease
 end
 
 -- Tell the caller about all of them: the process that filled them is known to be dead.
