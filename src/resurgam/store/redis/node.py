@@ -85,8 +85,9 @@ class Node:
         self._connecting: asyncio.Task[None] | None = None
         self._waiting: dict[tuple[int, str], Group] = {}
         self._repeated: list[Group] = []
-        self._flight: list[Group] | None = None
-        self._answers: list[Any] = []
+        self._under_way = 0
+        """Calls of the flight that have no answer yet."""
+
         self._departing = False
         self._watched = -1
         self._watch: asyncio.TimerHandle | None = None
@@ -100,14 +101,14 @@ class Node:
             self._waiting[key] = Group(partition, verb, part, done)
         else:
             group.calls.append((part, done))
-        if not self._departing and self._flight is None:
+        if not self._departing and self._under_way == 0:
             self._departing = True
             self._loop.call_soon(self._depart)
 
     def repeat(self, group: Group) -> None:
         """Add a call that was not executed to the next flight, as a call of its own."""
         self._repeated.append(group)
-        if not self._departing and self._flight is None:
+        if not self._departing and self._under_way == 0:
             self._departing = True
             self._loop.call_soon(self._depart)
 
@@ -165,7 +166,7 @@ class Node:
     def _depart(self) -> None:
         """Send what waits as one flight."""
         self._departing = False
-        if not self._needed or self._flight is not None or self._closed:
+        if not self._needed or self._under_way > 0 or self._closed:
             return
         connection = self._connection
         if connection is None or connection.lost is not None:
@@ -174,13 +175,15 @@ class Node:
         groups, commands = self._pack(self.take_waiting())
         if not groups:
             return
-        self._flight = groups
-        self._answers = []
+        self._under_way = len(groups)
         self.flights += 1
         if self._address.wait:
+            answers: list[Any] = []
             commands.append(pack("WAIT", self._address.wait, _ACKNOWLEDGE))
-        replies: list[Done] = [self._answers.append] * (len(commands) - 1)
-        replies.append(self._arrived)
+            replies: list[Done] = [answers.append] * len(groups)
+            replies.append(partial(self._acknowledged, groups, answers))
+        else:
+            replies = [partial(self._answered, group) for group in groups]
         connection.send(b"".join(commands), replies)
 
     def _pack(self, waiting: Sequence[Group]) -> tuple[list[Group], list[bytes]]:
@@ -195,21 +198,22 @@ class Node:
                 groups.append(group)
         return groups, commands
 
-    def _arrived(self, last: Any) -> None:
-        """Take the last reply of the flight: hand out the answers, then send what waits."""
-        groups, answers = self._flight, self._answers
-        assert groups is not None
-        answers.append(last)
-        unacknowledged = self._unacknowledged(answers.pop()) if self._address.wait else None
-        self._flight = None
+    def _acknowledged(self, groups: Sequence[Group], answers: Sequence[Any], reply: Any) -> None:
+        """Take the reply to `WAIT`, the last of a flight: only now the answers count."""
+        unacknowledged = self._unacknowledged(reply)
         for group, answer in zip(groups, answers, strict=True):
-            if type(answer) is list:
-                self._hand_out(group, answer, unacknowledged)
-            elif isinstance(answer, ReplyError):
-                call_back(partial(self._routes.refused, self, group), answer)
-            else:
-                group.fail(self._unknown(group, answer))
-        if self._needed and not self._departing:
+            self._answered(group, answer, unacknowledged)
+
+    def _answered(self, group: Group, answer: Any, unacknowledged: StoreError | None = None) -> None:
+        """Hand out the answers to a call, while the server executes the next one; send what waits after the last."""
+        self._under_way -= 1
+        if type(answer) is list:
+            self._hand_out(group, answer, unacknowledged)
+        elif isinstance(answer, ReplyError):
+            call_back(partial(self._routes.refused, self, group), answer)
+        else:
+            group.fail(self._unknown(group, answer))
+        if self._under_way == 0 and self._needed and not self._departing:
             self._departing = True
             self._loop.call_soon(self._depart)
 
@@ -280,10 +284,10 @@ class Node:
         """Give the connection up if a flight gets no answer for too long."""
         if self._watch is not None:
             self._watch.cancel()
-        if self._flight is not None and self._watched == self.flights:
+        if self._under_way > 0 and self._watched == self.flights:
             self.disconnect(f"no answer from {text_of(self.endpoint)} within {_ANSWER:g} s")
             return
-        self._watched = self.flights if self._flight is not None else -1
+        self._watched = self.flights if self._under_way > 0 else -1
         self._watch = self._loop.call_later(_ANSWER, self._watch_answers)
 
 
