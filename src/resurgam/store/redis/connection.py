@@ -5,6 +5,7 @@ never shifts the replies of others.
 """
 
 import asyncio
+import os
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -188,6 +189,8 @@ def _refusal(address: Address, error: ReplyError) -> StoreError:
 
 
 def _reason(error: OSError) -> str:
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)  # asyncio adds the address
     return error.strerror or str(error) or type(error).__name__
 
 

@@ -5,6 +5,7 @@ import logging
 import hiredis
 import pytest
 
+from resurgam import Context, Engine, Registry
 from resurgam.core.errors import StoreError
 from resurgam.dev.redis import Server, free_port, start_replica
 from resurgam.runtime.system import SystemClock
@@ -13,6 +14,14 @@ from resurgam.store.redis.opening import Server as Described
 from resurgam.store.redis.opening import describe_persistence, possible_losses
 from resurgam.store.redis.url import parse
 from support.redis import fresh_cluster_url, fresh_url, shared_cluster, shared_server, temporary_folder
+
+registry = Registry()
+
+
+@registry.workflow
+async def greet(ctx: Context, name: str) -> str:
+    return f"Hello, {name}!"
+
 
 USER = ("--user", "worker", "on", ">right", "~*", "&*", "+@all")
 
@@ -48,7 +57,9 @@ async def test_stores_opened_at_the_same_time_agree_on_the_id():
 
 async def test_a_server_that_is_not_there_is_named():
     port = free_port()
-    assert f"cannot connect to 127.0.0.1:{port}" in await refusal(f"redis://me:s3cret@127.0.0.1:{port}")
+    assert f"cannot connect to 127.0.0.1:{port}: Connection refused" in await refusal(
+        f"redis://me:s3cret@127.0.0.1:{port}"
+    )
 
 
 async def test_a_host_that_is_not_there_is_named():
@@ -154,6 +165,25 @@ async def test_a_replica_is_refused():
         assert f"127.0.0.1:{replica.port} is a read-only replica" in await refusal(replica.url)
     finally:
         replica.kill()
+
+
+async def test_a_user_needs_the_keys_and_channels_of_the_prefix_and_no_dangerous_commands():
+    rights = ("~shop:*", "&shop:*", "+@all", "-@dangerous", "-@admin")
+    server = Server(temporary_folder(), "--user", "worker", "on", ">right", *rights).start()
+    try:
+        url = server.url.replace("redis://", "redis://worker:right@")
+        async with Engine(f"{url}?prefix=shop", registry=registry) as engine:
+            assert await engine.execute(greet, "Ada") == "Hello, Ada!"
+        assert "NOPERM" in await refusal(f"{url}?prefix=other")
+    finally:
+        server.kill()
+
+
+async def test_an_engine_with_a_worker_fails_at_its_start():
+    with pytest.raises(StoreError, match="cannot connect") as refused:
+        async with Engine(f"redis://me:s3cret@127.0.0.1:{free_port()}", registry=registry):
+            pass
+    assert "s3cret" not in str(refused.value)
 
 
 async def test_a_user_who_may_not_load_functions_is_told():
