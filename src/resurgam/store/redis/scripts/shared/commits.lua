@@ -156,6 +156,7 @@ function commits.commit(call, part)
   if release and #claimed == 0 then
     activities.lease_alone(call, row, call.now + call.lease)
     offers.free(call, row, fields.wake ~= seen)
+    log.compact(call, row.id, fields.last_seq)
     return { fields.wake, NOTHING, claimed }
   end
   return { fields.wake, inbox.since(call, row, seen), claimed }

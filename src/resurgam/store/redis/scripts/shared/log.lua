@@ -27,6 +27,16 @@ function log.append(call, execution_id, last_seq, events, first)
   return last_seq
 end
 
+local SHORT = 30 -- entries of a log that is worth a copy
+
+-- Give a short log the room that it needs and no more. A stream begins with four kilobytes, most of what an instance takes
+-- that sleeps or is closed; a copy of it has no room to spare. The key of the copy is gone when the function ends.
+function log.compact(call, execution_id, last_seq)
+  if last_seq > SHORT then return end
+  local key, copy = call.prefix .. 'events-' .. execution_id, call.prefix .. 'copy'
+  if redis.call('COPY', key, copy, 'REPLACE') == 1 then redis.call('RENAME', copy, key) end
+end
+
 -- Return type, body and reference of an entry, forgotten or not; nil if it is not there.
 function log.entry(call, execution_id, seq)
   local id = seq .. '-0'
