@@ -9,6 +9,7 @@ from resurgam.core.errors import StoreError
 from resurgam.dev.redis import Cluster, Sentinel, Server, free_port, start_replica
 from resurgam.runtime.system import SystemClock
 from resurgam.store.redis import node as nodes
+from resurgam.store.redis import subscriptions
 from resurgam.store.redis.discovery import slot_of, tag_of
 from resurgam.store.redis.link import Link
 from resurgam.store.redis.subscriptions import Subscriptions
@@ -390,6 +391,21 @@ async def test_channels_are_subscribed_to_again_after_a_restart():
             await until_answered(link)
             assert await link.ask(0, "publish", ["news", "again"]) == 1
             assert await heard.messages.get() == ("news", "again")
+
+
+async def test_a_hold_without_a_server_is_an_error_in_time(monkeypatch):
+    monkeypatch.setattr(subscriptions, "PATIENCE", 0.2)
+    with running(Server(temporary_folder())) as server:
+        async with linked(server.url) as link, listening(link) as heard:
+            await heard.subscriptions.hold(["first"])
+            server.kill()
+            await until_noticed(link)
+            with pytest.raises(StoreError, match="no subscription was confirmed"):
+                await asyncio.wait_for(heard.subscriptions.hold(["news"]), PATIENT)
+            server.start()
+            await asyncio.wait_for(heard.renewed.wait(), PATIENT)
+            await heard.subscriptions.hold(["news"])
+            assert server.ask("PUBSUB", "NUMSUB", "first", "news") == [b"first", 1, b"news", 1]
 
 
 async def test_a_hold_that_is_cancelled_holds_nothing():

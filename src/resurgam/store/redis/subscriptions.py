@@ -13,6 +13,7 @@ from typing import Any, Final
 from resurgam.core.errors import StoreError
 from resurgam.store.redis.connection import Connection, ReplyError, connect, pack
 from resurgam.store.redis.link import Link
+from resurgam.store.redis.node import PATIENCE
 
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 1.0
@@ -56,11 +57,17 @@ class Subscriptions:
             channel.holders += 1
             if not channel.confirmed.done():
                 wanted.append(channel.confirmed)
+        if self._connection is not None and not wanted:
+            return
         try:
-            if self._connection is None:
-                await self._connected()
-            for confirmed in wanted:
-                await asyncio.shield(confirmed)
+            async with asyncio.timeout(PATIENCE):
+                if self._connection is None:
+                    await self._connected()
+                for confirmed in wanted:
+                    await asyncio.shield(confirmed)
+        except TimeoutError:
+            self.release(channels)
+            raise StoreError(f"{self._link.address}: no subscription was confirmed within {PATIENCE:g} s") from None
         except BaseException:
             self.release(channels)
             raise
