@@ -56,21 +56,26 @@ class RedisStore:
         """Begin executions."""
         requests = [(self._at(part.started.entity_id), p.create_part(part, self._link)) for part in parts]
         answers = await self._ask_each("create", requests)
-        return [await self._created(part, answer) for part, answer in zip(parts, answers, strict=True)]
+        return [self._created(part, answer) for part, answer in zip(parts, answers, strict=True)]
 
-    async def _created(self, part: r.Creation, answer: Sequence[Any]) -> r.Created | r.Exists:
+    def _created(self, part: r.Creation, answer: Sequence[Any]) -> r.Created | r.Exists:
         kind, view, *rest = answer
-        instance = r.Instance.of(part.started) if view is None else p.instance_of(view)
+        begun = r.Instance.of(part.started)
+        instance = begun if view is None else p.instance_of(view)
         if kind == b"exists":
             return r.Exists(instance=instance)
         claimed, committed = rest
         if claimed is None:
             return r.Created(instance=instance)
-        claim = self._keep(p.claim_of(claimed, log=(part.started,)))
+        log = (part.started,)
+        claim = r.Claim(instance=begun, epoch=1, wake=0, log=log) if claimed == 1 else p.claim_of(claimed, log=log)
+        self._keep(claim)
         if committed is None or part.first is None:
             return r.Created(instance=instance, claim=claim)
         done = self._committed(part.first, committed)
         assert isinstance(done, r.Committed), done
+        if view is None:
+            instance = p.instance_after(begun, part.first.outcome)
         return r.Created(instance=instance, claim=claim, committed=done)
 
     async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[_Delivery]:

@@ -33,13 +33,13 @@ function leases.bury(call, row, reason)
   instances.set(row, 'dead_letter', reason)
 end
 
--- Lease an instance; nil if it becomes a dead letter, because it was handed out too often.
-function leases.claim(call, row, worker)
+-- Lease an instance; return whether, because one that was handed out too often becomes a dead letter instead.
+function leases.take(call, row, worker)
   local fields = row.fields
   if fields.deliveries >= REDELIVERIES then
     local reason = 'handed out ' .. fields.deliveries .. ' times without a commit' .. (fields.last_failure or '')
     leases.bury(call, row, reason)
-    return nil
+    return false
   end
   if fields.leased_until then activities.put_back(call, row, 1) end
   instances.set(row, 'worker', worker)
@@ -49,19 +49,33 @@ function leases.claim(call, row, worker)
   instances.set(row, 'leased_until', call.now + call.lease)
   instances.set(row, 'ready', nil)
   offers.lease(call, row)
+  return true
+end
+
+-- Lease an instance and return it with its inbox; nil if it becomes a dead letter.
+function leases.claim(call, row, worker)
+  if not leases.take(call, row, worker) then return nil end
+  local fields = row.fields
   return { fields.entity_id, row.id, fields.epoch, instances.view(call, row), fields.wake, inbox.since(call, row, 0) }
 end
 
--- Lease an instance to the worker that offers itself with { worker, queue, ... }, unless older work waits in its queue.
-function leases.claim_eagerly(call, row, offer)
+-- Whether the worker that offers itself with { worker, queue, ... } may have an instance, because no older work waits in
+-- its queue.
+function leases.accepts(call, row, offer)
   local fields = row.fields
-  if not offer or fields.leased_until or instances.shown_status(row) ~= 'running' or fields.dead_letter then return nil end
+  if not offer or fields.leased_until or instances.shown_status(row) ~= 'running' or fields.dead_letter then
+    return false
+  end
   local serves = false
   for number = 2, #offer do serves = serves or offer[number] == fields.queue end
-  if not serves or fields.deliveries >= REDELIVERIES or leases.has_tried(call, row, offer[1]) then return nil end
+  if not serves or fields.deliveries >= REDELIVERIES or leases.has_tried(call, row, offer[1]) then return false end
   offers.wake_due(call)
-  if offers.others_wait(call, row) then return nil end
-  return leases.claim(call, row, offer[1])
+  return not offers.others_wait(call, row)
+end
+
+-- Lease an instance to the worker that offers itself, if it may have it.
+function leases.claim_eagerly(call, row, offer)
+  return leases.accepts(call, row, offer) and leases.claim(call, row, offer[1]) or nil
 end
 
 -- Renew the lease on an instance.

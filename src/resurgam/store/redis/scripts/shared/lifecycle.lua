@@ -6,8 +6,8 @@ local lifecycle = {}
 
 local BEGINNING = { workflow_begun = true, cancel_requested = true }
 
--- Add an execution that is ready to be claimed. birth is `parts.birth_of` a first entry.
-function lifecycle.begin(call, birth, paused)
+-- Add an execution, which is not offered yet. birth is `parts.birth_part` of a first entry.
+function lifecycle.add(call, birth, paused)
   local id, entity_id, type, body, instance, run_id, attempt, first_run = unpack(birth, 1, 8)
   local parent_key, kind, name, tree_id, parent, queue, created_at, tags, status, wake_at = unpack(birth, 9, 18)
   local row = instances.add(call, id, {
@@ -20,6 +20,12 @@ function lifecycle.begin(call, birth, paused)
   redis.call('SADD', call.prefix .. 'queues', queue)
   listing.add(call, row)
   log.append(call, id, 0, { type, body })
+  return row
+end
+
+-- Add an execution that is ready to be claimed.
+function lifecycle.begin(call, birth, paused)
+  local row = lifecycle.add(call, birth, paused)
   offers.free(call, row, true)
   return row
 end
