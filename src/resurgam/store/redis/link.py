@@ -73,7 +73,7 @@ class Link:
         self._frame = Frame(self._library, keys, lease, self.owner, moment, reads_only=reads_only)
         self._nodes: dict[Endpoint, Node] = {}
         self._routes: list[Node] | None = None
-        self._held: list[Callable[[StoreError | None], None]] = []
+        self._held: list[Callable[[Exception | None], None]] = []
         self._opening: asyncio.Task[None] | None = None
         self._finding: asyncio.Task[None] | None = None
         self._repeats: dict[Group, asyncio.TimerHandle] = {}
@@ -118,7 +118,7 @@ class Link:
         """Return a server that takes writes, once the store is open; if it cannot be reached, *attempt* asks for another."""
         self.lifetime.check()
         if self._routes is None:
-            opened: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
+            opened: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
             self._when_open(lambda error: None if opened.done() else opened.set_result(error))
             if (error := await opened) is not None:
                 raise error
@@ -151,20 +151,20 @@ class Link:
 
     # Opening.
 
-    def _when_open(self, then: Callable[[StoreError | None], None]) -> None:
+    def _when_open(self, then: Callable[[Exception | None], None]) -> None:
         """Open the store, unless that is under way; call back when it is open, or with the error."""
         self._held.append(then)
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._open(), name="redis open")
 
     async def _open(self) -> None:
-        failure = None
+        failure: Exception | None = None
         try:
             self._routes = await self._prepare_patiently()
             if self.on_open is not None:
                 await self.on_open()
-        except StoreError as error:
-            failure = error
+        except Exception as error:  # noqa: BLE001 -- raised by every call that waits
+            self._routes, failure = None, error
         self._opening = None
         self._release_held(failure)
 
@@ -196,7 +196,7 @@ class Link:
         if self.after_fork is not None:
             self.after_fork()
 
-    def _release_held(self, error: StoreError | None) -> None:
+    def _release_held(self, error: Exception | None) -> None:
         held, self._held = self._held, []
         for then in held:
             call_back(then, error)

@@ -97,7 +97,8 @@ class Owner:
             except OSError as error:
                 _logger.info("the leases of dead processes expire by themselves: there is no lock: %s", error)
                 return
-            await self._end_leases_of_the_dead(self._lock)
+            with contextlib.suppress(OSError, StoreError):  # the next check follows
+                await self._end_leases_of_the_dead(self._lock)
             self._checks = asyncio.get_running_loop().create_task(self._keep_checking(self._lock), name="redis owners")
 
     async def close(self) -> None:

@@ -133,6 +133,17 @@ async def test_a_cancelled_call_does_not_shift_the_answers_of_others(link):
         assert await link.ask(0, "echo", number) == number
 
 
+async def test_a_failure_while_the_store_is_opened_reaches_every_call_and_the_next_one_tries_again(link):
+    async def fail():
+        raise ZeroDivisionError
+
+    link.on_open = fail
+    answers = await asyncio.gather(link.ask(0, "echo", 1), link.ask(1, "echo", 2), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [ZeroDivisionError] * 2
+    link.on_open = None
+    assert await link.ask(0, "echo", 3) == 3
+
+
 async def test_a_closed_link_refuses_calls_and_fails_those_that_wait(link):
     waiting = asyncio.create_task(link.ask(0, "echo", "a"))
     await asyncio.sleep(0)
