@@ -22,7 +22,7 @@ from results import RESULTS, keep, known, print_progress
 from resurgam import Engine
 from resurgam.bench import programs
 from resurgam.bench.scene import Scene
-from resurgam.bench.storage import Storage
+from resurgam.bench.storage import Files
 from tables import CURVES, MEMORY, growth
 
 MEASURES: dict[str, Callable[[Scene], Coroutine[Any, Any, Curve]]] = {
@@ -62,7 +62,7 @@ def main() -> None:
     if options.serve:
         asyncio.run(serve(options.serve))
     elif options.here:
-        here(options.here, Scene(Storage(folder), options.scale))
+        here(options.here, Scene(Files(folder), options.scale))
     elif unknown := set(options.only.split(",")) - set(names):
         parser.error(f"there is no curve {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     else:

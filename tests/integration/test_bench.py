@@ -16,7 +16,7 @@ from resurgam.bench.raw import RawFile, commits_of
 from resurgam.bench.recovery import recovery, recovery_of_many
 from resurgam.bench.scene import Scene
 from resurgam.bench.several import several
-from resurgam.bench.storage import Storage, file_system, open_storage
+from resurgam.bench.storage import Files, file_system, open_storage
 from resurgam.cli.main import main
 from resurgam.core import event as events
 
@@ -197,7 +197,7 @@ def test_expectations_are_met_or_not():
 
 async def test_what_is_killed_and_recovered_has_been_replayed(tmp_path):
     """A new step is one that the workflow asked for, not what the killed process left on the queue."""
-    scene = Scene(Storage(tmp_path), 0.002)
+    scene = Scene(Files(tmp_path), 0.002)
     shorter, longer = await recovery(scene)
     async with Engine(scene.storage.url("w6-20"), worker=False) as engine:
         history = await engine.handle("run-0").history()
@@ -209,7 +209,7 @@ async def test_what_is_killed_and_recovered_has_been_replayed(tmp_path):
 
 
 async def test_every_run_of_a_killed_process_makes_a_new_step(tmp_path):
-    scene = Scene(Storage(tmp_path), 0.003)
+    scene = Scene(Files(tmp_path), 0.003)
     [figures] = await recovery_of_many(scene)
     async with Engine(scene.storage.url("w11-50"), worker=False) as engine:
         histories = [await engine.handle(f"run-{run}").history() for run in range(3)]
@@ -221,7 +221,7 @@ async def test_every_run_of_a_killed_process_makes_a_new_step(tmp_path):
 
 
 async def test_two_processes_share_the_load_of_one(tmp_path):
-    scene = Scene(Storage(tmp_path), 0.004)
+    scene = Scene(Files(tmp_path), 0.004)
     one, two = await several(scene)
 
     assert (one.more["processes"], two.more["processes"]) == (1, 2)

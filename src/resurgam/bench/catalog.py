@@ -3,6 +3,8 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from resurgam.bench import endless, idle, recovery, several, startup, workloads
 from resurgam.bench.figures import Figures
 from resurgam.bench.scene import Scene
@@ -115,10 +117,64 @@ EXPECTATIONS: Final = (
 )
 
 
-def verdicts(measured: Sequence[Figures], *, scale: float = 1.0) -> list[Verdict]:
+def _rounded_round_trips(figures: Figures) -> float | None:
+    return None if figures.round_trips is None else round(figures.round_trips, 2)
+
+
+def _rate_to_sqlite(figures: Figures) -> float | None:
+    return figures.more.get("rate_to_sqlite")
+
+
+def _time_to_sqlite(figures: Figures) -> float | None:
+    return figures.more.get("p50_to_sqlite")
+
+
+def _longest_to_sqlite(figures: Figures) -> float | None:
+    return None if _longest_recovery(figures) is None else _time_to_sqlite(figures)
+
+
+def _kept_beside(figures: Figures, workload: str) -> float | None:
+    return figures.more.get("kept") if f"of_{workload}" in figures.more else None
+
+
+SERVER_EXPECTATIONS: Final = (
+    Expectation("W1", "1.0 round trips a step", _rounded_round_trips, "round trips", most=1.0),
+    Expectation("W1", "at least 0.35 of the raw limit", _of_raw_rate, "of it", least=0.35),
+    Expectation("W2", "at most 0.15 round trips a step", _rounded_round_trips, "round trips", most=0.15),
+    Expectation("W2", "at least 0.8 of SQLite's rate", _rate_to_sqlite, "of it", least=0.8),
+    Expectation("W3", "p50 within 1.2 of SQLite's", _time_to_sqlite, "of it", most=1.2),
+    Expectation("W5", "p50 within 1.2 of SQLite's", _time_to_sqlite, "of it", most=1.2),
+    Expectation("W6", "10,000 recovered within 1.3 of SQLite's time", _longest_to_sqlite, "of it", most=1.3),
+    Expectation("W7", "no object for a sleeper that is not cached", _cold_objects, "objects", most=0.1),
+    Expectation("W8", "the last thousand iterations within 20 % of the first", _slower, "of the first", most=1.2),
+    Expectation("W8", "no entry of a past iteration is read again", _active, "entries", most=50),
+    Expectation("W9", "W1 keeps 80 %", lambda f: _kept_beside(f, "W1"), "of its rate", least=0.8),
+    Expectation("W9", "W2 keeps 80 %", lambda f: _kept_beside(f, "W2"), "of its rate", least=0.8),
+)
+"""The expectations for a store on a server on the same machine."""
+
+COMPARED: Final = ("W2", "W3", "W5", "W6")
+"""The workloads that are compared with SQLite in the same run."""
+
+
+def compared(measured: Sequence[Figures], beside: Sequence[Figures]) -> list[Figures]:
+    """Return figures with their ratios to those of the same workload on SQLite."""
+    return [replace(one, more=one.more | _ratios(one, other)) for one, other in zip(measured, beside, strict=True)]
+
+
+def _ratios(one: Figures, other: Figures) -> dict[str, float]:
+    ratios = {"p50_to_sqlite": one.p50 / other.p50}
+    if one.rate is not None and other.rate is not None:
+        ratios["rate_to_sqlite"] = one.rate / other.rate
+    return ratios
+
+
+def verdicts(
+    measured: Sequence[Figures], *, scale: float = 1.0, expectations: Sequence[Expectation] = EXPECTATIONS
+) -> list[Verdict]:
     """Return the verdict on each expectation of the measured workloads; they apply at full size only."""
     found = []
-    for expectation in EXPECTATIONS:
+    for expectation in expectations:
         numbers = [expectation.measure(figures) for figures in measured if figures.workload == expectation.workload]
         if not numbers:
             continue

@@ -27,7 +27,7 @@ class Raw(msgspec.Struct, frozen=True, kw_only=True):
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one workload. Times are in seconds, memory in bytes; None if a figure does not apply.
 
-    *sample* names the thing that p50 and p95 measure; *commits* and *statements* are per step.
+    *sample* names the thing that p50 and p95 measure; *commits* and *statements*, or *round_trips*, are per step.
     """
 
     workload: str
@@ -39,6 +39,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     rate: float | None = None
     commits: float | None = None
     statements: float | None = None
+    round_trips: float | None = None
     raw: Raw | None = None
     rss: int = 0
     peak: int = 0
@@ -48,10 +49,16 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Count:
-    """The statements of a store, without the BEGIN and COMMIT of its transactions."""
+    """The statements of a store, without the BEGIN and COMMIT of its transactions; or the round trips to its server."""
 
     commits: int = 0
     statements: int = 0
+    round_trips: int | None = None
+
+    def __sub__(self, other: "Count") -> "Count":
+        """Return what was counted beyond *other*."""
+        trips = None if self.round_trips is None or other.round_trips is None else self.round_trips - other.round_trips
+        return Count(self.commits - other.commits, self.statements - other.statements, trips)
 
     def wrote(self, statement: str) -> None:
         """Count a statement of the writing connection."""
@@ -65,9 +72,15 @@ class Count:
 
 @contextlib.contextmanager
 def counting(store: Store) -> Iterator[Count | None]:
-    """Count the statements of a store inside the ``with``; None for a store without SQL."""
+    """Count the statements of a store inside the ``with``, or its round trips; None for a store in memory."""
     from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- imported only if a store is used
 
+    flights = getattr(store, "flights", None)  # of a Redis store, which is not imported for those that have none
+    if flights is not None:
+        count = Count(round_trips=0)
+        yield count
+        count.round_trips = store.flights - flights  # type: ignore[attr-defined]
+        return
     if not isinstance(store, SqliteStore):
         yield None
         return

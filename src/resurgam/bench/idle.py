@@ -22,8 +22,12 @@ _MEASURED: Final = 10.0
 
 
 async def idle(scene: Scene) -> list[Figures]:
-    """W9: the processor time of one idle engine, and of twenty idle processes on one file."""
-    if scene.storage.folder is None:
+    """W9: the processor time of one idle engine, and of twenty idle processes on one file; on a server see `crowd`."""
+    if scene.storage.server is not None:
+        from resurgam.bench.crowd import crowd  # noqa: PLC0415 -- needs a package that only this store needs
+
+        return await crowd(scene)
+    if not scene.storage.shared:
         return []  # processes cannot share a store in memory
     return [await _idle(scene, processes) for processes in (1, max(2, scene.size(20)))]
 

@@ -25,7 +25,7 @@ print("reached", flush=True)
 
 async def recovery(scene: Scene) -> list[Figures]:
     """W6: from the start of a process to its first new step, after histories of 1,000 and 10,000 activities."""
-    if scene.storage.folder is None:
+    if not scene.storage.shared:
         return []  # a store in memory does not outlive its process
     compile_package()
     lengths = [scene.size(length) for length in (1_000, 10_000)]
@@ -34,7 +34,7 @@ async def recovery(scene: Scene) -> list[Figures]:
 
 async def recovery_of_many(scene: Scene) -> list[Figures]:
     """W11: from the start of a process until each of 1,000 runs, with 100 events each, has made its first new step."""
-    if scene.storage.folder is None:
+    if not scene.storage.shared:
         return []  # as above
     compile_package()
     runs, length = scene.size(1_000), 50
@@ -46,12 +46,14 @@ async def _recovered(scene: Scene, workload: str, title: str, length: int, runs:
     victim = [sys.executable, "-m", "resurgam.bench.recovery", scene.storage.url(name), str(length)]
     written = _reached([*victim, str(runs)])
     times = [_reached(victim) for _ in rounds(scene.size(5))]
-    bare = [_reached([sys.executable, "-c", _BARE, str(scene.storage.file(name))]) for _ in range(scene.size(5))]
+    file = scene.storage.file(name)
+    reads = 0 if file is None else scene.size(5)
+    bare = [_reached([sys.executable, "-c", _BARE, str(file)]) for _ in range(reads)]
     async with Engine(scene.storage.url(name), worker=False) as engine:
         level = level_of(engine.store)
     return replace(
         sampled(workload, title, "recovery", times),
-        raw=Raw(of="a Python that reads the rows", p50=percentile(bare, 0.5)),
+        raw=Raw(of="a Python that reads the rows", p50=percentile(bare, 0.5)) if bare else None,
         level=level,
         more={"length": float(length), "runs": float(runs), "seconds_to_write": written},
     )
@@ -71,7 +73,7 @@ def _reached(command: list[str]) -> float:
 
 
 async def _serve(url: str, length: int, runs: int) -> None:
-    """Start *runs*, and serve them and those that are in the file already."""
+    """Start *runs*, and serve them and those that are there already."""
     async with Engine(url, registry=registry) as engine:
         starts = [engine.start(until_killed, length, run, runs, id=f"run-{run}") for run in range(runs)]
         await asyncio.gather(*starts)

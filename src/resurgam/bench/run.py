@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from resurgam.bench.catalog import WORKLOADS, Verdict, verdicts
+from resurgam.bench.catalog import (
+    COMPARED,
+    EXPECTATIONS,
+    SERVER_EXPECTATIONS,
+    WORKLOADS,
+    Verdict,
+    compared,
+    verdicts,
+)
 from resurgam.bench.figures import Figures, level_of
 from resurgam.bench.storage import Storage, open_storage
 from resurgam.core.errors import StoreError
@@ -18,18 +26,21 @@ from resurgam.engine import Engine
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The results of a run. *level* is the ``PRAGMA synchronous`` of an open file.
+    """The results of a run. *level* is the ``PRAGMA synchronous`` of an open file, *server* what was found of a server.
 
+    *beside* are the figures of some workloads on SQLite, in temporary files, with which those of a server are compared.
     *failed* are the errors of workloads that did not run; *skipped* are those that the store does not support.
     """
 
     place: str
     level: str | None
+    server: str | None
     scale: float
     python: str
     sqlite: str
     cores: int
     figures: list[Figures]
+    beside: list[Figures]
     verdicts: list[Verdict]
     skipped: list[str]
     failed: dict[str, str]
@@ -44,14 +55,19 @@ def run(
 ) -> Report:
     """Run workloads one after another; *progress* is called with the name of each when it starts."""
     with open_storage(url) as storage:
-        where, level = str(storage), asyncio.run(_level(storage))
+        where, level, server = str(storage), asyncio.run(_level(storage)), storage.server
     figures: list[Figures] = []
+    beside: list[Figures] = []
     skipped: list[str] = []
     failed: dict[str, str] = {}
     for name in names:
         progress(name)
         try:
             measured = _run(name, scale, url)
+            if server is not None and name in COMPARED:
+                others = _run(name, scale, None)
+                measured = compared(measured, others)
+                beside += others
         except StoreError as error:
             failed[name] = str(error)
         else:
@@ -60,12 +76,14 @@ def run(
     return Report(
         place=where,
         level=level,
+        server=server,
         scale=scale,
         python=platform.python_version(),
         sqlite=sqlite3.sqlite_version,
         cores=os.cpu_count() or 1,
         figures=figures,
-        verdicts=verdicts(figures, scale=scale),
+        beside=beside,
+        verdicts=verdicts(figures, scale=scale, expectations=EXPECTATIONS if server is None else SERVER_EXPECTATIONS),
         skipped=skipped,
         failed=failed,
     )

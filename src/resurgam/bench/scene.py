@@ -8,7 +8,6 @@ from typing import TypeVar
 
 from resurgam.bench.figures import Count, Raw, counting, percentile
 from resurgam.bench.programs import registry
-from resurgam.bench.raw import RawFile
 from resurgam.bench.storage import Storage
 from resurgam.core import event as events
 from resurgam.engine import Engine
@@ -36,16 +35,8 @@ class Scene:
 
     def raw(self, of: str, history: Sequence[events.Event], *, instances: int = 1, times: int = 1) -> "RawLimit | None":
         """Write the rows of a history without an engine, for some instances together, several times."""
-        path = self.storage.file("raw")
-        if path is None:
-            return None
-        level = self.storage.level()
-        file = RawFile(path, level)
-        try:
-            commits = [file.write(history, instances) for _ in range(times)]
-        finally:
-            file.close()
-        return RawLimit(of, commits)
+        with self.storage.raw() as writer:
+            return None if writer is None else RawLimit(of, [writer.write(history, instances) for _ in range(times)])
 
 
 @dataclass(frozen=True)
@@ -77,7 +68,7 @@ async def timed(work: Awaitable[object]) -> float:
 
 
 async def count_of(engine: Engine, work: Awaitable[object]) -> Count | None:
-    """Return the statements that the store runs during *work*, in a pass that is not timed."""
+    """Return the statements or round trips of the store during *work*, in a pass that is not timed."""
     with counting(engine.store) as count:
         await work
     return count
@@ -85,7 +76,11 @@ async def count_of(engine: Engine, work: Awaitable[object]) -> Count | None:
 
 def per_step(count: Count | None, steps: int) -> dict[str, float]:
     """Return the counts per step, as fields of `Figures`."""
-    return {} if count is None else {"commits": count.commits / steps, "statements": count.statements / steps}
+    if count is None:
+        return {}
+    if count.round_trips is not None:
+        return {"round_trips": count.round_trips / steps}
+    return {"commits": count.commits / steps, "statements": count.statements / steps}
 
 
 async def at_rest(engine: Engine) -> None:

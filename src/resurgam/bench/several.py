@@ -22,7 +22,7 @@ _ROUNDS: Final = 5
 
 async def several(scene: Scene) -> list[Figures]:
     """W10: 1,000 workflows of 10 activities by one process, then by two that execute half of them each; in turns."""
-    if scene.storage.folder is None:
+    if not scene.storage.shared:
         return []  # processes cannot share a store in memory
     compile_package()
     number = scene.size(1000)

@@ -1,26 +1,74 @@
-"""Choose where to measure: in new files beside the file of a URL, or in temporary files on a disk."""
+"""Choose where to measure: in new files beside the file of a URL, in temporary files on a disk, or on servers."""
 
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from resurgam.bench.raw import RawFile
+from resurgam.core import event as events
 from resurgam.core.errors import StoreError
 from resurgam.runtime.system import SystemClock
-from resurgam.store.open import open_store
+from resurgam.store.open import is_redis, open_store
 
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
+class RawWriter(Protocol):
+    """Writes what a store writes, without an engine."""
+
+    def write(self, history: Sequence[events.Event], instances: int = 1) -> list[float]:
+        """Write a history for some new instances together; return the seconds of each of its commits."""
+        ...
+
+
+class Storage(Protocol):
+    """Where the stores of one run are; its text says so to people."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether processes can share a store, and it outlives them."""
+        ...
+
+    @property
+    def server(self) -> str | None:
+        """What the server is and how it keeps its data; None if there is none."""
+        ...
+
+    def url(self, name: str) -> str:
+        """Return the URL of a store with this name."""
+        ...
+
+    def file(self, name: str) -> Path | None:
+        """Return the file of a store with this name; None if it has none."""
+        ...
+
+    def raw(self) -> AbstractContextManager[RawWriter | None]:
+        """Open what measures the raw limit; None if there is no limit for this store."""
+        ...
+
+    async def memory(self) -> int | None:
+        """Return the bytes that the server uses; None if there is none."""
+        ...
+
+
 @dataclass(frozen=True)
-class Storage:
+class Files:
     """The folder for the files of one run, None for a store without files, and the options of their URLs."""
 
     folder: Path | None
     options: str = ""
+    server: str | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Whether processes can share a store: not one in memory."""
+        return self.folder is not None
 
     def url(self, name: str) -> str:
         """Return the URL of a store with this name."""
@@ -30,6 +78,20 @@ class Storage:
     def file(self, name: str) -> Path | None:
         """Return the file of a store with this name."""
         return None if self.folder is None else self.folder / f"{name}.db"
+
+    @contextlib.contextmanager
+    def raw(self) -> Iterator[RawWriter | None]:
+        """Open a file for plain statements, at the same level of durability."""
+        path = self.file("raw")
+        if path is None:
+            yield None
+            return
+        with contextlib.closing(RawFile(path, self.level())) as file:
+            yield file
+
+    async def memory(self) -> int | None:
+        """Return None: there is no server."""
+        return None
 
     def level(self) -> str:
         """Return the level of ``synchronous`` in the URL."""
@@ -41,14 +103,21 @@ class Storage:
 
 @contextlib.contextmanager
 def open_storage(url: str | None) -> Iterator[Storage]:
-    """Create a folder for the stores of a run, beside the file of *url*, and remove it afterwards.
+    """Create a folder for the stores of a run, beside the file of *url*, or prefixes on its servers; remove them afterwards.
 
-    The file itself is never touched: a measurement starts with an empty file, and leaves nothing behind.
+    The store of *url* itself is never touched: a measurement starts with an empty one, and leaves nothing behind.
     """
+    if url is not None and is_redis(url):
+        from resurgam.bench.servers import open_servers  # noqa: PLC0415 -- needs a package that only this store needs
+
+        open_store(url, SystemClock(), name="bench", lease=1000)  # raises if that package is missing
+        with open_servers(url) as servers:
+            yield servers
+        return
     parts = urlsplit(url or "sqlite://")
     if parts.scheme != "sqlite" or parts.netloc:
         open_store(url or "", SystemClock(), name="bench", lease=1000)  # raises for an unknown URL
-        yield Storage(None)
+        yield Files(None)
         return
     named = unquote(parts.path[1:])
     try:
@@ -56,7 +125,7 @@ def open_storage(url: str | None) -> Iterator[Storage]:
     except OSError as error:
         raise StoreError(f"{url}: cannot create a file there: {error.strerror}") from error
     try:
-        yield Storage(folder.resolve(), f"?{parts.query}" if parts.query else "")
+        yield Files(folder.resolve(), f"?{parts.query}" if parts.query else "")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 from msgspec.structs import replace
 
 from resurgam.bench import programs
-from resurgam.bench.figures import PATIENCE, Count, Figures, level_of, percentile, rounds, rss, sampled
+from resurgam.bench.figures import PATIENCE, Figures, level_of, percentile, rounds, rss, sampled
 from resurgam.bench.scene import Scene, at_rest, count_of, per_step, timed
 from resurgam.engine import Engine
 
@@ -43,15 +43,9 @@ async def sequential(scene: Scene) -> list[Figures]:
             rate=percentile(rates, 0.5),
             raw=raw and raw.per_commit(length),
             level=level,
-            **per_step(_difference(long, short), length),
+            **per_step(long and short and long - short, length),
         )
     ]
-
-
-def _difference(long: Count | None, short: Count | None) -> Count | None:
-    if long is None or short is None:
-        return None
-    return Count(long.commits - short.commits, long.statements - short.statements)
 
 
 async def concurrent(scene: Scene) -> list[Figures]:
@@ -187,6 +181,8 @@ async def sleepers(scene: Scene) -> list[Figures]:
     memory, objects = [rss()], [sys.getallocatedblocks()]
     seconds = 0.0
     async with scene.engine("w7") as engine:
+        await _start(engine, 1)  # what a server keeps for all of them is there from now on
+        held = await scene.storage.memory()
         for _ in range(2):
             begin = time.perf_counter()
             await _start(engine, half)
@@ -194,6 +190,7 @@ async def sleepers(scene: Scene) -> list[Figures]:
             gc.collect()
             memory.append(rss())
             objects.append(sys.getallocatedblocks())
+        grown = None if held is None else (await scene.storage.memory() or 0) - held
         few = scene.size(1000)
         count = await count_of(engine, _start(engine, few))
         handle = await engine.start(programs.sleeper)
@@ -211,7 +208,8 @@ async def sleepers(scene: Scene) -> list[Figures]:
             more={
                 "bytes_per_cold_sleeper": (memory[2] - memory[1]) / half,
                 "objects_per_cold_sleeper": (objects[2] - objects[1]) / half,
-            },
+            }
+            | ({} if grown is None else {"server_bytes_per_sleeper": grown / (2 * half)}),
             **per_step(count, few),
         )
     ]

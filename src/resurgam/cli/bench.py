@@ -33,13 +33,15 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
     metavar="URL",
     envvar="RESURGAM_STORE",
     show_envvar=True,
-    help="Measure in new files beside this one, which is not touched; by default in temporary files on a disk.",
+    help="Measure in new files beside this one, or under new prefixes on this Redis server; the store itself is not "
+    "touched. By default in temporary files on a disk.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def bench(*, names: tuple[str, ...], scale: float, store: str | None, as_json: bool) -> None:
     """Measure the engine on this machine: twelve workloads, each beside the raw limit of the store.
 
-    The raw limit is measured in the same run: the same rows, committed from one thread without an engine.
+    The raw limit is measured in the same run: the same rows, committed from one thread without an engine. A Redis store
+    is also compared with SQLite.
     """
     from resurgam.bench import table  # noqa: PLC0415 -- as above
     from resurgam.bench.run import run  # noqa: PLC0415 -- as above
@@ -50,7 +52,10 @@ def bench(*, names: tuple[str, ...], scale: float, store: str | None, as_json: b
     else:
         click.echo(table.heading(report))
         click.echo()
-        output.table(table.FIGURES, table.figure_rows(report.figures))
+        if report.server is None:
+            output.table(table.FIGURES, table.figure_rows(report.figures))
+        else:
+            output.table(table.SERVER_FIGURES, table.server_rows(report))
         click.echo()
         output.table(table.VERDICTS, table.verdict_rows(report.verdicts))
     if report.failed:

@@ -37,7 +37,7 @@ async def examine(address: Address, connections: Iterable[Connection], *, reads_
     """Check every primary of a store; log what was found, and warn where acknowledged work can be lost."""
     servers = []
     for connection in connections:
-        servers.append(server := await _describe(connection))
+        servers.append(server := await describe(connection))
         await _check_commands(address, connection)
         _check_topology(address, server)
         _check_eviction(address, server)
@@ -83,7 +83,7 @@ async def found_store(address: Address, home: Connection, primaries: Sequence[Co
     return meta[b"id"].decode()
 
 
-async def _describe(connection: Connection) -> Server:
+async def describe(connection: Connection) -> Server:
     """Return what a server tells this user of itself."""
     info: dict[str, str] = {}
     for section in ("server", "memory", "persistence", "replication", "cluster"):

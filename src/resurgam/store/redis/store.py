@@ -242,6 +242,11 @@ class RedisStore:
 
     # The store as a whole.
 
+    @property
+    def flights(self) -> int:
+        """The number of round trips so far."""
+        return self._link.flights
+
     def wait(self, watch: r.Watch, until: int | None = None) -> Coroutine[Any, Any, bool]:
         """Return True once what is watched for is there, False at the moment *until*."""
         return self._watcher.wait(watch, until)

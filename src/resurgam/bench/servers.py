@@ -1,0 +1,192 @@
+"""Measure on the servers of a Redis URL: each store has a prefix of its own, and its keys are deleted afterwards."""
+
+import asyncio
+import contextlib
+import re
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import hiredis
+import msgspec
+
+from resurgam.bench.raw import commits_of
+from resurgam.bench.storage import RawWriter
+from resurgam.core import event as events
+from resurgam.core.errors import StoreError
+from resurgam.core.event import encode_event
+from resurgam.store.redis.connection import Connection, connect, pack
+from resurgam.store.redis.discovery import find_primaries
+from resurgam.store.redis.opening import describe, describe_persistence
+from resurgam.store.redis.url import Address, Topology, parse
+
+_SCANNED: Final = 1000
+"""Keys that one step of the cleaning looks at."""
+
+_RAW: Final = """
+for _, part in ipairs(cmsgpack.unpack(ARGV[1])) do
+  local id, seq = part[1], part[2]
+  for place = 3, #part do
+    redis.call('XADD', KEYS[1] .. 'events-' .. id, string.format('%d-0', seq), 'body', part[place])
+    seq = seq + 1
+  end
+  redis.call('HSET', KEYS[1] .. 'state-' .. id, 'last_seq', seq - 1)
+end
+return 1
+"""
+"""A commit without any rule: it appends the events of some instances and notes the end of each log."""
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Stores under prefixes that begin alike, on the servers of a URL."""
+
+    address: Address
+    server: str
+    _url: str = field(repr=False)
+
+    @property
+    def shared(self) -> bool:
+        """Whether processes can share a store: they can."""
+        return True
+
+    def __str__(self) -> str:
+        return f"{self.address} under the prefix {self.address.prefix}"
+
+    def url(self, name: str) -> str:
+        """Return the URL of a store with a prefix of its own."""
+        parts = urlsplit(self._url)
+        options = [option for option in parse_qsl(parts.query) if option[0] != "prefix"]
+        return urlunsplit(parts._replace(query=urlencode([*options, ("prefix", self.prefix(name))])))
+
+    def prefix(self, name: str) -> str:
+        """Return what the keys of a store with this name begin with."""
+        return f"{self.address.prefix}{name}:"
+
+    def file(self, name: str) -> Path | None:
+        """Return None: a store on a server has no file here."""
+        return None
+
+    @contextlib.contextmanager
+    def raw(self) -> Iterator[RawWriter | None]:
+        """Connect for script calls one after another; None unless there is one server, which is asked in plain text."""
+        if self.address.topology is not Topology.SINGLE or self.address.tls:
+            yield None
+            return
+        with contextlib.closing(RawServer(self.address, f"{self.prefix('raw')}{{p00}}:")) as server:
+            yield server
+
+    async def memory(self) -> int | None:
+        """Return the bytes that the servers have allocated."""
+        async with primaries(self.address) as connections:
+            found = [await describe(connection) for connection in connections]
+        return sum(int(server.info["used_memory"]) for server in found)
+
+
+class RawServer:
+    """A connection to one server that waits for each answer, without an engine and without asyncio."""
+
+    def __init__(self, address: Address, prefix: str) -> None:
+        self._prefix = prefix
+        self._instances = 0
+        self._reader = hiredis.Reader()
+        self._socket = socket.create_connection(address.endpoints[0])
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if address.password is not None:
+            self._ask("AUTH", address.user or "default", address.password)
+        if address.database:
+            self._ask("SELECT", address.database)
+        self._script: bytes = self._ask("SCRIPT", "LOAD", _RAW)
+
+    def write(self, history: Sequence[events.Event], instances: int = 1) -> list[float]:
+        """Write a history for some new instances together; return the seconds of each of its commits."""
+        ids = [f"raw-{self._instances + number:020d}" for number in range(instances)]
+        self._instances += instances
+        calls = [self._call(commit, ids) for commit in commits_of(history)]
+        return [self._timed(call) for call in calls]
+
+    def close(self) -> None:
+        """End the connection."""
+        self._socket.close()
+
+    def _call(self, commit: Sequence[events.Event], ids: Sequence[str]) -> bytes:
+        bodies = [encode_event(entry).decode() for entry in commit]
+        parts = [[one, commit[0].seq, *bodies] for one in ids]
+        return pack("EVALSHA", self._script, 1, self._prefix, msgspec.msgpack.encode(parts))
+
+    def _timed(self, call: bytes) -> float:
+        begin = time.perf_counter()
+        self._send(call)
+        return time.perf_counter() - begin
+
+    def _ask(self, *command: str | int) -> Any:
+        return self._send(pack(*command))
+
+    def _send(self, call: bytes) -> Any:
+        self._socket.sendall(call)
+        while (reply := self._reader.gets()) is False:
+            received = self._socket.recv(65536)
+            if not received:
+                raise StoreError("the server has closed the connection that measures its limit")
+            self._reader.feed(received)
+        if isinstance(reply, Exception):
+            raise StoreError(f"the server refuses to be measured: {reply}")
+        return reply
+
+
+@contextlib.contextmanager
+def open_servers(url: str) -> Iterator[Servers]:
+    """Choose a new prefix on the servers of *url*, and delete all keys under it afterwards."""
+    address = parse(url)
+    address = replace(address, prefix=f"{address.prefix.removesuffix(':')}-bench-{token_hex(4)}-")
+    servers = Servers(address, asyncio.run(_settings(address)), url)
+    try:
+        yield servers
+    finally:
+        asyncio.run(_delete_all(address))
+
+
+@contextlib.asynccontextmanager
+async def primaries(address: Address) -> AsyncIterator[list[Connection]]:
+    """Connect to every server that takes writes."""
+    async with contextlib.AsyncExitStack() as opened:
+        connections = []
+        for endpoint in dict.fromkeys(await find_primaries(address)):
+            connection = await connect(address, endpoint)
+            opened.callback(connection.close)
+            connections.append(connection)
+        yield connections
+
+
+async def _settings(address: Address) -> str:
+    async with primaries(address) as connections:
+        first, *_ = [await describe(connection) for connection in connections]
+    info = first.info
+    name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
+    version = info.get("valkey_version") or info.get("redis_version", "")
+    number = f"{len(connections)} x " if len(connections) > 1 else ""
+    policy = info.get("maxmemory_policy", "unknown")
+    return f"{number}{name} {version}, {describe_persistence(first)}, maxmemory-policy {policy}, wait={address.wait}"
+
+
+async def _delete_all(address: Address) -> None:
+    pattern = re.sub(r"([*?\[\]\\^-])", r"\\\1", address.prefix) + "*"
+    async with primaries(address) as connections:
+        for connection in connections:
+            cursor = b"0"
+            while True:
+                cursor, keys = await connection.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED)
+                # One command each: in a cluster the keys of one command must be in one slot.
+                connection.send(b"".join([pack("UNLINK", key) for key in keys]), [_ignore] * len(keys))
+                if cursor == b"0":
+                    break
+            await connection.ask("PING")  # answered once everything is deleted
+
+
+def _ignore(reply: object) -> None:
+    """Take the reply to a deletion."""
