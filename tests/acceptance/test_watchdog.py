@@ -4,8 +4,11 @@ import asyncio
 import threading
 import time
 
+import pytest
+
 from resurgam import Context, Engine, Registry
 from support.limits import HANGS
+from support.redis import fresh_url
 
 LEASE = 4.0
 """Seconds; long enough for a busy machine to renew it in time."""
@@ -14,8 +17,12 @@ STILL = 1.5 * LEASE
 """Seconds for which the loop of the first worker stands still."""
 
 
-async def test_a_coroutine_that_never_yields_costs_its_neighbours_nothing(tmp_path, caplog) -> None:
-    url = f"sqlite:///{tmp_path}/stuck.db"
+@pytest.fixture(params=["sqlite", "redis"])
+def url(request, tmp_path) -> str:
+    return f"sqlite:///{tmp_path}/stuck.db" if request.param == "sqlite" else fresh_url()
+
+
+async def test_a_coroutine_that_never_yields_costs_its_neighbours_nothing(url, caplog) -> None:
     runs = []
     stuck = threading.Event()
 
@@ -71,7 +78,7 @@ async def test_a_coroutine_that_never_yields_costs_its_neighbours_nothing(tmp_pa
     assert "is lost" not in caplog.text
 
 
-async def test_what_was_claimed_beside_a_tick_that_does_not_yield_is_kept_before_it_has_begun(tmp_path, caplog) -> None:
+async def test_what_was_claimed_beside_a_tick_that_does_not_yield_is_kept_before_it_has_begun(url, caplog) -> None:
     """Claimed together, and the greedy one comes first: the others' leases must not run out meanwhile."""
     registry = Registry()
     runs = []
@@ -94,7 +101,6 @@ async def test_what_was_claimed_beside_a_tick_that_does_not_yield_is_kept_before
                 pass
         return "yielded"
 
-    url = f"sqlite:///{tmp_path}/stuck.db"
     async with Engine(url, registry=registry, worker=False) as client:
         handles = [await client.start(greedy), *[await client.start(chain, number) for number in range(5)]]
     async with Engine(url, registry=registry, lease=LEASE) as engine:
