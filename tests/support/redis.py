@@ -6,12 +6,17 @@ import functools
 import itertools
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from resurgam.dev.redis import Cluster, Server
 from resurgam.store.redis.store import RedisStore
 
 _stores = itertools.count(1)
+
+_HEARD: Final = 60.0
+"""Seconds within which a message must arrive."""
 
 
 def temporary_folder() -> Path:
@@ -37,9 +42,34 @@ def shared_cluster() -> Cluster:
     return cluster.start()
 
 
+_DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always")
+"""The options of a server that loses nothing, and of which a store therefore says nothing."""
+
+
+@functools.cache
+def durable_server() -> Server:
+    """Return the server of this process that loses nothing."""
+    server = Server(temporary_folder(), *_DURABLE).start()
+    atexit.register(server.kill)
+    return server
+
+
+@functools.cache
+def durable_cluster() -> Cluster:
+    """Return the cluster of this process that loses nothing."""
+    cluster = Cluster(temporary_folder(), *_DURABLE)
+    atexit.register(cluster.kill)
+    return cluster.start()
+
+
 def fresh_cluster_url(options: str = "") -> str:
     """Return the URL of a store that is empty, on the shared cluster."""
     return f"{shared_cluster().url}?prefix=t{next(_stores)}{options and '&'}{options}"
+
+
+def durable_url(*, cluster: bool = False) -> str:
+    """Return the URL of a store that is empty and loses nothing."""
+    return f"{(durable_cluster() if cluster else durable_server()).url}?prefix=t{next(_stores)}"
 
 
 def fresh_url(options: str = "") -> str:
@@ -51,3 +81,48 @@ async def effects_arrived(store: RedisStore) -> None:
     """Wait until the effects of the commits of a store have arrived, and the answers to them."""
     while ways := list(store._outbox._tasks.values()):
         await asyncio.wait(ways)
+
+
+class Ears:
+    """Learn when a store has heard everything that was published until now: the messages of a server arrive in order."""
+
+    def __init__(self, store: RedisStore, servers: Sequence[Server]) -> None:
+        self._servers = servers
+        self._subscriptions = store._watcher._subscriptions
+        self._channel = f"{store._link.address.prefix}until now"
+        self._on_message = self._subscriptions._on_message
+        self._subscriptions._on_message = self._heard
+        self._missing: set[str] = set()
+        self._all = asyncio.Event()
+        self._calls = 0
+        self._holds = False
+
+    async def heard_all(self) -> None:
+        """Wait until all messages have arrived."""
+        if self._subscriptions._connection is None:
+            return
+        if not self._holds:
+            self._holds = True
+            await self._subscriptions.hold([self._channel])
+        self._calls += 1
+        self._all.clear()
+        self._missing = {f"{server.port} {self._calls}" for server in self._servers}
+        for server in self._servers:
+            server.ask("PUBLISH", self._channel, f"{server.port} {self._calls}")
+        await asyncio.wait_for(self._all.wait(), _HEARD)
+
+    def _heard(self, channel: str, message: str) -> None:
+        if channel == self._channel:
+            self._missing.discard(message)
+            if not self._missing:
+                self._all.set()
+        else:
+            self._on_message(channel, message)
+
+
+def is_busy(store: RedisStore) -> bool:
+    """Whether calls of a store are under way, looks of its waiters, or effects of its commits."""
+    link = store._link
+    under_way = any(node._flight is not None or node._departing or node._needed for node in link._nodes.values())
+    waits = bool(link._held or link._repeats or store._outbox._tasks)
+    return under_way or waits or any(waiter._looking for waiter in store._watcher._all())

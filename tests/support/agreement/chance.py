@@ -1,6 +1,7 @@
 """Random values for stories: events, parts of verbs, outcomes."""
 
 import random
+from collections.abc import Iterable
 
 from msgspec import Raw
 
@@ -20,6 +21,7 @@ from resurgam.core.outcome import (
 )
 from resurgam.core.state import Status
 from resurgam.store import records as r
+from resurgam.store.rules import MESSAGES_KEPT
 from resurgam.testing import ManualClock
 from resurgam.testing.contract.bench import routed
 
@@ -36,7 +38,7 @@ class Chance:
     """Values made by a seeded generator. Every event has a number of its own, so that no two are equal.
 
     *entities* are the entity of each execution that was ever named; *present* are those executions, and *promises* those
-    promises, that are in the stores.
+    promises, that are in the stores. *published* has the moment of each topic and value.
     """
 
     def __init__(self, seed: int, clock: ManualClock) -> None:
@@ -46,6 +48,7 @@ class Chance:
         self.entities: dict[str, str] = {}
         self.present: list[str] = []
         self.promises: list[str] = []
+        self.published: dict[tuple[str, bytes], int] = {}
         self.choice = self.random.choice
         self.below = self.random.randrange
 
@@ -206,8 +209,20 @@ class Chance:
         return {
             "children": tuple(self.child(instance) for _ in self.many(0, 0, 0, 1, 2)),
             "messages": tuple(self.message() for _ in self.many(0, 0, 0, 1, 2, 3)),
-            "publications": tuple(Publication(self.choice(TOPICS), Raw(b"%d" % self.next())) for _ in self.many(0, 1)),
+            "publications": tuple(self.publication() for _ in self.many(0, 1)),
         }
+
+    def publication(self) -> Publication:
+        return Publication(self.choice(TOPICS), Raw(b"%d" % self.next()))
+
+    def note_published(self, publications: Iterable[Publication]) -> None:
+        """Note messages that were committed."""
+        for one in publications:
+            self.published[one.topic, bytes(one.value)] = self.clock.now()
+
+    def is_kept(self, topic: str, value: bytes) -> bool:
+        """Whether a message must be there still; when older ones are deleted is up to the store."""
+        return self.published[topic, value] >= self.clock.now() - MESSAGES_KEPT
 
     def promise(self, instance: r.Instance, number: int) -> OpenPromise:
         schema = Raw(self.choice((b"null", b'{"type":"integer"}')))

@@ -156,7 +156,8 @@ class Story:
         hold = self.chance.choice((self.chance.choice(self.holds), *self.holds[-4:]))
         others = [one for one in self.holds if one.worker == hold.worker and one.instance != hold.instance]
         holds = [hold, *(self.chance.random.sample(others, 1) if others and self.chance.hits(0.2) else ())]
-        parts = [self.commit_of(hold) for hold in holds]
+        # Of a batch one commit has effects: those of several would cross each other on their ways between partitions.
+        parts = [self.commit_of(hold, effects=number == 0) for number, hold in enumerate(holds)]
         if len(parts) == 1 and self.chance.hits(0.5):
             [made] = parts
             answers = [[await self.submit(hold.worker, number, made[number])] for number in range(len(self.sides))]
@@ -172,10 +173,12 @@ class Story:
         self.sides[number].stores[worker].submit(part, told.set_result)
         return await told
 
-    def commit_of(self, hold: Hold) -> list[r.Commit]:
+    def commit_of(self, hold: Hold, *, effects: bool) -> list[r.Commit]:
         """Return a commit for each store: they differ in the ids of consumed entries and in the wake counter."""
         chance = self.chance
         outcome = chance.outcome(hold.instance, hold.seq, hold.status)
+        if not effects:
+            outcome = replace(outcome, children=(), messages=(), publications=())
         refs = [request.ref for request in outcome.activities]
         outcome, covering = self.covering(hold, outcome)
         consumed = [by_event(view.inbox) for view in hold.views]
@@ -221,6 +224,7 @@ class Story:
             consumed = () if parts is None else parts[number].outcome.consumed
             view.inbox = [entry for entry in view.inbox if entry.id not in consumed] + list(answer.inbox)
             view.wake = answer.wake
+        self.chance.note_published(outcome.publications)
         hold.seq += len(outcome.events)
         hold.status = outcome.status
         tasks = answers[0].tasks

@@ -1,12 +1,14 @@
 """The stores that are compared with the memory store, each opened once by every worker of a story."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from resurgam.dev.redis import Server
 from resurgam.store.memory.store import MemoryStore
+from resurgam.store.redis.store import RedisStore
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract import LEASE
@@ -15,6 +17,7 @@ from support.agreement.coverage import Coverage
 from support.agreement.sides import Normal, Side
 from support.agreement.story import WORKERS, Story
 from support.late_effects import PartitionedStore
+from support.redis import Ears, effects_arrived, fresh_cluster_url, fresh_url, shared_cluster, shared_server
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class Subject:
     open: Callable[[ManualClock], AbstractAsyncContextManager[Side]]
 
 
-async def _nothing() -> None:
-    pass
+async def nothing() -> None:
+    """Settle a store whose effects are applied with the commit."""
 
 
 @asynccontextmanager
@@ -39,18 +42,48 @@ async def open_sqlite(clock: ManualClock) -> AsyncIterator[Side]:
             for worker in WORKERS:
                 stores[worker] = SqliteStore(path, clock, name=worker, lease=LEASE, synchronous="OFF")
                 stack.push_async_callback(stores[worker].close)
-            yield Side(stores, _nothing)
+            yield Side(stores, nothing)
+
+
+def open_redis(
+    make_url: Callable[[], str], servers: Callable[[], Sequence[Server]]
+) -> Callable[[ManualClock], AbstractAsyncContextManager[Side]]:
+    """Return how each worker opens one empty store at such a URL."""
+
+    @asynccontextmanager
+    async def open_stores(clock: ManualClock) -> AsyncIterator[Side]:
+        url = make_url()
+        async with AsyncExitStack() as stack:
+            stores = {}
+            for worker in WORKERS:
+                stores[worker] = RedisStore(url, clock, name=worker, lease=LEASE)
+                stack.push_async_callback(stores[worker].close)
+            ears = [Ears(store, servers()) for store in stores.values()]
+
+            async def settle() -> None:
+                for store in stores.values():
+                    await effects_arrived(store)
+                for one in ears:
+                    await one.heard_all()
+
+            yield Side(stores, settle)
+
+    return open_stores
 
 
 def oracle(clock: ManualClock, *, partitioned: bool) -> Side:
     """Return the memory store, which all workers share; with partitions, effects on others of them come later."""
     if not partitioned:
-        return Side(dict.fromkeys(WORKERS, MemoryStore(clock, lease=LEASE)), _nothing)
+        return Side(dict.fromkeys(WORKERS, MemoryStore(clock, lease=LEASE)), nothing)
     store = PartitionedStore(clock, lease=LEASE)
     return Side(dict.fromkeys(WORKERS, store), store.settle)
 
 
-SUBJECTS: dict[str, Subject] = {"sqlite": Subject(partitioned=False, open=open_sqlite)}
+SUBJECTS: dict[str, Subject] = {
+    "sqlite": Subject(partitioned=False, open=open_sqlite),
+    "redis": Subject(partitioned=True, open=open_redis(fresh_url, lambda: [shared_server()])),
+    "redis-cluster": Subject(partitioned=True, open=open_redis(fresh_cluster_url, lambda: shared_cluster().servers)),
+}
 
 
 async def tell(subject: Subject, seed: int, steps: int, coverage: Coverage) -> None:

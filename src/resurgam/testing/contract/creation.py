@@ -99,6 +99,19 @@ class CreationCases(OpensStores):
             assert isinstance(answer, r.Created)
             assert answer.claim is not None
 
+    async def test_a_request_to_begin_that_comes_after_the_moment_leaves_the_instance_ready(self) -> None:
+        """Its moment has made it ready, and nobody has claimed it yet."""
+        async with self.bench() as b:
+            for name in ("begun", "cancelled"):
+                await b.create(name, begins_at=b.clock.now() + HOUR)
+            await b.pass_time(HOUR)
+            await b.send_signals("begun", "x")
+            await b.send_signals("cancelled", "x")
+            await b.deliver(events.WorkflowBegun(at=1), "begun")
+            await b.deliver(events.CancelRequested(at=1), "cancelled")
+            claims = {claim.instance.entity_id: values(claim.inbox) for claim in await b.claim()}
+            assert claims == {"begun": ["x", "workflow_begun"], "cancelled": ["x", "cancel_requested"]}
+
     async def test_an_instance_that_has_begun_is_not_scheduled_again(self) -> None:
         """If a holder commits it as ``scheduled``, the request to begin is not lost."""
         async with self.bench() as b:

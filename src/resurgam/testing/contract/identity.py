@@ -1,5 +1,6 @@
 """Addressing: entities, executions and runs, and older executions of an entity."""
 
+from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.testing.contract.bench import LEASE, QUEUE, OpensStores, ids, request, values
@@ -169,6 +170,25 @@ class IdentityCases(OpensStores):
                 assert claims[odd].instance.tags == {odd: odd}
                 page = await b.store.inspector.list(r.Query(name=odd, tags={odd: odd}))
                 assert [found.entity_id for found in page.instances] == [odd]
+
+    async def test_ids_of_executions_may_hold_any_character(self) -> None:
+        """They are found, paged through, claimed, and purged, each by itself."""
+        async with self.bench() as b:
+            for odd in ODD_IDS:
+                await b.create(f"order {odd}", execution_id=odd, run_id=f"run {odd}")
+            found: list[str] = []
+            page = r.Page(instances=(), cursor="")
+            while page.cursor is not None:
+                page = await b.store.inspector.list(r.Query(limit=2, cursor=page.cursor or None))
+                found += [instance.execution_id for instance in page.instances]
+            assert sorted(found) == sorted(ODD_IDS)
+            for claim in await b.claim():
+                await b.want(claim, request(2))
+            assert {task.execution_id for task in await b.tasks()} == set(ODD_IDS)
+            for odd in ODD_IDS:
+                await b.deliver(events.WorkflowTerminated(), f"order {odd}")
+                assert await b.store.purge([await b.get(f"order {odd}")]) == [r.Purged()]
+            assert (await b.store.inspector.list(r.Query())).instances == ()
 
     async def test_queue_names_may_hold_any_character(self) -> None:
         """Queues with such names are kept apart, for instances, for activities and in the counts."""

@@ -76,6 +76,15 @@ class MessageCases(OpensStores):
             claims = {claim.instance.entity_id: values(claim.inbox) for claim in await b.claim(queues=["target"])}
             assert claims == {"child": ["y"], "orphan": []}
 
+    async def test_a_message_is_answered_only_as_its_sender_asks(self) -> None:
+        """Without an entry for what has become of it the sender is told nothing, even if it gives one for another."""
+        async with self.bench() as b:
+            await b.create("sender")
+            lost = {"promise_id": routed("no", "sender"), "ended": ENDED}
+            sent = (Message(event=resolved("1"), **lost), Message(event=signal("x"), entity_id="no", ended=ENDED))
+            done = await b.committed(await b.claim_one(), messages=sent, release=False)
+            assert done.inbox == ()
+
     async def test_a_message_to_oneself_arrives(self) -> None:
         """Before the answer to it; released, the sender is ready again."""
         async with self.bench() as b:

@@ -1,5 +1,7 @@
 """Recovery after the death of a worker, in every queue; and parked instances."""
 
+import asyncio
+
 from resurgam.core import event as events
 from resurgam.core.state import Status
 from resurgam.store import records as r
@@ -134,6 +136,21 @@ class RecoveryCases(OpensStores):
             await b.pass_time(LEASE)
             await b.release(await b.claim_one("new"))
             await b.claim_one("new")
+
+    async def test_a_parked_instance_that_was_lost_is_revived_for_those_who_tried_it(self) -> None:
+        """They are woken for it, though it was claimable for others before."""
+        async with self.bench() as b:
+            await b.create()
+            await self._park(b, "old", "no such step")
+            claim = await b.claim_one("new")
+            await b.pass_time(LEASE)
+            work = r.Work(worker="old", queues=(QUEUE,))
+            assert not await b.is_there(work)
+            waiting = asyncio.ensure_future(b.store.wait(work))
+            await b.quiet()
+            assert await b.store.revive([claim.instance]) == [r.Revived(count=1)]
+            assert await b.soon(waiting)
+            await b.claim_one("old")
 
     # A clock that jumps back.
 

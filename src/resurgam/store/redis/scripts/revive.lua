@@ -16,6 +16,8 @@ local function revive(call, part)
     if not row.fields.leased_until then
       instances.set(row, 'ready', instances.may_begin(call, row) and 1 or nil)
       offers.list(call, row)
+    elseif row.fields.leased_until <= call.now then
+      note_work(call, row.fields.queue) -- the workers that tried it have not heard of it when its lease expired
     end
   end
   return count + activities.revive(call, row)
