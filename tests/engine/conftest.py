@@ -1,32 +1,50 @@
 """Every test of the engine runs on each store, with cached coroutines and with none, unless it is marked otherwise."""
 
 from itertools import product
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from support.engines import CACHES, Engines
 from support.stores import STORES
 
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
+
 COMBINATIONS: Final = {"-".join(one): one for one in product(STORES, CACHES)}
 
-_LATE_REPLAYED: Final = "late-replayed"
 _ACROSS_INSTANCES: Final = frozenset(
     {"test_children", "test_parent_close", "test_promises", "test_retried_parents", "test_signals"}
 )
-"""Modules about effects on other instances: only they run on `_LATE_REPLAYED`, to save time."""
+"""Modules about effects on other instances, which stores with partitions apply late."""
+
+_BY_THE_CODE_ALONE: Final = frozenset(
+    {"test_handlers", "test_manual_compensation", "test_operations", "test_sagas", "test_versions"}
+)
+"""Modules about what a brain makes of one log: no store decides anything in them."""
+
+_PARTITIONED: Final = {
+    "late-replayed": _ACROSS_INSTANCES.__contains__,
+    "redis-cached": lambda module: module not in _BY_THE_CODE_ALONE,
+    "redis-cluster-replayed": _ACROSS_INSTANCES.__contains__,
+    "redis-replayed": lambda _: False,
+    "redis-cluster-cached": lambda _: False,
+}
+"""The modules that run on a combination in ``make test``, to save time; the others are run by ``make test-long``."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the combinations: those of the marker ``engines``, else all that fit the module."""
     if "engines" in metafunc.fixturenames:
         marker = metafunc.definition.get_closest_marker("engines")
-        names = marker.args if marker else _combinations_of(metafunc.module.__name__.rpartition(".")[2])
-        metafunc.parametrize("engines", [COMBINATIONS[name] for name in names], ids=names, indirect=True)
+        module = metafunc.module.__name__.rpartition(".")[2]
+        cases = [_case(name, module, chosen=marker is not None) for name in (marker.args if marker else COMBINATIONS)]
+        metafunc.parametrize("engines", cases, indirect=True)
 
 
-def _combinations_of(module: str) -> tuple[str, ...]:
-    return tuple(name for name in COMBINATIONS if name != _LATE_REPLAYED or module in _ACROSS_INSTANCES)
+def _case(name: str, module: str, *, chosen: bool) -> "ParameterSet":
+    always = chosen or name not in _PARTITIONED or _PARTITIONED[name](module)
+    return pytest.param(COMBINATIONS[name], id=name, marks=() if always else pytest.mark.long)
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from resurgam.worker.options import WorkerOptions
 from resurgam.worker.worker import Worker
 from support.counter import KIND, CounterBrain, Rule, start_counter
 from support.engines import Engines, complaints, types
+from support.stores import answered
 from support.submitting import submit_by_commit
 
 RULE = Rule(limit=10, every=4, patience=60_000)
@@ -96,8 +97,9 @@ async def settle(worker: Worker) -> None:
     """Let the worker do all that it can without time passing."""
     quiet, progress = 0, -1
     while quiet < 50:
+        waited = await answered(worker._store)
         await asyncio.sleep(0)
-        quiet = quiet + 1 if progress == worker.progress else 0
+        quiet = quiet + 1 if progress == worker.progress and not waited else 0
         progress = worker.progress
 
 

@@ -160,6 +160,7 @@ async def test_a_worker_that_lost_its_lease_does_no_harm(engines: Engines) -> No
 
         async def steal() -> str:
             if not taken:
+                assert not await store.claim("thief", ["default"], 10)
                 clock.move_to(clock.now() + LEASE)
                 [claim] = await store.claim("thief", ["default"], 10)
                 taken.append(claim.epoch)

@@ -17,7 +17,7 @@ from resurgam.store import records as r
 from resurgam.store.protocol import Store
 from resurgam.testing.clock import ManualClock
 from resurgam.testing.environment import Environment
-from support.stores import OpenStore
+from support.stores import OpenStore, answered
 from support.submitting import submit_by_commit
 
 E = TypeVar("E", bound=events.Event)
@@ -28,6 +28,16 @@ TWICE = RetryPolicy(max_attempts=2, initial_interval=10, jitter=0)
 
 CACHES = {"cached": 1000, "replayed": 0}
 """How many coroutines an engine keeps alive: with none, every step replays the history."""
+
+
+class StoreEnvironment(Environment):
+    """An engine in virtual time on a store that may be reached over a network."""
+
+    async def settle(self) -> None:
+        """Wait until the engine has done everything that is possible, and its store has answered everything."""
+        await super().settle()
+        while await answered(self.engine.store):
+            await super().settle()
 
 
 class Engines:
@@ -57,7 +67,7 @@ class Engines:
     ) -> AsyncIterator[Environment]:
         """Open an engine on a store that is open already."""
         given = {"patience": self.patience, "grace": 1, **options}
-        async with Environment(store=store, registry=registry, clock=clock, cache_size=self.cache, **given) as env:
+        async with StoreEnvironment(store=store, registry=registry, clock=clock, cache_size=self.cache, **given) as env:
             yield env
 
     @asynccontextmanager

@@ -1,14 +1,23 @@
 """The stores that engine tests run on. A new backend is one line in `STORES`."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
 
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.protocol import Store
+from resurgam.store.redis.store import RedisStore
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract import LEASE
 from support.late_effects import LateEffectsStore
+from support.redis import fresh_cluster_url, fresh_url, is_busy
+
+_LOOK: Final = 0.0002
+"""Seconds between two looks at a store that is reached over a network."""
+
+_QUIET: Final = 10
 
 OpenStore = Callable[[ManualClock], AbstractAsyncContextManager[Store]]
 
@@ -35,8 +44,46 @@ async def open_late(clock: ManualClock) -> AsyncIterator[Store]:
     yield LateEffectsStore(clock, lease=LEASE)
 
 
+@asynccontextmanager
+async def open_redis(clock: ManualClock) -> AsyncIterator[Store]:
+    """Open an empty store on a Redis server."""
+    async with _opened(fresh_url(), clock) as store:
+        yield store
+
+
+@asynccontextmanager
+async def open_redis_cluster(clock: ManualClock) -> AsyncIterator[Store]:
+    """Open an empty store on a cluster of three Redis servers."""
+    async with _opened(fresh_cluster_url(), clock) as store:
+        yield store
+
+
+@asynccontextmanager
+async def _opened(url: str, clock: ManualClock) -> AsyncIterator[Store]:
+    store = RedisStore(url, clock, name="contract", lease=LEASE)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def answered(store: Store) -> bool:
+    """Wait until a store that is reached over a network has no call under way; return whether it had any.
+
+    An answer takes some iterations of the event loop to reach its caller.
+    """
+    had, quiet = False, 0
+    while hasattr(store, "_link") and quiet < _QUIET:
+        busy = is_busy(store)
+        had, quiet = had or busy, 0 if busy else quiet + 1
+        await asyncio.sleep(_LOOK if busy else 0)
+    return had
+
+
 STORES: dict[str, OpenStore] = {
     "memory": open_memory,
     "late": open_late,
     "sqlite": open_sqlite,
+    "redis": open_redis,
+    "redis-cluster": open_redis_cluster,
 }

@@ -60,6 +60,8 @@ class RedisInspector:
         self, entity_id: str, run_id: str | None = None, *, execution_id: str | None = None
     ) -> r.Instance | None:
         """Return the newest execution of an entity, or the newest of a run, or the one with this id."""
+        if not isinstance(entity_id, str):
+            return None  # a client may ask for anything; no entity has such an id
         partition, newer = self._link.partition_of(entity_id), 0
         while newer is not None:
             newer, found = await self._link.ask(partition, "get_instance", [entity_id, run_id, execution_id, newer])
