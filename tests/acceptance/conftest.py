@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.cluster import Cluster
+from support.cluster import Cluster, options_of
 from support.limits import HANGS
 
 
@@ -14,8 +14,9 @@ def patient(monkeypatch):
 
 
 @pytest.fixture
-def cluster(tmp_path):
-    cluster = Cluster(tmp_path)
+def cluster(tmp_path, request):
+    """Workers on a SQLite file, or on the store that a test names by the parameter ``cluster``, perhaps with a cache."""
+    cluster = Cluster(tmp_path, **options_of(getattr(request, "param", "sqlite")))
     try:
         yield cluster
     finally:

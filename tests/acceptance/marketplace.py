@@ -118,8 +118,8 @@ async def clerk(ctx: Context, entered: list[int]) -> list[int]:
     return ctx.continue_as_new(entered)
 
 
-async def _serve(url: str, lease: float, queue: str) -> None:
-    async with Engine(url, registry=registry, lease=lease, queues=[queue]) as engine:
+async def _serve(url: str, lease: float, queue: str, cache: int) -> None:
+    async with Engine(url, registry=registry, lease=lease, queues=[queue], cache_size=cache) as engine:
         await engine.run()
 
 
@@ -128,7 +128,8 @@ if __name__ == "__main__":
     parser.add_argument("url")
     parser.add_argument("--lease", type=float, default=2)
     parser.add_argument("--queue", default="default")
+    parser.add_argument("--cache", type=int, default=1000)
     options = parser.parse_args()
     # Attempts fail here as they should; whatever else is said with a traceback is an error.
     logging.getLogger("resurgam.activity").setLevel(logging.CRITICAL)
-    asyncio.run(_serve(options.url, options.lease, options.queue))
+    asyncio.run(_serve(options.url, options.lease, options.queue, options.cache))

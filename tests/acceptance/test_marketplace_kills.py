@@ -10,9 +10,10 @@ import pytest
 
 from acceptance import marketplace
 from resurgam.testing import replay
-from support.cluster import Cluster, check_log, eventually
+from support.cluster import Cluster, check_log, eventually, options_of
 from support.limits import HANGS
 
+STORES = ["sqlite", "redis", "redis-uncached", "redis-cluster", "redis-cluster-uncached"]
 LEASE = 1.0
 MOST = 30
 """Caravans under way at a time."""
@@ -21,8 +22,8 @@ SEED = int(os.environ.get("RESURGAM_SEED") or random.SystemRandom().randrange(10
 
 
 @pytest.fixture
-def cluster(tmp_path):
-    cluster = Cluster(tmp_path, program=marketplace)
+def cluster(tmp_path, request):
+    cluster = Cluster(tmp_path, program=marketplace, **options_of(getattr(request, "param", "sqlite")))
     try:
         yield cluster
     finally:
@@ -114,10 +115,12 @@ def _check_accounts(cluster: Cluster, caravans: int) -> None:
     }
 
 
+@pytest.mark.parametrize("cluster", ["sqlite", "redis-uncached", "redis-cluster"], indirect=True)
 async def test_four_kills_in_the_market(cluster):
     await _trade(cluster, kills=4)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("cluster", STORES, indirect=True)
 async def test_three_hundred_kills_in_the_market(cluster):
     await _trade(cluster, kills=300)

@@ -19,19 +19,33 @@ from resurgam.core.state import InstanceState, Status
 from resurgam.testing import replay
 from support import shop
 from support.limits import HANGS
+from support.redis import durable_url
 
 TESTS = Path(shop.__file__).parent.parent
 ENDS = (events.WorkflowCompleted, events.WorkflowFailed, events.WorkflowCancelled)
 
 
 class Cluster:
-    """One database file, and the worker processes on it: shops, or whatever else *program* is."""
+    """One store, and the worker processes on it: shops, or whatever else *program* is.
 
-    def __init__(self, folder: Path, *, options: str = "", disk: Path | None = None, program: Any = shop) -> None:
+    The store is at *url*, or a database file. *cache* is how many coroutines each worker keeps.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        options: str = "",
+        disk: Path | None = None,
+        program: Any = shop,
+        url: str | None = None,
+        cache: int = 1000,
+    ) -> None:
         self.folder = folder
         self._program = program
+        self._cache = cache
         self.file = (disk or folder) / "shop.db"
-        self.url = f"sqlite:///{self.file}{options}"
+        self.url = url or f"sqlite:///{self.file}{options}"
         self.effects_file = folder / "effects.jsonl"
         self.workers: list[subprocess.Popen] = []
         self._all: list[subprocess.Popen] = []
@@ -50,7 +64,8 @@ class Cluster:
 
     def start_worker(self, *, lease: float = 2, queue: str = "default", **environment: str) -> subprocess.Popen:
         """Start one more worker."""
-        worker = self.spawn(self.command("--lease", str(lease), "--queue", queue), **environment)
+        options = ("--cache", str(self._cache), "--lease", str(lease), "--queue", queue)
+        worker = self.spawn(self.command(*options), **environment)
         self.workers.append(worker)
         return worker
 
@@ -106,6 +121,13 @@ class Cluster:
                 with contextlib.suppress(ProcessLookupError):
                     process.send_signal(signal.SIGKILL)
             process.wait(HANGS)
+
+
+def options_of(store: str) -> dict[str, Any]:
+    """Return the options of a cluster on a kind of store: ``sqlite``, ``redis``, or ``redis-uncached``, for example."""
+    kind = store.removesuffix("-uncached")
+    options = {} if kind == store else {"cache": 0}
+    return options if kind == "sqlite" else {**options, "url": durable_url(cluster=kind == "redis-cluster")}
 
 
 async def eventually(condition, what: str):

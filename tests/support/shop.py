@@ -254,16 +254,16 @@ class Mortal:
         return mortal
 
 
-def _engine(url: str, lease: float, queue: str) -> Engine:
+def _engine(url: str, lease: float, queue: str, cache: int = 1000) -> Engine:
     plan = os.environ.get("SHOP_DIE")
     if plan is None:
-        return Engine(url, registry=registry, lease=lease, queues=[queue])
+        return Engine(url, registry=registry, lease=lease, queues=[queue], cache_size=cache)
     store = open_store(url, SystemClock(), name=f"mortal-{os.getpid()}", lease=round(lease * 1000))
     return Engine(Mortal(store, plan), registry=registry, lease=lease, queues=[queue])
 
 
-async def _serve(url: str, lease: float, queue: str) -> None:
-    async with _engine(url, lease, queue) as engine:
+async def _serve(url: str, lease: float, queue: str, cache: int) -> None:
+    async with _engine(url, lease, queue, cache) as engine:
         await engine.run()
 
 
@@ -290,6 +290,7 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("--lease", type=float, default=2)
     parser.add_argument("--queue", default="default")
+    parser.add_argument("--cache", type=int, default=1000)
     parser.add_argument("--once", action="store_true")
     parser.add_argument("--acks", type=int)
     options = parser.parse_args()
@@ -300,7 +301,7 @@ def main() -> None:
     elif options.once:
         asyncio.run(_once(options.url, options.lease, options.queue))
     else:
-        asyncio.run(_serve(options.url, options.lease, options.queue))
+        asyncio.run(_serve(options.url, options.lease, options.queue, options.cache))
 
 
 if __name__ == "__main__":
