@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from resurgam.core import errors
@@ -13,7 +14,8 @@ from resurgam.runtime.context.context import Context
 from resurgam.runtime.definitions.info import activity_info
 from resurgam.runtime.registry import Registry
 from resurgam.store.memory.store import MemoryStore
-from resurgam.store.records import Commit, Committed
+from resurgam.store.protocol import Store
+from resurgam.store.records import Commit, Committed, Extended, Lease, Refused
 from resurgam.testing import Environment, ManualClock
 from resurgam.testing.contract.bench import LEASE, raises
 from support.engines import Engines, run, types_of
@@ -151,6 +153,21 @@ async def test_the_activities_of_a_dead_worker_are_taken_up(engines: Engines) ->
             assert runs == [1]
 
 
+class SlowToRenew:
+    """A store that renews no lease before *may_renew* is set."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.may_renew = asyncio.Event()
+
+    async def extend(self, leases: Sequence[Lease]) -> Sequence[Extended | Refused]:
+        await self.may_renew.wait()
+        return await self._store.extend(leases)
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._store, verb)
+
+
 async def test_a_worker_that_lost_its_lease_does_no_harm(engines: Engines) -> None:
     """While an operation runs another worker takes the instance over; the commit of the first is refused."""
     registry = Registry()
@@ -160,7 +177,6 @@ async def test_a_worker_that_lost_its_lease_does_no_harm(engines: Engines) -> No
 
         async def steal() -> str:
             if not taken:
-                assert not await store.claim("thief", ["default"], 10)
                 clock.move_to(clock.now() + LEASE)
                 [claim] = await store.claim("thief", ["default"], 10)
                 taken.append(claim.epoch)
@@ -171,7 +187,10 @@ async def test_a_worker_that_lost_its_lease_does_no_harm(engines: Engines) -> No
             return await ctx.run(steal)
 
         handle = await client.start(held)
-        async with engines.serve(store, clock, registry) as env:
+        slow = SlowToRenew(store)
+        async with engines.serve(slow, clock, registry) as env:  # type: ignore[arg-type]
+            await env.settle()
+            slow.may_renew.set()
             await env.settle()
             assert (await types_of(handle)) == ["workflow_started", "operation_started"]
             await env.advance(LEASE / 1000)

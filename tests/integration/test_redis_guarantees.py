@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from resurgam.core import event as events
-from resurgam.runtime.system import SystemClock
 from resurgam.core.outcome import Message, Outcome, Succession
 from resurgam.core.state import Status
 from resurgam.runtime.registry import Registry
+from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.store.redis.store import RedisStore
 from resurgam.testing import ManualClock
@@ -140,7 +140,7 @@ async def test_answered_activities_leave_nothing_behind(opened):
         await opened.one.store.purge([claim.instance])
         before = before or opened.stored()
         kept = set(opened.stored()) - set(before)
-        assert not [key for key in kept if b"order" in key or b"activit" in key or b"execution" in key], kept
+        assert not [key for key in kept if b"order" in key or b"activity" in key or b"execution" in key], kept
     assert not opened.stored("activity-*")
     assert not opened.stored(f"activities-{QUEUE}")
 

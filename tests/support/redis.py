@@ -123,6 +123,6 @@ class Ears:
 def is_busy(store: RedisStore) -> bool:
     """Whether calls of a store are under way, looks of its waiters, or effects of its commits."""
     link = store._link
-    under_way = any(node._flight is not None or node._departing or node._needed for node in link._nodes.values())
+    under_way = any(node._under_way or node._departing or node._needed for node in link._nodes.values())
     waits = bool(link._held or link._repeats or store._outbox._tasks)
     return under_way or waits or any(waiter._looking for waiter in store._watcher._all())

@@ -80,8 +80,10 @@ class MessageCases(OpensStores):
         """Without an entry for what has become of it the sender is told nothing, even if it gives one for another."""
         async with self.bench() as b:
             await b.create("sender")
-            lost = {"promise_id": routed("no", "sender"), "ended": ENDED}
-            sent = (Message(event=resolved("1"), **lost), Message(event=signal("x"), entity_id="no", ended=ENDED))
+            sent = (
+                Message(event=resolved("1"), promise_id=routed("no", "sender"), ended=ENDED),
+                Message(event=signal("x"), entity_id="no", ended=ENDED),
+            )
             done = await b.committed(await b.claim_one(), messages=sent, release=False)
             assert done.inbox == ()
 
