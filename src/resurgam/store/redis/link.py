@@ -92,12 +92,16 @@ class Link:
         except ValueError:
             return None
 
-    def call(self, partition: int, verb: str, part: object, done: Done) -> None:
-        """Add a part to the next flight; *done* gets its answer, or an exception, outside of any task."""
+    def call(self, partition: int, verb: str, part: object, done: Done, *, at_once: bool = False) -> None:
+        """Add a part to the next flight; *done* gets its answer, or an exception, outside of any task.
+
+        The flight leaves when the callbacks of this turn of the loop are done, so that their calls share it; *at_once* saves
+        the turn, for a caller that has nothing else to send.
+        """
         if self.lifetime.refusal is not None:
             done(StoreError(self.lifetime.refusal))
         elif self._routes is not None:
-            self._routes[partition].add(partition, verb, part, done)
+            self._routes[partition].add(partition, verb, part, done, at_once=at_once)
         else:
             self._when_open(lambda error: self.call(partition, verb, part, done) if error is None else done(error))
 

@@ -93,15 +93,19 @@ class Node:
         self._watch: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def add(self, partition: int, verb: str, part: object, done: Done) -> None:
-        """Add a part to the next flight."""
+    def add(self, partition: int, verb: str, part: object, done: Done, *, at_once: bool = False) -> None:
+        """Add a part to the next flight. It leaves when the callbacks of this turn of the loop are done, or *at_once*."""
         key = (partition, verb)
         group = self._waiting.get(key)
         if group is None:
             self._waiting[key] = Group(partition, verb, part, done)
         else:
             group.calls.append((part, done))
-        if not self._departing and self._under_way == 0:
+        if self._under_way > 0 or self._departing:
+            return
+        if at_once:
+            self._depart()
+        else:
             self._departing = True
             self._loop.call_soon(self._depart)
 

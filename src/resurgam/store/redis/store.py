@@ -161,7 +161,7 @@ class RedisStore:
         def answered(answer: object) -> None:
             done(answer if isinstance(answer, Exception) else self._committed(part, answer))
 
-        self._link.call(self._at(part.entity_id), verb, request, answered)
+        self._link.call(self._at(part.entity_id), verb, request, answered, at_once=True)
 
     def _commit_request(self, part: r.Commit) -> tuple[str, p.Part]:
         """Return the function that applies a commit, and its part."""

@@ -168,6 +168,9 @@ class Watcher:
         self._prefix = link.address.prefix
         self._subscriptions = Subscriptions(link, self._heard, self.look_at_all)
         self._outlooks: dict[tuple[str, tuple[str, ...]], Outlook] = {}
+        self._followers = 0
+        """The number of waiters that follow a log, or the feed."""
+
         self._assurance: asyncio.TimerHandle | None = None
 
     async def outlook(self, worker: str, queues: Sequence[str]) -> Outlook:
@@ -203,6 +206,8 @@ class Watcher:
         waiter, key, channels = await self._waiter(watch), key_of(watch), self._channels(watch)
         waiter.only_once = until is not None and until <= self._clock.now()
         self._waiters.setdefault(key, []).append(waiter)
+        follows = isinstance(watch, r.LogGrown | r.FeedGrown)
+        self._followers += follows
         call_off = self._clock.call_at(until, waiter.end) if until is not None and not waiter.only_once else None
         held: Sequence[str] = ()
         try:
@@ -214,6 +219,7 @@ class Watcher:
             return await waiter.ended
         finally:
             waiter.close()
+            self._followers -= follows
             self._waiters[key].remove(waiter)
             if not self._waiters[key]:
                 del self._waiters[key]
@@ -231,6 +237,8 @@ class Watcher:
                     outlook.note_due(partition, int(value))
             elif kind == b"work":
                 self._work_in(value.decode(), partition)
+            elif kind == b"log" and not self._followers:
+                continue  # every step grows a log
             elif kind != b"outbox":  # that is the driver's
                 self._changed(kind.decode(), value.decode())
 

@@ -59,6 +59,23 @@ async def test_calls_made_during_a_flight_go_together_in_the_next(link):
     assert link.flights == before + 2
 
 
+async def test_a_call_that_leaves_at_once_does_not_wait_for_others_of_the_turn(link):
+    await link.ask(0, "echo", "opened")
+    before, totals, all_ = link.flights, [], asyncio.Event()
+
+    def counted(answer):
+        totals.append(answer)
+        if len(totals) == 3:
+            all_.set()
+
+    for _ in range(3):
+        link.call(0, "count", 0, counted, at_once=True)
+    assert link.flights == before + 1
+    await all_.wait()
+    assert totals == [1, 3, 3]
+    assert link.flights == before + 2
+
+
 async def test_the_first_calls_share_the_opening(link):
     assert await asyncio.gather(*(link.ask(n, "echo", n) for n in range(16))) == list(range(16))
 
