@@ -47,6 +47,7 @@ end
 
 -- Change a field; nil removes it.
 function instances.set(row, name, value)
+  if row.fields[name] == value then return end
   row.fields[name] = value
   row.changes[name] = true
 end
