@@ -5,7 +5,6 @@ hundred members of an index, however many instances there are.
 """
 
 import asyncio
-import dataclasses
 import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -211,7 +210,7 @@ class OpenRedisInspector(RedisInspector):
     """An inspector that was opened by itself. Its functions are a script that the server does not let write."""
 
     def __init__(self, url: str, clock: Clock) -> None:
-        address = dataclasses.replace(parse(url), wait=0)
+        address = replace(parse(url), wait=0)
         super().__init__(Link(address, clock, name="inspector", lease=0, reads_only=True))
 
     async def close(self) -> None:

@@ -10,7 +10,6 @@ one part, or one with ``_batch`` after the name, which is given all of them. The
 import functools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from hashlib import blake2b
 from pathlib import Path
@@ -33,8 +32,7 @@ return functions[ARGV[5]](KEYS, ARGV)
 """
 
 
-@dataclass(frozen=True)
-class Library:
+class Library(msgspec.Struct, frozen=True):
     """The text of the library and the names of its functions."""
 
     name: str

@@ -3,9 +3,10 @@
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, Final
+
+import msgspec
 
 from resurgam.core.errors import StoreError
 from resurgam.store.redis.connection import Connection, ReplyError
@@ -24,8 +25,7 @@ _SCANNED: Final = 1000
 """Keys that one step of the search for foreign keys looks at."""
 
 
-@dataclass(frozen=True)
-class Server:
+class Server(msgspec.Struct, frozen=True):
     """What a server says about itself; what it keeps to itself is missing."""
 
     where: str

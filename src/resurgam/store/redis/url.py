@@ -11,10 +11,11 @@ Options: ``partitions`` (16), ``prefix`` (``resurgam:``), ``wait`` (replicas tha
 """
 
 import ssl
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+import msgspec
 
 from resurgam.core.errors import StoreError
 
@@ -42,8 +43,7 @@ class Topology(Enum):
     SENTINEL = "redis+sentinel"
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """Where a store is and how it is opened; its text has no password."""
 
     topology: Topology
