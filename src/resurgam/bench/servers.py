@@ -20,6 +20,7 @@ from resurgam.bench.storage import RawWriter
 from resurgam.core import event as events
 from resurgam.core.errors import StoreError
 from resurgam.core.event import encode_event
+from resurgam.core.outcome import ActivityRequest
 from resurgam.store.redis.connection import Connection, connect, pack
 from resurgam.store.redis.discovery import find_primaries
 from resurgam.store.redis.opening import describe, describe_persistence
@@ -29,17 +30,29 @@ _SCANNED: Final = 1000
 """Keys that one step of the cleaning looks at."""
 
 _RAW: Final = """
+local prefix = KEYS[1]
 for _, part in ipairs(cmsgpack.unpack(ARGV[1])) do
-  local id, seq = part[1], part[2]
-  for place = 3, #part do
-    redis.call('XADD', KEYS[1] .. 'events-' .. id, string.format('%d-0', seq), 'body', part[place])
+  local id, seq, covered = part[1], part[2], part[3]
+  local count = (#part - 3) / 2
+  local position = redis.call('HINCRBY', prefix .. 'counters', 'feed', count)
+  local reference = string.format('%d-%d', position, count)
+  for place = 4, #part, 2 do
+    redis.call('XADD', prefix .. 'events-' .. id, string.format('%d-0', seq), 'type', part[place], 'body', part[place + 1],
+      'reference', reference)
     seq = seq + 1
   end
-  redis.call('HSET', KEYS[1] .. 'state-' .. id, 'last_seq', seq - 1)
+  local last_seq = string.format('%d', seq - 1)
+  redis.call('XADD', prefix .. 'feed', reference, 'execution_id', id, 'seq', last_seq)
+  if covered == '' then
+    redis.call('DEL', prefix .. 'covered-' .. id)
+  else
+    redis.call('SET', prefix .. 'covered-' .. id, covered)
+  end
+  redis.call('HSET', prefix .. 'state-' .. id, 'last_seq', last_seq)
 end
 return 1
 """
-"""A commit without any rule: it appends the events of some instances and notes the end of each log."""
+"""A commit without any rule: it writes the keys that a step writes, for some instances."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +128,9 @@ class RawServer:
         self._socket.close()
 
     def _call(self, commit: Sequence[events.Event], ids: Sequence[str]) -> bytes:
-        bodies = [encode_event(entry).decode() for entry in commit]
-        parts = [[one, commit[0].seq, *bodies] for one in ids]
+        log = [text for entry in commit for text in (entry.type, encode_event(entry).decode())]
+        scheduled = [_request(entry) for entry in commit if isinstance(entry, events.ActivityScheduled)]
+        parts = [[one, commit[0].seq, "".join(scheduled), *log] for one in ids]
         return pack("EVALSHA", self._script, 1, self._prefix, msgspec.msgpack.encode(parts))
 
     def _timed(self, call: bytes) -> float:
@@ -137,6 +151,11 @@ class RawServer:
         if isinstance(reply, Exception):
             raise StoreError(f"the server refuses to be measured: {reply}")
         return reply
+
+
+def _request(entry: events.ActivityScheduled) -> str:
+    request = ActivityRequest(ref=entry.seq, name=entry.name, queue=entry.queue, input=entry.input, entity_id="0" * 26)
+    return msgspec.json.encode(request).decode()
 
 
 @contextlib.contextmanager
