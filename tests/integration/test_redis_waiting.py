@@ -6,6 +6,7 @@ import contextlib
 import pytest
 from msgspec import Raw
 
+from resurgam.core import event as events
 from resurgam.core.errors import StoreError
 from resurgam.core.outcome import Publication
 from resurgam.dev.redis import Server
@@ -113,6 +114,46 @@ async def test_an_end_wakes_who_waits_for_it(two):
     instance = await two.other.create("order")
     task = await two.wait(r.Closed(entity_id="order", execution_id=instance.execution_id))
     await two.other.end(await two.other.claim_one(), consumed=())
+    assert await two.woken(task)
+
+
+async def near_end(two):
+    """Begin to wait for the end of an execution that the waiting store leases; return the lease, the wait and its cost."""
+    await two.mine.create("order")
+    claim = await two.mine.claim_one("waiting")
+    looks = two.looks
+    task = asyncio.create_task(two.waiting.wait(r.Closed(entity_id="order", execution_id=claim.instance.execution_id)))
+    await asyncio.sleep(0.05)
+    assert not task.done()
+    return claim, task, two.looks - looks
+
+
+async def test_a_store_that_leases_an_execution_waits_for_its_end_without_asking_for_it(two):
+    claim, task, looks = await near_end(two)
+    channels = set(two.waiting._watcher._subscriptions._channels)
+    await two.mine.end(claim, consumed=())
+    assert await two.woken(task)
+    assert looks == 0
+    assert not any("closed:" in channel for channel in channels)
+
+
+async def test_the_owner_of_a_lease_hears_that_another_store_has_ended_the_execution(two):
+    _, task, _ = await near_end(two)
+    await two.other.deliver(events.WorkflowTerminated(reason="no longer wanted"), "order")
+    assert await two.woken(task)
+
+
+async def test_an_end_after_the_lease_was_released_wakes_who_waits_for_it(two):
+    claim, task, _ = await near_end(two)
+    await two.mine.release(claim)
+    await two.other.end(await two.other.claim_one("acting"), consumed=())
+    assert await two.woken(task)
+
+
+async def test_an_end_after_the_lease_has_expired_wakes_who_waits_for_it(two):
+    _, task, _ = await near_end(two)
+    two.clock.move_to(two.clock.now() + LEASE)
+    await two.other.end(await two.other.claim_one("acting"), consumed=())
     assert await two.woken(task)
 
 

@@ -36,7 +36,7 @@ class RedisStore:
     def __init__(self, url: str, clock: Clock, *, name: str, lease: int = 10_000) -> None:
         self._link = link = Link(parse(url), clock, name=name, lease=lease)
         self._outbox = OutboxDriver(link)
-        self._watcher = Watcher(link, clock)
+        self._watcher = Watcher(link, clock, self._leases)
         self._owner = Owner(link)
         self._instances = Rotation(link, INSTANCES)
         self._activities = Rotation(link, ACTIVITIES)
@@ -141,6 +141,16 @@ class RedisStore:
     async def _bury(self, lease: r.Lease, error: p.Undecodable) -> None:
         await self.release([r.Release(lease=lease, failed=error.reason, final=True)])
 
+    def _leases(self, execution_id: str) -> bool:
+        """Whether this store leases an execution that is open, as far as it knows."""
+        instance = self._claimed.get(execution_id)
+        return instance is not None and not instance.status.terminal
+
+    def _let_go(self, execution_id: str) -> None:
+        """Forget an instance whose lease has ended."""
+        if self._claimed.pop(execution_id, None) is not None:
+            self._watcher.note_lease_gone(execution_id)
+
     def _keep(self, claim: r.Claim) -> r.Claim:
         self._claimed[claim.instance.execution_id] = claim.instance
         return claim
@@ -175,13 +185,13 @@ class RedisStore:
             committed = p.committed_of(part, answer)
         except p.Undecodable as error:
             committed = self._give_up(part, answer, error)
-        instance = self._claimed.get(part.execution_id)
-        if isinstance(committed, r.Refused) or (part.release and not committed.tasks):
-            self._claimed.pop(part.execution_id, None)
-        elif instance is not None:
-            self._claimed[part.execution_id] = p.instance_after(instance, part.outcome)
         if part.outcome.status.terminal and isinstance(committed, r.Committed):
             self._watcher.note_closed(part.execution_id, closing_entry(part.outcome.events))
+        instance = self._claimed.get(part.execution_id)
+        if isinstance(committed, r.Refused) or (part.release and not committed.tasks):
+            self._let_go(part.execution_id)
+        elif instance is not None:
+            self._claimed[part.execution_id] = p.instance_after(instance, part.outcome)
         return committed
 
     def _give_up(self, part: r.Commit, answer: Any, error: p.Undecodable) -> r.Committed:
@@ -206,7 +216,7 @@ class RedisStore:
             await self._bury(lease, error)
             return r.Refused(reason="something in the inbox cannot be decoded")
         if isinstance(extended, r.Refused) and lease.ref is None:
-            self._claimed.pop(lease.execution_id, None)
+            self._let_go(lease.execution_id)
         return extended
 
     async def release(self, parts: Sequence[r.Release]) -> Sequence[r.Released | r.Refused]:
@@ -214,7 +224,7 @@ class RedisStore:
         requests = [(self._at(part.lease.entity_id), p.release_part(part)) for part in parts]
         for part in parts:
             if part.lease.ref is None:
-                self._claimed.pop(part.lease.execution_id, None)
+                self._let_go(part.lease.execution_id)
         answers = await self._ask_each("release", requests)
         return [r.Refused(reason=answer.decode()) if isinstance(answer, bytes) else r.Released() for answer in answers]
 

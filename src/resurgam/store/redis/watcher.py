@@ -3,6 +3,9 @@
 A waiter holds the channels on which a change would be announced, then looks whether what it waits for is there. It looks
 again when it is *touched*: by a message, by the notices of a call of this store, by time (the alarm at the next moment at
 which something becomes claimable by itself), or because messages may have been missed.
+
+A waiter for the end of an execution that this store leases is *near*: the end comes from a commit of this store, or by a
+message to the owner of the lease. It holds no channel of its own and does not look, until the lease is gone.
 """
 
 import asyncio
@@ -38,13 +41,22 @@ class Waiter:
 
     def __init__(self, watch: r.Watch) -> None:
         self.watch = watch
-        self.ended: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
+        """Whether what is watched for is there; None if a waiter is no longer near."""
+
         self.only_once = False
         """Whether the wait ends with the first look."""
+
+        self.near = False
 
         self._looking = True  # until `start`
         self._again = False
         self._first = True
+
+    def move_away(self) -> None:
+        """Have a near waiter go on as any other."""
+        if not self.ended.done():
+            self.ended.set_result(None)
 
     def start(self) -> None:
         """Look for the first time, now that changes are heard of."""
@@ -161,9 +173,10 @@ class _WorkWaiter(Waiter):
 class Watcher:
     """The waiters of one open store."""
 
-    def __init__(self, link: Link, clock: Clock) -> None:
+    def __init__(self, link: Link, clock: Clock, leases: Callable[[str], bool] = lambda _: False) -> None:
         self._link = link
         self._clock = clock
+        self._leases = leases
         self._waiters: dict[WatchKey, list[Waiter]] = {}
         self._prefix = link.address.prefix
         self._subscriptions = Subscriptions(link, self._heard, self.look_at_all)
@@ -211,12 +224,19 @@ class Watcher:
         call_off = self._clock.call_at(until, waiter.end) if until is not None and not waiter.only_once else None
         held: Sequence[str] = ()
         try:
+            waiter.near = not waiter.only_once and self._is_near(watch)
+            if waiter.near:
+                self._assure()
+                if (there := await waiter.ended) is not None:
+                    return there
+                waiter.near, waiter.ended = False, asyncio.get_running_loop().create_future()
+                waiter.only_once = until is not None and until <= self._clock.now()
             if not waiter.only_once:
                 await self._subscriptions.hold(channels)
                 held = channels
                 self._assure()
             waiter.start()
-            return await waiter.ended
+            return bool(await waiter.ended)
         finally:
             waiter.close()
             self._followers -= follows
@@ -242,6 +262,16 @@ class Watcher:
             elif kind != b"outbox":  # that is the driver's
                 self._changed(kind.decode(), value.decode())
 
+    def _is_near(self, watch: r.Watch) -> bool:
+        """Whether an end comes from a commit of this store, or is told to the owner of the lease, who hears of it."""
+        return isinstance(watch, r.Closed) and bool(self._outlooks) and self._leases(watch.execution_id)
+
+    def note_lease_gone(self, execution_id: str) -> None:
+        """Have those who wait for the end of an execution look for it elsewhere: it is no longer leased by this store."""
+        for waiter in self._waiters.get(execution_id, ()):
+            if waiter.near:
+                waiter.move_away()
+
     def note_closed(self, execution_id: str, entry: events.Event | None) -> None:
         """End the waits for the end of an execution that a commit of this store has closed, with the entry that did so.
 
@@ -259,7 +289,7 @@ class Watcher:
         for outlook in self._outlooks.values():
             outlook.forget()
         for waiter in self._all():
-            waiter.touch()
+            waiter.move_away() if waiter.near else waiter.touch()
 
     def close(self) -> None:
         """Fail the waiters, and end the subscriptions."""
@@ -310,7 +340,7 @@ class Watcher:
         """Return the channels on which others announce what a watch waits for."""
         match watch:
             case r.Work():
-                names = [f"work:{queue}" for queue in watch.queues]
+                names = [*(f"work:{queue}" for queue in watch.queues), f"owner:{self._link.owner}"]
             case r.InboxChanged():
                 names = [f"owner:{self._link.owner}"]
             case r.Closed():
@@ -339,7 +369,8 @@ class Watcher:
             else:
                 self._work_in(name, int(partition))
         elif kind == "owner":
-            self._changed("inbox", message)
+            event, _, execution_id = message.partition(" ")
+            self._changed(event, execution_id)
         elif kind == "log":
             self._changed("log", message)
         elif kind == "closed":
@@ -359,6 +390,8 @@ class Watcher:
                 for waiter in [*self._waiters.get(name, ()), *self._waiters.get(log_key(name), ())]:
                     if isinstance(waiter.watch, r.Closed | r.LogGrown):
                         waiter.end(there=True)
+            case "taken":
+                self.note_lease_gone(name)
             case "inbox":
                 self._touch(name)
             case "log":

@@ -1,4 +1,4 @@
--- uses: activities, inbox, instances, offers
+-- uses: activities, inbox, instances, notices, offers
 -- Leases on instances. A claim raises the epoch; a verb that names another one comes from a worker that lost the lease.
 -- keys: state-<id> HASH, tried-<id> SET
 
@@ -41,7 +41,10 @@ function leases.take(call, row, worker)
     leases.bury(call, row, reason)
     return false
   end
-  if fields.leased_until then activities.put_back(call, row, 1) end
+  if fields.leased_until then
+    activities.put_back(call, row, 1)
+    tell_owner(call, fields.owner, 'taken', row.id)
+  end
   instances.set(row, 'worker', worker)
   instances.set(row, 'owner', call.owner)
   instances.set(row, 'deliveries', fields.deliveries + 1)

@@ -73,7 +73,7 @@ end
 -- Close an instance whatever its code does; a new epoch fences the worker that holds it.
 function lifecycle.terminate(call, row, entry)
   local fields, before = row.fields, instances.shown_status(row)
-  local seq = fields.last_seq + 1
+  local seq, owner = fields.last_seq + 1, fields.owner
   local at = math.max(call.now, log.moment(call, row.id, fields.last_seq))
   log.append(call, row.id, fields.last_seq, { entry[1], fill(entry[2], { seq = seq, at = at }) })
   activities.lease_alone(call, row)
@@ -88,7 +88,7 @@ function lifecycle.terminate(call, row, entry)
   instances.set(row, 'deliveries', 0)
   listing.show(call, row, before)
   offers.free(call, row, true)
-  note_closed(call, row.id)
+  note_closed(call, row.id, owner)
 end
 
 -- Do what an event does to an open instance; return whether it was put into the inbox.

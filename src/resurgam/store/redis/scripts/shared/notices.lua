@@ -38,14 +38,23 @@ local function note_due(call, queue, moment)
   tell(call, 'due', moment, 'work:' .. queue, partition_of(call) .. ' ' .. moment)
 end
 
+-- Tell the owner of a lease what has happened to it, unless it makes this call.
+local function tell_owner(call, owner, event, execution_id)
+  if owner and owner ~= call.owner then
+    redis.call('PUBLISH', channel(call, 'owner:' .. owner), event .. ' ' .. execution_id)
+  end
+end
+
 -- The inbox of an instance has a new entry; the owner of its lease hears of it.
 local function note_inbox(call, execution_id, owner)
   note(call, 'inbox', execution_id)
-  if owner and owner ~= call.owner then redis.call('PUBLISH', channel(call, 'owner:' .. owner), execution_id) end
+  tell_owner(call, owner, 'inbox', execution_id)
 end
 
-local function note_closed(call, execution_id)
+-- An execution is closed; the owner of a lease that ended with it hears of it too.
+local function note_closed(call, execution_id, owner)
   tell(call, 'closed', execution_id, 'closed:' .. execution_id, '')
+  tell_owner(call, owner, 'closed', execution_id)
 end
 
 -- A log has grown, and the feed with it. Every step does this, so all logs share a channel: those who follow one hear of
