@@ -8,6 +8,7 @@ follow it but waits for the end of the move: a function must not see half a part
 """
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Sequence
 from secrets import token_hex
 from typing import Any, Final
@@ -39,6 +40,11 @@ _REMEDIES: Final = {
 
 _ROUTE: Final = 4
 """Hex digits of a route."""
+
+
+@functools.lru_cache(maxsize=10_000)
+def _partition_of(entity_id: str, partitions: int) -> int:
+    return int(route_of(entity_id), 16) % partitions
 
 
 class Link:
@@ -83,7 +89,7 @@ class Link:
 
     def partition_of(self, entity_id: str) -> int:
         """Return the partition of an entity."""
-        return int(route_of(entity_id), 16) % self.partitions
+        return _partition_of(entity_id, self.partitions)
 
     def partition_of_route(self, routed_id: str) -> int | None:
         """Return the partition of an id that begins with a route; None if it does not."""

@@ -311,22 +311,37 @@ class Frame:
         self.load = ("SCRIPT", "LOAD", library.script) if reads_only else ("FUNCTION", "LOAD", library.text)
         """The command that makes the functions known to a server."""
 
-        self._script = sha1(library.script.encode(), usedforsecurity=False).hexdigest().encode() if reads_only else None
+        self._script = sha1(library.script.encode(), usedforsecurity=False).hexdigest() if reads_only else None
         self._functions = library.functions
         self._keys = keys
-        self._lease = str(lease).encode()
-        self._owner = owner.encode()
+        self._constant = _bulk(str(lease).encode()) + _bulk(owner.encode())
         self._moment = moment
         self._encode = msgspec.msgpack.Encoder().encode
+        self._heads: dict[tuple[str, int], bytes] = {}
 
     def pack(self, group: Group) -> bytes:
-        """Return a function call with its parts as it is sent."""
+        """Return a function call with its parts as it is sent: put together by hand, as most of it is always the same."""
         parts = self._encode([part for part, _ in group.calls])
-        function, key = self._functions[group.verb], self._keys[group.partition]
+        verb, moment = group.verb, self._moment().encode()
+        head = self._heads.get((verb, group.partition)) or self._head(verb, group.partition)
+        packed = b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (head, len(moment), moment, self._constant, len(parts), parts)
+        return packed if self._script is None else packed + _bulk(self._functions[verb])
+
+    def _head(self, verb: str, partition: int) -> bytes:
+        """Return the command of a function with its key."""
+        function, key = self._functions[verb], self._keys[partition]
         if self._script is None:
-            return pack(b"FCALL", function, b"1", key, self._moment(), self._lease, self._owner, parts)
-        arguments = (self._moment(), self._lease, self._owner, parts, function)
-        return pack(b"EVALSHA_RO", self._script, b"1", key, *arguments)
+            command = [b"FCALL", function, b"1", key]
+        else:
+            command = [b"EVALSHA_RO", self._script.encode(), b"1", key]
+        arguments = 4 if self._script is None else 5
+        head = b"*%d\r\n%b" % (len(command) + arguments, b"".join(map(_bulk, command)))
+        self._heads[verb, partition] = head
+        return head
+
+
+def _bulk(text: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
 def call_back(done: Done, answer: Any) -> None:

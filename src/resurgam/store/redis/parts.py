@@ -282,25 +282,26 @@ def _rest(part: r.Commit, routes: Routes, instance: r.Instance | None) -> Part |
         None if outcome.signal_schemas is None else schemas_text(outcome.signal_schemas),
         outcome.failure,
         None if answer is None else text_of(_pack(entry_part(answer))),
-        None if instance is None else _instance_after(instance, outcome),
+        None if instance is None else _instance_after(instance, part),
     ]
 
 
-def _instance_after(instance: r.Instance, outcome: Outcome) -> Template | None:
+def _instance_after(instance: r.Instance, part: r.Commit) -> Template | None:
     """Return the JSON of an instance for people who look at it, if a commit changes more than its log and its moment."""
-    after = instance_after(instance, outcome)
+    after = instance_after(instance, part)
     if after == msgspec.structs.replace(instance, last_seq=after.last_seq, wake_at=after.wake_at):
         return None
-    return with_holes(after, closed_at=int) if outcome.status.terminal else encode(after)
+    return with_holes(after, closed_at=int) if part.outcome.status.terminal else encode(after)
 
 
-def instance_after(instance: r.Instance, outcome: Outcome) -> r.Instance:
+def instance_after(instance: r.Instance, part: r.Commit) -> r.Instance:
     """Return an instance as a commit leaves it, but for the moment of its end."""
+    outcome = part.outcome
     return msgspec.structs.replace(
         instance,
         status=outcome.status,
         deactivated=outcome.deactivated,
-        last_seq=instance.last_seq + len(outcome.events),
+        last_seq=part.base_seq + len(outcome.events),
         wake_at=outcome.wake_at,
         parked=outcome.diagnosis,
         signal_schemas=instance.signal_schemas if outcome.signal_schemas is None else outcome.signal_schemas,
@@ -439,12 +440,21 @@ def claim_of(answer: Sequence[Any], log: tuple[events.Event, ...] = ()) -> r.Cla
     return r.Claim(instance=instance, epoch=epoch, wake=wake, inbox=entries_of(stream), log=log)
 
 
+def stepped(part: r.Commit) -> r.Committed:
+    """Return the answer to a step that has all that it wanted: the lease covers its activities, and nothing has come."""
+    tasks = [
+        r.ActivityTask(
+            entity_id=part.entity_id, execution_id=part.execution_id, epoch=0, attempt=1, deliveries=0, request=request
+        )
+        for request in part.outcome.activities
+    ]
+    return r.Committed(wake=part.wake, tasks=tuple(tasks))
+
+
 def committed_of(part: r.Commit, answer: Any) -> r.Committed | r.Refused:
     """Return the answer to a commit; raise `Undecodable` if its inbox cannot be decoded."""
     if isinstance(answer, bytes):
         return r.Refused(reason=answer.decode())
-    if answer == 1:  # all that it wanted, and nothing has come meanwhile
-        return r.Committed(wake=part.wake, tasks=eager_tasks(part, [one.ref for one in part.outcome.activities]))
     wake, stream, refs = answer
     return r.Committed(wake=wake, inbox=entries_of(stream) if stream else (), tasks=eager_tasks(part, refs))
 

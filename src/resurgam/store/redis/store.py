@@ -40,7 +40,8 @@ class RedisStore:
         self._owner = Owner(link)
         self._instances = Rotation(link, INSTANCES)
         self._activities = Rotation(link, ACTIVITIES)
-        # The instances that this store has claimed, as they were then: commits write them for people to read.
+        # The instances that this store has claimed, as they were then or after a later commit that was no step: commits
+        # write them for people to read.
         self._claimed: dict[str, r.Instance] = {}
         self.inspector = RedisInspector(link)
         self.queries = RedisQueries(link, self._watcher.outlook)
@@ -75,7 +76,7 @@ class RedisStore:
         done = self._committed(part.first, committed)
         assert isinstance(done, r.Committed), done
         if view is None:
-            instance = p.instance_after(begun, part.first.outcome)
+            instance = p.instance_after(begun, part.first)
         return r.Created(instance=instance, claim=claim, committed=done)
 
     async def deliver(self, parts: Sequence[r.Delivery]) -> Sequence[_Delivery]:
@@ -181,6 +182,8 @@ class RedisStore:
         return "commit", p.commit_part(part, self._link, self._claimed.get(part.execution_id))
 
     def _committed(self, part: r.Commit, answer: Any) -> r.Committed | r.Refused:
+        if answer == 1:  # a step: it has changed nothing but the log, and keeps the lease
+            return p.stepped(part)
         try:
             committed = p.committed_of(part, answer)
         except p.Undecodable as error:
@@ -191,7 +194,7 @@ class RedisStore:
         if isinstance(committed, r.Refused) or (part.release and not committed.tasks):
             self._let_go(part.execution_id)
         elif instance is not None:
-            self._claimed[part.execution_id] = p.instance_after(instance, part.outcome)
+            self._claimed[part.execution_id] = p.instance_after(instance, part)
         return committed
 
     def _give_up(self, part: r.Commit, answer: Any, error: p.Undecodable) -> r.Committed:
