@@ -6,7 +6,7 @@ import re
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final
@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import hiredis
 import msgspec
+from msgspec.structs import replace
 
 from resurgam.bench.raw import commits_of
 from resurgam.bench.storage import RawWriter
