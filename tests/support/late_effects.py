@@ -115,14 +115,14 @@ class PartitionEffects(LateEffects):
     def send(self, row: Row, outcome: Outcome, paused: r.Pause | None) -> None:
         """Apply what stays in the partition; keep the rest back."""
         home = partition_of(row.instance.entity_id)
-        here = {
-            "children": [one for one in outcome.children if partition_of(one.started.entity_id) == home],
-            "messages": [one for one in outcome.messages if partition_of_route(_target(one)) == home],
-        }
-        others = {name: tuple(one for one in getattr(outcome, name) if one not in near) for name, near in here.items()}
-        near = {name: tuple(parts) for name, parts in here.items()}
-        Effects.send(self, row, replace(outcome, **near), paused)
-        super().send(row, Outcome(**others), paused)
+        children = tuple(one for one in outcome.children if partition_of(one.started.entity_id) == home)
+        messages = tuple(one for one in outcome.messages if partition_of_route(_target(one)) == home)
+        others = Outcome(
+            children=tuple(one for one in outcome.children if one not in children),
+            messages=tuple(one for one in outcome.messages if one not in messages),
+        )
+        Effects.send(self, row, replace(outcome, children=children, messages=messages), paused)
+        super().send(row, others, paused)
 
 
 class PartitionedStore(LateEffectsStore):

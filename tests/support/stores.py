@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import cast
 from typing import Final
 
 from resurgam.store.memory.store import MemoryStore
@@ -74,7 +75,7 @@ async def answered(store: Store) -> bool:
     """
     had, quiet = False, 0
     while hasattr(store, "_link") and quiet < _QUIET:
-        busy = is_busy(store)
+        busy = is_busy(cast("RedisStore", store))
         had, quiet = had or busy, 0 if busy else quiet + 1
         await asyncio.sleep(_LOOK if busy else 0)
     return had
