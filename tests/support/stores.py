@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import cast
-from typing import Final
+from typing import Final, cast
 
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.protocol import Store
