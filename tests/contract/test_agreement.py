@@ -14,7 +14,7 @@ STEPS = 200
 SEEDS = {"sqlite": (40, 6, 12, 0, 1, 2), "redis": (10, 0, 11, 1, 2), "redis-cluster": (10, 0, 11)}
 """The stories of ``make test``. The first three of each come to every kind of answer."""
 
-MORE_SEEDS = range(100, 500)
+MORE_SEEDS = range(100, 220)
 NOT_TOLD = {"OldestFirst", "ActivitiesByName", "NoAlarm", "LosesNumbers", "AnswersIdsWithoutARouteAsLate"}
 """Sabotage of what the stories leave out: the order of claims, waits that last, and values that only a case has."""
 
@@ -45,7 +45,7 @@ def sabotaged(kind):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SUBJECTS)
-@pytest.mark.parametrize("seeds", [MORE_SEEDS[n : n + 50] for n in range(0, len(MORE_SEEDS), 50)], ids=str)
+@pytest.mark.parametrize("seeds", [MORE_SEEDS[n : n + 30] for n in range(0, len(MORE_SEEDS), 30)], ids=str)
 async def test_a_store_tells_many_stories_as_memory_does(name, seeds):
     for seed in seeds:
         await tell(SUBJECTS[name], seed, STEPS, Coverage())

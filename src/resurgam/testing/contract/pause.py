@@ -184,6 +184,19 @@ class PauseCases(OpensStores):
             claim = await b.claim_one(queues=["wanting"])
             assert values(claim.inbox) == ["workflow_paused", "activity_completed", "workflow_resumed"]
 
+    async def test_an_activity_that_becomes_a_dead_letter_during_a_pause_stays_one(self) -> None:
+        """The end of the pause offers the others."""
+        async with self.bench() as b:
+            await b.wanting(2, 3)
+            poison, _ = await b.tasks()
+            await b.pause()
+            assert await b.release(poison, "too large", final=True) == r.Released()
+            await b.pass_time(LEASE)
+            await b.resume()
+            assert [task.request.ref for task in await b.tasks("second")] == [5 - poison.request.ref]
+            assert (await b.store.inspector.stats()).dead_activities == 1
+            assert (await b.queue()).activities == 0
+
     async def test_a_commit_of_a_paused_instance_hands_nothing_out(self) -> None:
         """Its activities wait, and the lease ends as without free slots; a kept lease is kept."""
         for release in (True, False):

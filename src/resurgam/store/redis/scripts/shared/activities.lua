@@ -264,6 +264,7 @@ function activities.release(call, row, activity, delivered, dead_letter)
   if not delivered then changes.deliveries = math.max(0, activity.deliveries - 1) end
   change(call, activity, changes)
   if dead_letter then
+    if activity.aside then change(call, activity, { aside = false }) end -- the end of a pause must not list it
     unlist(call, activity)
   else
     list(call, row, activity, unlock_now(call))
