@@ -42,7 +42,7 @@ _ROUTE: Final = 4
 """Hex digits of a route."""
 
 
-@functools.lru_cache(maxsize=10_000)
+@functools.lru_cache(maxsize=4096)
 def _partition_of(entity_id: str, partitions: int) -> int:
     return int(route_of(entity_id), 16) % partitions
 
