@@ -15,6 +15,7 @@ from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.runtime.rehearsal import query
 from resurgam.runtime.system import SystemClock
+from resurgam.testing.contract.bench import OpensStores
 from support.limits import HANGS
 from support.manual_worker import FAILURE, ManualWorker, at
 
@@ -56,7 +57,7 @@ def workerless_engine(url, act):
 
     async def work():
         async with Engine(url, worker=False, registry=Registry()) as engine:
-            return await act(engine, ManualWorker(engine.store, SystemClock(), pause=0, limit=5))
+            return await act(engine, ManualWorker(engine.store, SystemClock(), OpensStores()))
 
     return asyncio.run(work())
 

@@ -11,6 +11,7 @@ from resurgam.cli.history import fitted
 from resurgam.cli.main import main
 from resurgam.core import event as events
 from resurgam.runtime.system import SystemClock
+from resurgam.testing.contract.bench import OpensStores
 from support.manual_worker import FAILURE, ManualWorker, at
 
 
@@ -36,7 +37,7 @@ def workerless_engine(url, act):
 
     async def work():
         async with Engine(url, worker=False, registry=Registry()) as engine:
-            return await act(engine, ManualWorker(engine.store, SystemClock(), pause=0, limit=5))
+            return await act(engine, ManualWorker(engine.store, SystemClock(), OpensStores()))
 
     return asyncio.run(work())
 

@@ -122,7 +122,7 @@ def test_a_worker_is_told_what_to_retain(tmp_path, monkeypatch):
         told.append(retain)
 
     class WorkerProcesses:
-        def __init__(self, command, processes):
+        def __init__(self, command, processes, *, store):
             told.extend(part for part in command if "retain" in part and not part.endswith(".py"))
 
         async def run(self):

@@ -14,7 +14,7 @@ from resurgam.core import event as events
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.testing import Environment
-from resurgam.testing.contract.bench import lease_of, request, retried
+from resurgam.testing.contract.bench import OpensStores, lease_of, request, retried
 from support.manual_worker import FAILURE, ManualWorker, at
 
 
@@ -40,7 +40,7 @@ def workerless_engine(url, act):
 
     async def work():
         async with Engine(url, worker=False, registry=Registry(), name="worker") as engine:
-            return await act(engine, ManualWorker(engine.store, SystemClock(), pause=0, limit=5))
+            return await act(engine, ManualWorker(engine.store, SystemClock(), OpensStores()))
 
     return asyncio.run(work())
 

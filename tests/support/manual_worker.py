@@ -15,7 +15,7 @@ from resurgam.core.succession import next_attempt, next_generation
 from resurgam.store import records as r
 from resurgam.store.memory.store import MemoryStore
 from resurgam.testing import ManualClock
-from resurgam.testing.contract.bench import LEASE, Bench, ids
+from resurgam.testing.contract.bench import LEASE, Bench, OpensStores, ids
 
 FAILURE = events.Failure(type="builtins.ValueError", message="no", args=Raw(b'["no"]'))
 
@@ -128,4 +128,4 @@ async def workerless_engine(registry: Registry | None = None, **options: Any):
     clock = ManualClock()
     store = MemoryStore(clock, lease=LEASE)
     async with Engine(store, worker=False, clock=clock, registry=registry or Registry(), **options) as engine:
-        yield engine, ManualWorker(store, clock, pause=0, limit=5)
+        yield engine, ManualWorker(store, clock, OpensStores())

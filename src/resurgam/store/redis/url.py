@@ -92,10 +92,7 @@ def text_of(endpoint: Endpoint) -> str:
 
 def parse(url: str) -> Address:
     """Return what a URL says; raise `StoreError`, without its password, if it cannot be understood."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise StoreError("this URL of a Redis store cannot be read: its brackets do not fit") from None
+    parts = _split(url)
     topology, tls = _topology(parts.scheme)
     if parts.fragment or "@" in f"{parts.path}{parts.query}":  # a piece of the password may be anywhere: name nothing
         raise StoreError(f"{parts.scheme}://: in a password write # as %23, / as %2F, ? as %3F and @ as %40")
@@ -124,6 +121,15 @@ def parse(url: str) -> Address:
 def is_redis(scheme: str) -> bool:
     """Whether URLs with this scheme name a Redis store."""
     return scheme.split("+", 1)[0] in ("redis", "rediss")
+
+
+def _split(url: str) -> SplitResult:
+    """Split a URL as `urlsplit` does, which in recent versions of Python takes no address in brackets among several hosts."""
+    scheme, _, rest = url.partition("://")
+    rest, _, fragment = rest.partition("#")
+    rest, _, query = rest.partition("?")
+    netloc, slash, path = rest.partition("/")
+    return SplitResult(scheme, netloc, slash + path, query, fragment)
 
 
 def _topology(scheme: str) -> tuple[Topology, bool]:

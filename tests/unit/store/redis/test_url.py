@@ -64,7 +64,7 @@ def test_the_text_of_an_address_has_no_password():
         ("redis://:sec#ret@host", "write # as %23"),
         ("redis://:sec/ret@host", "/ as %2F"),
         ("redis://:sec?ret@host", r"\? as %3F"),
-        ("redis://[:secret@host", "brackets"),
+        ("redis://:secret@[::1", "write host:port"),
     ],
 )
 def test_a_url_that_cannot_be_understood_is_refused_without_its_password(url, reason):

@@ -80,7 +80,7 @@ async def test_a_file_of_another_version_is_left_alone(url, tmp_path, version, m
         open_inspector(url, SystemClock())
 
 
-@pytest.mark.parametrize("url", ["memory://", "sqlite://", "sqlite:///x.db#y", "redis://x", "sqlite:///x.db?a=b"])
+@pytest.mark.parametrize("url", ["memory://", "sqlite://", "sqlite:///x.db#y", "mysql://x", "sqlite:///x.db?a=b"])
 def test_what_cannot_be_looked_at_is_refused(url):
     with pytest.raises(StoreError):
         open_inspector(url, SystemClock())
