@@ -72,9 +72,9 @@ CREATE TABLE {schema}.states (                  -- a step changes no column of i
     dead_letter  text,                          -- why it is no longer handed out
     covered      text,                          -- the requests of the activities that the lease covers, as a JSON array; NULL:
                                                 -- none, or no lease
-    offered_at   bigint GENERATED ALWAYS AS (   -- since when it can be claimed, in microseconds; NULL: it is not offered
+    offered_at   bigint GENERATED ALWAYS AS (   -- since when it can be claimed, in microseconds; NULL: it is not offered. A
+                                                -- closed one that is ready is: its code must see what came afterwards
         CASE
-            WHEN status IN ('completed', 'failed', 'cancelled', 'terminated', 'continued') THEN NULL
             WHEN paused IS NOT NULL OR dead_letter IS NOT NULL THEN NULL
             WHEN leased_until IS NOT NULL THEN leased_until * 1000
             ELSE least(ready_at, wake_at * 1000)
