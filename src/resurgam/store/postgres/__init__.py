@@ -1,0 +1,1 @@
+"""Instances in Postgres, for workers on any number of machines."""

@@ -1,0 +1,53 @@
+"""Real Postgres servers for tests: one per test process, started when the first test needs it."""
+
+import atexit
+import functools
+import itertools
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+
+from resurgam.dev.postgres import Server
+
+_stores = itertools.count(1)
+
+_UNSAFE: Final = ("fsync=off", "full_page_writes=off", "max_connections=200", "max_wal_size=2GB", "shared_buffers=64MB")
+"""Settings of a server whose data is not needed after a crash of the machine; it survives a kill of the server."""
+
+
+def temporary_folder() -> Path:
+    """Return a new folder that is removed when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="resurgam-postgres-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def own_server(*settings: str) -> Server:
+    """Return a new server that is killed when the process ends."""
+    server = Server(temporary_folder(), *_UNSAFE, *settings)
+    atexit.register(server.kill)
+    return server.start()
+
+
+@functools.cache
+def shared_server() -> Server:
+    """Return the server of this process."""
+    return own_server()
+
+
+def fresh_url(options: str = "") -> str:
+    """Return the URL of a store that is empty, on the shared server."""
+    return f"{shared_server().url}?schema=t{next(_stores)}{options and '&'}{options}"
+
+
+async def execute(statement: str, *arguments: Any, url: str | None = None) -> list[Any]:
+    """Run a statement as the superuser of the shared server, or at a URL; return its rows."""
+    connection = await asyncpg.connect((url or shared_server().url).partition("?")[0])
+    try:
+        rows: list[Any] = await connection.fetch(statement, *arguments)
+        return rows
+    finally:
+        await connection.close()
