@@ -1,0 +1,34 @@
+-- Inboxes. An entry is given as [type, body, overtakes, promise id, tree]: body is a template, overtakes says whether a strict
+-- commit must have seen it, tree is for pauses only.
+-- tables: inbox, under the lock on the state of its execution
+
+-- Put an entry into an inbox. It raises the wake counter, which is its id, and makes a free instance ready, unless that is
+-- scheduled for later; one that is ready keeps its place.
+CREATE FUNCTION {schema}.inbox_put_{code}(
+    frame {schema}.frame_{code}, state {schema}.states, entry jsonb, holes jsonb DEFAULT NULL
+)
+RETURNS {schema}.states LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    state.wake := state.wake + 1;
+    INSERT INTO {schema}.inbox (execution_id, wake, type, body, overtakes, promise_id)
+    VALUES (
+        state.execution_id, state.wake, entry ->> 0, {schema}.template_fill_{code}(entry -> 1, holes),
+        coalesce((entry ->> 2)::boolean, false), entry ->> 3
+    );
+    PERFORM {schema}.notices_inbox_{code}(frame, state);
+    IF state.leased_until IS NULL AND state.ready_at IS NULL AND state.status <> 'scheduled' THEN
+        state.ready_at := {schema}.frame_ready_{code}(frame);
+        state.turn := nextval('{schema}.turns');
+        IF state.paused IS NULL AND state.dead_letter IS NULL THEN PERFORM {schema}.notices_offer_{code}(state); END IF;
+    END IF;
+    RETURN state;
+END $$;
+
+-- Return the entries since the wake counter had a value, each as [id, body].
+CREATE FUNCTION {schema}.inbox_since_{code}(id text, since bigint) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce((
+        SELECT jsonb_agg(jsonb_build_array(i.wake, i.body) ORDER BY i.wake)
+        FROM {schema}.inbox i WHERE i.execution_id = id AND i.wake > since
+    ), '[]');
+END $$;
