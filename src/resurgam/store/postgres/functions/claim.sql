@@ -1,0 +1,154 @@
+-- Lease instances that are ready, whose moment has come, or whose lease has expired, in the order of becoming so.
+-- part: worker, queues, limit, token
+-- answer: 0, 1 if there may be more, or 2 if others hold what is left; then claims [entity id, execution id, epoch, view, wake,
+--   [[wake of an entry, body], ...]]
+-- tables: states, activities and announced; reads instances, inbox, tried
+-- locks: the states that it leases, in the order of the queue, with SKIP LOCKED: it waits for none
+
+-- Return instances of one of the two lists, locked, in the order in which they became claimable.
+CREATE FUNCTION {schema}.claim_find_{code}(
+    frame {schema}.frame_{code}, is_parked boolean, worker text, queues text[], count bigint
+)
+RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    until CONSTANT bigint := {schema}.frame_end_{code}(frame);
+    ids text[];
+BEGIN
+    IF is_parked THEN
+        SELECT array_agg(n.execution_id) INTO ids FROM (
+            SELECT one.execution_id
+            FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
+                SELECT s.execution_id, s.offered_at, s.turn FROM {schema}.states s
+                WHERE s.queue = q.queue AND s.offered_at <= until AND s.status = 'diverged' AND NOT EXISTS (
+                    SELECT FROM {schema}.tried t
+                    WHERE t.execution_id = s.execution_id AND t.worker = claim_find_{code}.worker
+                )
+                ORDER BY s.offered_at, s.turn LIMIT count FOR UPDATE OF s SKIP LOCKED
+            ) one
+            ORDER BY one.offered_at, one.turn LIMIT count
+        ) n;
+    ELSE
+        SELECT array_agg(n.execution_id) INTO ids FROM (
+            SELECT one.execution_id
+            FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
+                SELECT s.execution_id, s.offered_at, s.turn FROM {schema}.states s
+                WHERE s.queue = q.queue AND s.offered_at <= until AND s.status <> 'diverged' AND NOT EXISTS (
+                    SELECT FROM {schema}.tried t
+                    WHERE t.execution_id = s.execution_id AND t.worker = claim_find_{code}.worker
+                )
+                ORDER BY s.offered_at, s.turn LIMIT count FOR UPDATE OF s SKIP LOCKED
+            ) one
+            ORDER BY one.offered_at, one.turn LIMIT count
+        ) n;
+    END IF;
+    RETURN coalesce(ids, '{}');
+END $$;
+
+-- Lease instances that are locked; those that were handed out too often become dead letters.
+CREATE FUNCTION {schema}.claim_lease_{code}(frame {schema}.frame_{code}, worker text, token text, ids text[])
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    state {schema}.states;
+BEGIN
+    FOR state IN
+        SELECT * FROM {schema}.states s
+        WHERE s.execution_id = ANY (ids) AND (s.deliveries >= 20 OR s.covered IS NOT NULL)  -- rules.REDELIVERIES
+    LOOP
+        IF state.deliveries >= 20 THEN
+            state := {schema}.leases_bury_{code}(frame, state, {schema}.leases_dead_letter_{code}(state));
+            PERFORM {schema}.states_save_{code}(state);
+        ELSE
+            PERFORM {schema}.activities_put_back_{code}(frame, state, 1);
+        END IF;
+    END LOOP;
+    UPDATE {schema}.states s SET
+        owner = frame.owner, worker = claim_lease_{code}.worker, claim = token, deliveries = s.deliveries + 1,
+        epoch = s.epoch + 1, leased_until = frame.now + frame.lease, ready_at = NULL, covered = NULL
+    WHERE s.execution_id = ANY (ids) AND s.dead_letter IS NULL;
+END $$;
+
+-- Return claims of instances that were leased by a token, in the given order.
+CREATE FUNCTION {schema}.claim_answer_{code}(frame {schema}.frame_{code}, ids text[])
+RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(jsonb_agg({schema}.leases_claimed_{code}(s, i) ORDER BY array_position(ids, s.execution_id)), '[]')
+        FROM {schema}.states s JOIN {schema}.instances i ON i.execution_id = s.execution_id
+        WHERE s.execution_id = ANY (ids) AND s.dead_letter IS NULL
+    );
+END $$;
+
+-- Whether a worker could claim something in some queues, if nobody holds it.
+CREATE FUNCTION {schema}.claim_left_{code}(frame {schema}.frame_{code}, worker text, queues text[])
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    until CONSTANT bigint := {schema}.frame_end_{code}(frame);
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
+            SELECT FROM {schema}.states s
+            WHERE s.queue = q.queue AND s.offered_at <= until AND s.status <> 'diverged' AND NOT EXISTS (
+                SELECT FROM {schema}.tried t
+                WHERE t.execution_id = s.execution_id AND t.worker = claim_left_{code}.worker
+            )
+            LIMIT 1
+        ) one
+    ) OR EXISTS (
+        SELECT FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
+            SELECT FROM {schema}.states s
+            WHERE s.queue = q.queue AND s.offered_at <= until AND s.status = 'diverged' AND NOT EXISTS (
+                SELECT FROM {schema}.tried t
+                WHERE t.execution_id = s.execution_id AND t.worker = claim_left_{code}.worker
+            )
+            LIMIT 1
+        ) one
+    );
+END $$;
+
+CREATE FUNCTION {schema}.claim_part_{code}(
+    frame {schema}.frame_{code}, worker text, queues text[], count bigint, token text
+)
+RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    ids text[];
+    parked text[];
+    more int := 1;
+    queue text;
+BEGIN
+    -- A call whose answer was lost is repeated, and finds what it has leased.
+    SELECT array_agg(s.execution_id ORDER BY s.turn) INTO ids
+    FROM {schema}.states s WHERE s.owner = frame.owner AND s.claim = token;
+    IF ids IS NULL THEN
+        ids := {schema}.claim_find_{code}(frame, false, worker, queues, count);
+        IF cardinality(ids) < count THEN
+            parked := {schema}.claim_find_{code}(frame, true, worker, queues, count - cardinality(ids));
+            ids := ids || parked;
+        END IF;
+        IF cardinality(ids) < count THEN more := 0; END IF;
+        IF ids <> '{}' THEN
+            PERFORM {schema}.claim_lease_{code}(frame, worker, token, ids);
+            FOREACH queue IN ARRAY queues LOOP
+                PERFORM {schema}.notices_due_{code}(frame, queue, frame.now + frame.lease);
+            END LOOP;
+        END IF;
+        IF more = 0 AND {schema}.claim_left_{code}(frame, worker, queues) THEN more := 2; END IF;
+    END IF;
+    RETURN jsonb_build_array(more) || {schema}.claim_answer_{code}(frame, ids);
+END $$;
+
+CREATE FUNCTION {schema}.claim_{code}(
+    moment bigint, lease bigint, owner text, parts jsonb, OUT notices text[], OUT answers jsonb
+)
+RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    frame {schema}.frame_{code} := {schema}.frame_begin_{code}(moment, lease, owner);
+    part jsonb;
+BEGIN
+    answers := '[]';
+    FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
+        answers := answers || jsonb_build_array({schema}.claim_part_{code}(
+            frame, part ->> 0, ARRAY(SELECT jsonb_array_elements_text(part -> 1)), (part ->> 2)::bigint, part ->> 3));
+    END LOOP;
+    notices := {schema}.notices_send_{code}(frame);
+    RETURN NEXT;
+END $$;
