@@ -56,7 +56,7 @@ BEGIN
     LOOP
         IF state.deliveries >= 20 THEN
             state := {schema}.leases_bury_{code}(frame, state, {schema}.leases_dead_letter_{code}(state));
-            PERFORM {schema}.states_save_{code}(state);
+            PERFORM {schema}.instances_save_{code}(state);
         ELSE
             PERFORM {schema}.activities_put_back_{code}(frame, state, 1);
         END IF;
@@ -72,7 +72,7 @@ CREATE FUNCTION {schema}.claim_answer_{code}(frame {schema}.frame_{code}, ids te
 RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN (
-        SELECT coalesce(jsonb_agg({schema}.leases_claimed_{code}(s, i) ORDER BY array_position(ids, s.execution_id)), '[]')
+        SELECT coalesce(jsonb_agg({schema}.leases_claimed_{code}(i, s) ORDER BY array_position(ids, s.execution_id)), '[]')
         FROM {schema}.states s JOIN {schema}.instances i ON i.execution_id = s.execution_id
         WHERE s.execution_id = ANY (ids) AND s.dead_letter IS NULL
     );

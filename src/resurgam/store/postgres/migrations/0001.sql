@@ -87,6 +87,8 @@ CREATE INDEX states_parked ON {schema}.states (queue, offered_at, turn)
     WHERE offered_at IS NOT NULL AND status = 'diverged';
 CREATE INDEX states_dead ON {schema}.states (execution_id) WHERE dead_letter IS NOT NULL;
 
+CREATE INDEX states_leases ON {schema}.states (owner, claim) WHERE owner IS NOT NULL;
+
 CREATE TABLE {schema}.instance_tags (           -- the tags of instances, to list those with a tag
     name         text COLLATE "C" NOT NULL,
     value        text COLLATE "C" NOT NULL,
@@ -158,7 +160,13 @@ CREATE TABLE {schema}.activities (
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 CREATE INDEX activities_offered ON {schema}.activities (queue, offered_at, turn) WHERE offered_at IS NOT NULL;
+CREATE INDEX activities_leases ON {schema}.activities (owner, claim) WHERE owner IS NOT NULL;
 CREATE INDEX activities_dead ON {schema}.activities (execution_id) WHERE dead_letter IS NOT NULL;
+
+CREATE TABLE {schema}.announced (               -- when something in a queue can be claimed, as idle workers last heard of it
+    queue        text COLLATE "C" PRIMARY KEY,
+    moment       bigint NOT NULL
+) WITH (fillfactor = 50);
 
 CREATE TABLE {schema}.promises (
     promise_id   text COLLATE "C" PRIMARY KEY,

@@ -132,6 +132,27 @@ BEGIN
     RETURN state;
 END $$;
 
+-- Return a claim: the entity, the execution, the epoch, the instance, the wake counter and the inbox.
+CREATE FUNCTION {schema}.leases_claimed_{code}(i {schema}.instances, s {schema}.states)
+RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN jsonb_build_array(
+        s.entity_id, s.execution_id, s.epoch, {schema}.instances_view_{code}(i, s, s.status), s.wake,
+        CASE WHEN s.wake = 0 THEN '[]'::jsonb ELSE {schema}.inbox_since_{code}(s.execution_id, 0) END
+    );
+END $$;
+
+-- Lease an instance that is locked to the worker that offers itself, if it may have it; return the claim, or NULL. The state
+-- that is given must have been written.
+CREATE FUNCTION {schema}.leases_claim_eagerly_{code}(frame {schema}.frame_{code}, state {schema}.states, offer jsonb)
+RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT {schema}.leases_accepts_{code}(frame, state, offer) THEN RETURN NULL; END IF;
+    state := {schema}.leases_take_{code}(frame, state, offer ->> 0);
+    PERFORM {schema}.instances_save_{code}(state);
+    RETURN (SELECT {schema}.leases_claimed_{code}(i, state) FROM {schema}.instances i WHERE i.execution_id = state.execution_id);
+END $$;
+
 -- Whether the worker that offers itself with [worker, queue, ...] may have an instance, because no older work waits in its
 -- queue.
 CREATE FUNCTION {schema}.leases_accepts_{code}(frame {schema}.frame_{code}, state {schema}.states, offer jsonb)
