@@ -61,3 +61,20 @@ async def _look(connection: Any, address: Address, library: Library, steps: tupl
             f"{address}: the schema {schema!r} has version {meta.version}, this Resurgam knows {len(steps)}; use a newer one"
         )
     return meta
+
+
+async def check_readable(connection: Any, address: Address, known: int) -> None:
+    """Raise `StoreError` unless the schema is a store that a version with *known* migrations can read; change nothing."""
+    schema = address.schema
+    if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", in_schema("{schema}.meta", schema)):
+        raise StoreError(f"{address}: there is no store in the schema {schema!r}; start a worker on it first")
+    meta = await read_meta(connection, schema)
+    if meta is None or meta.version < known:
+        raise StoreError(
+            f"{address}: the schema {schema!r} has version {meta.version if meta else 0}, this Resurgam knows {known}; "
+            "open it with a worker of this version first"
+        )
+    if meta.oldest > known:
+        raise StoreError(
+            f"{address}: the schema {schema!r} has version {meta.version}, this Resurgam knows {known}; use a newer one"
+        )

@@ -15,6 +15,7 @@ from resurgam.store.postgres.errors import LOST, failed, unknown
 from resurgam.store.postgres.functions import Library, library
 from resurgam.store.postgres.migrate import migrations
 from resurgam.store.postgres.opening import open_schema
+from resurgam.store.postgres.statements import statement
 from resurgam.store.postgres.url import Address
 
 Done = Callable[[Any], None]
@@ -84,6 +85,13 @@ class Pool:
         self.lifetime.check()
         text = self._library.call(self.address.schema, function, len(arguments))
         task = self._spawn(self._run(function, text, arguments))
+        rows: list[Any] = await asyncio.shield(task)
+        return rows
+
+    async def select(self, name: str, *arguments: object, **parts: str) -> list[Any]:
+        """Return the rows of a statement of `reads.sql`; *parts* are put where their names stand in braces."""
+        self.lifetime.check()
+        task = self._spawn(self._run(name, statement(name, self.address.schema, **parts), arguments))
         rows: list[Any] = await asyncio.shield(task)
         return rows
 
