@@ -2,12 +2,16 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from resurgam.runtime.system import SystemClock
+from resurgam.store.postgres import functions
 from resurgam.store.postgres.functions import join
 from resurgam.store.postgres.pool import Pool
 from resurgam.store.postgres.url import parse
 from support.postgres import fresh_url
+
+CALLS = (Path(functions.__file__).parent / "functions" / "shared" / "calls.sql").read_text()
 
 ECHO = """
 CREATE FUNCTION {schema}.echo_{code}(moment bigint, lease bigint, owner text, parts jsonb)
@@ -21,7 +25,7 @@ $$;
 
 @asynccontextmanager
 async def opened(text=ECHO, url=None):
-    pool = Pool(parse(url or fresh_url()), SystemClock(), name="test", lease=10_000, code=join([text]))
+    pool = Pool(parse(url or fresh_url()), SystemClock(), name="test", lease=10_000, code=join([CALLS, text]))
     try:
         yield pool
     finally:

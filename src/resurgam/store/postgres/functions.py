@@ -24,9 +24,9 @@ class Library(msgspec.Struct, frozen=True):
     text: str
     names: tuple[str, ...]
 
-    def script(self, schema: str) -> str:
-        """Return the statements that install the functions in a schema."""
-        return in_schema(self.text, schema).replace("{code}", self.code)
+    def script(self, schema: str, text: str | None = None) -> str:
+        """Return statements for one schema: those that install the functions, or those of *text*, which use them."""
+        return in_schema(self.text if text is None else text, schema).replace("{code}", self.code)
 
     def call(self, schema: str, function: str, arguments: int) -> str:
         """Return the statement that calls a function."""

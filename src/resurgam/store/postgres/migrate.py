@@ -16,7 +16,6 @@ import msgspec
 from resurgam.store.postgres.functions import in_schema
 
 _FOLDER: Final = Path(__file__).parent / "migrations"
-_META: Final = "CREATE TABLE IF NOT EXISTS {schema}.meta (version integer, oldest integer, id text)"
 _OLDEST: Final = re.compile(r"^-- oldest: (\d+)$", re.MULTILINE)
 
 
@@ -47,7 +46,6 @@ async def migrate(connection: Any, schema: str, meta: Meta | None, steps: tuple[
         await connection.execute(in_schema(step, schema))
         found = _OLDEST.search(step)
         oldest = max(oldest, int(found[1]) if found else number)
-    await connection.execute(in_schema(_META, schema))
     text = "INSERT INTO {schema}.meta (version, oldest, id) VALUES ($1, $2, $3)"
     if meta is not None:
         text = "UPDATE {schema}.meta SET version = $1, oldest = $2 WHERE id = $3"

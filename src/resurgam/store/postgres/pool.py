@@ -1,17 +1,28 @@
-"""Connections and flights: calls of one verb that wait while a flight of it is under way go together in the next one."""
+"""The way from the verbs of a store to its functions: flights, repetitions, and what becomes of lost answers.
+
+Calls of one verb that wait while a flight of it is under way go together in the next one: one function call, one round trip,
+one transaction. Different verbs are under way at the same time.
+
+A flight that the server has rolled back because of other transactions is sent again. One whose connection was lost has an
+unknown outcome, until it is read back: a verb that writes keeps its answers in the table ``calls``, in its own transaction.
+If they are there, it was done. If not, it was not, and it is given up so that it never will be; then it is sent again.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from secrets import token_hex
 from typing import Any, Final
 
 import msgspec
 
 from resurgam.core.clock import Clock, is_system
-from resurgam.core.errors import StoreError
+from resurgam.core.errors import StoreError, WriteRejected
 from resurgam.store.lifetime import Lifetime
-from resurgam.store.postgres.connection import connect
-from resurgam.store.postgres.errors import LOST, failed, unknown
+from resurgam.store.postgres.connection import Connection
+from resurgam.store.postgres.connections import PATIENCE, Connections
+from resurgam.store.postgres.errors import Fault, failed, fault, unknown
 from resurgam.store.postgres.functions import Library, library
 from resurgam.store.postgres.migrate import migrations
 from resurgam.store.postgres.opening import open_schema
@@ -24,52 +35,132 @@ Done = Callable[[Any], None]
 Arguments = Callable[[list[Any]], tuple[Any, ...]]
 """Returns the arguments of a function for the parts of a flight, after moment, lease and owner."""
 
-_encode: Final = msgspec.json.Encoder().encode
+_CLOSED: Final = "the store was closed while this waited"
+
+_REPETITIONS: Final = 20
+"""How often a flight is repeated that other transactions have stopped."""
+
+_PAUSE: Final = 0.005
+"""Seconds, at most, before the first repetition; each doubles it."""
+
+_LONGEST_PAUSE: Final = 0.5
+
+_FORGET: Final = 1.0
+"""Seconds for the farewell of a store that is closed."""
+
 _decode: Final = msgspec.json.decode
+_encode: Final = msgspec.json.Encoder().encode
 
 
-def _as_json(parts: list[Any]) -> tuple[Any, ...]:
+def as_json(parts: list[Any]) -> tuple[Any, ...]:
+    """Return parts as one JSON array, the argument of most functions."""
     return (_encode(parts).decode(),)
+
+
+class Verb(msgspec.Struct, frozen=True):
+    """How a function is called."""
+
+    text: str
+    arguments: Arguments = as_json
+    keeps: bool = True
+    """Whether it keeps its answers until the next call, so that it can be known whether it was done."""
+
+
+class Flight:
+    """One function call, and what has become of it so far."""
+
+    __slots__ = ("arguments", "doubt", "keeps", "name", "patient_until", "repetitions", "text")
+
+    def __init__(
+        self, name: str, text: str, arguments: Callable[[Connection], Sequence[object]], *, keeps: bool
+    ) -> None:
+        self.name = name
+        self.text = text
+        self.arguments = arguments
+        self.keeps = keeps
+        self.repetitions = 0
+        self.patient_until = 0.0
+        """Until when it is sent again over other connections; 0 as long as none was lost."""
+
+        self.doubt: tuple[int, int] | None = None
+        """The connection that was lost and the number of the call on it, until it is known whether it was done."""
 
 
 class Pool:
     """The connections of one open store. Nothing is sent before the first call."""
 
-    def __init__(self, address: Address, clock: Clock, *, name: str, lease: int, code: Library | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        clock: Clock,
+        *,
+        name: str,
+        lease: int,
+        code: Library | None = None,
+        steps: tuple[str, ...] | None = None,
+    ) -> None:
         self.address = address
         self.owner = f"{name}-{token_hex(4)}"
+        """The name of this open store: the owner of its leases."""
+
         self.store_id = ""
+        """The id that the store got when it was created; known once it is open."""
+
         self.notify: Callable[[Sequence[str]], None] = lambda _: None
+        """Called with the notices of each flight: a kind, a value, a kind, a value..."""
+
         self.on_open: Callable[[], Awaitable[None]] | None = None
+        """Awaited once the tables are there, before the first calls are sent."""
+
         self.after_fork: Callable[[], None] | None = None
+        """Called in a fork of the process that opened the store."""
+
         self.lifetime = Lifetime(after_fork=self._leave_behind)
         self.flights = 0
+        """The number of function calls that were sent."""
+
         self._lease = lease
         self._moment: Callable[[], int | None] = (lambda: None) if is_system(clock) else clock.now
         self._library = code or library()
-        self._joins: dict[str, Arguments] = {}
+        self._steps = migrations() if steps is None else steps
+        self._verbs: dict[str, Verb] = {}
         self._waiting: dict[str, list[tuple[Any, Done]]] = {}
         self._under_way: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._idle: list[Any] = []
-        self._made = 0
-        self._free = asyncio.Semaphore(address.pool)
+        self._connections = Connections(address, self.owner)
         self._opening: asyncio.Task[None] | None = None
         self._open = False
 
-    def verb(self, verb: str, arguments: Arguments) -> None:
-        """Say how the parts of a verb become the arguments of its function, if not as one JSON array."""
-        self._joins[verb] = arguments
+    # The calls of the verbs.
+
+    def verb(self, verb: str, arguments: Arguments = as_json, *, keeps: bool = True) -> Verb:
+        """Say how a verb is called, if not with its parts as one JSON array.
+
+        A verb that is idempotent, or only reads, need not keep its answers: it is repeated if they are lost.
+        """
+        count = 3 + len(arguments([]))
+        places = ", ".join(f"${n}" for n in range(1, count + 1))
+        text = f"SELECT a.notices, a.answers FROM {{schema}}.{verb}_{{code}}({places}) a"  # noqa: S608 -- the names are our own
+        if keeps:
+            kept = f"{{schema}}.calls_keep_{{code}}($3, ${count + 1}, ${count + 2}, a.notices, a.answers)"
+            text = text.replace("a.answers FROM", f"a.answers, {kept} FROM")
+        known = Verb(self._library.script(self.address.schema, text), arguments, keeps)
+        self._verbs[verb] = known
+        return known
 
     def call(self, verb: str, part: object, done: Done) -> None:
         """Add a part to the next flight of a verb; *done* gets its answer, or an exception, outside of any task."""
         if self.lifetime.refusal is not None:
             done(StoreError(self.lifetime.refusal))
             return
-        self._waiting.setdefault(verb, []).append((part, done))
+        waiting = self._waiting.get(verb)
+        if waiting is not None:
+            waiting.append((part, done))
+            return
+        self._waiting[verb] = [(part, done)]
         if verb not in self._under_way:
             self._under_way.add(verb)
-            self._spawn(self._fly(verb))
+            self._spawn(self._fly(verb), f"postgres {verb}")
 
     async def ask(self, verb: str, part: object) -> Any:
         """Return the answer to a part."""
@@ -81,117 +172,185 @@ class Pool:
         return answer
 
     async def fetch(self, function: str, *arguments: object) -> list[Any]:
-        """Return the rows of a function that only reads."""
+        """Return the rows of a function that only reads, or may be repeated."""
         self.lifetime.check()
-        text = self._library.call(self.address.schema, function, len(arguments))
-        task = self._spawn(self._run(function, text, arguments))
-        rows: list[Any] = await asyncio.shield(task)
-        return rows
+        return await self._read(function, self._library.call(self.address.schema, function, len(arguments)), arguments)
 
     async def select(self, name: str, *arguments: object, **parts: str) -> list[Any]:
         """Return the rows of a statement of `reads.sql`; *parts* are put where their names stand in braces."""
         self.lifetime.check()
-        task = self._spawn(self._run(name, statement(name, self.address.schema, **parts), arguments))
-        rows: list[Any] = await asyncio.shield(task)
+        return await self._read(name, statement(name, self.address.schema, **parts), arguments)
+
+    async def _read(self, name: str, text: str, arguments: Sequence[object]) -> list[Any]:
+        flight = Flight(name, text, lambda _: arguments, keeps=False)
+        rows: list[Any] = await asyncio.shield(self._spawn(self._perform(flight), f"postgres {name}"))
         return rows
 
     async def connect(self) -> Any:
-        """Return a new connection that is the caller's own, once the store is open."""
+        """Return a new connection of the client library that is the caller's own, once the store is open."""
+        self.lifetime.check()
         await self._opened()
-        self._made += 1
-        return await connect(self.address, name=f"{self.owner}/{self._made}")
+        return (await self._connections.connect()).raw
+
+    @property
+    def busy(self) -> bool:
+        """Whether calls wait or are under way."""
+        return bool(self._tasks)
 
     async def close(self) -> None:
         """Fail all calls that wait, and end the connections."""
         if self.lifetime.forked:
             return
         self.lifetime.end()
-        for task in list(self._tasks):
+        await self._forget_calls()
+        self._connections.close()
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        error = StoreError("the store was closed while this waited")
+        await asyncio.gather(*tasks, return_exceptions=True)
         waiting, self._waiting = self._waiting, {}
         for calls in waiting.values():
-            _fail(calls, error)
-        for connection in self._idle:
-            connection.terminate()
-        self._idle.clear()
+            _fail(calls, StoreError(_CLOSED))
 
-    def _spawn(self, coroutine: Any) -> "asyncio.Task[Any]":
-        task = asyncio.get_running_loop().create_task(coroutine)
+    # Flights.
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> "asyncio.Task[Any]":
+        """Start a task: whoever waits for it may be cancelled, but not what is sent to the server."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
 
     async def _fly(self, verb: str) -> None:
+        """Send what waits as one flight, and what came meanwhile as the next."""
+        calls: list[tuple[Any, Done]] = []
         try:
-            await asyncio.sleep(0)
-            while calls := self._waiting.pop(verb, None):
-                try:
-                    await self._send(verb, calls)
-                except asyncio.CancelledError:
-                    _fail(calls, StoreError("the store was closed while this waited"))
-                    raise
-                except Exception as error:  # noqa: BLE001 -- raised by every call
-                    _fail(calls, error)
+            while calls := self._waiting.pop(verb, []):
+                await self._send(verb, calls)
+        except asyncio.CancelledError:
+            _fail(calls, StoreError(_CLOSED))
+            raise
         finally:
             self._under_way.discard(verb)
 
     async def _send(self, verb: str, calls: list[tuple[Any, Done]]) -> None:
-        join = self._joins.get(verb, _as_json)
-        arguments = (self._moment(), self._lease, self.owner, *join([part for part, _ in calls]))
-        text = self._library.call(self.address.schema, verb, len(arguments))
-        [row] = await self._run(verb, text, arguments)
-        answers = _decode(row["answers"])
+        """Send a flight, and hand out its answers; if its values are the fault, find the part that is to blame."""
+        try:
+            known = self._verbs.get(verb) or self.verb(verb)
+            given = known.arguments([part for part, _ in calls])
+            flight = Flight(
+                verb, known.text, lambda connection: self._arguments(known, given, connection), keeps=known.keeps
+            )
+            [row] = await self._perform(flight)
+            answers = _decode(row["answers"])
+            if len(answers) != len(calls):
+                raise StoreError(f"{verb!r} gave {len(answers)} answers to {len(calls)} parts")
+        except Exception as error:  # noqa: BLE001 -- raised by every call of the flight
+            if len(calls) == 1 or not isinstance(error, WriteRejected | ValueError | TypeError):
+                _fail(calls, error)
+                return
+            middle = len(calls) // 2
+            await self._send(verb, calls[:middle])
+            await self._send(verb, calls[middle:])
+            return
         if row["notices"]:
             call_back(self.notify, row["notices"])
-        if len(answers) != len(calls):
-            raise StoreError(f"{verb!r} gave {len(answers)} answers to {len(calls)} parts")
         for (_, done), answer in zip(calls, answers, strict=True):
             call_back(done, answer)
 
-    async def _run(self, what: str, text: str, arguments: Sequence[object]) -> list[Any]:
-        await self._opened()
-        async with self._free:
-            connection = self._idle.pop() if self._idle else await self._connect()
-            try:
-                self.flights += 1
-                rows: list[Any] = await connection.fetch(text, *arguments)
-            except LOST as error:
-                connection.terminate()
-                raise unknown(self.address, what, error) from error
-            except asyncio.CancelledError:
-                connection.terminate()
-                raise
-            except Exception as error:
-                self._idle.append(connection)
-                raise failed(self.address, what, error) from error
-            self._idle.append(connection)
-            return rows
+    def _arguments(self, verb: Verb, given: tuple[Any, ...], connection: Connection) -> Sequence[object]:
+        arguments = (self._moment(), self._lease, self.owner, *given)
+        return (*arguments, connection.number, connection.calls) if verb.keeps else arguments
 
-    async def _connect(self) -> Any:
-        self._made += 1
-        return await connect(self.address, name=f"{self.owner}/{self._made}")
+    async def _perform(self, flight: Flight) -> list[Any]:
+        """Send a flight until it is known that it was done, or cannot be; return its rows."""
+        while True:
+            await self._opened()
+            connection = await self._connections.take()
+            try:
+                if flight.doubt is not None and (rows := await self._find(connection, flight.doubt)):
+                    break
+                flight.doubt = None
+                connection.calls += 1
+                self.flights += 1
+                rows = await connection.fetch(flight.text, flight.arguments(connection))
+                break
+            except Exception as error:  # noqa: BLE001 -- sorted out there
+                await self._repeat_or_raise(flight, connection, error)
+            except BaseException:
+                self._connections.drop(connection)
+                raise
+        self._connections.give_back(connection)
+        return rows
+
+    async def _repeat_or_raise(self, flight: Flight, connection: Connection, error: Exception) -> None:
+        """Return if a flight is to be sent again; raise `StoreError` if it has failed."""
+        kind = Fault.LOST if connection.lost else fault(error)
+        if kind in (Fault.LOST, Fault.READ_ONLY):
+            self._connections.drop(connection)
+            if kind is Fault.READ_ONLY:
+                self._connections.drop_idle()
+            elif flight.keeps and flight.doubt is None:
+                flight.doubt = (connection.number, connection.calls)
+            await self._wait_for_another(flight, error)
+            return
+        self._connections.give_back(connection)
+        flight.repetitions += 1
+        if kind is Fault.AGAIN and flight.repetitions <= _REPETITIONS:
+            await asyncio.sleep(random.uniform(0, min(_PAUSE * 2**flight.repetitions, _LONGEST_PAUSE)))
+        elif kind is Fault.NO_FUNCTION and flight.repetitions == 1:
+            self._open = False  # another version of the code, or a person, has removed it: install it again
+        else:
+            raise failed(self.address, flight.name, error) from error
+
+    async def _wait_for_another(self, flight: Flight, error: Exception) -> None:
+        """Wait a moment after a connection was lost; raise `StoreError` if that was often enough."""
+        now = asyncio.get_running_loop().time()
+        if not flight.patient_until:
+            flight.patient_until = now + PATIENCE
+            return
+        if now >= flight.patient_until:
+            if flight.doubt is None:
+                raise failed(self.address, flight.name, error) from error
+            raise unknown(self.address, flight.name, error) from error
+        await asyncio.sleep(_LONGEST_PAUSE * random.uniform(0.2, 1))
+
+    async def _find(self, connection: Connection, doubt: tuple[int, int]) -> list[Any]:
+        """Return the row of a call whose connection was lost; none if it was not done, and now never will be."""
+        text = self._library.call(self.address.schema, "calls_find", 3)
+        return await connection.fetch(text, (self.owner, *doubt))
+
+    async def _forget_calls(self) -> None:
+        """Delete what was kept for this store, if that is possible at once."""
+        if self._open:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_FORGET):
+                    connection = await self._connections.take()
+                    text = self._library.call(self.address.schema, "calls_forget", 1)
+                    await connection.fetch(text, (self.owner,))
+
+    # Opening.
 
     async def _opened(self) -> None:
+        """Open the store, unless it is open; wait if that is under way."""
         if not self._open:
             if self._opening is None:
-                self._opening = self._spawn(self._prepare())
+                self._opening = self._spawn(self._prepare(), "postgres open")
             await asyncio.shield(self._opening)
 
     async def _prepare(self) -> None:
         try:
-            connection = await self._connect()
+            connection = await self._connections.take()
             try:
-                meta = await open_schema(connection, self.address, self._library, migrations())
+                meta = await open_schema(connection.raw, self.address, self._library, self._steps)
             except BaseException as error:
-                connection.terminate()
-                if isinstance(error, StoreError | asyncio.CancelledError):
-                    raise
-                raise failed(self.address, "opening", error) from error
-            self._idle.append(connection)
+                self._connections.drop(connection)
+                if isinstance(error, Exception):
+                    raise failed(self.address, "opening", error) from error
+                raise
+            self._connections.give_back(connection)
             self.store_id = meta.id
-            self._open = True
+            self._open = self._connections.patient = True
             if self.on_open is not None:
                 await self.on_open()
         finally:

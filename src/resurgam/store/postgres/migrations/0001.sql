@@ -240,3 +240,19 @@ CREATE INDEX stored_values_expiry ON {schema}.stored_values (expires_at) WHERE e
 -- What is added to the ids of transactions in the feed, so that its keys still rise in a server whose transaction ids are lower
 -- than those of the server that the data came from.
 CREATE FUNCTION {schema}.feed_offset() RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 0::bigint';
+
+CREATE TABLE {schema}.calls (                   -- the last call on each connection: a lost answer is read here
+    owner        text COLLATE "C" NOT NULL,     -- the open store
+    connection   integer NOT NULL,
+    number       bigint NOT NULL,               -- of the call
+    notices      text[],
+    answers      jsonb,                         -- NULL: the call was given up before it was done
+    made_at      timestamptz NOT NULL DEFAULT now(),  -- the connection
+    PRIMARY KEY (owner, connection)
+) WITH (fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+CREATE TABLE {schema}.meta (                    -- one row
+    version      integer NOT NULL,              -- the number of the last migration
+    oldest       integer NOT NULL,              -- the number of migrations that a version of Resurgam must know to use this
+    id           text NOT NULL                  -- of the store
+);
