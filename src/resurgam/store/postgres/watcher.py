@@ -1,0 +1,415 @@
+"""Wake the calls of `Store.wait`.
+
+A waiter looks whether what it waits for is there. It looks again when it is *touched*: by a notice of another process, by the
+notices of a call of this store, by time (the alarm at the next moment at which something becomes claimable by itself), or
+because notices may have been missed. While the store cannot listen, all waiters look from time to time.
+
+A waiter for the end of an execution that this store leases is *near*: the end comes from a commit of this store, or by a notice.
+It does not look until the lease is gone.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, assert_never
+
+from resurgam.core import event as events
+from resurgam.core.clock import Clock
+from resurgam.core.errors import StoreError
+from resurgam.store import records as r
+from resurgam.store.postgres.feed import position_of
+from resurgam.store.postgres.notify import Listener
+from resurgam.store.postgres.outlook import KINDS, Outlook
+from resurgam.store.postgres.pool import Pool
+from resurgam.store.postgres.rows import status_of
+from resurgam.store.postgres.topics import number_of
+from resurgam.store.watches import FEED, WatchKey, key_of, log_key, query_key, topic_key
+
+_RETRY: Final = 1.0
+"""Seconds until a look is repeated that the server could not answer."""
+
+_PENDING: Final = 0.005
+"""Seconds until a look is repeated that found events which the feed does not return yet; each time doubles it."""
+
+_ASSURANCE: Final = 10.0
+"""Seconds between two looks that nothing asks for."""
+
+_FIRST_POLL: Final = 0.02
+"""Seconds until a store that cannot listen looks by itself; each look in vain doubles it."""
+
+_LONGEST_POLL: Final = 0.5
+
+_OUTLOOKS: Final = 100
+"""The most pairs of a worker and its queues that a store remembers."""
+
+
+class Waiter:
+    """One call of `wait`, which makes one look at a time."""
+
+    def __init__(self, watch: r.Watch) -> None:
+        self.watch = watch
+        self.ended: asyncio.Future[bool | None] = asyncio.get_running_loop().create_future()
+        """Whether what is watched for is there; None if a waiter is no longer near."""
+
+        self.only_once = False
+        """Whether the wait ends with the first look."""
+
+        self.near = False
+
+        self._looking = True  # until `start`
+        self._again = False
+        self._first = True
+        self._pause = _PENDING
+        self._later: asyncio.TimerHandle | None = None
+
+    def move_away(self) -> None:
+        """Have a near waiter go on as any other."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def start(self) -> None:
+        """Look for the first time, now that changes are heard of."""
+        self._looking = False
+        self.touch()
+
+    def touch(self) -> None:
+        """Look, now or after the look under way."""
+        if self._looking:
+            self._again = True
+        elif not self.ended.done():
+            self._looking, self._again = True, False
+            self._look()
+
+    def end(self, *, there: bool = False) -> None:
+        """End the wait."""
+        if not self.ended.done():
+            self.ended.set_result(there)
+
+    def fail(self, error: Exception) -> None:
+        """End the wait with an error."""
+        if not self.ended.done():
+            self.ended.set_exception(error)
+
+    def close(self) -> None:
+        """Release what the waiter holds."""
+        if self._later is not None:
+            self._later.cancel()
+        if not self.ended.cancel() and not self.ended.cancelled():
+            self.ended.exception()  # a wait that was cancelled does not ask for it
+
+    def _look(self) -> None:
+        raise NotImplementedError
+
+    def _looked(self, answer: Any) -> None:
+        """Take the answer of a look: an error of the first one ends the wait, later ones are repeated."""
+        self._looking = False
+        if isinstance(answer, Exception):
+            if self._first:
+                self.fail(answer)
+            else:
+                self._look_in(_RETRY)
+            return
+        self._first = False
+        if answer or self.only_once:
+            self.end(there=bool(answer))
+        elif answer is None:
+            self._look_in(self._pause)
+            self._pause = min(2 * self._pause, _RETRY)
+        elif self._again:
+            self.touch()
+
+    def _look_in(self, seconds: float) -> None:
+        if not self.ended.done():
+            self._later = asyncio.get_running_loop().call_later(seconds, self.touch)
+
+
+class _InstanceWaiter(Waiter):
+    """Waits for the progress of one execution."""
+
+    watch: r.Closed | r.InboxChanged | r.LogGrown
+
+    def __init__(self, watch: r.Closed | r.InboxChanged | r.LogGrown, pool: Pool) -> None:
+        super().__init__(watch)
+        self._pool = pool
+
+    def _look(self) -> None:
+        self._pool.call("progress", self.watch.execution_id, self._answered)
+
+    def _answered(self, answer: Any) -> None:
+        self._looked(answer if isinstance(answer, Exception) else has_progressed(self.watch, answer))
+
+
+class _GrowthWaiter(Waiter):
+    """Waits for more in the feed, a message on a topic, or the result of a query."""
+
+    def __init__(self, watch: r.FeedGrown | r.Published | r.QueryAnswered, pool: Pool) -> None:
+        super().__init__(watch)
+        self._pool = pool
+        self._part = _growth_part(watch)
+
+    def _look(self) -> None:
+        self._pool.call("grown", self._part, self._looked)
+
+
+class _WorkWaiter(Waiter):
+    """Waits for work in some queues."""
+
+    watch: r.Work
+
+    def __init__(self, watch: r.Work, outlook: Outlook) -> None:
+        super().__init__(watch)
+        wanted = (watch.instances, watch.activities, watch.queries)
+        self._kinds = [kind for kind, is_wanted in zip(KINDS, wanted, strict=True) if is_wanted]
+        self.outlook = outlook
+
+    def _look(self) -> None:
+        self.outlook.look(self._kinds, self._looked)
+
+
+class Watcher:
+    """The waiters of one open store. *leases* says whether it leases an execution that is open, as far as it knows."""
+
+    def __init__(self, pool: Pool, clock: Clock, leases: Callable[[str], bool] = lambda _: False) -> None:
+        self._pool = pool
+        self._clock = clock
+        self._leases = leases
+        self._waiters: dict[WatchKey, list[Waiter]] = {}
+        self._listener = Listener(pool, heard=self._heard, missed=self.look_at_all, grown=self._logs_grown)
+        self._outlooks: dict[tuple[str, tuple[str, ...]], Outlook] = {}
+        self._followers = 0
+        """The number of waiters that follow a log, or the feed."""
+
+        self._assurance: asyncio.TimerHandle | None = None
+        self._interval = _FIRST_POLL
+        self._changes: dict[str, Callable[[str], None]] = {
+            "*": lambda _: self.look_at_all(),
+            "work": self._work_in,
+            "due": self._due_in,
+            "closed": self._closed_soon,
+            "inbox": self._touch,
+            "log": self.note_log,
+            "topic": lambda topic: self._touch(topic_key(topic)),
+            "query": lambda query_id: self._touch(query_key(query_id)),
+        }
+
+    async def claim(self, kind: str, worker: str, queues: Sequence[str], part: object) -> list[Any]:
+        """Return what a verb claims; nothing, without a call, if it is known that there is nothing."""
+        outlook = self._outlooks.get((worker, tuple(queues)))
+        if outlook is None:  # this worker does not wait for work
+            answer: list[Any] = await self._pool.ask(kind, part)
+            return answer[1:]
+        if not outlook.take(kind) and self._listener.listens:
+            return []
+        try:
+            answer = await self._pool.ask(kind, part)
+        except BaseException:
+            outlook.give_back(kind)
+            raise
+        more, found = answer[0], answer[1:]
+        if more == 1 or (more and found):
+            outlook.give_back(kind)
+        elif more:
+            outlook.put_off(kind)
+        return found
+
+    async def wait(self, watch: r.Watch, until: int | None) -> bool:
+        """Return True once the watch is fulfilled, False if the moment *until* comes first."""
+        self._pool.lifetime.check()
+        waiter, key = self._waiter(watch), key_of(watch)
+        waiter.only_once = until is not None and until <= self._clock.now()
+        self._waiters.setdefault(key, []).append(waiter)
+        follows = isinstance(watch, r.LogGrown | r.FeedGrown) and not waiter.only_once
+        self._followers += follows
+        call_off = self._clock.call_at(until, waiter.end) if until is not None and not waiter.only_once else None
+        self._interval = _FIRST_POLL
+        try:
+            if not waiter.only_once:
+                await self._hear(waiter)
+                if waiter.near:
+                    if (there := await waiter.ended) is not None:
+                        return there
+                    waiter.near, waiter.ended = False, asyncio.get_running_loop().create_future()
+            waiter.only_once = until is not None and until <= self._clock.now()
+            waiter.start()
+            return bool(await waiter.ended)
+        finally:
+            waiter.close()
+            self._followers -= follows
+            if follows:
+                self._listener.unfollow()
+            self._waiters[key].remove(waiter)
+            if not self._waiters[key]:
+                del self._waiters[key]
+            if call_off is not None:
+                call_off()
+            self._interval = _FIRST_POLL
+
+    async def _hear(self, waiter: Waiter) -> None:
+        """Hear of changes from now on."""
+        if isinstance(waiter.watch, r.LogGrown | r.FeedGrown):
+            await self._listener.follow()
+        elif not self._listener.listens:
+            await self._listener.start()
+        self._assure()
+        waiter.near = self._is_near(waiter.watch)
+
+    def note(self, notices: Sequence[str]) -> None:
+        """Touch the waiters that the notices of a call of this store concern."""
+        if self._waiters or self._outlooks:
+            self._heard(notices)
+
+    def note_log(self, execution_id: str) -> None:
+        """Touch those who follow a log that a commit of this store has made longer."""
+        if self._followers:
+            self._touch(log_key(execution_id), FEED)
+
+    def note_lease_gone(self, execution_id: str) -> None:
+        """Have those who wait for the end of an execution look for it: it is no longer leased by this store."""
+        for waiter in self._waiters.get(execution_id, ()):
+            if waiter.near:
+                waiter.move_away()
+
+    def note_closed(self, execution_id: str, entry: events.Event | None) -> None:
+        """End the waits for the end of an execution that a commit of this store has closed, with the entry that did so.
+
+        The notice of the same call may have ended them just now; their callers go on only after this.
+        """
+        for waiter in self._waiters.get(execution_id, ()):
+            watch = waiter.watch
+            if isinstance(watch, r.Closed):
+                if entry is not None and watch.tell is not None:
+                    watch.tell(entry)
+                waiter.end(there=True)
+
+    def look_at_all(self) -> None:
+        """Have every waiter look: notices may have been missed."""
+        for outlook in self._outlooks.values():
+            outlook.forget()
+        for waiter in self._all():
+            if waiter.near:
+                waiter.move_away()
+            elif not isinstance(waiter, _WorkWaiter):
+                waiter.touch()
+
+    def close(self) -> None:
+        """Fail the waiters, and end the connection."""
+        self._listener.close()
+        if self._assurance is not None:
+            self._assurance.cancel()
+        for outlook in self._outlooks.values():
+            outlook.close()
+        error = StoreError("the store was closed while this waited")
+        for waiter in self._all():
+            waiter.fail(error)
+
+    # Waiters.
+
+    def _waiter(self, watch: r.Watch) -> Waiter:
+        match watch:
+            case r.Work():
+                return _WorkWaiter(watch, self._outlook(watch.worker, watch.queues))
+            case r.Closed() | r.InboxChanged() | r.LogGrown():
+                return _InstanceWaiter(watch, self._pool)
+            case r.QueryAnswered() | r.Published() | r.FeedGrown():
+                return _GrowthWaiter(watch, self._pool)
+            case _:
+                assert_never(watch)
+
+    def _outlook(self, worker: str, queues: Sequence[str]) -> Outlook:
+        """Return what is known about the work for a worker in some queues."""
+        key = worker, tuple(queues)
+        outlook = self._outlooks.get(key)
+        if outlook is None:
+            if len(self._outlooks) >= _OUTLOOKS:  # a store serves one worker, or a few
+                self._outlooks.pop(next(iter(self._outlooks))).close()
+            outlook = self._outlooks[key] = Outlook(self._pool, self._clock, worker, queues, self._more_work)
+        return outlook
+
+    def _more_work(self, outlook: Outlook) -> None:
+        for waiter in list(self._waiters.get(None, ())):
+            if isinstance(waiter, _WorkWaiter) and waiter.outlook is outlook:
+                waiter.touch()
+
+    def _is_near(self, watch: r.Watch) -> bool:
+        """Whether an end comes from a commit of this store, or is heard of."""
+        return isinstance(watch, r.Closed) and self._listener.listens and self._leases(watch.execution_id)
+
+    def _all(self) -> list[Waiter]:
+        return [waiter for waiters in self._waiters.values() for waiter in waiters]
+
+    def _assure(self) -> None:
+        """Look at everything from time to time: seldom while the store listens, otherwise soon."""
+        soon = not self._listener.listens
+        if self._assurance is not None:
+            if not soon or self._assurance.when() <= asyncio.get_running_loop().time() + self._interval:
+                return
+            self._assurance.cancel()
+        seconds = self._interval if soon else _ASSURANCE
+        self._assurance = asyncio.get_running_loop().call_later(seconds, self._look_again)
+
+    def _look_again(self) -> None:
+        self._assurance = None
+        if self._waiters:
+            self._interval = min(2 * self._interval, _LONGEST_POLL)
+            self.look_at_all()
+            self._assure()
+
+    # What has changed.
+
+    def _heard(self, notices: Sequence[str]) -> None:
+        """Take notices, kind and value in turn; those of a newer version may be of other kinds."""
+        for kind, value in zip(notices[::2], notices[1::2], strict=True):
+            change = self._changes.get(kind)
+            if change is not None:
+                change(value)
+
+    def _work_in(self, queue: str) -> None:
+        for outlook in self._outlooks.values():
+            if queue in outlook.queues:
+                outlook.note_work()
+
+    def _due_in(self, queue_and_moment: str) -> None:
+        queue, _, moment = queue_and_moment.rpartition(" ")
+        for outlook in self._outlooks.values():
+            if queue in outlook.queues:
+                outlook.note_due(int(moment))
+
+    def _closed_soon(self, execution_id: str) -> None:
+        """End the waits for an end soon: the answer to a commit, which has the closing entry, comes at the same moment."""
+        asyncio.get_running_loop().call_soon(self._closed, execution_id)
+
+    def _closed(self, execution_id: str) -> None:
+        for waiter in [*self._waiters.get(execution_id, ()), *self._waiters.get(log_key(execution_id), ())]:
+            if isinstance(waiter.watch, r.Closed | r.LogGrown):
+                waiter.end(there=True)
+
+    def _logs_grown(self) -> None:
+        for key, waiters in list(self._waiters.items()):
+            if key == FEED or isinstance(waiters[0].watch, r.LogGrown):
+                self._touch(key)
+
+    def _touch(self, *keys: WatchKey) -> None:
+        for waiter in [waiter for key in keys for waiter in self._waiters.get(key, ())]:
+            waiter.touch()
+
+
+def has_progressed(watch: r.Closed | r.InboxChanged | r.LogGrown, progress: Sequence[Any] | None) -> bool:
+    """Whether an execution has come as far as a watch waits for; a purged one ends every wait."""
+    if progress is None:
+        return True
+    last_seq, wake, status = progress
+    if isinstance(watch, r.InboxChanged):
+        return bool(wake > watch.wake)
+    grown = isinstance(watch, r.LogGrown) and last_seq > watch.last_seq
+    return grown or status_of(status).terminal
+
+
+def _growth_part(watch: r.FeedGrown | r.Published | r.QueryAnswered) -> list[object]:
+    match watch:
+        case r.FeedGrown():
+            return ["feed", *position_of(watch.after)]
+        case r.Published():
+            return ["topic", watch.topic, number_of(watch.after)]
+        case r.QueryAnswered():
+            return ["query", watch.query_id]
+        case _:
+            assert_never(watch)
