@@ -10,13 +10,13 @@ from resurgam.core.errors import CorruptHistory
 from resurgam.core.event import decode_event
 from resurgam.core.state import closing_entry
 from resurgam.store import records as r
+from resurgam.store.owner import Owner
 from resurgam.store.redis import parts as p
 from resurgam.store.redis.feed import RedisFeed
 from resurgam.store.redis.inspector import RedisInspector
 from resurgam.store.redis.link import Link
 from resurgam.store.redis.outbox import OutboxDriver
 from resurgam.store.redis.outlook import ACTIVITIES, INSTANCES
-from resurgam.store.redis.owner import Owner
 from resurgam.store.redis.queries import RedisQueries
 from resurgam.store.redis.rotation import Rotation
 from resurgam.store.redis.transfer import RedisTransfer
@@ -37,7 +37,7 @@ class RedisStore:
         self._link = link = Link(parse(url), clock, name=name, lease=lease)
         self._outbox = OutboxDriver(link)
         self._watcher = Watcher(link, clock, self._leases)
-        self._owner = Owner(link)
+        self._owner = Owner(link, lambda owner: link.ask_all("reap", [owner]))
         self._instances = Rotation(link, INSTANCES)
         self._activities = Rotation(link, ACTIVITIES)
         # The instances that this store has claimed, as they were then or after a later commit that was no step: commits

@@ -9,7 +9,7 @@ import pytest
 
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
-from resurgam.store.redis.owner import OwnerLock
+from resurgam.store.owner import OwnerLock
 from resurgam.store.redis.store import RedisStore
 from resurgam.testing.contract.bench import QUEUE, Bench, OpensStores
 from support.redis import fresh_url
@@ -17,7 +17,7 @@ from support.redis import fresh_url
 HOLD = """
 import sys
 from pathlib import Path
-from resurgam.store.redis.owner import OwnerLock
+from resurgam.store.owner import OwnerLock
 lock = OwnerLock(Path(sys.argv[1]), sys.argv[2])
 print("locked", flush=True)
 sys.stdin.read()

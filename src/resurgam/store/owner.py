@@ -12,12 +12,12 @@ import fcntl
 import logging
 import os
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import quote, unquote
 
 from resurgam.core.errors import StoreError
-from resurgam.store.redis.link import Link
 
 _CHECK: Final = 1.0
 """Seconds between two checks of the other owners."""
@@ -26,6 +26,22 @@ _UNNAMED: Final = "~"
 """Prefix of a lock file that is being created."""
 
 _logger: Final = logging.getLogger("resurgam.store")
+
+
+class Opened(Protocol):
+    """The way to the servers of an open store."""
+
+    owner: str
+    """The name of this open store: the owner of its leases."""
+
+    store_id: str
+    """The id of the store; known once it is open."""
+
+    on_open: Callable[[], Awaitable[None]] | None
+    """Awaited once the store is open, before its first calls."""
+
+    after_fork: Callable[[], None] | None
+    """Called in a fork of the process that opened the store."""
 
 
 class OwnerLock:
@@ -80,26 +96,27 @@ class OwnerLock:
 
 
 class Owner:
-    """The lock of one open store, and the end of the leases of dead ones."""
+    """The lock of one open store, and the end of the leases of dead ones, which *reap* ends."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, opened: Opened, reap: Callable[[str], Awaitable[object]]) -> None:
+        self._opened = opened
+        self._reap = reap
         self._lock: OwnerLock | None = None
         self._checks: asyncio.Task[None] | None = None
-        link.on_open = self._enter
-        link.after_fork = self._leave_behind
+        opened.on_open = self._enter
+        opened.after_fork = self._leave_behind
 
     async def _enter(self) -> None:
         """Take the lock and end the leases of the dead, before the first call of the store."""
         if self._lock is None:
             try:
-                self._lock = _lock_in(self._link.store_id, self._link.owner)
+                self._lock = _lock_in(self._opened.store_id, self._opened.owner)
             except OSError as error:
                 _logger.info("the leases of dead processes expire by themselves: there is no lock: %s", error)
                 return
             with contextlib.suppress(OSError, StoreError):  # the next check follows
                 await self._end_leases_of_the_dead(self._lock)
-            self._checks = asyncio.get_running_loop().create_task(self._keep_checking(self._lock), name="redis owners")
+            self._checks = asyncio.get_running_loop().create_task(self._keep_checking(self._lock), name="owners")
 
     async def close(self) -> None:
         """Release the lock."""
@@ -118,7 +135,7 @@ class Owner:
 
     async def _end_leases_of_the_dead(self, lock: OwnerLock) -> None:
         for owner in lock.dead():
-            await self._link.ask_all("reap", [owner])
+            await self._reap(owner)
             lock.remove(owner)
 
     def _leave_behind(self) -> None:
