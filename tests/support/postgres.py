@@ -51,3 +51,12 @@ async def execute(statement: str, *arguments: Any, url: str | None = None) -> li
         return rows
     finally:
         await connection.close()
+
+
+async def run_script(script: str, *, url: str | None = None) -> None:
+    """Run statements as the superuser of the shared server, or at a URL."""
+    connection = await asyncpg.connect((url or shared_server().url).partition("?")[0])
+    try:
+        await connection.execute(script)
+    finally:
+        await connection.close()

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 _SSL_REQUEST = 80877103
-_ENDS = (b"Q", b"S")
-"""The messages after which a client waits: a simple query, and the end of an extended one."""
+_ENDS = (b"Q", b"S", b"H")
+"""The messages after which a client waits: a simple query, the end of an extended one, and the wish for what is there."""
 
 
 class Wire:
@@ -15,6 +15,9 @@ class Wire:
     def __init__(self, host, port):
         self.round_trips = 0
         """Requests that clients have sent since the proxy was started."""
+
+        self.requests = None
+        """A list to which requests are added, each with all its messages; None: they are not kept."""
 
         self.lose_requests = 0
         """How many of the next requests do not reach the server: their connection is cut instead."""
@@ -34,7 +37,7 @@ class Wire:
         self.waits = asyncio.Event()
         """Set when a reply waits."""
 
-        self.connections = set()
+        self.connections = {}
         self._server = (host, port)
 
     async def accept(self, reader, writer):
@@ -47,11 +50,11 @@ class Wire:
             writer.transport.abort()
             return
         connection = _Connection(self, (reader, writer), upstream)
-        self.connections.add(connection)
+        self.connections[connection] = asyncio.current_task()
         try:
             await connection.carry()
         finally:
-            self.connections.discard(connection)
+            del self.connections[connection]
 
     def cut_all(self):
         """Cut all connections."""
@@ -89,6 +92,8 @@ class _Connection:
                 self._request += message
                 if kind in _ENDS:
                     self._wire.round_trips += 1
+                    if self._wire.requests is not None:
+                        self._wire.requests.append(self._request)
                     may = self._wire.when is None or self._wire.when(self._request)
                     if self._wire.lose_requests and may:
                         self._wire.lose_requests -= 1
@@ -98,7 +103,7 @@ class _Connection:
                         self._loses = True
                     self._server_writer.write(self._request)
                     self._request = b""
-                elif not self._begun or kind in (b"p", b"H", b"X"):
+                elif not self._begun or kind in (b"p", b"X"):
                     self._server_writer.write(self._request)
                     self._request = b""
 
@@ -149,5 +154,7 @@ async def proxied(url):
         yield wire, url.replace(f"@{parts.hostname}:{parts.port}", f"@127.0.0.1:{port}", 1)
     finally:
         server.close()
+        tasks = list(wire.connections.values())
         wire.cut_all()
         await server.wait_closed()
+        await asyncio.gather(*tasks, return_exceptions=True)

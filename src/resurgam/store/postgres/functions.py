@@ -17,6 +17,28 @@ _FOLDER: Final = Path(__file__).parent / "functions"
 _DEFINED: Final = re.compile(r"CREATE (?:OR REPLACE )?FUNCTION \{schema\}\.(\w+)_\{code\}", re.IGNORECASE)
 
 
+_REMOVE: Final = """
+DO $do$
+DECLARE
+    one record;
+BEGIN
+    FOR one IN
+        SELECT p.oid::regprocedure AS name FROM pg_proc p
+        WHERE p.pronamespace = {text}::regnamespace AND right(p.proname, 13) = '_{code}'
+    LOOP
+        EXECUTE 'DROP FUNCTION IF EXISTS ' || one.name || ' CASCADE';
+    END LOOP;
+    FOR one IN
+        SELECT t.oid::regtype AS name FROM pg_type t JOIN pg_class c ON c.oid = t.typrelid AND c.relkind = 'c'
+        WHERE t.typnamespace = {text}::regnamespace AND right(t.typname, 13) = '_{code}'
+    LOOP
+        EXECUTE 'DROP TYPE ' || one.name || ' CASCADE';
+    END LOOP;
+END $do$;
+"""
+"""Removes the functions and types of one version, if some of them are there."""
+
+
 class Library(msgspec.Struct, frozen=True):
     """The functions of one version, without the schema that they are installed in."""
 
@@ -24,9 +46,14 @@ class Library(msgspec.Struct, frozen=True):
     text: str
     names: tuple[str, ...]
 
-    def script(self, schema: str, text: str | None = None) -> str:
-        """Return statements for one schema: those that install the functions, or those of *text*, which use them."""
-        return in_schema(self.text if text is None else text, schema).replace("{code}", self.code)
+    def script(self, schema: str) -> str:
+        """Return the statements that install the functions in a schema, in place of those of this version that are there."""
+        remove = _REMOVE.replace("{text}", literal(quoted(schema)))
+        return f"SET LOCAL check_function_bodies = off; {self.in_schema(remove + self.text, schema)}"
+
+    def in_schema(self, text: str, schema: str) -> str:
+        """Return statements that use the functions, for one schema."""
+        return in_schema(text, schema).replace("{code}", self.code)
 
     def call(self, schema: str, function: str, arguments: int) -> str:
         """Return the statement that calls a function."""

@@ -35,7 +35,7 @@ async def open_schema(connection: Any, address: Address, library: Library, steps
         await connection.execute(in_schema("CREATE SCHEMA IF NOT EXISTS {schema}", schema))
         there = await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", in_schema("{schema}.meta", schema))
         await migrate(connection, schema, await read_meta(connection, schema) if there else None, steps)
-        await connection.execute(f"SET LOCAL check_function_bodies = off; {library.script(schema)}")
+        await connection.execute(library.script(schema))
         meta = await read_meta(connection, schema)
         assert meta is not None
         return meta

@@ -144,7 +144,7 @@ class Pool:
         if keeps:
             kept = f"{{schema}}.calls_keep_{{code}}($3, ${count + 1}, ${count + 2}, a.notices, a.answers)"
             text = text.replace("a.answers FROM", f"a.answers, {kept} FROM")
-        known = Verb(self._library.script(self.address.schema, text), arguments, keeps)
+        known = Verb(self._library.in_schema(text, self.address.schema), arguments, keeps)
         self._verbs[verb] = known
         return known
 
