@@ -317,6 +317,32 @@ class AdoptsWithoutWaking(MemoryTransfer):
         self._table.ready.pop(copy.instance.execution_id, None)
 
 
+@breaks("test_nothing_is_removed_that_has_changed_since_it_was_copied", "test_each_removal_is_answered_by_itself")
+class RemovesWhatHasChanged(MemoryTransfer):
+    def remove_part(self, part):
+        found = [row.copy() for row in self._table.executions_of(part.entity_id)]
+        return super().remove_part(msgspec.structs.replace(part, copies=tuple(found)))
+
+
+@breaks("test_executions_in_any_state_can_be_removed")
+class RemovesTheNewestOnly(MemoryTransfer):
+    def remove_part(self, part):
+        older = self._table.executions[part.entity_id][:-1]
+        kept = [self._table.rows[execution_id] for execution_id in older]
+        answer = super().remove_part(part)
+        for row in kept:
+            self._table.add(row)
+        return answer
+
+
+@breaks("test_those_who_wait_for_what_was_removed_are_woken")
+class RemovesInSilence(MemoryTransfer):
+    def remove_part(self, part):
+        answer = super().remove_part(part)
+        self._table.touched.clear()
+        return answer
+
+
 @breaks("test_an_ended_execution_is_not_handed_out")
 class RunsClosedExecutionsAgain(MemoryTransfer):
     def take_in(self, copy):

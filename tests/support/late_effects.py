@@ -80,7 +80,7 @@ class LateEffectsStore(MemoryStore):
         super().__init__(clock, lease=lease, rows=PartitionedTable, effects=self.effects)
         self._planned = False
         self.queries = RoutedQueries(self._table, self._refresh, self._changed)
-        self.transfer = RoutedTransfer(self._table, Promises(self._table), self._refresh, self._changed)
+        self.transfer = RoutedTransfer(self._table, Promises(self._table), self.queries, self._refresh, self._changed)
 
     async def deliver(
         self, parts: Sequence[r.Delivery]
@@ -154,6 +154,12 @@ class RoutedTransfer(MemoryTransfer):
             for promise in (promise for copy in part.copies for promise in copy.promises):
                 _check_route(promise.promise_id, part.entity_id)
         return await super().adopt(parts)
+
+    async def flush(self) -> None:
+        """Let the effects arrive, and those that follow from them."""
+        for _ in range(10 * TURNS):
+            await asyncio.sleep(0)
+        await super().flush()
 
 
 def _check_route(routed_id: str, entity_id: str) -> None:

@@ -118,6 +118,17 @@ class Transfer(Protocol):
         """
         ...
 
+    async def remove(self, parts: Sequence[r.Removal]) -> Sequence[r.Removed | r.Changed]:
+        """Delete executions that another store has adopted, with all that belongs to them; leases on them are lost.
+
+        A part is refused if a new copy would differ from one that it has: nothing that came meanwhile is deleted.
+        """
+        ...
+
+    async def flush(self) -> None:
+        """Return when the effects of all commits so far have arrived, and those that followed from them."""
+        ...
+
 
 class Values(Protocol):
     """Small values by key, shared by all processes that open the store. Moments are those of the store's clock."""

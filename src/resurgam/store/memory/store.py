@@ -60,7 +60,7 @@ class MemoryStore:
         self.feed = MemoryFeed(table, self._refresh)
         self.workers = MemoryWorkers(clock, self._refresh)
         self.values = MemoryValues(clock, self._refresh)
-        self.transfer = MemoryTransfer(table, promises, self._refresh, self._changed)
+        self.transfer = MemoryTransfer(table, promises, self.queries, self._refresh, self._changed)
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         """Begin executions."""

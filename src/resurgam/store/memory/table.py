@@ -58,6 +58,7 @@ class Table:
             del self.promises[promise_id]
         instance = row.instance
         self.ready.pop(instance.execution_id, None)
+        self.parked.pop(instance.execution_id, None)
         self.executions[instance.entity_id].remove(instance.execution_id)
         if not self.executions[instance.entity_id]:
             del self.executions[instance.entity_id]

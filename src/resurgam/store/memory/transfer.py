@@ -8,6 +8,7 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.adoption import plan_adoption
 from resurgam.store.memory.promises import Promises
+from resurgam.store.memory.queries import MemoryQueries
 from resurgam.store.memory.rows import ActivityRow, Row
 from resurgam.store.memory.table import Table
 
@@ -16,10 +17,16 @@ class MemoryTransfer:
     """Copy executions, and adopt copies. *refresh* and *changed* are called around each verb."""
 
     def __init__(
-        self, table: Table, promises: Promises, refresh: Callable[[], None], changed: Callable[[], None]
+        self,
+        table: Table,
+        promises: Promises,
+        queries: MemoryQueries,
+        refresh: Callable[[], None],
+        changed: Callable[[], None],
     ) -> None:
         self._table = table
         self._promises = promises
+        self._queries = queries
         self._refresh = refresh
         self._changed = changed
 
@@ -34,6 +41,28 @@ class MemoryTransfer:
         answers = [self.adopt_part(part) for part in parts]
         self._changed()
         return answers
+
+    async def remove(self, parts: Sequence[r.Removal]) -> Sequence[r.Removed | r.Changed]:
+        """Delete executions that another store has adopted."""
+        self._refresh()
+        answers = [self.remove_part(part) for part in parts]
+        self._changed()
+        return answers
+
+    def remove_part(self, part: r.Removal) -> r.Removed | r.Changed:
+        """Delete all executions of an entity, unless they have changed."""
+        rows = self._table.executions_of(part.entity_id)
+        if tuple(row.copy() for row in rows) != part.copies:
+            return r.Changed()
+        for row in rows:
+            self._table.remove(row)
+            self._table.note_growth(row)
+            self._queries.purge(row.instance.execution_id)
+        return r.Removed()
+
+    async def flush(self) -> None:
+        """Do nothing: effects are applied by the commit."""
+        self._refresh()
 
     def adopt_part(self, part: r.Adoption) -> r.Adopted | r.Exists:
         """Take in all executions of a part, or none."""

@@ -57,6 +57,20 @@ class PostgresTransfer:
         """Adopt executions from another store."""
         return [await self._adopt(part) for part in parts]
 
+    async def remove(self, parts: Sequence[r.Removal]) -> Sequence[r.Removed | r.Changed]:
+        """Delete executions that another store has adopted."""
+        return [await self._remove(part) for part in parts]
+
+    async def _remove(self, part: r.Removal) -> r.Removed | r.Changed:
+        found = await self._versions(part.entity_id)
+        if tuple(copy for copy, _ in found) != part.copies:
+            return r.Changed()
+        versions = [[copy.instance.execution_id, version] for copy, version in found]
+        return r.Removed() if await self._pool.ask("remove", [part.entity_id, versions]) else r.Changed()
+
+    async def flush(self) -> None:
+        """Do nothing: effects are part of the commit."""
+
     async def _adopt(self, part: r.Adoption) -> r.Adopted | r.Exists:
         for _ in range(_TRIES):
             here = await self._look(part)

@@ -18,7 +18,7 @@ from resurgam.store.records.feed import FeedEntry, FeedPage, FeedQuery
 from resurgam.store.records.instance import Addressed, ExecutionRef, Instance, Pause, Record
 from resurgam.store.records.listing import EndedQuery, Messages, Page, Query, QueueStats, Stats
 from resurgam.store.records.queries import QueryResult, QueryTask, Submitted
-from resurgam.store.records.transfer import Adopted, Adoption, Arrival, Copy
+from resurgam.store.records.transfer import Adopted, Adoption, Arrival, Changed, Copy, Removal, Removed
 from resurgam.store.records.watch import (
     Closed,
     FeedGrown,
@@ -61,6 +61,7 @@ __all__ = [
     "Adoption",
     "Announcement",
     "Arrival",
+    "Changed",
     "Claim",
     "Closed",
     "Commit",
@@ -106,6 +107,8 @@ __all__ = [
     "Refused",
     "Release",
     "Released",
+    "Removal",
+    "Removed",
     "Revived",
     "Settled",
     "Stats",

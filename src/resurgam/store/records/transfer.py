@@ -47,3 +47,18 @@ class Adopted(Record, frozen=True):
     """Every execution of the part is in the store."""
 
     arrivals: tuple[Arrival, ...]
+
+
+class Removal(Record, frozen=True):
+    """Remove all executions of one entity, open or closed, if they are still as these copies show them, oldest first."""
+
+    entity_id: str
+    copies: tuple[Copy, ...]
+
+
+class Removed(Record, frozen=True):
+    """The executions are no longer in the store."""
+
+
+class Changed(Record, frozen=True):
+    """Something of the executions has changed since they were copied, or there are others. Nothing was removed."""

@@ -45,6 +45,15 @@ class OutboxDriver:
         task = asyncio.get_running_loop().create_task(self._run(way), name=f"outbox {source} to {target}")
         self._tasks[way] = task
 
+    async def flush(self) -> None:
+        """Carry everything that is in any outbox, and what follows from it."""
+        while ways := [
+            (source, int(target))
+            for source, targets in enumerate(await self._link.ask_all("unsent", []))
+            for target in targets
+        ]:
+            await asyncio.gather(*(self._carry(way) for way in ways))
+
     async def close(self) -> None:
         """Wait a moment for effects under way."""
         tasks = list(self._tasks.values())

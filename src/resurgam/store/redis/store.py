@@ -45,7 +45,7 @@ class RedisStore:
         self._claimed: dict[str, r.Instance] = {}
         self.inspector = RedisInspector(link)
         self.queries = RedisQueries(link, self._watcher.outlook)
-        self.transfer = RedisTransfer(link)
+        self.transfer = RedisTransfer(link, self._outbox)
         self.feed = RedisFeed(link)
         self.workers = RedisWorkers(link)
         self.values = RedisValues(link)

@@ -19,6 +19,7 @@ from resurgam.store.encoding import encode
 from resurgam.store.redis.contents import decode_log, pending_of, promise_of
 from resurgam.store.redis.library import text_of
 from resurgam.store.redis.link import Link
+from resurgam.store.redis.outbox import OutboxDriver
 from resurgam.store.redis.parts import entry_part, instance_of, pending_part, schemas_text
 from resurgam.store.rules import first_run
 
@@ -31,17 +32,26 @@ _pack: Final = msgspec.msgpack.Encoder().encode
 class RedisTransfer:
     """Copy and adopt whole executions, each part at one moment."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, outbox: OutboxDriver) -> None:
         self._link = link
+        self._outbox = outbox
 
     async def copies(self, entity_id: str, run_id: str | None = None) -> Sequence[r.Copy]:
         """Return everything that is kept of an entity's executions, oldest first."""
+        return [copy for copy, _ in await self._versions(entity_id, run_id)]
+
+    async def _versions(self, entity_id: str, run_id: str | None = None) -> Sequence[tuple[r.Copy, str]]:
+        """Return copies, each with the version of what it was made from."""
         found = await self._read(entity_id, run_id, None)
         while rest := [execution_id for execution_id, row in found.items() if row is None]:
             # They are complete, so that they do not change any more, but may be purged.
             more = await self._read(entity_id, run_id, rest)
             found = {one: row or more.get(one) for one, row in found.items() if row is not None or one in more}
-        return [_copy_of(execution_id, row) for execution_id, row in found.items() if row is not None]
+        return [
+            (_copy_of(execution_id, row[:-1]), row[-1].decode())
+            for execution_id, row in found.items()
+            if row is not None
+        ]
 
     async def _read(self, entity_id: str, run_id: str | None, ids: Sequence[str] | None) -> dict[str, Any]:
         """Return executions by their ids; None for one that did not fit into the answer."""
@@ -51,6 +61,22 @@ class RedisTransfer:
     async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
         """Adopt executions from another store."""
         return [await self._adopt(part) for part in parts]
+
+    async def remove(self, parts: Sequence[r.Removal]) -> Sequence[r.Removed | r.Changed]:
+        """Delete executions that another store has adopted."""
+        return [await self._remove(part) for part in parts]
+
+    async def _remove(self, part: r.Removal) -> r.Removed | r.Changed:
+        found = await self._versions(part.entity_id)
+        if tuple(copy for copy, _ in found) != part.copies:
+            return r.Changed()
+        versions = [text for copy, version in found for text in (copy.instance.execution_id, version)]
+        partition = self._link.partition_of(part.entity_id)
+        return r.Removed() if await self._link.ask(partition, "remove", [part.entity_id, *versions]) else r.Changed()
+
+    async def flush(self) -> None:
+        """Carry the effects of all commits so far, whoever made them."""
+        await self._outbox.flush()
 
     async def _adopt(self, part: r.Adoption) -> r.Adopted | r.Exists:
         partition = self._link.partition_of(part.entity_id)

@@ -29,9 +29,14 @@ def purge(t: Transaction, execution: r.Addressed) -> r.Purged | r.Missing | r.Un
         return r.Missing()
     if not Status(row["status"]).terminal:
         return r.Unfinished(status=instance_of(row).status)
+    delete(t, execution_id)
+    return r.Purged()
+
+
+def delete(t: Transaction, execution_id: str) -> None:
+    """Delete everything of an execution, open or closed."""
     for statement in _STATEMENTS:
         t.session.execute(statement, execution_id=execution_id)
     queries = t.session.fetch("purge_queries", execution_id=execution_id)
     t.changes.touched |= {execution_id, log_key(execution_id)}
     t.changes.touched |= {query_key(query["query_id"]) for query in queries}
-    return r.Purged()

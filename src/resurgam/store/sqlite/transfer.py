@@ -11,6 +11,7 @@ from resurgam.store.sqlite import history
 from resurgam.store.sqlite.activities import adopt_activities, pending_of
 from resurgam.store.sqlite.covered import by_ref, pending_ones
 from resurgam.store.sqlite.instances import find, tag
+from resurgam.store.sqlite.purge import delete
 from resurgam.store.sqlite.rows import columns_of, columns_of_promise, instance_of, pause_of, promise_of
 from resurgam.store.sqlite.session import Row, Session, Snapshots
 from resurgam.store.sqlite.transaction import Transaction, Write
@@ -30,6 +31,23 @@ class SqliteTransfer:
     async def adopt(self, parts: Sequence[r.Adoption]) -> Sequence[r.Adopted | r.Exists]:
         """Adopt executions from another store."""
         return await self._write(lambda t: [adopt(t, part) for part in parts]) if parts else []
+
+    async def remove(self, parts: Sequence[r.Removal]) -> Sequence[r.Removed | r.Changed]:
+        """Delete executions that another store has adopted."""
+        return await self._write(lambda t: [remove(t, part) for part in parts]) if parts else []
+
+    async def flush(self) -> None:
+        """Do nothing: effects are part of the commit."""
+
+
+def remove(t: Transaction, part: r.Removal) -> r.Removed | r.Changed:
+    """Delete all executions of an entity, unless they have changed."""
+    copies = copies_of(t.session, part.entity_id, None)
+    if tuple(copies) != part.copies:
+        return r.Changed()
+    for copy in copies:
+        delete(t, copy.instance.execution_id)
+    return r.Removed()
 
 
 def copies_of(session: Session, entity_id: str, run_id: str | None) -> Sequence[r.Copy]:

@@ -21,6 +21,7 @@ from resurgam.testing.contract.pause import PauseCases
 from resurgam.testing.contract.promises import PromiseCases
 from resurgam.testing.contract.queries import QueryCases
 from resurgam.testing.contract.recovery import RecoveryCases
+from resurgam.testing.contract.removal import RemovalCases
 from resurgam.testing.contract.retention import RetentionCases
 from resurgam.testing.contract.signal_schemas import SignalSchemaCases
 from resurgam.testing.contract.stored_values import ValueCases
@@ -46,6 +47,7 @@ class StoreContract(
     IdentityCases,
     ListingCases,
     TransferCases,
+    RemovalCases,
     OfferingCases,
     OpenWorkCases,
     OrderingCases,

@@ -5,15 +5,12 @@
 --   queries
 -- locks: the states in the order of entity ids, then the rest
 
-CREATE FUNCTION {schema}.purge_part_{code}(frame {schema}.frame_{code}, entity text, id text)
-RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+-- Delete everything of an execution, open or closed.
+CREATE FUNCTION {schema}.purge_delete_{code}(frame {schema}.frame_{code}, id text)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    shown text;
     query text;
 BEGIN
-    SELECT i.status INTO shown FROM {schema}.instances i WHERE i.execution_id = id AND i.entity_id = entity;
-    IF NOT FOUND THEN RETURN 'missing'; END IF;
-    IF NOT {schema}.instances_is_closed_{code}(shown) THEN RETURN shown; END IF;
     DELETE FROM {schema}.activities a WHERE a.execution_id = id;
     DELETE FROM {schema}.inbox n WHERE n.execution_id = id;
     DELETE FROM {schema}.promises p WHERE p.execution_id = id;
@@ -28,6 +25,17 @@ BEGIN
     DELETE FROM {schema}.states s WHERE s.execution_id = id;
     PERFORM {schema}.notices_closed_{code}(frame, id);
     PERFORM {schema}.notices_log_{code}(frame, id);
+END $$;
+
+CREATE FUNCTION {schema}.purge_part_{code}(frame {schema}.frame_{code}, entity text, id text)
+RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    shown text;
+BEGIN
+    SELECT i.status INTO shown FROM {schema}.instances i WHERE i.execution_id = id AND i.entity_id = entity;
+    IF NOT FOUND THEN RETURN 'missing'; END IF;
+    IF NOT {schema}.instances_is_closed_{code}(shown) THEN RETURN shown; END IF;
+    PERFORM {schema}.purge_delete_{code}(frame, id);
     RETURN 'purged';
 END $$;
 

@@ -32,6 +32,7 @@ local function copy(call, row)
   return {
     instances.view(call, row), row.fields.paused or false, copy_log(call, row), contents.inbox(call, row),
     contents.activities(call, row), promises.of_execution(call, row), answer and cmsgpack.unpack(answer)[2],
+    deletion.version(call, row),
   }
 end
 
