@@ -24,7 +24,7 @@ _NO_TAGS: Final = "{}"
 _tags: Final = msgspec.json.Decoder(dict[str, str])
 _schemas: Final = msgspec.json.Decoder(dict[str, Raw])
 _requests: Final = msgspec.json.Decoder(ActivityRequest)
-_raws: Final = msgspec.json.Decoder(list[Raw])
+_covered: Final = msgspec.json.Decoder(list[tuple[int, str, str]])
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -135,8 +135,8 @@ def open_activity_of(row: Sequence[Any]) -> r.OpenActivity:
 
 def requests_in(covered: str | None) -> list[ActivityRequest]:
     """Return the requests of the activities that a lease covers, as far as this version can decode them."""
-    found = [] if covered is None else _raws.decode(covered)
-    return [request for one in found for request in decodable(_requests.decode, one)]
+    found = [] if covered is None else _covered.decode(covered)
+    return [request for _, _, text in found for request in decodable(_requests.decode, text)]
 
 
 def covered_by(covered: str | None, scheduled: Sequence[str] | None) -> list[r.Pending]:

@@ -17,8 +17,8 @@ from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.encoding import decode, encode
 from resurgam.store.redis.library import text_of
-from resurgam.store.redis.templates import Template, with_holes
 from resurgam.store.rules import COVERED, first_run, kept_answer, settlement
+from resurgam.store.templates import Template, with_holes
 
 Part: TypeAlias = list[Any]
 

@@ -69,8 +69,8 @@ CREATE TABLE {schema}.states (                  -- a step changes no column of i
     paused       text COLLATE "C",              -- 'alone' or with its 'tree', whatever its status
     parked       text,                          -- the diagnosis of a divergence
     dead_letter  text,                          -- why it is no longer handed out
-    covered      text,                          -- the requests of the activities that the lease covers, as a JSON array; NULL:
-                                                -- none, or no lease
+    covered      text,                          -- the activities that the lease covers, as a JSON array of arrays of ref, queue
+                                                -- and request as text; NULL: none, or no lease
     offered_at   bigint GENERATED ALWAYS AS (   -- since when it can be claimed, in microseconds; NULL: it is not offered. A
                                                 -- closed one that is ready is: its code must see what came afterwards
         CASE

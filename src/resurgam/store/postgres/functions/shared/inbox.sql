@@ -16,11 +16,7 @@ BEGIN
         coalesce((entry ->> 2)::boolean, false), entry ->> 3
     );
     PERFORM {schema}.notices_inbox_{code}(frame, state);
-    IF state.leased_until IS NULL AND state.ready_at IS NULL AND state.status <> 'scheduled' THEN
-        state.ready_at := {schema}.frame_ready_{code}(frame);
-        state.turn := nextval('{schema}.turns');
-        IF state.paused IS NULL AND state.dead_letter IS NULL THEN PERFORM {schema}.notices_offer_{code}(state); END IF;
-    END IF;
+    IF state.leased_until IS NULL THEN RETURN {schema}.leases_make_ready_{code}(frame, state); END IF;
     RETURN state;
 END $$;
 

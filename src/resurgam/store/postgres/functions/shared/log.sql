@@ -43,3 +43,9 @@ BEGIN
     DELETE FROM {schema}.events e USING jsonb_array_elements(spans) span
     WHERE e.execution_id = id AND e.forgotten >= decode(span ->> 0, 'hex') AND e.forgotten < decode(span ->> 1, 'hex');
 END $$;
+
+-- Return the moment of the last entry that is kept, 0 if there is none.
+CREATE FUNCTION {schema}.log_last_moment_{code}(id text) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce({schema}.log_moment_{code}(id, (SELECT max(e.seq) FROM {schema}.events e WHERE e.execution_id = id)), 0);
+END $$;

@@ -1,6 +1,6 @@
-"""JSON with holes for values that only a function in Redis knows, such as the ``seq`` of a termination.
+"""JSON with holes for values that only a function in the server knows, such as the ``seq`` of a termination.
 
-Lua joins the pieces with the values (``scripts/shared/template.lua``); it decodes no JSON.
+The function joins the pieces with the values; it decodes no JSON.
 """
 
 from typing import Any, Final, TypeAlias

@@ -1,0 +1,130 @@
+"""Steps and starts: the commits and creations that have functions of their own, because most are such.
+
+A step only extends the log of a running instance and claims what it schedules. A start is an execution that is created, claimed
+by the worker of its client, and committed for the first time at once. If anything about one is unusual, nothing is changed and
+`commit` or `create` decides (``functions/step.sql``, ``functions/start.sql``).
+"""
+
+from typing import Any, Final, TypeAlias
+
+from msgspec.structs import replace
+
+from resurgam.core.event import encode_event
+from resurgam.core.outcome import Outcome
+from resurgam.core.state import Status
+from resurgam.store import records as r
+from resurgam.store.postgres import parts as p
+from resurgam.store.rules import COVERED
+
+Step: TypeAlias = tuple[tuple[object, ...], list[str], list[str]]
+"""The elements of a step, and types and bodies of its events."""
+
+_ELEMENTS: Final = 8
+
+
+def step_part(part: r.Commit) -> Step | None:
+    """Return the part of a step; None if a commit is more than that."""
+    outcome, requests = part.outcome, part.outcome.activities
+    if part.retries or part.answered or outcome.wake_at is not None or not p.is_plain(outcome):
+        return None
+    if not (_are_covered(part) if requests else _keeps(part)):
+        return None
+    types = [event.type for event in outcome.events]
+    bodies = [encode_event(event).decode() for event in outcome.events]
+    covered = p.covered_text((*part.running, *requests))
+    queue = requests[0].queue if requests else None
+    step = (part.entity_id, part.execution_id, part.epoch, part.base_seq, part.wake, covered, queue, len(types))
+    return step, types, bodies
+
+
+def _keeps(part: r.Commit) -> bool:
+    """Whether a commit without activities keeps the lease, and answers none that has a row."""
+    return not part.release and (part.covers or not p.answered(part))
+
+
+def _are_covered(part: r.Commit) -> bool:
+    """Whether the lease covers all activities of a commit if it claims them, and they are of one queue."""
+    requests = part.outcome.activities
+    return (
+        part.covers
+        and len(requests) <= COVERED - len(part.running)
+        and len({request.queue for request in requests}) == 1
+        and part.eager.issuperset([request.ref for request in requests])
+    )
+
+
+def step_arguments(steps: list[Step]) -> tuple[Any, ...]:
+    """Return the arguments of ``step``: an array for each element, and the events of all steps in turn."""
+    if len(steps) == 1:
+        step, types, bodies = steps[0]
+        return (*([element] for element in step), types, bodies)
+    elements = zip(*[step for step, _, _ in steps], strict=True) if steps else [()] * _ELEMENTS
+    types = [type_ for _, types, _ in steps for type_ in types]
+    bodies = [body for _, _, bodies in steps for body in bodies]
+    return (*map(list, elements), types, bodies)
+
+
+def stepped(part: r.Commit) -> r.Committed:
+    """Return the answer to a step that has all that it wanted: the lease covers its activities, and nothing has come."""
+    tasks = [
+        r.ActivityTask(
+            entity_id=part.entity_id, execution_id=part.execution_id, epoch=0, attempt=1, deliveries=0, request=request
+        )
+        for request in part.outcome.activities
+    ]
+    return r.Committed(wake=part.wake, tasks=tuple(tasks))
+
+
+def start_part(part: r.Creation) -> p.Part | None:
+    """Return the part of a start; None if a creation is more than that."""
+    first, offer = part.first, part.offer
+    if first is None or offer is None or part.inbox or part.follows is not None or not _is_first(first):
+        return None
+    if part.started.queue not in offer.queues or r.Instance.of(part.started).status is not Status.RUNNING:
+        return None
+    outcome = first.outcome
+    found = p.birth_part(part.started)
+    found.pop("entry")
+    found["entries"] = p.log_part((part.started, *outcome.events))
+    found["worker"] = offer.worker
+    found["keeps"] = bool(outcome.activities) or not first.release
+    p.add(
+        found,
+        wake_at=outcome.wake_at,
+        covered=p.covered_text((*first.running, *outcome.activities)),
+        activity_queue=outcome.activities[0].queue if outcome.activities else None,
+        schemas=None if outcome.signal_schemas is None else p.schemas_text(outcome.signal_schemas),
+    )
+    if outcome.wake_at is None:
+        found.pop("wake_at", None)
+    return found
+
+
+def _is_first(first: r.Commit) -> bool:
+    """Whether a commit is a step, or only sleeps, and begins a log."""
+    outcome = first.outcome
+    plain = not first.retries and not first.answered and p.is_plain(_without_schemas(outcome))
+    begins = (first.epoch, first.base_seq, first.wake) == (1, 1, 0)
+    return plain and begins and (_are_covered(first) if outcome.activities else not p.answered(first))
+
+
+def _without_schemas(outcome: Outcome) -> Outcome:
+    return outcome if outcome.signal_schemas is None else replace(outcome, signal_schemas=None)
+
+
+def started(part: r.Creation) -> r.Created:
+    """Return the answer to a start."""
+    first, instance = part.first, r.Instance.of(part.started)
+    assert first is not None
+    outcome = first.outcome
+    after = replace(
+        instance,
+        last_seq=1 + len(outcome.events),
+        wake_at=outcome.wake_at,
+        signal_schemas=instance.signal_schemas if outcome.signal_schemas is None else outcome.signal_schemas,
+    )
+    return r.Created(
+        instance=after,
+        claim=r.Claim(instance=instance, epoch=1, wake=0, log=(part.started,)),
+        committed=stepped(first),
+    )
