@@ -38,36 +38,40 @@ CREATE FUNCTION {schema}.claim_activities_lease_{code}(
 RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     until CONSTANT bigint := {schema}.frame_end_{code}(frame);
-    ids text[];
-    refs bigint[];
-    unusual record;
+    found bigint := 0;
+    ids text[] := '{}';
+    refs bigint[] := '{}';
+    candidate record;
 BEGIN
-    SELECT array_agg(n.execution_id), array_agg(n.ref) INTO ids, refs FROM (
-        SELECT one.execution_id, one.ref
-        FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
-            SELECT a.execution_id, a.ref, a.offered_at, a.turn FROM {schema}.activities a
-            WHERE a.queue = q.queue AND a.offered_at <= until
-            ORDER BY a.offered_at, a.turn LIMIT count FOR UPDATE OF a SKIP LOCKED
-        ) one
-        ORDER BY one.offered_at, one.turn LIMIT count
-    ) n;
-    IF ids IS NULL THEN RETURN 0; END IF;
-    FOR unusual IN
-        SELECT a AS activity, {schema}.instances_is_closed_{code}(s.status) AS is_closed
-        FROM unnest(ids, refs) WITH ORDINALITY AS f (execution_id, ref, number)
-        JOIN {schema}.activities a USING (execution_id, ref) JOIN {schema}.states s USING (execution_id)
-        WHERE a.deliveries >= 20 OR {schema}.instances_is_closed_{code}(s.status)  -- rules.REDELIVERIES
-        ORDER BY f.number
+    FOR candidate IN
+        SELECT f.activity, {schema}.instances_is_closed_{code}(f.status) AS is_closed FROM (
+            SELECT n.activity, (
+                SELECT s.status FROM {schema}.states s WHERE s.execution_id = (n.activity).execution_id
+            ) AS status
+            FROM (
+                SELECT one.activity FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
+                    SELECT a AS activity FROM {schema}.activities a
+                    WHERE a.queue = q.queue AND a.offered_at <= until
+                    ORDER BY a.offered_at, a.turn LIMIT count FOR UPDATE OF a SKIP LOCKED
+                ) one
+                ORDER BY (one.activity).offered_at, (one.activity).turn LIMIT count
+            ) n
+        ) f
     LOOP
-        PERFORM {schema}.claim_activities_refuse_{code}(frame, unusual.activity, unusual.is_closed, cancelled);
+        found := found + 1;
+        IF candidate.is_closed OR (candidate.activity).deliveries >= 20 THEN  -- rules.REDELIVERIES
+            PERFORM {schema}.claim_activities_refuse_{code}(frame, candidate.activity, candidate.is_closed, cancelled);
+        ELSE
+            ids := ids || (candidate.activity).execution_id;
+            refs := refs || (candidate.activity).ref;
+        END IF;
     END LOOP;
     UPDATE {schema}.activities a SET
         owner = frame.owner, worker = claim_activities_lease_{code}.worker, claim = token, deliveries = a.deliveries + 1,
         epoch = a.epoch + 1, leased_until = frame.now + frame.lease
-    FROM unnest(ids, refs) AS f (execution_id, ref), {schema}.states s
-    WHERE a.execution_id = f.execution_id AND a.ref = f.ref AND a.dead_letter IS NULL
-        AND s.execution_id = a.execution_id AND NOT {schema}.instances_is_closed_{code}(s.status);
-    RETURN cardinality(ids);
+    FROM unnest(ids, refs) AS f (execution_id, ref)
+    WHERE a.execution_id = f.execution_id AND a.ref = f.ref;
+    RETURN found;
 END $$;
 
 CREATE FUNCTION {schema}.claim_activities_part_{code}(

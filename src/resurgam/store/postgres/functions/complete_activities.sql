@@ -36,6 +36,57 @@ BEGIN
     RETURN '1';
 END $$;
 
+-- Put final results of leased activities into inboxes, all at once; equals `complete_activities_part` for each of them.
+CREATE FUNCTION {schema}.complete_activities_at_once_{code}(frame {schema}.frame_{code}, parts jsonb)
+RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    accepted jsonb;
+    state {schema}.states;
+BEGIN
+    WITH asked AS MATERIALIZED (
+        SELECT p.number, s.execution_id, (p.one ->> 2)::bigint AS epoch, (p.one ->> 3)::bigint AS ref, p.one -> 5 AS entry
+        FROM jsonb_array_elements(parts) WITH ORDINALITY AS p (one, number)
+        JOIN {schema}.states s ON s.execution_id = p.one ->> 1 AND s.entity_id = p.one ->> 0
+    ), answered AS (
+        DELETE FROM {schema}.activities a USING asked k
+        WHERE a.execution_id = k.execution_id AND a.ref = k.ref AND a.epoch = k.epoch AND a.leased_until IS NOT NULL
+        RETURNING k.number, k.execution_id, k.entry
+    ), put AS (
+        INSERT INTO {schema}.inbox (execution_id, wake, type, body, overtakes)
+        SELECT d.execution_id, s.wake + row_number() OVER (PARTITION BY d.execution_id ORDER BY d.number),
+               d.entry ->> 0, d.entry ->> 1, (d.entry ->> 2)::boolean
+        FROM answered d JOIN {schema}.states s ON s.execution_id = d.execution_id
+    )
+    SELECT jsonb_object_agg(d.number, d.execution_id) INTO accepted FROM answered d;
+    FOR state IN
+        UPDATE {schema}.states s SET
+            wake = s.wake + n.count,
+            ready_at = CASE WHEN n.readies THEN {schema}.frame_ready_{code}(frame) ELSE s.ready_at END,
+            turn = CASE WHEN n.readies THEN nextval('{schema}.turns') ELSE s.turn END
+        FROM (
+            SELECT k.execution_id, count(*) AS count, bool_and(
+                k.leased_until IS NULL AND k.ready_at IS NULL AND k.status <> 'scheduled') AS readies
+            FROM jsonb_each_text(accepted) d JOIN {schema}.states k ON k.execution_id = d.value GROUP BY k.execution_id
+        ) n
+        WHERE s.execution_id = n.execution_id
+        RETURNING s.*
+    LOOP
+        PERFORM {schema}.notices_inbox_{code}(frame, state);
+        IF state.leased_until IS NULL AND state.paused IS NULL AND state.dead_letter IS NULL THEN
+            PERFORM {schema}.notices_offer_{code}(state);
+        END IF;
+    END LOOP;
+    RETURN (
+        SELECT jsonb_agg(CASE
+            WHEN accepted ? number::text THEN '1'::jsonb
+            ELSE to_jsonb({schema}.activities_refusal_{code}(a, (one ->> 2)::bigint))
+        END ORDER BY number)
+        FROM jsonb_array_elements(parts) WITH ORDINALITY AS p (one, number)
+        LEFT JOIN {schema}.states s ON s.execution_id = p.one ->> 1 AND s.entity_id = p.one ->> 0
+        LEFT JOIN {schema}.activities a ON a.execution_id = s.execution_id AND a.ref = (p.one ->> 3)::bigint
+    );
+END $$;
+
 CREATE FUNCTION {schema}.complete_activities_{code}(
     moment bigint, lease bigint, owner text, parts jsonb, OUT notices text[], OUT answers jsonb
 )
@@ -45,10 +96,16 @@ DECLARE
     part jsonb;
 BEGIN
     PERFORM {schema}.locks_take_{code}(ARRAY(SELECT one ->> 1 FROM jsonb_array_elements(parts) one));
-    answers := '[]';
-    FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
-        answers := answers || {schema}.complete_activities_part_{code}(frame, part);
-    END LOOP;
+    IF NOT EXISTS (
+        SELECT FROM jsonb_array_elements(parts) one WHERE one ->> 2 = '0' OR one ->> 6 IS NOT NULL
+    ) THEN
+        answers := {schema}.complete_activities_at_once_{code}(frame, parts);
+    ELSE
+        answers := '[]';
+        FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
+            answers := answers || {schema}.complete_activities_part_{code}(frame, part);
+        END LOOP;
+    END IF;
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;
 END $$;

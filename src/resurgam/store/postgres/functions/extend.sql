@@ -24,22 +24,34 @@ BEGIN
     RETURN '[0, []]';
 END $$;
 
-CREATE FUNCTION {schema}.extend_part_{code}(frame {schema}.frame_{code}, part jsonb)
+-- Renew the leases on instances that are still held, all at once, and return the answers by the number of their part.
+CREATE FUNCTION {schema}.extend_instances_{code}(frame {schema}.frame_{code}, parts jsonb)
 RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    state {schema}.states;
-    reason text;
+    until CONSTANT bigint := frame.now + frame.lease;
+    answers jsonb;
+    queues text[];
 BEGIN
-    SELECT * INTO state FROM {schema}.states s WHERE s.execution_id = part ->> 1 AND s.entity_id = part ->> 0;
-    IF part ->> 3 IS NOT NULL THEN RETURN {schema}.extend_activity_{code}(frame, state, part); END IF;
-    reason := {schema}.leases_refusal_{code}(state, part ->> 0, (part ->> 2)::bigint);
-    IF reason IS NOT NULL THEN RETURN to_jsonb(reason); END IF;
-    state := {schema}.leases_extend_{code}(frame, state);
-    UPDATE {schema}.states s SET leased_until = state.leased_until WHERE s.execution_id = state.execution_id;
-    RETURN jsonb_build_array(state.wake, CASE
-        WHEN state.wake > (part ->> 4)::bigint THEN {schema}.inbox_since_{code}(state.execution_id, (part ->> 4)::bigint)
-        ELSE '[]'
-    END);
+    WITH asked AS MATERIALIZED (
+        SELECT p.number, p.one ->> 0 AS entity_id, p.one ->> 1 AS execution_id, (p.one ->> 2)::bigint AS epoch,
+               (p.one ->> 4)::bigint AS wake
+        FROM jsonb_array_elements(parts) WITH ORDINALITY AS p (one, number) WHERE p.one ->> 3 IS NULL
+    ), extended AS (
+        UPDATE {schema}.states s SET leased_until = until FROM asked a
+        WHERE s.execution_id = a.execution_id AND s.entity_id = a.entity_id AND s.epoch = a.epoch
+            AND s.leased_until IS NOT NULL
+        RETURNING s.execution_id, s.queue, s.wake
+    )
+    SELECT array_agg(DISTINCT e.queue) FILTER (WHERE e.queue IS NOT NULL), jsonb_object_agg(a.number, CASE
+        WHEN e.execution_id IS NOT NULL THEN jsonb_build_array(
+            e.wake, CASE WHEN e.wake > a.wake THEN {schema}.inbox_since_{code}(e.execution_id, a.wake) ELSE '[]' END)
+        ELSE to_jsonb({schema}.leases_refusal_{code}(s, a.entity_id, a.epoch))
+    END)
+    INTO queues, answers
+    FROM asked a LEFT JOIN extended e ON e.execution_id = a.execution_id
+    LEFT JOIN {schema}.states s ON s.execution_id = a.execution_id;
+    PERFORM {schema}.notices_due_{code}(frame, queue, until) FROM unnest(queues) queue;
+    RETURN coalesce(answers, '{}');
 END $$;
 
 CREATE FUNCTION {schema}.extend_{code}(
@@ -48,12 +60,22 @@ CREATE FUNCTION {schema}.extend_{code}(
 RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     frame {schema}.frame_{code} := {schema}.frame_begin_{code}(moment, lease, owner);
+    extended jsonb;
+    state {schema}.states;
     part jsonb;
+    number bigint := 0;
 BEGIN
     PERFORM {schema}.locks_take_{code}(ARRAY(SELECT one ->> 1 FROM jsonb_array_elements(parts) one));
+    extended := {schema}.extend_instances_{code}(frame, parts);
     answers := '[]';
     FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
-        answers := answers || jsonb_build_array({schema}.extend_part_{code}(frame, part));
+        number := number + 1;
+        IF part ->> 3 IS NULL THEN
+            answers := answers || jsonb_build_array(extended -> number::text);
+        ELSE
+            SELECT * INTO state FROM {schema}.states s WHERE s.execution_id = part ->> 1 AND s.entity_id = part ->> 0;
+            answers := answers || jsonb_build_array({schema}.extend_activity_{code}(frame, state, part));
+        END IF;
     END LOOP;
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;

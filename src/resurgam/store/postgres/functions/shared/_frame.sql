@@ -4,24 +4,34 @@
 CREATE TYPE {schema}.frame_{code} AS (now bigint, manual boolean, lease bigint, owner text);
 
 -- Return the moment of the server's clock.
-CREATE FUNCTION {schema}.frame_clock_{code}() RETURNS bigint LANGUAGE sql VOLATILE AS $$
-SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
-$$;
+CREATE FUNCTION {schema}.frame_clock_{code}() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+END $$;
 
 -- Begin a call. Only tests give the moment.
 CREATE FUNCTION {schema}.frame_begin_{code}(moment bigint, lease bigint, owner text)
-RETURNS {schema}.frame_{code} LANGUAGE sql VOLATILE AS $$
-SELECT coalesce(moment, {schema}.frame_clock_{code}()), moment IS NOT NULL, lease, owner
-$$;
+RETURNS {schema}.frame_{code} LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    frame {schema}.frame_{code};
+BEGIN
+    frame.now := coalesce(moment, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+    frame.manual := moment IS NOT NULL;
+    frame.lease := lease;
+    frame.owner := owner;
+    RETURN frame;
+END $$;
 
 -- Return the last microsecond of the moment: what is offered until then can be claimed now.
 CREATE FUNCTION {schema}.frame_end_{code}(frame {schema}.frame_{code})
-RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-SELECT (frame).now * 1000 + 999
-$$;
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN frame.now * 1000 + 999;
+END $$;
 
 -- Return the microsecond of what becomes ready now. What is due at this moment, a thousand times it, comes before.
 CREATE FUNCTION {schema}.frame_ready_{code}(frame {schema}.frame_{code})
-RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-SELECT (frame).now * 1000 + 1
-$$;
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN frame.now * 1000 + 1;
+END $$;

@@ -14,9 +14,10 @@ END $$;
 
 -- Whether the code of an instance may run: that of a scheduled one, from its moment on.
 CREATE FUNCTION {schema}.leases_may_begin_{code}(frame {schema}.frame_{code}, state {schema}.states)
-RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-SELECT (state).status <> 'scheduled' OR coalesce((state).wake_at <= (frame).now, false)
-$$;
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN state.status <> 'scheduled' OR coalesce(state.wake_at <= frame.now, false);
+END $$;
 
 -- Whether a worker has tried an instance, and its code does not fit.
 CREATE FUNCTION {schema}.leases_has_tried_{code}(state {schema}.states, worker text)
@@ -107,9 +108,10 @@ END $$;
 
 -- Return why an instance is no longer handed out (`rules.instance_dead_letter`).
 CREATE FUNCTION {schema}.leases_dead_letter_{code}(state {schema}.states)
-RETURNS text LANGUAGE sql IMMUTABLE AS $$
-SELECT 'handed out ' || (state).deliveries || ' times without a commit' || (state).last_failure
-$$;
+RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN 'handed out ' || state.deliveries || ' times without a commit' || state.last_failure;
+END $$;
 
 -- Lease an instance. One that was handed out too often becomes a dead letter instead, and is not leased.
 CREATE FUNCTION {schema}.leases_take_{code}(

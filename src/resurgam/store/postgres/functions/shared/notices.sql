@@ -108,63 +108,56 @@ BEGIN
     RETURN told;
 END $$;
 
--- Tell other processes what all may wait for, logs that one of them follows, and due moments that they do not know.
-CREATE FUNCTION {schema}.notices_tell_{code}(
-    frame {schema}.frame_{code}, told text[], list jsonb, queues text[], moments bigint[]
-)
-RETURNS void LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    payload text;
-BEGIN
-    IF list @> '[["log"]]' AND {schema}.notices_followed_{code}() THEN
-        told := told || (
-            SELECT array_agg(text) FROM (
-                SELECT DISTINCT one ->> 1 AS id FROM jsonb_array_elements(list) one WHERE one ->> 0 = 'log'
-            ) n CROSS JOIN LATERAL unnest(ARRAY['log', n.id]) AS text
-        );
-    END IF;
-    IF queues IS NOT NULL THEN told := told || {schema}.notices_announce_{code}(frame, queues, moments); END IF;
-    IF told = '{}' THEN RETURN; END IF;
-    payload := array_to_json(frame.owner || told)::text;
-    IF octet_length(payload) > 7900 THEN payload := json_build_array(frame.owner, '*', '')::text; END IF;
-    PERFORM pg_notify({channel}, payload);
-END $$;
-
 -- Tell other processes, and return the notices for the caller: kind and value in turn.
 CREATE FUNCTION {schema}.notices_send_{code}(frame {schema}.frame_{code})
 RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     collected text := current_setting('resurgam.notices', true);
-    list jsonb;
     mine text[];     -- kind and value in turn: those for the caller alone
     told text[];     -- those for all
+    logs text[];
     queues text[];
     moments bigint[];
+    payload text;
 BEGIN
     IF coalesce(collected, '') = '' THEN RETURN '{}'; END IF;
     PERFORM set_config('resurgam.notices', '', true);
-    list := ('[' || rtrim(collected, ',') || ']')::jsonb;
-    SELECT array_agg(n.queue ORDER BY n.queue COLLATE "C"), array_agg(n.moment ORDER BY n.queue COLLATE "C") INTO queues, moments
-    FROM (
-        SELECT one ->> 1 AS queue, min((one ->> 2)::bigint) AS moment
-        FROM jsonb_array_elements(list) one WHERE one ->> 0 = 'due' GROUP BY 1
-    ) n;
-    SELECT coalesce(array_agg(text), '{}') INTO told FROM (
-        SELECT DISTINCT one ->> 1 AS kind, one ->> 2 AS value FROM jsonb_array_elements(list) one WHERE one ->> 0 = 'all'
-        UNION
-        SELECT 'work', last.queue FROM (
-            SELECT DISTINCT ON (one ->> 1) one ->> 0 AS change, one ->> 2 AS queue
-            FROM jsonb_array_elements(list) WITH ORDINALITY AS l (one, number)
-            WHERE one ->> 0 IN ('offer', 'lease') ORDER BY one ->> 1, number DESC
-        ) last WHERE last.change = 'offer'
-    ) n CROSS JOIN LATERAL unnest(ARRAY[n.kind, n.value]) AS text;
-    SELECT coalesce(array_agg(text), '{}') INTO mine FROM (
-        SELECT DISTINCT one ->> 1 AS kind, one ->> 2 AS value FROM jsonb_array_elements(list) one WHERE one ->> 0 = 'own'
-        UNION ALL
-        SELECT 'due', queues[number] || ' ' || moments[number] FROM generate_subscripts(queues, 1) AS number
-        UNION ALL
-        SELECT DISTINCT 'log', one ->> 1 FROM jsonb_array_elements(list) one WHERE one ->> 0 = 'log'
-    ) n CROSS JOIN LATERAL unnest(ARRAY[n.kind, n.value]) AS text;
-    PERFORM {schema}.notices_tell_{code}(frame, told, list, queues, moments);
-    RETURN told || mine;
+    WITH list AS MATERIALIZED (
+        SELECT one ->> 0 AS change, one ->> 1 AS what, one ->> 2 AS value, number
+        FROM jsonb_array_elements(('[' || rtrim(collected, ',') || ']')::jsonb) WITH ORDINALITY AS l (one, number)
+    ), work AS (
+        SELECT DISTINCT ON (what) change, value FROM list WHERE change IN ('offer', 'lease') ORDER BY what, number DESC
+    )
+    SELECT
+        ARRAY(
+            SELECT text FROM (
+                SELECT what, value FROM list WHERE change = 'all'
+                UNION SELECT 'work', value FROM work WHERE change = 'offer'
+            ) n CROSS JOIN LATERAL unnest(ARRAY[n.what, n.value]) AS text
+        ),
+        ARRAY(
+            SELECT text FROM (SELECT DISTINCT what, value FROM list WHERE change = 'own') n
+            CROSS JOIN LATERAL unnest(ARRAY[n.what, n.value]) AS text
+        ),
+        ARRAY(
+            SELECT text FROM (SELECT DISTINCT what FROM list WHERE change = 'log') n
+            CROSS JOIN LATERAL unnest(ARRAY['log', n.what]) AS text
+        ),
+        ARRAY(SELECT DISTINCT what COLLATE "C" FROM list WHERE change = 'due' ORDER BY 1),
+        ARRAY(
+            SELECT min(value::bigint) FROM list WHERE change = 'due' GROUP BY what COLLATE "C" ORDER BY what COLLATE "C"
+        )
+    INTO told, mine, logs, queues, moments;
+    FOR number IN 1 .. cardinality(queues) LOOP
+        mine := mine || ARRAY['due', queues[number] || ' ' || moments[number]];
+    END LOOP;
+    mine := told || mine || logs;
+    told := told || {schema}.notices_announce_{code}(frame, queues, moments);
+    IF logs <> '{}' AND {schema}.notices_followed_{code}() THEN told := told || logs; END IF;
+    IF told <> '{}' THEN
+        payload := array_to_json(frame.owner || told)::text;
+        IF octet_length(payload) > 7900 THEN payload := json_build_array(frame.owner, '*', '')::text; END IF;
+        PERFORM pg_notify({channel}, payload);
+    END IF;
+    RETURN mine;
 END $$;
