@@ -128,3 +128,8 @@ def started(part: r.Creation) -> r.Created:
         claim=r.Claim(instance=instance, epoch=1, wake=0, log=(part.started,)),
         committed=stepped(first),
     )
+
+
+def lets_go(part: r.Commit, committed: r.Committed) -> bool:
+    """Whether the lease has ended with a commit, or no longer needs to be watched: the instance is closed."""
+    return part.outcome.status.terminal or (part.release and not committed.tasks)
