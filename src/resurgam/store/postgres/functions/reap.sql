@@ -42,7 +42,7 @@ DECLARE
 BEGIN
     answers := '[]';
     FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
-        answers := answers || to_jsonb({schema}.reap_part_{code}(frame, part ->> 0));
+        answers := answers || to_jsonb({schema}.reap_part_{code}(frame, part #>> '{}'));
     END LOOP;
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;
