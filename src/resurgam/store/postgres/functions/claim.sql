@@ -5,40 +5,46 @@
 -- tables: states, activities and announced; reads instances, inbox, tried
 -- locks: the states that it leases, in the order of the queue, with SKIP LOCKED: it waits for none
 
--- Return instances of one of the two lists, locked, in the order in which they became claimable.
+-- Return instances of one of the two lists, locked, in the order in which they became claimable: those that are ready, and those
+-- whose moment has come.
 CREATE FUNCTION {schema}.claim_find_{code}(
     frame {schema}.frame_{code}, is_parked boolean, worker text, queues text[], count bigint
 )
 RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     until CONSTANT bigint := {schema}.frame_end_{code}(frame);
+    ready CONSTANT bigint := 1152921504606846976;  -- what `frame_ready` subtracts
     ids text[];
 BEGIN
     IF is_parked THEN
         SELECT array_agg(n.execution_id) INTO ids FROM (
             SELECT one.execution_id
-            FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
+            FROM unnest(queues) AS q (queue) CROSS JOIN (VALUES (-ready, -1), (0, until)) AS span (low, high)
+            CROSS JOIN LATERAL (
                 SELECT s.execution_id, s.offered_at, s.turn FROM {schema}.states s
-                WHERE s.queue = q.queue AND s.offered_at <= until AND s.status = 'diverged' AND NOT EXISTS (
-                    SELECT FROM {schema}.tried t
-                    WHERE t.execution_id = s.execution_id AND t.worker = claim_find_{code}.worker
-                )
+                WHERE s.queue = q.queue AND s.offered_at BETWEEN span.low AND span.high AND s.status = 'diverged'
+                    AND NOT EXISTS (
+                        SELECT FROM {schema}.tried t
+                        WHERE t.execution_id = s.execution_id AND t.worker = claim_find_{code}.worker
+                    )
                 ORDER BY s.offered_at, s.turn LIMIT count FOR UPDATE OF s SKIP LOCKED
             ) one
-            ORDER BY one.offered_at, one.turn LIMIT count
+            ORDER BY one.offered_at & (ready - 1), one.turn LIMIT count
         ) n;
     ELSE
         SELECT array_agg(n.execution_id) INTO ids FROM (
             SELECT one.execution_id
-            FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
+            FROM unnest(queues) AS q (queue) CROSS JOIN (VALUES (-ready, -1), (0, until)) AS span (low, high)
+            CROSS JOIN LATERAL (
                 SELECT s.execution_id, s.offered_at, s.turn FROM {schema}.states s
-                WHERE s.queue = q.queue AND s.offered_at <= until AND s.status <> 'diverged' AND NOT EXISTS (
-                    SELECT FROM {schema}.tried t
-                    WHERE t.execution_id = s.execution_id AND t.worker = claim_find_{code}.worker
-                )
+                WHERE s.queue = q.queue AND s.offered_at BETWEEN span.low AND span.high AND s.status <> 'diverged'
+                    AND NOT EXISTS (
+                        SELECT FROM {schema}.tried t
+                        WHERE t.execution_id = s.execution_id AND t.worker = claim_find_{code}.worker
+                    )
                 ORDER BY s.offered_at, s.turn LIMIT count FOR UPDATE OF s SKIP LOCKED
             ) one
-            ORDER BY one.offered_at, one.turn LIMIT count
+            ORDER BY one.offered_at & (ready - 1), one.turn LIMIT count
         ) n;
     END IF;
     RETURN coalesce(ids, '{}');
@@ -143,12 +149,13 @@ RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     frame {schema}.frame_{code} := {schema}.frame_begin_{code}(moment, lease, owner);
     part jsonb;
+    list jsonb[] := '{}';
 BEGIN
-    answers := '[]';
     FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
-        answers := answers || jsonb_build_array({schema}.claim_part_{code}(
+        list := array_append(list, {schema}.claim_part_{code}(
             frame, part ->> 0, ARRAY(SELECT jsonb_array_elements_text(part -> 1)), (part ->> 2)::bigint, part ->> 3));
     END LOOP;
+    answers := to_jsonb(list);
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;
 END $$;

@@ -38,6 +38,7 @@ CREATE FUNCTION {schema}.claim_activities_lease_{code}(
 RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     until CONSTANT bigint := {schema}.frame_end_{code}(frame);
+    ready CONSTANT bigint := 1152921504606846976;  -- what `frame_ready` subtracts
     found bigint := 0;
     ids text[] := '{}';
     refs bigint[] := '{}';
@@ -49,12 +50,14 @@ BEGIN
                 SELECT s.status FROM {schema}.states s WHERE s.execution_id = (n.activity).execution_id
             ) AS status
             FROM (
-                SELECT one.activity FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
+                SELECT one.activity
+                FROM unnest(queues) AS q (queue) CROSS JOIN (VALUES (-ready, -1), (0, until)) AS span (low, high)
+                CROSS JOIN LATERAL (
                     SELECT a AS activity FROM {schema}.activities a
-                    WHERE a.queue = q.queue AND a.offered_at <= until
+                    WHERE a.queue = q.queue AND a.offered_at BETWEEN span.low AND span.high
                     ORDER BY a.offered_at, a.turn LIMIT count FOR UPDATE OF a SKIP LOCKED
                 ) one
-                ORDER BY (one.activity).offered_at, (one.activity).turn LIMIT count
+                ORDER BY (one.activity).offered_at & (ready - 1), (one.activity).turn LIMIT count
             ) n
         ) f
     LOOP
@@ -101,7 +104,7 @@ BEGIN
     END IF;
     SELECT jsonb_agg(
         jsonb_build_array(s.entity_id, a.execution_id, a.epoch, a.ref, a.attempt, a.deliveries - 1, a.request, a.details)
-        ORDER BY a.ready_at, a.turn
+        ORDER BY a.ready_at & 1152921504606846975, a.turn
     ) INTO tasks
     FROM {schema}.activities a JOIN {schema}.states s ON s.execution_id = a.execution_id
     WHERE a.owner = frame.owner AND a.claim = token;
@@ -115,13 +118,14 @@ RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     frame {schema}.frame_{code} := {schema}.frame_begin_{code}(moment, lease, owner);
     part jsonb;
+    list jsonb[] := '{}';
 BEGIN
-    answers := '[]';
     FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
-        answers := answers || jsonb_build_array({schema}.claim_activities_part_{code}(
+        list := array_append(list, {schema}.claim_activities_part_{code}(
             frame, part ->> 0, ARRAY(SELECT jsonb_array_elements_text(part -> 1)), (part ->> 2)::bigint, part ->> 3,
             part -> 4));
     END LOOP;
+    answers := to_jsonb(list);
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;
 END $$;

@@ -94,6 +94,7 @@ RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     frame {schema}.frame_{code} := {schema}.frame_begin_{code}(moment, lease, owner);
     part jsonb;
+    list jsonb[] := '{}';
 BEGIN
     PERFORM {schema}.locks_take_{code}(ARRAY(SELECT one ->> 1 FROM jsonb_array_elements(parts) one));
     IF NOT EXISTS (
@@ -101,10 +102,10 @@ BEGIN
     ) THEN
         answers := {schema}.complete_activities_at_once_{code}(frame, parts);
     ELSE
-        answers := '[]';
-        FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
-            answers := answers || {schema}.complete_activities_part_{code}(frame, part);
+            FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
+            list := array_append(list, {schema}.complete_activities_part_{code}(frame, part));
         END LOOP;
+        answers := to_jsonb(list);
     END IF;
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;

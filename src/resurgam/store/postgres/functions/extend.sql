@@ -64,19 +64,20 @@ DECLARE
     state {schema}.states;
     part jsonb;
     number bigint := 0;
+    list jsonb[] := '{}';
 BEGIN
     PERFORM {schema}.locks_take_{code}(ARRAY(SELECT one ->> 1 FROM jsonb_array_elements(parts) one));
     extended := {schema}.extend_instances_{code}(frame, parts);
-    answers := '[]';
     FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
         number := number + 1;
         IF part ->> 3 IS NULL THEN
-            answers := answers || jsonb_build_array(extended -> number::text);
+            list := array_append(list, extended -> number::text);
         ELSE
             SELECT * INTO state FROM {schema}.states s WHERE s.execution_id = part ->> 1 AND s.entity_id = part ->> 0;
-            answers := answers || jsonb_build_array({schema}.extend_activity_{code}(frame, state, part));
+            list := array_append(list, {schema}.extend_activity_{code}(frame, state, part));
         END IF;
     END LOOP;
+    answers := to_jsonb(list);
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;
 END $$;

@@ -46,12 +46,13 @@ RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     frame {schema}.frame_{code} := {schema}.frame_begin_{code}(moment, lease, owner);
     part jsonb;
+    list jsonb[] := '{}';
 BEGIN
     PERFORM {schema}.locks_take_{code}(ARRAY(SELECT one ->> 1 FROM jsonb_array_elements(parts) one));
-    answers := '[]';
     FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
-        answers := answers || to_jsonb({schema}.purge_part_{code}(frame, part ->> 0, part ->> 1));
+        list := array_append(list, to_jsonb({schema}.purge_part_{code}(frame, part ->> 0, part ->> 1)));
     END LOOP;
+    answers := to_jsonb(list);
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;
 END $$;

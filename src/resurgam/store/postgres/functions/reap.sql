@@ -39,11 +39,12 @@ RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     frame {schema}.frame_{code} := {schema}.frame_begin_{code}(moment, lease, owner);
     part jsonb;
+    list jsonb[] := '{}';
 BEGIN
-    answers := '[]';
     FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
-        answers := answers || to_jsonb({schema}.reap_part_{code}(frame, part #>> '{}'));
+        list := array_append(list, to_jsonb({schema}.reap_part_{code}(frame, part #>> '{}')));
     END LOOP;
+    answers := to_jsonb(list);
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;
 END $$;

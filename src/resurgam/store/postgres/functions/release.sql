@@ -47,12 +47,13 @@ RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     frame {schema}.frame_{code} := {schema}.frame_begin_{code}(moment, lease, owner);
     part jsonb;
+    list jsonb[] := '{}';
 BEGIN
     PERFORM {schema}.locks_take_{code}(ARRAY(SELECT one ->> 1 FROM jsonb_array_elements(parts) one));
-    answers := '[]';
     FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
-        answers := answers || {schema}.release_part_{code}(frame, part);
+        list := array_append(list, {schema}.release_part_{code}(frame, part));
     END LOOP;
+    answers := to_jsonb(list);
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;
 END $$;

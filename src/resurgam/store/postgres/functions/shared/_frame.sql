@@ -29,9 +29,10 @@ BEGIN
     RETURN frame.now * 1000 + 999;
 END $$;
 
--- Return the microsecond of what becomes ready now. What is due at this moment, a thousand times it, comes before.
+-- Return since when something is ready that becomes so now: a microsecond, less 2^60. So it precedes every moment, and stays
+-- ready if the clock is set back.
 CREATE FUNCTION {schema}.frame_ready_{code}(frame {schema}.frame_{code})
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    RETURN frame.now * 1000 + 1;
+    RETURN frame.now * 1000 + 1 - 1152921504606846976;
 END $$;

@@ -59,15 +59,14 @@ CREATE FUNCTION {schema}.activities_add_pending_{code}(
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     visible CONSTANT bigint := (pending ->> 0)::bigint;
-    queue CONSTANT text := request ->> 1;
-    ready bigint := CASE WHEN visible <= frame.now THEN {schema}.frame_ready_{code}(frame) ELSE visible * 1000 END;
+    ready CONSTANT bigint := CASE WHEN visible <= frame.now THEN {schema}.frame_ready_{code}(frame) ELSE visible * 1000 END;
 BEGIN
     INSERT INTO {schema}.activities AS a (
         execution_id, ref, queue, request, visible_at, ready_at, turn, attempt, deliveries, dead_letter, details, heartbeat_at,
         aside
     )
     VALUES (
-        state.execution_id, (request ->> 0)::bigint, activities_add_pending_{code}.queue, request ->> 2, visible, ready,
+        state.execution_id, (request ->> 0)::bigint, request ->> 1, request ->> 2, visible, ready,
         nextval('{schema}.turns'), (pending ->> 1)::bigint, (pending ->> 2)::bigint, pending ->> 3, pending ->> 4,
         (pending ->> 5)::bigint, state.paused IS NOT NULL
     )
@@ -78,7 +77,7 @@ BEGIN
         heartbeat_at = coalesce(excluded.heartbeat_at, a.heartbeat_at), aside = excluded.aside,
         owner = NULL, worker = NULL, claim = NULL, leased_until = NULL;
     IF state.paused IS NULL AND pending ->> 3 IS NULL THEN
-        PERFORM {schema}.activities_note_{code}(frame, queue, ready);
+        PERFORM {schema}.activities_note_{code}(frame, request ->> 1, ready);
     END IF;
 END $$;
 

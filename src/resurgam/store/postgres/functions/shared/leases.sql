@@ -65,10 +65,7 @@ CREATE FUNCTION {schema}.leases_make_ready_{code}(frame {schema}.frame_{code}, s
 RETURNS {schema}.states LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF state.ready_at IS NULL AND {schema}.leases_may_begin_{code}(frame, state) THEN
-        -- One whose moment has come is offered since then.
-        state.ready_at := CASE
-            WHEN state.wake_at <= frame.now THEN state.wake_at * 1000 ELSE {schema}.frame_ready_{code}(frame)
-        END;
+        state.ready_at := {schema}.frame_ready_{code}(frame);
         state.turn := nextval('{schema}.turns');
         PERFORM {schema}.leases_note_{code}(frame, state);
     END IF;

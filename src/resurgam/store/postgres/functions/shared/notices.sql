@@ -2,12 +2,16 @@
 -- The caller gets them with its answer; other processes by NOTIFY, once per call.
 -- tables: announced; locked last, in the order of queues
 
--- Collect a notice: a JSON array of strings.
+-- Collect a notice, as a JSON array of strings; most are collected once. What becomes of an offer is told by the last one.
 CREATE FUNCTION {schema}.notices_collect_{code}(VARIADIC notice text[])
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    collected CONSTANT text := coalesce(current_setting('resurgam.notices', true), '');
+    added CONSTANT text := array_to_json(notice)::text || ',';
 BEGIN
-    PERFORM set_config('resurgam.notices',
-        coalesce(current_setting('resurgam.notices', true), '') || array_to_json(notice)::text || ',', true);
+    IF notice[1] IN ('offer', 'lease') OR strpos(collected, added) = 0 THEN
+        PERFORM set_config('resurgam.notices', collected || added, true);
+    END IF;
 END $$;
 
 -- Tell the caller and, unless *others* is false, all processes.
