@@ -101,6 +101,18 @@ async def test_a_timer_wakes_an_idle_store_at_its_moment_without_a_look_before(t
     assert await two.woken(task)
 
 
+async def test_a_timer_of_the_year_9999_is_announced_as_any_other(two):
+    task = await two.wait(WORK)
+    looks, moment = two.looks, 253_402_300_799_999
+    await two.other.create("last", begins_at=moment)
+    async with asyncio.timeout(PATIENT):
+        while two.clock.next_due() != moment:
+            await asyncio.sleep(0.001)
+    assert two.looks == looks  # a message that cannot be read ends the connection, and the store looks at everything
+    two.clock.move_to(moment)
+    assert await two.woken(task)
+
+
 async def test_the_end_of_a_lease_wakes_an_idle_store(two):
     await two.other.create("order")
     assert len(await two.other.claim("acting")) == 1

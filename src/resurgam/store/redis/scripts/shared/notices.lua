@@ -35,7 +35,7 @@ local function note_due(call, queue, moment)
   local announced = tonumber(redis.call('HGET', key, field) or 0)
   if announced > call.now and announced <= moment then return end
   redis.call('HSET', key, field, moment)
-  tell(call, 'due', moment, 'work:' .. queue, partition_of(call) .. ' ' .. moment)
+  tell(call, 'due', moment, 'work:' .. queue, partition_of(call) .. ' ' .. string.format('%.0f', moment))
 end
 
 -- Tell the owner of a lease what has happened to it, unless it makes this call.
