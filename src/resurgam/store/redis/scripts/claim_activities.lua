@@ -6,25 +6,12 @@
 
 local AT_ONCE = 200 -- activities of closed workflows and dead letters that one call deals with at most
 
--- Return the first activities of some queues whose time has come, each as its unlock, its id and its queue, in order.
-local function first_of(call, queues, limit)
-  local found = {}
-  for _, queue in ipairs(queues) do
-    local page = redis.call('ZRANGE', call.prefix .. 'activities-' .. queue, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', 0,
-      limit, 'WITHSCORES')
-    for number = 1, #page, 2 do found[#found + 1] = { tonumber(page[number + 1]), page[number], queue } end
-  end
-  table.sort(found, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
-  for number = #found, limit + 1, -1 do found[number] = nil end
-  return found
-end
-
 -- One that must not run again makes room for the next: who gets fewer than the limit must not leave others behind.
 local function claim_activities(call, part)
   local queues, limit, worker, cancelled = part[1], part[2], part[3], part[4]
   local tasks, looked_at = {}, 0
   repeat
-    local found = first_of(call, queues, limit - #tasks)
+    local found = activities.claimable(call, queues, limit - #tasks)
     for _, one in ipairs(found) do tasks[#tasks + 1] = activities.claim(call, one[3], one[2], worker, cancelled) end
     looked_at = looked_at + #found
     if looked_at >= limit + AT_ONCE then

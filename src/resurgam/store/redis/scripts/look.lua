@@ -47,7 +47,7 @@ local function is_there(call, worker, queues, with_instances, with_activities, w
     end
     if is_due(call, queues) then return true end
   end
-  if with_activities and activities.count(call, queues) > 0 then return true end
+  if with_activities and #activities.claimable(call, queues, 1) > 0 then return true end
   return with_queries and queries.are_waiting(call, queues)
 end
 
@@ -66,7 +66,7 @@ local function next_due(call, queues)
     local announced = tonumber(redis.call('HGET', call.prefix .. 'counters', 'due-' .. queue) or 0)
     if announced > call.now then due = math.min(due, announced) end
     for _, list in ipairs({ 'ready-', 'parked-', 'activities-', 'queries-' }) do
-      due = math.min(due, first_after(call.prefix .. list .. queue, unlocked(call), 1000))
+      due = math.min(due, first_after(call.prefix .. list .. queue, call.now * 1000 + 999, 1000))
     end
   end
   due = math.min(due, outbox.next_report(call) or due)

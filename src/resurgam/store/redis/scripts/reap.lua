@@ -8,7 +8,7 @@
 -- Unlock what an owner holds, listed in a ZSET by the end of its lease.
 local function unlock_held(call, list, hash, owner)
   local count = 0
-  for _, id in ipairs(redis.call('ZRANGE', call.prefix .. list, string.format('(%.0f', unlocked(call)), '+inf', 'BYSCORE')) do
+  for _, id in ipairs(redis.call('ZRANGE', call.prefix .. list, string.format('(%.0f', call.now * 1000 + 999), '+inf', 'BYSCORE')) do
     local key = call.prefix .. hash .. id
     if redis.call('HGET', key, 'owner') == owner then
       redis.call('HSET', key, 'leased_until', call.now)

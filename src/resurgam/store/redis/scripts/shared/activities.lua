@@ -71,7 +71,7 @@ local function list(call, row, activity, unlock)
     return
   end
   redis.call('ZADD', call.prefix .. 'activities-' .. activity.queue, unlock, activity.id)
-  if unlock > unlocked(call) then
+  if is_to_come(call, unlock) then
     note_due(call, activity.queue, math.floor(unlock / 1000))
   else
     note_work(call, activity.queue)
@@ -154,12 +154,22 @@ function activities.wait_in(call, queue)
   call.waiting = waiting
   if waiting[queue] == nil then
     local first = redis.call('ZRANGE', call.prefix .. 'activities-' .. queue, 0, 0, 'WITHSCORES')
-    waiting[queue] = first[1] ~= nil and tonumber(first[2]) <= unlocked(call)
+    local unlock = tonumber(first[2])
+    waiting[queue] = unlock ~= nil and unlock <= unlocked(call) and not is_to_come(call, unlock)
   end
   return waiting[queue]
 end
 
--- Return how many activities wait in some queues.
+-- Return up to limit activities of some queues whose time has come, each as its unlock, its id and its queue, in order.
+function activities.claimable(call, queues, limit)
+  local found = {}
+  for _, queue in ipairs(queues) do take_claimable(call, 'activities-', queue, limit, found) end
+  table.sort(found, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
+  for number = #found, limit + 1, -1 do found[number] = nil end
+  return found
+end
+
+-- Return how many activities wait in some queues, at least; more if the clock was set back.
 function activities.count(call, queues)
   local count = 0
   for _, queue in ipairs(queues) do
