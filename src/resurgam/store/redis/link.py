@@ -9,6 +9,7 @@ follow it but waits for the end of the move: a function must not see half a part
 
 import asyncio
 import functools
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from secrets import token_hex
 from typing import Any, Final
@@ -23,6 +24,8 @@ from resurgam.store.redis.library import library
 from resurgam.store.redis.node import PATIENCE, Done, Frame, Group, Node, call_back
 from resurgam.store.redis.opening import examine, found_store
 from resurgam.store.redis.url import Address, Endpoint, Topology
+
+_logger: Final = logging.getLogger("resurgam.store")
 
 _SOON: Final = 0.05
 """Seconds until a call is repeated that the server could not execute just now."""
@@ -72,6 +75,7 @@ class Link:
         """Called in a fork of the process that opened the store."""
 
         self.lifetime = Lifetime(after_fork=self._leave_behind)
+        self._warning: str | None = None
         self._reads_only = reads_only
         self._library = library()
         moment: Callable[[], str] = (lambda: "") if is_system(clock) else (lambda: str(clock.now()))
@@ -137,6 +141,12 @@ class Link:
         assert self._routes is not None
         return self._routes[attempt % self.partitions].endpoint
 
+    def warn_of_losses(self) -> None:
+        """Log once what can be lost of acknowledged work; for a store that starts or runs work, not for one that looks."""
+        if self._warning is not None:
+            _logger.warning(self._warning)
+            self._warning = None
+
     @property
     def flights(self) -> int:
         """The number of round trips with calls."""
@@ -195,7 +205,7 @@ class Link:
         nodes = {endpoint: self._node(endpoint) for endpoint in dict.fromkeys(endpoints)}
         connections = {endpoint: await node.connected() for endpoint, node in nodes.items()}
         primaries = list(connections.values())
-        await examine(self.address, primaries, reads_only=self._reads_only)
+        self._warning = await examine(self.address, primaries)
         home = connections[endpoints[0]]
         self.store_id = await found_store(self.address, home, primaries, reads_only=self._reads_only)
         for node in nodes.values():

@@ -57,6 +57,7 @@ class RedisStore:
         """Begin executions."""
         requests = [(self._at(part.started.entity_id), p.create_part(part, self._link)) for part in parts]
         answers = await self._ask_each("create", requests)
+        self._link.warn_of_losses()
         return [self._created(part, answer) for part, answer in zip(parts, answers, strict=True)]
 
     def _created(self, part: r.Creation, answer: Sequence[Any]) -> r.Created | r.Exists:
@@ -127,6 +128,7 @@ class RedisStore:
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
         outlook = await self._watcher.outlook(worker, queues)
+        self._link.warn_of_losses()
         found = await self._instances.claim(outlook, limit, lambda share: [worker, queues, share])
         claims = [await self._claim_of(answer) for answer in found]
         return [claim for claim in claims if claim is not None]
