@@ -25,20 +25,20 @@ STATE_FIELDS: Final = (
     # The fence and the log.
     *("epoch", "last_seq", "status", "closed_at", "deactivated", "failure", "parked"),
     # The inbox and the lease.
-    *("wake", "wake_at", "ready", "leased_until", "owner", "worker", "deliveries", "last_failure"),
-    *("paused", "dead_letter", "tried", "promised", "plain"),
+    *("wake", "wake_at", "ready", "leased_until", "owner", "worker", "claim", "deliveries"),
+    *("last_failure", "paused", "dead_letter", "tried", "promised", "plain"),
 )
 """The fields of ``state-<execution id>``; absent is none, 0 or no.
 
 *parent_key* and *parent* are the key of the call that started a child and the entity that made it; *tags* are flat names
-and values as MessagePack; *parked* is the diagnosis of a divergence; *ready* is 1 if the instance must be claimed; *paused*
-is ``alone`` or ``tree``; *tried* is 1 if ``tried-<execution id>`` exists; *promised* counts the promises opened so far; *plain* is 1 while the
+and values as MessagePack; *parked* is the diagnosis of a divergence; *ready* is 1 if the instance must be claimed; *claim*
+is the number of the call that took the lease; *paused* is ``alone`` or ``tree``; *tried* is 1 if ``tried-<execution id>`` exists; *promised* counts the promises opened so far; *plain* is 1 while the
 instance is leased and running, and nothing about it is unusual.
 """
 
 ACTIVITY_FIELDS: Final = (
     *("execution_id", "ref", "queue", "request", "visible_at", "attempt", "epoch", "deliveries", "leased_until"),
-    *("owner", "worker", "dead_letter", "details", "heartbeat_at", "aside"),
+    *("owner", "worker", "claim", "dead_letter", "details", "heartbeat_at", "aside"),
 )
 """The fields of ``activity-<execution id>-<ref>``.
 
@@ -103,7 +103,7 @@ KEYS: Final = (
         " together", ("at", "body")),
     Key("topics", "zset", "topics with messages, by the moment of the last one"),
     Key("query-<query id>", "hash", "a query until its deadline; task and result are JSON",
-        ("task", "queue", "execution_id", "until", "result")),
+        ("task", "queue", "execution_id", "until", "owner", "claim", "result")),
     Key("queries", "zset", "all queries by their deadline"),
     Key("queries-<queue>", "zset", "unanswered queries by unlock"),
     Key("asked-<execution id>", "set", "the queries of an execution"),

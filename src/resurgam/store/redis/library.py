@@ -40,6 +40,9 @@ class Library(msgspec.Struct, frozen=True):
     functions: Mapping[str, bytes]
     """The name of the function of each verb."""
 
+    reading: frozenset[str]
+    """The verbs that only read."""
+
     script: str
     """The same as a script that calls the function which its last argument names, and cannot write.
 
@@ -65,6 +68,7 @@ def join(frame: str, shared: Mapping[str, str], verbs: Mapping[str, str]) -> Lib
         name=f"resurgam_{version}",
         text=f"#!lua name=resurgam_{version}\n{text}",
         functions={verb: f"{verb}_{version}".encode() for verb in verbs},
+        reading=frozenset(verb for verb, text in verbs.items() if _READS_ONLY.search(text)),
         script=_SCRIPT.format(text=text),
     )
 

@@ -1,7 +1,8 @@
 """The way from the verbs of a store to its functions: routing, retries, opening.
 
 A call that a server has refused was not executed: it is sent again, to the server that has its partition now, or after a
-pause. A call that was under way when its connection ended has an unknown outcome: it fails, and is never sent again.
+pause. A call that was under way when its connection ended has an unknown outcome: it fails, and is not sent again unless it
+only reads.
 
 A slot that is being moved answers ASK to every call, because the key that a call declares never exists. The link does not
 follow it but waits for the end of the move: a function must not see half a partition.
@@ -67,6 +68,9 @@ class Link:
 
         self.notify: Callable[[int, Sequence[bytes]], None] = lambda *_: None
         """Called with a partition and the notices of each function call."""
+
+        self.on_given_up: Callable[[int, int], None] = lambda *_: None
+        """Called with a partition and the number of a call that may have leased something for a caller who got an error."""
 
         self.on_open: Callable[[], Awaitable[None]] | None = None
         """Awaited once the servers are known, before the first calls are sent."""
@@ -252,6 +256,22 @@ class Link:
             self._load(node, group)
         else:
             group.fail(_failure(self.address, group.verb, error))
+
+    def lost(self, group: Group, error: StoreError) -> None:
+        """Fail a call whose answer is lost, or send it again if it only reads."""
+        now = asyncio.get_running_loop().time()
+        if group.patient_until is None:
+            group.patient_until = now + PATIENCE
+        if group.verb in self._library.reading and not self.lifetime.over and now < group.patient_until:
+            self._repeat_soon(group)
+        else:
+            self.give_up(group, error)
+
+    def give_up(self, group: Group, error: StoreError) -> None:
+        """Fail a call that may have been executed."""
+        if group.number is not None:
+            self.on_given_up(group.partition, group.number)
+        group.fail(error)
 
     def unreachable(self, node: Node) -> None:
         """Find out whether other servers have taken over."""

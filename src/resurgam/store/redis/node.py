@@ -5,6 +5,7 @@ URL asks for acknowledgements. The node is sent one flight at a time, so a fligh
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha1
@@ -29,6 +30,9 @@ _ACKNOWLEDGE: Final = 1000
 PATIENCE: Final = 5.0
 """Seconds for which calls wait for a server that cannot be used just now."""
 
+_LEASING: Final = frozenset({"claim", "claim_activities", "claim_queries", "create", "deliver"})
+"""Verbs whose answers name leases of which the caller did not know. Those of a commit are known before."""
+
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 """Seconds between two attempts to connect; each in vain doubles the pause."""
@@ -37,7 +41,7 @@ _LONGEST_PAUSE: Final = 0.5
 class Group:
     """The parts of one function call, with their callbacks."""
 
-    __slots__ = ("calls", "partition", "patient_until", "verb")
+    __slots__ = ("calls", "number", "partition", "patient_until", "verb")
 
     def __init__(self, partition: int, verb: str, part: object, done: Done) -> None:
         self.partition = partition
@@ -45,6 +49,9 @@ class Group:
         self.calls = [(part, done)]
         self.patient_until: float | None = None
         """Until when the call is repeated; None as long as no server has refused it."""
+
+        self.number: int | None = None
+        """What the call is known by in the leases that it takes; None if it takes none."""
 
     def fail(self, error: Exception) -> None:
         """Call back with an error instead of the answers."""
@@ -61,6 +68,14 @@ class Routes(Protocol):
 
     def refused(self, node: "Node", group: Group, error: ReplyError) -> None:
         """Send a function call that was not executed again, or fail it."""
+        ...
+
+    def lost(self, group: Group, error: StoreError) -> None:
+        """Fail a call whose answer is lost, or send it again if it only reads."""
+        ...
+
+    def give_up(self, group: Group, error: StoreError) -> None:
+        """Fail a call that may have been executed."""
         ...
 
     def unreachable(self, node: "Node") -> None:
@@ -216,7 +231,7 @@ class Node:
         elif isinstance(answer, ReplyError):
             call_back(partial(self._routes.refused, self, group), answer)
         else:
-            group.fail(self._unknown(group, answer))
+            self._routes.lost(group, self._unknown(group, answer))
         if self._under_way == 0 and self._needed and not self._departing:
             self._departing = True
             self._loop.call_soon(self._depart)
@@ -226,7 +241,7 @@ class Node:
         if notices:
             call_back(partial(self._routes.notify, group.partition), notices)
         if unacknowledged is not None:
-            group.fail(unacknowledged)
+            self._routes.give_up(group, unacknowledged)
             return
         if len(answers) != len(group.calls):
             group.fail(StoreError(f"{group.verb!r} gave {len(answers)} answers to {len(group.calls)} parts"))
@@ -318,6 +333,7 @@ class Frame:
         self._moment = moment
         self._encode = msgspec.msgpack.Encoder().encode
         self._heads: dict[tuple[str, int], bytes] = {}
+        self._numbers = itertools.count(1)
 
     def pack(self, group: Group) -> bytes:
         """Return a function call with its parts as it is sent: put together by hand, as most of it is always the same."""
@@ -325,7 +341,12 @@ class Frame:
         verb, moment = group.verb, self._moment().encode()
         head = self._heads.get((verb, group.partition)) or self._head(verb, group.partition)
         packed = b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (head, len(moment), moment, self._constant, len(parts), parts)
-        return packed if self._script is None else packed + _bulk(self._functions[verb])
+        if self._script is not None:
+            return packed + _bulk(self._functions[verb])
+        if verb in _LEASING:
+            group.number = next(self._numbers)
+            return packed + _bulk(b"%d" % group.number)
+        return packed
 
     def _head(self, verb: str, partition: int) -> bytes:
         """Return the command of a function with its key."""
@@ -334,7 +355,7 @@ class Frame:
             command = [b"FCALL", function, b"1", key]
         else:
             command = [b"EVALSHA_RO", self._script.encode(), b"1", key]
-        arguments = 4 if self._script is None else 5
+        arguments = 4 if self._script is None and verb not in _LEASING else 5
         head = b"*%d\r\n%b" % (len(command) + arguments, b"".join(map(_bulk, command)))
         self._heads[verb, partition] = head
         return head

@@ -14,6 +14,7 @@ from resurgam.store.redis import parts as p
 from resurgam.store.redis.feed import RedisFeed
 from resurgam.store.redis.inspector import RedisInspector
 from resurgam.store.redis.link import Link
+from resurgam.store.redis.lost_leases import LostLeases
 from resurgam.store.redis.outbox import OutboxDriver
 from resurgam.store.redis.outlook import ACTIVITIES, INSTANCES
 from resurgam.store.redis.owner import Owner
@@ -38,8 +39,9 @@ class RedisStore:
         self._outbox = OutboxDriver(link)
         self._watcher = Watcher(link, clock, self._leases)
         self._owner = Owner(link)
-        self._instances = Rotation(link, INSTANCES)
-        self._activities = Rotation(link, ACTIVITIES)
+        self._lost = LostLeases(link, lease=lease)
+        self._instances = Rotation(link, INSTANCES, lambda claim: self._lost.release(p.lease_of(claim)))
+        self._activities = Rotation(link, ACTIVITIES, lambda task: self._lost.release(p.lease_of(task, ref=task[3])))
         # The instances that this store has claimed, as they were then or after a later commit that was no step: commits
         # write them for people to read.
         self._claimed: dict[str, r.Instance] = {}
@@ -271,6 +273,7 @@ class RedisStore:
         if self._link.lifetime.forked:
             return  # everything here belongs to the parent
         await self._outbox.close()
+        await self._lost.close()
         self._watcher.close()
         await self._owner.close()
         await self._link.close()

@@ -38,6 +38,16 @@ def test_a_call_names_its_function_its_key_and_what_all_calls_of_a_store_have(mo
         assert msgspec.msgpack.decode(packed) == parts
 
 
+def test_each_call_that_may_take_leases_has_a_number_of_its_own():
+    frame = Frame(library(), KEYS, 5000, "owner", lambda: "")
+    for number in (1, 2):
+        group = Group(1, "claim", ["first", ["default"], 1], print)
+        *_, packed, sent_number = sent(frame, group)
+        assert (group.number, sent_number) == (number, b"%d" % number)
+        assert msgspec.msgpack.decode(packed) == [["first", ["default"], 1]]
+    assert group_of(["order"]).number is None
+
+
 def test_one_who_only_looks_calls_a_script_that_gets_the_name_of_the_function():
     frame = Frame(library(), KEYS, 5000, "owner", lambda: "", reads_only=True)
     command, _, number, key, _, _, _, packed, function = sent(frame, group_of(["order"]))

@@ -1,5 +1,6 @@
 -- The frame of every function: one declared key, the prefix of a partition, and four arguments:
 -- the moment in milliseconds (empty: the server's own time), the lease in milliseconds, the owner, the parts as MessagePack.
+-- A call that may lease something has a fifth one: its number, by which it can be taken back if the answer is lost.
 -- It returns the notices of the whole call, as kind and value in turn, and one answer per part.
 
 local function begin(keys, args)
@@ -8,7 +9,7 @@ local function begin(keys, args)
     local time = redis.call('TIME')
     now = time[1] * 1000 + math.floor(time[2] / 1000)
   end
-  return { prefix = keys[1], now = now, lease = tonumber(args[2]), owner = args[3], notices = {} }
+  return { prefix = keys[1], now = now, lease = tonumber(args[2]), owner = args[3], number = args[5], notices = {} }
 end
 
 -- Tell the caller about a change that its own waiters may wait for.

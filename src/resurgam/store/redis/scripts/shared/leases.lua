@@ -29,7 +29,7 @@ end
 function leases.bury(call, row, reason)
   activities.lease_alone(call, row)
   offers.remove(call, row)
-  for _, name in ipairs({ 'leased_until', 'owner', 'worker', 'ready' }) do instances.set(row, name, nil) end
+  for _, name in ipairs({ 'leased_until', 'owner', 'worker', 'claim', 'ready' }) do instances.set(row, name, nil) end
   instances.set(row, 'dead_letter', reason)
 end
 
@@ -47,6 +47,7 @@ function leases.take(call, row, worker)
   end
   instances.set(row, 'worker', worker)
   instances.set(row, 'owner', call.owner)
+  instances.set(row, 'claim', call.number)
   instances.set(row, 'deliveries', fields.deliveries + 1)
   instances.set(row, 'epoch', fields.epoch + 1)
   instances.set(row, 'leased_until', call.now + call.lease)
