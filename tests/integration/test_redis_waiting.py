@@ -11,6 +11,7 @@ from resurgam.core.errors import StoreError
 from resurgam.core.outcome import Publication
 from resurgam.dev.redis import Server
 from resurgam.store import records as r
+from resurgam.store.redis import subscriptions
 from resurgam.store.redis.store import RedisStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, request, routed, scheduled
@@ -255,6 +256,36 @@ async def test_what_happened_while_the_channels_were_lost_is_found():
             assert await two.woken(task)
     finally:
         server.kill()
+
+
+async def test_a_claim_finds_work_while_the_channels_are_lost(monkeypatch):
+    """Nobody tells the store that it is there."""
+    never = asyncio.Event()
+    async with two_on(fresh_url()) as two:
+        assert not await two.waiting.wait(WORK, 0)
+        monkeypatch.setattr(subscriptions, "connect", lambda *_: never.wait())
+        two.waiting._watcher._subscriptions._connection.close("lost")
+        await two.other.create("order")
+        assert await two.waiting.wait(WORK, 0)
+        assert len(await two.mine.claim("waiting")) == 1
+
+
+async def test_a_wait_lasts_until_the_message_that_is_under_way(two):
+    """Before that the store knows nothing of what the other has done."""
+    assert not await two.waiting.wait(WORK, 0)
+    channels, held = two.waiting._watcher._subscriptions, []
+    hear, channels._on_message = channels._on_message, lambda *message: held.append(message)
+    task = await two.wait(WORK)
+    await two.other.create("order")
+    async with asyncio.timeout(PATIENT):
+        while not held:
+            await asyncio.sleep(0.001)
+    assert not await two.waiting.wait(WORK, 0)
+    assert not task.done()
+    for message in held:
+        hear(*message)
+    assert await two.woken(task)
+    assert await two.waiting.wait(WORK, 0)
 
 
 async def test_an_idle_store_sends_nothing():

@@ -196,7 +196,9 @@ class Watcher:
                 self._subscriptions.release(channels)
             else:
                 self._forget_oldest()
-                self._outlooks[key] = Outlook(self._link, self._clock, worker, queues, self._more_work)
+                self._outlooks[key] = Outlook(
+                    self._link, self._clock, worker, queues, self._more_work, self._subscriptions.hears
+                )
                 self._assure()
             outlook = self._outlooks[key]
         return outlook
