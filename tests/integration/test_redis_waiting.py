@@ -11,7 +11,7 @@ from resurgam.core.errors import StoreError
 from resurgam.core.outcome import Publication
 from resurgam.dev.redis import Server
 from resurgam.store import records as r
-from resurgam.store.redis import subscriptions
+from resurgam.store.redis import subscriptions, watcher
 from resurgam.store.redis.store import RedisStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, request, routed, scheduled
@@ -184,6 +184,21 @@ async def test_an_entry_of_a_log_wakes_who_follows_it(two):
     task = await two.wait(r.LogGrown(entity_id="order", execution_id=instance.execution_id, last_seq=1))
     await two.other.committed(await two.other.claim_one(), scheduled(request(2)), activities=(request(2),))
     assert await two.woken(task)
+
+
+@pytest.mark.parametrize("followed", [0, 1])
+async def test_of_two_logs_that_grow_in_one_call_each_wakes_who_follows_it(monkeypatch, followed):
+    monkeypatch.setattr(watcher, "_ASSURANCE", 10.0 * PATIENT)  # no look that nothing asks for
+    async with two_on(fresh_url("partitions=1")) as two:
+        instances = [await two.other.create(name) for name in ("one", "other")]
+        claims = await two.other.claim()
+        watched = instances[followed]
+        watch = r.LogGrown(entity_id=watched.entity_id, execution_id=watched.execution_id, last_seq=1)
+        task = await two.wait(watch)
+        flights = two.acting.flights
+        await asyncio.gather(*(two.other.want(claim, request(2)) for claim in claims))
+        assert two.acting.flights == flights + 1
+        assert await two.woken(task)
 
 
 async def test_an_event_wakes_who_reads_the_feed(two):

@@ -82,7 +82,7 @@ class Link:
         self._warning: str | None = None
         self._reads_only = reads_only
         self._library = library()
-        moment: Callable[[], str] = (lambda: "") if is_system(clock) else (lambda: str(clock.now()))
+        moment = None if is_system(clock) else (lambda: str(clock.now()))
         keys = [key.encode() for key in self.keys]
         self._frame = Frame(self._library, keys, lease, self.owner, moment, reads_only=reads_only)
         self._nodes: dict[Endpoint, Node] = {}

@@ -110,17 +110,19 @@ class Node:
 
     def add(self, partition: int, verb: str, part: object, done: Done, *, at_once: bool = False) -> None:
         """Add a part to the next flight. It leaves when the callbacks of this turn of the loop are done, or *at_once*."""
+        is_free = self._under_way == 0 and not self._departing
+        if at_once and is_free and not self._waiting and not self._closed:
+            connection = self._connection
+            if connection is not None and connection.lost is None:
+                self._fly(connection, [Group(partition, verb, part, done)])
+                return
         key = (partition, verb)
         group = self._waiting.get(key)
         if group is None:
             self._waiting[key] = Group(partition, verb, part, done)
         else:
             group.calls.append((part, done))
-        if self._under_way > 0 or self._departing:
-            return
-        if at_once:
-            self._depart()
-        else:
+        if is_free:
             self._departing = True
             self._loop.call_soon(self._depart)
 
@@ -191,7 +193,11 @@ class Node:
         if connection is None or connection.lost is not None:
             self._connect()
             return
-        groups, commands = self._pack(self.take_waiting())
+        self._fly(connection, self.take_waiting())
+
+    def _fly(self, connection: Connection, waiting: Sequence[Group]) -> None:
+        """Send calls as one flight."""
+        groups, commands = self._pack(waiting)
         if not groups:
             return
         self._under_way = len(groups)
@@ -226,20 +232,22 @@ class Node:
     def _answered(self, group: Group, answer: Any, unacknowledged: StoreError | None = None) -> None:
         """Hand out the answers to a call, while the server executes the next one; send what waits after the last."""
         self._under_way -= 1
-        if type(answer) is list:
-            self._hand_out(group, answer, unacknowledged)
+        if answer == 1:  # no notices, and this is the answer to each part
+            self._hand_out(group, [1] * len(group.calls), unacknowledged)
+        elif type(answer) is list:
+            notices, answers = answer
+            if notices:
+                call_back(partial(self._routes.notify, group.partition), notices)
+            self._hand_out(group, answers, unacknowledged)
         elif isinstance(answer, ReplyError):
             call_back(partial(self._routes.refused, self, group), answer)
         else:
             self._routes.lost(group, self._unknown(group, answer))
-        if self._under_way == 0 and self._needed and not self._departing:
+        if self._under_way == 0 and (self._waiting or self._repeated) and not self._departing:
             self._departing = True
             self._loop.call_soon(self._depart)
 
-    def _hand_out(self, group: Group, answer: list[Any], unacknowledged: StoreError | None) -> None:
-        notices, answers = answer
-        if notices:
-            call_back(partial(self._routes.notify, group.partition), notices)
+    def _hand_out(self, group: Group, answers: list[Any], unacknowledged: StoreError | None) -> None:
         if unacknowledged is not None:
             self._routes.give_up(group, unacknowledged)
             return
@@ -311,7 +319,10 @@ class Node:
 
 
 class Frame:
-    """What every function call of a store has in common. With *reads_only* a script makes them, which cannot write."""
+    """What every function call of a store has in common. With *reads_only* a script makes them, which cannot write.
+
+    *moment* tells the time; None for the server's own.
+    """
 
     def __init__(
         self,
@@ -319,7 +330,7 @@ class Frame:
         keys: Sequence[bytes],
         lease: int,
         owner: str,
-        moment: Callable[[], str],
+        moment: Callable[[], str] | None,
         *,
         reads_only: bool = False,
     ) -> None:
@@ -330,6 +341,8 @@ class Frame:
         self._functions = library.functions
         self._keys = keys
         self._constant = _bulk(str(lease).encode()) + _bulk(owner.encode())
+        if moment is None:
+            self._constant = _bulk(b"") + self._constant
         self._moment = moment
         self._encode = msgspec.msgpack.Encoder().encode
         self._heads: dict[tuple[str, int], bytes] = {}
@@ -337,10 +350,12 @@ class Frame:
 
     def pack(self, group: Group) -> bytes:
         """Return a function call with its parts as it is sent: put together by hand, as most of it is always the same."""
-        parts = self._encode([part for part, _ in group.calls])
-        verb, moment = group.verb, self._moment().encode()
+        calls, verb = group.calls, group.verb
+        parts = self._encode([calls[0][0]] if len(calls) == 1 else [part for part, _ in calls])
         head = self._heads.get((verb, group.partition)) or self._head(verb, group.partition)
-        packed = b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (head, len(moment), moment, self._constant, len(parts), parts)
+        if self._moment is not None:
+            head += _bulk(self._moment().encode())
+        packed = b"%b%b$%d\r\n%b\r\n" % (head, self._constant, len(parts), parts)
         if self._script is not None:
             return packed + _bulk(self._functions[verb])
         if verb in _LEASING:

@@ -181,9 +181,6 @@ class Watcher:
         self._prefix = link.address.prefix
         self._subscriptions = Subscriptions(link, self._heard, self.look_at_all)
         self._outlooks: dict[tuple[str, tuple[str, ...]], Outlook] = {}
-        self._followers = 0
-        """The number of waiters that follow a log, or the feed."""
-
         self._assurance: asyncio.TimerHandle | None = None
 
     async def outlook(self, worker: str, queues: Sequence[str]) -> Outlook:
@@ -221,8 +218,6 @@ class Watcher:
         waiter, key, channels = await self._waiter(watch), key_of(watch), self._channels(watch)
         waiter.only_once = until is not None and until <= self._clock.now()
         self._waiters.setdefault(key, []).append(waiter)
-        follows = isinstance(watch, r.LogGrown | r.FeedGrown)
-        self._followers += follows
         call_off = self._clock.call_at(until, waiter.end) if until is not None and not waiter.only_once else None
         held: Sequence[str] = ()
         try:
@@ -241,7 +236,6 @@ class Watcher:
             return bool(await waiter.ended)
         finally:
             waiter.close()
-            self._followers -= follows
             self._waiters[key].remove(waiter)
             if not self._waiters[key]:
                 del self._waiters[key]
@@ -259,8 +253,6 @@ class Watcher:
                     outlook.note_due(partition, int(value))
             elif kind == b"work":
                 self._work_in(value.decode(), partition)
-            elif kind == b"log" and not self._followers:
-                continue  # every step grows a log
             elif kind != b"outbox":  # that is the driver's
                 self._changed(kind.decode(), value.decode())
 
@@ -374,7 +366,7 @@ class Watcher:
             event, _, execution_id = message.partition(" ")
             self._changed(event, execution_id)
         elif kind == "log":
-            self._changed("log", message)
+            self._touch(*map(log_key, message.split(" ")), FEED)
         elif kind == "closed":
             # Soon: the answer to a commit of this store, which has the closing entry, may have arrived at the same moment.
             asyncio.get_running_loop().call_soon(self._changed, kind, name)
@@ -396,8 +388,6 @@ class Watcher:
                 self.note_lease_gone(name)
             case "inbox":
                 self._touch(name)
-            case "log":
-                self._touch(log_key(name), FEED)
             case "topic":
                 self._touch(topic_key(name))
             case "query":
