@@ -35,8 +35,8 @@ local function reply(call, parts, answers)
   return short and 1 or { call.notices, answers }
 end
 
--- Register a function that is given all parts at once and returns their answers. One that reads only cannot write.
-local function register_batch(name, run, reads_only)
+-- Register a function that is given all parts at once and returns their answers. A flag tells the server what it does.
+local function register_batch(name, run, flag)
   redis.register_function({
     function_name = name,
     callback = function(keys, args)
@@ -44,12 +44,12 @@ local function register_batch(name, run, reads_only)
       local parts = cmsgpack.unpack(args[4])
       return reply(call, parts, run(call, parts))
     end,
-    flags = reads_only and { 'no-writes' } or {},
+    flags = { flag },
   })
 end
 
 -- Register a function that is given one part after the other.
-local function register(name, run, reads_only)
+local function register(name, run, flag)
   register_batch(name, function(call, parts)
     local answers = {}
     for number = 1, #parts do
@@ -58,5 +58,5 @@ local function register(name, run, reads_only)
       answers[number] = answer
     end
     return answers
-  end, reads_only)
+  end, flag)
 end
