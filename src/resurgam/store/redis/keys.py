@@ -95,7 +95,7 @@ KEYS: Final = (
     Key("dead-activities", "zset", "the same for activities"),
     Key("letters-<execution id>", "hash", "the dead letters among its activities: ref to reason"),
     # Between partitions.
-    Key("outbox-<target>", "stream", "effects on another partition: an entry n-0 for each, in MessagePack", ("at", "body")),
+    Key("outbox-<target>", "stream", "effects on another partition: an entry number-0 for each, in MessagePack", ("at", "body")),
     Key("marks", "hash", "the number of the last effect applied from each partition", ("<source>",)),
     Key("unsent", "zset", "partitions whose outbox is not empty, by the moment of the oldest entry"),
     # Topics, queries, values, workers.
