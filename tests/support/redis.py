@@ -77,6 +77,20 @@ def fresh_url(options: str = "") -> str:
     return f"{shared_server().url}?prefix=t{next(_stores)}{options and '&'}{options}"
 
 
+_OUTSIDE: Final = ("fcall", "ping", "info", "config", "subscribe", "unsubscribe")
+"""Commands that no function calls."""
+
+
+def commands_of_functions() -> int:
+    """Return how many commands the functions of all stores on the shared server have called so far."""
+    count = 0
+    for line in shared_server().ask("INFO", "commandstats").decode().splitlines():
+        name, _, figures = line.removeprefix("cmdstat_").partition(":calls=")
+        if figures and name.partition("|")[0] not in _OUTSIDE:
+            count += int(figures.partition(",")[0])
+    return count
+
+
 async def effects_arrived(store: RedisStore) -> None:
     """Wait until the effects of the commits of a store have arrived, and the answers to them."""
     while ways := list(store._outbox._tasks.values()):

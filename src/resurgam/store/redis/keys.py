@@ -26,14 +26,16 @@ STATE_FIELDS: Final = (
     *("epoch", "last_seq", "status", "closed_at", "deactivated", "failure", "parked"),
     # The inbox and the lease.
     *("wake", "wake_at", "ready", "leased_until", "owner", "worker", "claim", "deliveries"),
-    *("last_failure", "paused", "dead_letter", "tried", "promised", "plain"),
+    *("last_failure", "paused", "dead_letter", "tried", "promised", "place", "plain"),
 )
 """The fields of ``state-<execution id>``; absent is none, 0 or no.
 
-*parent_key* and *parent* are the key of the call that started a child and the entity that made it; *tags* are flat names
-and values as MessagePack; *parked* is the diagnosis of a divergence; *ready* is 1 if the instance must be claimed; *claim*
-is the number of the call that took the lease; *paused* is ``alone`` or ``tree``; *tried* is 1 if ``tried-<execution id>`` exists; *promised* counts the promises opened so far; *plain* is 1 while the
-instance is leased and running, and nothing about it is unusual.
+*parent_key* and *parent* are the key of the call that started a child and the entity that made it; *tags* are flat
+names and values as MessagePack; *parked* is the diagnosis of a divergence; *ready* is 1 if the instance must be
+claimed; *claim* is the number of the call that took the lease; *paused* is ``alone`` or ``tree``; *tried* is 1 if
+``tried-<execution id>`` exists; *promised* counts the promises opened so far; *place* is that in the order of the
+executions of its entity, if they have an index; *plain* is 1 while the instance is leased and running, and nothing
+about it is unusual.
 """
 
 ACTIVITY_FIELDS: Final = (
@@ -63,6 +65,8 @@ KEYS: Final = (
         " request"),
     Key("tried-<execution id>", "set", "workers whose code does not fit this run"),
     Key("entities-<entity id>", "list", "the executions of an entity, oldest first"),
+    Key("runs-<entity id>", "zset", "the same by their runs, if there are more than a few: two texts that end with the id of"
+        " each, with the score 0"),
     # Work.
     Key("ready-<queue>", "zset", "instances by unlock: free ones by when they became ready, leased ones by the end of the"
         " lease"),

@@ -3,7 +3,7 @@
 -- answer: 'purged', 'missing', or the status of an open execution
 -- deletes: instances-<id>, state-<id>, events-<id>, forgotten-<id>, pending-<id>, schemas-<id>, answer-<id>, covered-<id>,
 --   tried-<id>, work-<id>, activity-<id>-<ref>, promises-<id>, settled-<id>, promise-<promise id>, its queries, and its
---   members in entities-<entity id>, ready-<queue>, timers, activities-<queue>, feed, created, by-*, ended
+--   members in entities-<entity id>, runs-<entity id>, ready-<queue>, timers, activities-<queue>, feed, created, by-*, ended
 
 local STRINGS = { 'instances-', 'pending-', 'schemas-', 'answer-', 'covered-', 'tried-', 'work-' }
 
@@ -18,7 +18,7 @@ local function purge(call, part)
   listing.remove(call, row)
   log.purge(call, execution_id)
   for _, name in ipairs(STRINGS) do redis.call('DEL', call.prefix .. name .. execution_id) end
-  redis.call('LREM', call.prefix .. 'entities-' .. entity_id, -1, execution_id)
+  executions.remove(call, row)
   drop_queries_of(call, execution_id)
   instances.remove(call, row)
   note_closed(call, execution_id)
