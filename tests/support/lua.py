@@ -45,7 +45,12 @@ end
 """
 REAP = """
 local function reap(call, part)
-  return 0
+  return {}
+end
+"""
+REAP_LIST = """
+local function reap_list(call, part)
+  return false
 end
 """
 
@@ -60,6 +65,7 @@ def small_library() -> Library:
         "nothing": NOTHING,
         "publish": PUBLISH,
         "reap": REAP,
+        "reap_list": REAP_LIST,
     }
     return join(FRAME.read_text(), {}, verbs)
 

@@ -12,6 +12,7 @@ import fcntl
 import logging
 import os
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
@@ -118,8 +119,21 @@ class Owner:
 
     async def _end_leases_of_the_dead(self, lock: OwnerLock) -> None:
         for owner in lock.dead():
-            await self._link.ask_all("reap", [owner])
+            await asyncio.gather(*(self._reap(partition, owner) for partition in range(self._link.partitions)))
             lock.remove(owner)
+
+    async def _reap(self, partition: int, owner: str) -> None:
+        """End the leases of an owner in one partition, list by list."""
+        queues = await self._link.ask(partition, "reap", [owner])
+        lists = [("by-status-paused", b""), *product(("ready-", "parked-", "activities-"), queues)]
+        for kind, queue in lists:
+            position = None
+            while True:
+                part = [owner, kind, queue.decode(), position]
+                if (found := await self._link.ask(partition, "reap_list", part)) is None:
+                    break
+                score, member = found
+                position = [score, member.decode()]
 
     def _leave_behind(self) -> None:
         if self._lock is not None:

@@ -7,11 +7,12 @@ import tempfile
 
 import pytest
 
+from resurgam.core import event as events
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.store.redis.owner import OwnerLock
 from resurgam.store.redis.store import RedisStore
-from resurgam.testing.contract.bench import QUEUE, Bench, OpensStores
+from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores
 from support.redis import fresh_url
 
 HOLD = """
@@ -124,6 +125,47 @@ async def test_the_leases_of_a_dead_process_end_at_once(temporary):
         assert sorted(claim.instance.entity_id for claim in claims) == ["one", "three", "two"]
     finally:
         await store.close()
+
+
+async def test_the_lease_of_a_dead_process_on_an_instance_that_was_paused_meanwhile_ends_at_once(temporary):
+    url = fresh_url()
+    store = RedisStore(url, SystemClock(), name="survivor", lease=600_000)
+    try:
+        bench = Bench(store, SystemClock(), OpensStores())
+        for name in ("one", "two", "three"):
+            await bench.create(name)
+        child = start_claiming(url, temporary)
+        await bench.deliver(events.WorkflowPaused(), "one")
+        kill(child)
+        other = RedisStore(url, SystemClock(), name="other", lease=600_000)
+        assert len(await other.claim("other", [QUEUE], 10)) == 2
+        await other.close()
+        await bench.deliver(events.WorkflowResumed(), "one")
+        [claim] = await store.claim("survivor", [QUEUE], 10)
+        assert claim.instance.entity_id == "one"
+    finally:
+        await store.close()
+
+
+async def test_the_activities_of_a_dead_process_are_claimed_at_once(b):
+    """Also those whose instance was paused meanwhile, and however many there are."""
+    dead = RedisStore(b.url, b.clock, name="dead", lease=LEASE)
+    refs = range(2, 152)
+    await b.wanting(*refs, entity_id="listed")
+    await b.wanting(2, entity_id="paused")
+    assert len(await dead.claim_activities("dead", [QUEUE], 200)) == 151
+    await b.deliver(events.WorkflowPaused(), "paused")
+    await reap(b.store, dead._link.owner)
+    assert len(await b.tasks(limit=200)) == 150
+    await b.deliver(events.WorkflowResumed(), "paused")
+    assert (await b.task()).entity_id == "paused"
+    await dead.close()
+
+
+async def reap(store, owner):
+    """End the leases of an owner."""
+    for partition in range(16):
+        await store._owner._reap(partition, owner)
 
 
 async def test_a_store_that_is_opened_later_ends_them_before_its_first_claim(temporary):

@@ -8,7 +8,7 @@
 -- Return the members of a list that these calls have leased, each with the execution and the ref in its hash.
 local function leased_by(call, list, hash, numbers)
   local found = {}
-  for _, id in ipairs(redis.call('ZRANGE', call.prefix .. list, string.format('(%.0f', unlocked(call)), '+inf', 'BYSCORE')) do
+  for _, id in ipairs(redis.call('ZRANGE', call.prefix .. list, string.format('(%.0f', call.now * 1000 + 999), '+inf', 'BYSCORE')) do
     local owner, number, execution_id, ref =
       unpack(redis.call('HMGET', call.prefix .. hash .. id, 'owner', 'claim', 'execution_id', 'ref'))
     if owner == call.owner and numbers[number] then found[#found + 1] = { id, execution_id, ref } end
