@@ -88,6 +88,7 @@ KEYS: Final = (
     Key("feed", "stream", "the events of all executions in the order of commits: a reference position-count for those that"
         " were appended together, with the position and the seq of the last", ("execution_id", "seq")),
     Key("created", "zset", "all executions by the moment of their creation"),
+    Key("by-kind-<kind>", "zset", "the same by kind, except workflows"),
     Key("by-status-<status>", "zset", "the same by the status that is shown"),
     Key("by-name-<name>", "zset", "the same by the name of the workflow"),
     Key("by-tree-<tree id>", "zset", "the same by tree"),
