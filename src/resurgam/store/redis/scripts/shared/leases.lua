@@ -16,7 +16,12 @@ end
 
 -- Whether a worker has tried an instance, and its code does not fit.
 function leases.has_tried(call, row, worker)
-  return row.fields.tried and redis.call('SISMEMBER', call.prefix .. 'tried-' .. row.id, worker) == 1
+  return row.fields.tried and leases.is_tried(call, row.id, worker)
+end
+
+-- The same of an execution that is parked: all of those are looked at by each claim, so that the rest of them is not read.
+function leases.is_tried(call, execution_id, worker)
+  return redis.call('SISMEMBER', call.prefix .. 'tried-' .. execution_id, worker) == 1
 end
 
 -- Offer an instance again to all workers.
