@@ -10,72 +10,14 @@ import pytest
 from resurgam.core import event as events
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
-from resurgam.store.redis.owner import OwnerLock
 from resurgam.store.redis.store import RedisStore
 from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores
 from support.redis import fresh_url
-
-HOLD = """
-import sys
-from pathlib import Path
-from resurgam.store.redis.owner import OwnerLock
-lock = OwnerLock(Path(sys.argv[1]), sys.argv[2])
-print("locked", flush=True)
-sys.stdin.read()
-"""
-
-
-def hold(folder, name):
-    """Start a process that holds the lock of an owner."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert child.stdout.readline() == b"locked\n"
-    return child
 
 
 def kill(child):
     child.send_signal(signal.SIGKILL)
     child.communicate()
-
-
-def test_an_owner_is_dead_once_its_process_is(tmp_path):
-    lock, child = OwnerLock(tmp_path, "me"), hold(tmp_path, "an/other")
-    assert lock.dead() == []
-    kill(child)
-    assert lock.dead() == ["an/other"]
-    lock.remove("an/other")
-    assert lock.dead() == []
-    lock.close()
-    assert not tmp_path.exists()
-
-
-def test_an_owner_that_has_closed_is_not_dead(tmp_path):
-    lock, other = OwnerLock(tmp_path, "me"), OwnerLock(tmp_path, "other")
-    other.close()
-    assert lock.dead() == []
-    lock.close()
-
-
-def test_a_fork_does_not_hold_the_lock_of_its_parent(tmp_path):
-    lock, other = OwnerLock(tmp_path, "me"), OwnerLock(tmp_path, "other")
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        other.leave_behind()
-        os.close(writing)
-        os.read(reading, 1)
-        os._exit(0)
-    os.close(other._file)  # the parent dies, and the child lives on
-    os.close(reading)
-    try:
-        while lock.dead() != ["other"]:  # until the child has left it behind
-            os.sched_yield()
-    finally:
-        os.close(writing)
-        os.waitpid(child, 0)
-        lock.remove("other")
-        lock.close()
 
 
 CLAIM = """
