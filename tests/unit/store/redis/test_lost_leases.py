@@ -38,7 +38,7 @@ class Pair:
             await asyncio.sleep(0)
         for node in self.stores[0]._link._nodes.values():
             connection = node._connection
-            connection.data_received = lambda _, lost=connection: lost.close("its cable was cut")
+            connection.buffer_updated = lambda _, lost=connection: lost.close("its cable was cut")
 
     @asynccontextmanager
     async def loses_its_answer(self):

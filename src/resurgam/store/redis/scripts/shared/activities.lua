@@ -153,7 +153,7 @@ function activities.wait_in(call, queue)
   local waiting = call.waiting or {}
   call.waiting = waiting
   if waiting[queue] == nil then
-    local first = redis.call('ZRANGE', call.prefix .. 'activities-' .. queue, 0, 0, 'WITHSCORES')
+    local first = redis.call('ZRANGE', call.prefix .. 'activities-' .. queue, '0', '0', 'WITHSCORES')
     local unlock = tonumber(first[2])
     waiting[queue] = unlock ~= nil and unlock <= unlocked(call) and not is_to_come(call, unlock)
   end
