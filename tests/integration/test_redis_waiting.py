@@ -14,7 +14,7 @@ from resurgam.store import records as r
 from resurgam.store.redis import subscriptions, watcher
 from resurgam.store.redis.store import RedisStore
 from resurgam.testing import ManualClock
-from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, request, routed, scheduled
+from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStores, request, routed, scheduled
 from resurgam.testing.contract.queries import query_task
 from support.redis import fresh_cluster_url, fresh_url, shared_server, temporary_folder
 
@@ -35,7 +35,7 @@ class Two:
         """Begin to wait; return once the store listens and has looked."""
         task = asyncio.create_task(self.waiting.wait(watch, until))
         async with asyncio.timeout(PATIENT):
-            while not any(waiter._first is False for waiter in self.waiting._watcher._all()):
+            while not any(waiter.has_looked for waiter in self.waiting._watcher.waiters):
                 await asyncio.sleep(0.001)
         assert not task.done()
         return task
@@ -136,14 +136,15 @@ async def near_end(two):
     claim = await two.mine.claim_one("waiting")
     looks = two.looks
     task = asyncio.create_task(two.waiting.wait(r.Closed(entity_id="order", execution_id=claim.instance.execution_id)))
-    await asyncio.sleep(0.05)
-    assert not task.done()
+    async with asyncio.timeout(PATIENT):
+        while not any(waiter.near for waiter in two.waiting._watcher.waiters):
+            await asyncio.sleep(0)
     return claim, task, two.looks - looks
 
 
 async def test_a_store_that_leases_an_execution_waits_for_its_end_without_asking_for_it(two):
     claim, task, looks = await near_end(two)
-    channels = set(two.waiting._watcher._subscriptions._channels)
+    channels = set(two.waiting._watcher.subscriptions.channels)
     await two.mine.end(claim, consumed=())
     assert await two.woken(task)
     assert looks == 0
@@ -244,7 +245,7 @@ async def test_a_wait_that_is_cancelled_holds_no_channel():
         async with asyncio.timeout(PATIENT):
             while shared_server().ask("PUBSUB", "NUMSUB", channel)[1]:
                 await asyncio.sleep(0.001)
-        assert two.waiting._watcher._waiters == {}
+        assert two.waiting._watcher.waiters == []
 
 
 async def test_closing_fails_the_waits():
@@ -279,7 +280,7 @@ async def test_a_claim_finds_work_while_the_channels_are_lost(monkeypatch):
     async with two_on(fresh_url()) as two:
         assert not await two.waiting.wait(WORK, 0)
         monkeypatch.setattr(subscriptions, "connect", lambda *_: never.wait())
-        two.waiting._watcher._subscriptions._connection.close("lost")
+        two.waiting._watcher.subscriptions._connection.close("lost")
         await two.other.create("order")
         assert await two.waiting.wait(WORK, 0)
         assert len(await two.mine.claim("waiting")) == 1
@@ -288,8 +289,8 @@ async def test_a_claim_finds_work_while_the_channels_are_lost(monkeypatch):
 async def test_a_wait_lasts_until_the_message_that_is_under_way(two):
     """Before that the store knows nothing of what the other has done."""
     assert not await two.waiting.wait(WORK, 0)
-    channels, held = two.waiting._watcher._subscriptions, []
-    hear, channels._on_message = channels._on_message, lambda *message: held.append(message)
+    channels, held = two.waiting._watcher.subscriptions, []
+    hear, channels.on_message = channels.on_message, lambda *message: held.append(message)
     task = await two.wait(WORK)
     await two.other.create("order")
     async with asyncio.timeout(PATIENT):
@@ -308,7 +309,9 @@ async def test_an_idle_store_sends_nothing():
         task = await two.wait(WORK)
         looks = two.looks
         processed = commands_of_stores()
-        await asyncio.sleep(0.5)
+        two.clock.move_to(two.clock.now() + HOUR)
+        for _ in range(100):
+            await asyncio.sleep(0)
         assert two.looks == looks
         assert commands_of_stores() - processed <= 1  # a sign of life of the channels
         task.cancel()

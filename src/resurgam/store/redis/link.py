@@ -11,7 +11,7 @@ follow it but waits for the end of the move: a function must not see half a part
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from secrets import token_hex
 from typing import Any, Final
 
@@ -150,6 +150,16 @@ class Link:
         if self._warning is not None:
             _logger.warning(self._warning)
             self._warning = None
+
+    @property
+    def nodes(self) -> Collection[Node]:
+        """The servers that are known."""
+        return self._nodes.values()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls wait, or are under way."""
+        return bool(self._held or self._repeats) or any(node.is_busy for node in self._nodes.values())
 
     @property
     def flights(self) -> int:

@@ -140,6 +140,16 @@ class Node:
         return waiting
 
     @property
+    def is_busy(self) -> bool:
+        """Whether calls wait, or are under way."""
+        return self._needed or self._departing or self._under_way > 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended, and there is no other yet."""
+        return self._connection is not None and self._connection.lost is not None
+
+    @property
     def _needed(self) -> bool:
         """Whether calls wait."""
         return bool(self._waiting or self._repeated)

@@ -45,6 +45,16 @@ class OutboxDriver:
         task = asyncio.get_running_loop().create_task(self._run(way), name=f"outbox {source} to {target}")
         self._tasks[way] = task
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether effects are under way."""
+        return bool(self._tasks)
+
+    async def arrived(self) -> None:
+        """Wait until the effects of commits so far have arrived, and the answers to them."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
     async def close(self) -> None:
         """Wait a moment for effects under way."""
         tasks = list(self._tasks.values())

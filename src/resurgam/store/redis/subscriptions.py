@@ -8,7 +8,7 @@ missed: `on_renewed` is called.
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from resurgam.core.errors import StoreError
@@ -37,7 +37,9 @@ class Subscriptions:
 
     def __init__(self, link: Link, on_message: Callable[[str, str], None], on_renewed: Callable[[], None]) -> None:
         self._link = link
-        self._on_message = on_message
+        self.on_message = on_message
+        """Called with the channel and the text of each message."""
+
         self._on_renewed = on_renewed
         self._channels: dict[str, _Channel] = {}
         self._asked: Counter[str] = Counter()
@@ -54,6 +56,16 @@ class Subscriptions:
     def hears(self) -> bool:
         """Whether the messages on all channels arrive."""
         return not self._misses
+
+    @property
+    def channels(self) -> Collection[str]:
+        """The channels that have holders."""
+        return self._channels.keys()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, on which messages arrive."""
+        return self._connection is not None
 
     async def hold(self, channels: Sequence[str]) -> None:
         """Subscribe to channels until `release`; return once messages on them arrive."""
@@ -185,7 +197,7 @@ class Subscriptions:
     def _pushed(self, push: list[Any]) -> None:
         kind, name, content = push[0], push[1], push[2]
         if kind == b"message":
-            self._on_message(name.decode(), content.decode())
+            self.on_message(name.decode(), content.decode())
         elif kind == b"subscribe":
             self._confirmed(name.decode())
 

@@ -53,6 +53,16 @@ class Waiter:
         self._again = False
         self._first = True
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look is under way, or comes next."""
+        return self._looking and not self.near
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether a look was answered."""
+        return not self._first
+
     def move_away(self) -> None:
         """Have a near waiter go on as any other."""
         if not self.ended.done():
@@ -179,22 +189,27 @@ class Watcher:
         self._leases = leases
         self._waiters: dict[WatchKey, list[Waiter]] = {}
         self._prefix = link.address.prefix
-        self._subscriptions = Subscriptions(link, self._heard, self.look_at_all)
+        self.subscriptions = Subscriptions(link, self._heard, self.look_at_all)
         self._outlooks: dict[tuple[str, tuple[str, ...]], Outlook] = {}
         self._assurance: asyncio.TimerHandle | None = None
+
+    @property
+    def waiters(self) -> list[Waiter]:
+        """All waiters."""
+        return [waiter for waiters in self._waiters.values() for waiter in waiters]
 
     async def outlook(self, worker: str, queues: Sequence[str]) -> Outlook:
         """Return what is known about the work for a worker in some queues; from now on the store listens for more."""
         key = worker, tuple(queues)
         outlook = self._outlooks.get(key)
         if outlook is None:
-            await self._subscriptions.hold(channels := self._channels(r.Work(worker=worker, queues=key[1])))
+            await self.subscriptions.hold(channels := self._channels(r.Work(worker=worker, queues=key[1])))
             if key in self._outlooks:  # another call was faster
-                self._subscriptions.release(channels)
+                self.subscriptions.release(channels)
             else:
                 self._forget_oldest()
                 self._outlooks[key] = Outlook(
-                    self._link, self._clock, worker, queues, self._more_work, self._subscriptions.hears
+                    self._link, self._clock, worker, queues, self._more_work, self.subscriptions.hears
                 )
                 self._assure()
             outlook = self._outlooks[key]
@@ -205,7 +220,7 @@ class Watcher:
         if len(self._outlooks) >= _OUTLOOKS:
             key = next(iter(self._outlooks))
             self._outlooks.pop(key).close()
-            self._subscriptions.release(self._channels(r.Work(worker=key[0], queues=key[1])))
+            self.subscriptions.release(self._channels(r.Work(worker=key[0], queues=key[1])))
 
     def _more_work(self, outlook: Outlook) -> None:
         for waiter in list(self._waiters.get(None, ())):
@@ -229,7 +244,7 @@ class Watcher:
                 waiter.near, waiter.ended = False, asyncio.get_running_loop().create_future()
                 waiter.only_once = until is not None and until <= self._clock.now()
             if not waiter.only_once:
-                await self._subscriptions.hold(channels)
+                await self.subscriptions.hold(channels)
                 held = channels
                 self._assure()
             waiter.start()
@@ -241,7 +256,7 @@ class Watcher:
                 del self._waiters[key]
             if call_off is not None:
                 call_off()
-            self._subscriptions.release(held)
+            self.subscriptions.release(held)
 
     def note(self, partition: int, notices: Sequence[bytes]) -> None:
         """Touch the waiters that the notices of a call of this store concern."""
@@ -282,18 +297,18 @@ class Watcher:
         """Have every waiter look: messages may have been missed."""
         for outlook in self._outlooks.values():
             outlook.forget()
-        for waiter in self._all():
+        for waiter in self.waiters:
             waiter.move_away() if waiter.near else waiter.touch()
 
     def close(self) -> None:
         """Fail the waiters, and end the subscriptions."""
-        self._subscriptions.close()
+        self.subscriptions.close()
         if self._assurance is not None:
             self._assurance.cancel()
         for outlook in self._outlooks.values():
             outlook.close()
         error = StoreError("the store was closed while this waited")
-        for waiter in self._all():
+        for waiter in self.waiters:
             waiter.fail(error)
 
     # Waiters.
@@ -312,9 +327,6 @@ class Watcher:
                 return _AskingWaiter(watch, lambda: feed.has_grown(self._link, watch))
             case _:
                 assert_never(watch)
-
-    def _all(self) -> list[Waiter]:
-        return [waiter for waiters in self._waiters.values() for waiter in waiters]
 
     def _assure(self) -> None:
         """Look at everything from time to time."""

@@ -36,7 +36,7 @@ class Pair:
         """Have the first store lose its connection when the next answer arrives: the server has executed the call."""
         while is_busy(self.stores[0]):
             await asyncio.sleep(0)
-        for node in self.stores[0]._link._nodes.values():
+        for node in self.stores[0]._link.nodes:
             connection = node._connection
             connection.buffer_updated = lambda _, lost=connection: lost.close("its cable was cut")
 
@@ -151,8 +151,8 @@ async def test_what_a_claim_brings_for_a_caller_who_was_cancelled_is_offered_aga
     await pair.one.wanting(2, entity_id="elsewhere")
     await pair.one.claim(queues=("none",))  # the store is open and listens
     for claim in (pair.one.claim, pair.one.tasks):
-        claiming = asyncio.create_task(claim())
-        while not any(node._under_way for node in pair.stores[0]._link._nodes.values()):
+        claiming, flights = asyncio.create_task(claim()), pair.stores[0].flights
+        while pair.stores[0].flights == flights:
             await asyncio.sleep(0)
         claiming.cancel()
         with pytest.raises(asyncio.CancelledError):
