@@ -1,5 +1,7 @@
 """Write the results into docs/performance.md: ``publish.py [--check]``, after `limit`, `compare` and `growth`.
 
+The figures of a Redis server are those of ``resurgam bench --store redis://... --json > benchmarks/results/redis.json``.
+
 Each table is between two comments with its name, and everything between them is replaced. A part without results is left
 unchanged. ``--check`` writes nothing and reports whether anything would change.
 """
@@ -9,9 +11,13 @@ import re
 import sys
 from pathlib import Path
 
+import msgspec
+
 from limit import limits
 from results import HERE, RESULTS, known
-from tables import CURVES, MEMORY, comparison, growth
+from resurgam.bench.run import Report
+from resurgam.bench.table import SERVER_FIGURES, VERDICTS, server_rows, verdict_rows
+from tables import CURVES, MEMORY, comparison, growth, table, trial
 
 DOCUMENT = HERE.parent / "docs" / "performance.md"
 
@@ -26,7 +32,23 @@ def blocks(results: Path) -> dict[str, str]:
     if curves := known(results / "growth.json"):
         found["growth"] = f"![What grows with what](../benchmarks/results/growth.svg)\n\n{growth(curves, CURVES)}"
         found["memory"] = growth(curves, MEMORY)
+    if server := known(results / "redis.json"):
+        found["redis"] = on_server(msgspec.convert(server, Report))
     return found
+
+
+def on_server(report: Report) -> str:
+    """Return the tables of a run on a server."""
+    system = f"Python {report.python}, SQLite {report.sqlite}, {report.cores} cores{trial(report.scale)}"
+    lines = [
+        f"{report.server}, on the same machine; {system}.\n",
+        table([head.lower() for head in SERVER_FIGURES], server_rows(report)),
+        table(
+            [head.lower() for head in VERDICTS], [[*row[:-1], row[-1].lower()] for row in verdict_rows(report.verdicts)]
+        ),
+        *(f"{name}: {failed}\n" for name, failed in report.failed.items()),
+    ]
+    return "\n".join(lines)
 
 
 def filled(text: str, found: dict[str, str]) -> str:

@@ -124,6 +124,7 @@ def test_expectations_of_a_server_are_met_or_not():
     assert [(verdict.workload, verdict.met) for verdict in found] == [
         ("W1", True),
         ("W1", True),
+        ("W1", None),
         ("W2", True),
         ("W2", False),
     ]

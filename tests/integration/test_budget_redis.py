@@ -12,20 +12,7 @@ from resurgam.bench import programs
 from resurgam.bench.figures import counting
 from support.budget import within
 from support.count_workloads import until_at_rest
-from support.redis import fresh_url, shared_server
-
-OUTSIDE = ("fcall", "ping", "info", "config", "subscribe", "unsubscribe")
-"""Commands that no function calls."""
-
-
-def commands() -> int:
-    """Return how many commands the functions of all stores have called so far."""
-    count = 0
-    for line in shared_server().ask("INFO", "commandstats").decode().splitlines():
-        name, _, figures = line.removeprefix("cmdstat_").partition(":calls=")
-        if figures and name.partition("|")[0] not in OUTSIDE:
-            count += int(figures.partition(",")[0])
-    return count
+from support.redis import commands_of_functions, fresh_url
 
 
 @pytest.fixture
@@ -73,14 +60,14 @@ async def test_round_trips_of_a_signal_and_the_result_that_it_brings(engine) -> 
 async def test_commands_of_a_sequential_step(engine) -> None:
     counts = []
     for length in (200, 100):
-        before = commands()
+        before = commands_of_functions()
         await engine.execute(programs.chain, length)
-        counts.append(commands() - before)
+        counts.append(commands_of_functions() - before)
     within("commands per sequential step", (counts[0] - counts[1]) / 100)
 
 
 async def test_commands_of_a_start_with_one_step(engine) -> None:
-    before = commands()
+    before = commands_of_functions()
     for _ in range(20):
         await engine.execute(programs.chain, 1)
-    within("commands per start and step", (commands() - before) / 20)
+    within("commands per start and step", (commands_of_functions() - before) / 20)

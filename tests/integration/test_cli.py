@@ -472,6 +472,15 @@ def test_a_process_that_is_killed_is_named_and_replaced(url, tmp_path):
     assert (worker.returncode, errors) == (0, "")
 
 
+def test_processes_end_with_the_one_that_started_them_even_if_it_is_killed(url, tmp_path):
+    (tmp_path / "shop.py").write_text(SHOP)
+    worker = spawn("worker", "shop.py", "--processes", "2")
+    for _ in range(2):
+        assert worker.stdout.readline().startswith("serving queue default ")
+    worker.kill()
+    worker.communicate(timeout=HANGS)  # they have the other ends of these pipes
+
+
 async def test_a_process_that_fails_again_and_again_ends_all(monkeypatch, capfd, tmp_path):
     """One of the two always fails; the other one would live."""
     monkeypatch.setattr(worker_module, "_RESTART_DELAY", 0.0)

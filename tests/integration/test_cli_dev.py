@@ -95,6 +95,16 @@ def test_the_server_ends_even_if_the_command_is_killed(tmp_path):
         assert is_gone(printed["url"])
 
 
+async def test_the_worker_ends_even_if_the_command_is_killed(tmp_path):
+    (tmp_path / "shop.py").write_text(SHOP)
+    with dev(tmp_path, "shop.py") as (process, printed):
+        async with Engine(printed["url"], worker=False) as engine:
+            handle = await engine.start("greet", "Ada", id="one")
+            assert await asyncio.wait_for(handle.result(), HANGS) == "Hello, Ada!"
+        process.kill()
+        process.communicate(timeout=HANGS)  # the worker has the other end of these pipes
+
+
 def test_an_error_of_the_module_comes_before_the_server(tmp_path):
     done = refused(tmp_path, "nothing.py")
     assert (done.returncode, done.stdout) == (2, b"")

@@ -90,6 +90,25 @@ async def test_what_a_killed_server_has_acknowledged_is_there_after_its_restart(
         server.kill()
 
 
+async def test_a_server_whose_memory_is_full_lets_closed_executions_be_purged():
+    server = Server(temporary_folder()).start()
+    clock = SystemClock()
+    try:
+        first = RedisStore(server.url, clock, name="first", lease=1000)
+        bench = Bench(first, clock, OpensStores())
+        ended, _ = await bench.ended(), await bench.create("open")
+        server.ask("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(StoreError, match=r"OOM .*; give the server more memory, or purge closed workflows"):
+            await bench.create("another")
+        for store in (first, RedisStore(server.url, clock, name="second", lease=1000)):
+            assert (await store.inspector.get("open")).entity_id == "open"
+        assert await store.purge([ended]) == [r.Purged()]
+        await first.close()
+        await store.close()
+    finally:
+        server.kill()
+
+
 async def test_without_a_file_a_restart_loses_everything():
     server = Server(temporary_folder()).start()
     try:

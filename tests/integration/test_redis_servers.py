@@ -57,8 +57,18 @@ async def until_answered(link, partition=0, part="back"):
 async def until_noticed(link):
     """Wait until the link knows that a connection is lost: what is sent before has an unknown outcome."""
     async with asyncio.timeout(PATIENT):
-        while all(node._connection is None or node._connection.lost is None for node in link._nodes.values()):
+        while not any(node.is_lost for node in link.nodes):
             await asyncio.sleep(0.001)
+
+
+async def until_asked(link):
+    """Wait until a call has been made, and has gone as far as it can."""
+    before = link.flights
+    async with asyncio.timeout(PATIENT):
+        while not link.is_busy:
+            await asyncio.sleep(0)
+        while link.flights == before and not any(node.is_lost for node in link.nodes):
+            await asyncio.sleep(0)
 
 
 # One server.
@@ -71,7 +81,7 @@ async def test_calls_that_wait_survive_a_restart():
             server.kill()
             await until_noticed(link)
             waiting = asyncio.create_task(link.ask(0, "echo", "again"))
-            await asyncio.sleep(0.05)
+            await until_asked(link)
             server.start()
             assert await waiting == b"again"
 
@@ -82,9 +92,11 @@ async def test_a_call_under_way_when_the_connection_ends_has_an_unknown_outcome(
             await link.ask(0, "echo", "opened")
             server.pause()
             under_way = asyncio.create_task(link.ask(0, "count", 0))
-            await asyncio.sleep(0.05)
+            await until_asked(link)
+            flights = link.flights
             waiting = asyncio.create_task(link.ask(0, "echo", "waited"))
             await asyncio.sleep(0)
+            assert link.flights == flights
             server.kill()
             with pytest.raises(StoreError, match="it is unknown whether 'count' was done"):
                 await under_way
@@ -220,7 +232,7 @@ async def test_a_primary_that_becomes_a_replica_is_left():
 async def until_replicated(primary, replica):
     async with asyncio.timeout(PATIENT):
         while primary.ask("ROLE")[1] != replica.ask("ROLE")[4]:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.001)
 
 
 async def test_a_failover_by_a_sentinel_is_followed():
@@ -230,7 +242,7 @@ async def test_a_failover_by_a_sentinel_is_followed():
             with running(Sentinel(temporary_folder(), primary)) as sentinel:
                 async with asyncio.timeout(PATIENT):
                     while len(sentinel.ask("SENTINEL", "replicas", "primary")) == 0:
-                        await asyncio.sleep(0.05)
+                        await asyncio.sleep(0.001)
                 async with linked(sentinel.url) as link:
                     assert await link.ask(0, "count", 0) == 1
                     await until_replicated(primary, replica)
@@ -311,7 +323,10 @@ async def test_a_partition_that_is_moved_is_followed_and_never_seen_by_halves():
             finish = move_slot(cluster, slot, target)
             waiting = asyncio.create_task(link.ask(5, "count", 0))
             assert await link.ask(4, "count", 0) == 2
-            await asyncio.sleep(0.2)
+            refused = link.flights
+            async with asyncio.timeout(PATIENT):
+                while link.flights < refused + 3:
+                    await asyncio.sleep(0.001)
             assert not waiting.done()
             finish()
             assert await asyncio.wait_for(waiting, PATIENT) == 2

@@ -11,9 +11,10 @@ from resurgam.core.errors import StoreError
 from resurgam.core.outcome import Publication
 from resurgam.dev.redis import Server
 from resurgam.store import records as r
+from resurgam.store.redis import subscriptions, watcher
 from resurgam.store.redis.store import RedisStore
 from resurgam.testing import ManualClock
-from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, request, routed, scheduled
+from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStores, request, routed, scheduled
 from resurgam.testing.contract.queries import query_task
 from support.redis import fresh_cluster_url, fresh_url, shared_server, temporary_folder
 
@@ -34,7 +35,7 @@ class Two:
         """Begin to wait; return once the store listens and has looked."""
         task = asyncio.create_task(self.waiting.wait(watch, until))
         async with asyncio.timeout(PATIENT):
-            while not any(waiter._first is False for waiter in self.waiting._watcher._all()):
+            while not any(waiter.has_looked for waiter in self.waiting._watcher.waiters):
                 await asyncio.sleep(0.001)
         assert not task.done()
         return task
@@ -101,6 +102,18 @@ async def test_a_timer_wakes_an_idle_store_at_its_moment_without_a_look_before(t
     assert await two.woken(task)
 
 
+async def test_a_timer_of_the_year_9999_is_announced_as_any_other(two):
+    task = await two.wait(WORK)
+    looks, moment = two.looks, 253_402_300_799_999
+    await two.other.create("last", begins_at=moment)
+    async with asyncio.timeout(PATIENT):
+        while two.clock.next_due() != moment:
+            await asyncio.sleep(0.001)
+    assert two.looks == looks  # a message that cannot be read ends the connection, and the store looks at everything
+    two.clock.move_to(moment)
+    assert await two.woken(task)
+
+
 async def test_the_end_of_a_lease_wakes_an_idle_store(two):
     await two.other.create("order")
     assert len(await two.other.claim("acting")) == 1
@@ -123,14 +136,15 @@ async def near_end(two):
     claim = await two.mine.claim_one("waiting")
     looks = two.looks
     task = asyncio.create_task(two.waiting.wait(r.Closed(entity_id="order", execution_id=claim.instance.execution_id)))
-    await asyncio.sleep(0.05)
-    assert not task.done()
+    async with asyncio.timeout(PATIENT):
+        while not any(waiter.near for waiter in two.waiting._watcher.waiters):
+            await asyncio.sleep(0)
     return claim, task, two.looks - looks
 
 
 async def test_a_store_that_leases_an_execution_waits_for_its_end_without_asking_for_it(two):
     claim, task, looks = await near_end(two)
-    channels = set(two.waiting._watcher._subscriptions._channels)
+    channels = set(two.waiting._watcher.subscriptions.channels)
     await two.mine.end(claim, consumed=())
     assert await two.woken(task)
     assert looks == 0
@@ -171,6 +185,21 @@ async def test_an_entry_of_a_log_wakes_who_follows_it(two):
     task = await two.wait(r.LogGrown(entity_id="order", execution_id=instance.execution_id, last_seq=1))
     await two.other.committed(await two.other.claim_one(), scheduled(request(2)), activities=(request(2),))
     assert await two.woken(task)
+
+
+@pytest.mark.parametrize("followed", [0, 1])
+async def test_of_two_logs_that_grow_in_one_call_each_wakes_who_follows_it(monkeypatch, followed):
+    monkeypatch.setattr(watcher, "_ASSURANCE", 10.0 * PATIENT)  # no look that nothing asks for
+    async with two_on(fresh_url("partitions=1")) as two:
+        instances = [await two.other.create(name) for name in ("one", "other")]
+        claims = await two.other.claim()
+        watched = instances[followed]
+        watch = r.LogGrown(entity_id=watched.entity_id, execution_id=watched.execution_id, last_seq=1)
+        task = await two.wait(watch)
+        flights = two.acting.flights
+        await asyncio.gather(*(two.other.want(claim, request(2)) for claim in claims))
+        assert two.acting.flights == flights + 1
+        assert await two.woken(task)
 
 
 async def test_an_event_wakes_who_reads_the_feed(two):
@@ -216,7 +245,7 @@ async def test_a_wait_that_is_cancelled_holds_no_channel():
         async with asyncio.timeout(PATIENT):
             while shared_server().ask("PUBSUB", "NUMSUB", channel)[1]:
                 await asyncio.sleep(0.001)
-        assert two.waiting._watcher._waiters == {}
+        assert two.waiting._watcher.waiters == []
 
 
 async def test_closing_fails_the_waits():
@@ -245,12 +274,44 @@ async def test_what_happened_while_the_channels_were_lost_is_found():
         server.kill()
 
 
+async def test_a_claim_finds_work_while_the_channels_are_lost(monkeypatch):
+    """Nobody tells the store that it is there."""
+    never = asyncio.Event()
+    async with two_on(fresh_url()) as two:
+        assert not await two.waiting.wait(WORK, 0)
+        monkeypatch.setattr(subscriptions, "connect", lambda *_: never.wait())
+        two.waiting._watcher.subscriptions._connection.close("lost")
+        await two.other.create("order")
+        assert await two.waiting.wait(WORK, 0)
+        assert len(await two.mine.claim("waiting")) == 1
+
+
+async def test_a_wait_lasts_until_the_message_that_is_under_way(two):
+    """Before that the store knows nothing of what the other has done."""
+    assert not await two.waiting.wait(WORK, 0)
+    channels, held = two.waiting._watcher.subscriptions, []
+    hear, channels.on_message = channels.on_message, lambda *message: held.append(message)
+    task = await two.wait(WORK)
+    await two.other.create("order")
+    async with asyncio.timeout(PATIENT):
+        while not held:
+            await asyncio.sleep(0.001)
+    assert not await two.waiting.wait(WORK, 0)
+    assert not task.done()
+    for message in held:
+        hear(*message)
+    assert await two.woken(task)
+    assert await two.waiting.wait(WORK, 0)
+
+
 async def test_an_idle_store_sends_nothing():
     async with two_on(fresh_url()) as two:
         task = await two.wait(WORK)
         looks = two.looks
         processed = commands_of_stores()
-        await asyncio.sleep(0.5)
+        two.clock.move_to(two.clock.now() + HOUR)
+        for _ in range(100):
+            await asyncio.sleep(0)
         assert two.looks == looks
         assert commands_of_stores() - processed <= 1  # a sign of life of the channels
         task.cancel()

@@ -1,7 +1,8 @@
 """Count the instructions of a unit of a workload by callgrind, the same on a busy machine as on a quiet one.
 
     py tests/support/count_instructions.py                      all workloads: instructions and calls per unit
-    py tests/support/count_instructions.py W2 replay            selected ones; also W1, W3, W4, W5, W7
+    py tests/support/count_instructions.py W2 replay            selected ones; also W1, W3, W4, W5, W7,
+        W1-redis, W2-redis
     py tests/support/count_instructions.py W2 --by-function     the same with lists, each per unit: instructions by
         library, by C function without and with what it calls, and the calls that Python makes, by file and line
     --top 40                                                    the length of the lists
@@ -57,7 +58,9 @@ class Dumps(NamedTuple):
 def count(names: Sequence[str], folder: Path) -> list[Dumps]:
     """Run workloads under callgrind; one run for all of them, as a large part of it is the start of Python."""
     assert VALGRIND is not None
+    found_by = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {
+        "PYTHONPATH": found_by,
         "PYTHONHASHSEED": "0",
         # Compiled code from a cache: compiling everything under callgrind would take longer than the workloads.
         "PYTHONPYCACHEPREFIX": str(folder / "compiled"),

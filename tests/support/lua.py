@@ -16,6 +16,11 @@ local function echo(call, part)
   return part
 end
 """
+QUIETLY = """
+local function quietly(call, part)
+  return part
+end
+"""
 TELL = """
 local function tell(call, part)
   return { tostring(call.now), tostring(call.lease), call.owner, call.prefix }
@@ -40,14 +45,28 @@ end
 """
 REAP = """
 local function reap(call, part)
-  return 0
+  return {}
+end
+"""
+REAP_LIST = """
+local function reap_list(call, part)
+  return false
 end
 """
 
 
 def small_library() -> Library:
     """Return the library."""
-    verbs = {"echo": ECHO, "tell": TELL, "count": COUNT, "nothing": NOTHING, "publish": PUBLISH, "reap": REAP}
+    verbs = {
+        "echo": ECHO,
+        "quietly": QUIETLY,
+        "tell": TELL,
+        "count": COUNT,
+        "nothing": NOTHING,
+        "publish": PUBLISH,
+        "reap": REAP,
+        "reap_list": REAP_LIST,
+    }
     return join(FRAME.read_text(), {}, verbs)
 
 

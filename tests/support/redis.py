@@ -77,10 +77,23 @@ def fresh_url(options: str = "") -> str:
     return f"{shared_server().url}?prefix=t{next(_stores)}{options and '&'}{options}"
 
 
+_OUTSIDE: Final = ("fcall", "ping", "info", "config", "subscribe", "unsubscribe")
+"""Commands that no function calls."""
+
+
+def commands_of_functions() -> int:
+    """Return how many commands the functions of all stores on the shared server have called so far."""
+    count = 0
+    for line in shared_server().ask("INFO", "commandstats").decode().splitlines():
+        name, _, figures = line.removeprefix("cmdstat_").partition(":calls=")
+        if figures and name.partition("|")[0] not in _OUTSIDE:
+            count += int(figures.partition(",")[0])
+    return count
+
+
 async def effects_arrived(store: RedisStore) -> None:
     """Wait until the effects of the commits of a store have arrived, and the answers to them."""
-    while ways := list(store._outbox._tasks.values()):
-        await asyncio.wait(ways)
+    await store._outbox.arrived()
 
 
 class Ears:
@@ -88,10 +101,10 @@ class Ears:
 
     def __init__(self, store: RedisStore, servers: Sequence[Server]) -> None:
         self._servers = servers
-        self._subscriptions = store._watcher._subscriptions
+        self._subscriptions = store._watcher.subscriptions
         self._channel = f"{store._link.address.prefix}until now"
-        self._on_message = self._subscriptions._on_message
-        self._subscriptions._on_message = self._heard
+        self._on_message = self._subscriptions.on_message
+        self._subscriptions.on_message = self._heard
         self._missing: set[str] = set()
         self._all = asyncio.Event()
         self._calls = 0
@@ -99,7 +112,7 @@ class Ears:
 
     async def heard_all(self) -> None:
         """Wait until all messages have arrived."""
-        if self._subscriptions._connection is None:
+        if not self._subscriptions.is_connected:
             return
         if not self._holds:
             self._holds = True
@@ -122,7 +135,5 @@ class Ears:
 
 def is_busy(store: RedisStore) -> bool:
     """Whether calls of a store are under way, looks of its waiters, or effects of its commits."""
-    link = store._link
-    under_way = any(node._under_way or node._departing or node._needed for node in link._nodes.values())
-    waits = bool(link._held or link._repeats or store._outbox._tasks)
-    return under_way or waits or any(waiter._looking for waiter in store._watcher._all())
+    looks = any(waiter.is_looking for waiter in store._watcher.waiters)
+    return looks or store._link.is_busy or store._outbox.is_busy

@@ -17,7 +17,6 @@ import msgspec
 from msgspec.structs import replace
 
 from resurgam.bench.raw import commits_of
-from resurgam.bench.storage import RawWriter
 from resurgam.core import event as events
 from resurgam.core.errors import StoreError
 from resurgam.core.event import encode_event
@@ -87,13 +86,24 @@ class Servers:
         return None
 
     @contextlib.contextmanager
-    def raw(self) -> Iterator[RawWriter | None]:
+    def raw(self, name: str = "raw") -> "Iterator[RawServer | None]":
         """Connect for script calls one after another; None unless there is one server, which is asked in plain text."""
         if self.address.topology is not Topology.SINGLE or self.address.tls:
             yield None
             return
-        with contextlib.closing(RawServer(self.address, f"{self.prefix('raw')}{{p00}}:")) as server:
+        with contextlib.closing(RawServer(self.address, f"{self.prefix(name)}{{p00}}:")) as server:
             yield server
+
+    async def calls(self, history: Sequence[events.Event], times: int) -> Sequence[float]:
+        """Call the script of the raw limit through a connection as stores have it, on the loop; none on other servers."""
+        with self.raw("calls") as server:
+            if server is None:
+                return ()
+            connection = await connect(self.address, self.address.endpoints[0])
+            try:
+                return [await _in_turn(connection, server.prepare(history)) for _ in range(times)]
+            finally:
+                connection.close()
 
     async def memory(self) -> int | None:
         """Return the bytes that the servers have allocated."""
@@ -119,10 +129,13 @@ class RawServer:
 
     def write(self, history: Sequence[events.Event], instances: int = 1) -> list[float]:
         """Write a history for some new instances together; return the seconds of each of its commits."""
+        return [self._timed(call) for call in self.prepare(history, instances)]
+
+    def prepare(self, history: Sequence[events.Event], instances: int = 1) -> list[bytes]:
+        """Return the calls that write a history for some new instances together."""
         ids = [f"raw-{self._instances + number:020d}" for number in range(instances)]
         self._instances += instances
-        calls = [self._call(commit, ids) for commit in commits_of(history)]
-        return [self._timed(call) for call in calls]
+        return [self._call(commit, ids) for commit in commits_of(history)]
 
     def close(self) -> None:
         """End the connection."""
@@ -152,6 +165,25 @@ class RawServer:
         if isinstance(reply, Exception):
             raise StoreError(f"the server refuses to be measured: {reply}")
         return reply
+
+
+async def _in_turn(connection: Connection, calls: Sequence[bytes]) -> float:
+    """Make one call after another, each when the answer to the one before it is there; return the seconds of all."""
+    done: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+    left = iter(calls)
+    begin = time.perf_counter()
+
+    def go_on(reply: object) -> None:
+        call = next(left, None)
+        if isinstance(reply, Exception):
+            done.set_exception(reply)
+        elif call is None:
+            done.set_result(time.perf_counter() - begin)
+        else:
+            connection.send(call, [go_on])
+
+    go_on(None)
+    return await done
 
 
 def _request(entry: events.ActivityScheduled) -> str:

@@ -1,4 +1,4 @@
-"""W10: the load of W2 in two processes on one file, beside one process."""
+"""W10: the load of W2 in two processes on one store, beside one process."""
 
 import asyncio
 import os
@@ -12,6 +12,7 @@ from resurgam.bench.figures import Figures, level_of, percentile, rounds, sample
 from resurgam.bench.processes import READY, compile_package, go, ready
 from resurgam.bench.programs import chain, registry
 from resurgam.bench.scene import Scene
+from resurgam.bench.storage import Storage
 from resurgam.engine import Engine
 
 _LENGTH: Final = 10
@@ -37,7 +38,7 @@ async def several(scene: Scene) -> list[Figures]:
     ratio = percentile([one / two for one, two in zip(times[1], times[2], strict=True)], 0.5)
     return [
         replace(
-            sampled("W10", _title(number, processes), "whole", taken),
+            sampled("W10", _title(number, processes, scene.storage), "whole", taken),
             rate=(number // processes * processes) * _LENGTH / percentile(taken, 0.5),
             level=level,
             more={"processes": float(processes), "cores": float(os.cpu_count() or 1)}
@@ -47,8 +48,9 @@ async def several(scene: Scene) -> list[Figures]:
     ]
 
 
-def _title(number: int, processes: int) -> str:
-    by = "1 process" if processes == 1 else f"{processes} processes on one file"
+def _title(number: int, processes: int, storage: Storage) -> str:
+    shared = "one file" if storage.server is None else "one server"
+    by = "1 process" if processes == 1 else f"{processes} processes on {shared}"
     return f"{number:,} workflows x {_LENGTH} activities by {by}"
 
 

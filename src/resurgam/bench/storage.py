@@ -52,6 +52,10 @@ class Storage(Protocol):
         """Open what measures the raw limit; None if there is no limit for this store."""
         ...
 
+    async def calls(self, history: Sequence[events.Event], times: int) -> Sequence[float]:
+        """Write a history as the raw limit does, but through a connection as stores have it; return the seconds of each time."""
+        ...
+
     async def memory(self) -> int | None:
         """Return the bytes that the server uses; None if there is none."""
         ...
@@ -88,6 +92,10 @@ class Files:
             return
         with contextlib.closing(RawFile(path, self.level())) as file:
             yield file
+
+    async def calls(self, history: Sequence[events.Event], times: int) -> Sequence[float]:
+        """Return nothing: there is no connection."""
+        return ()
 
     async def memory(self) -> int | None:
         """Return None: there is no server."""

@@ -37,12 +37,14 @@ async def sequential(scene: Scene) -> list[Figures]:
         history = await handle.history()
         level = level_of(engine.store)
     raw = scene.raw("one commit a step", history, times=10)
+    calls = await scene.storage.calls(history, 10)
     return [
         replace(
             sampled("W1", f"1 workflow x {length} activities in a row", "step", steps or [1 / rates[0]]),
             rate=percentile(rates, 0.5),
             raw=raw and raw.per_commit(length),
             level=level,
+            more={"rate_of_calls": length / percentile(calls, 0.5)} if calls else {},
             **per_step(long and short and long - short, length),
         )
     ]

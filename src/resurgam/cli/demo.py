@@ -31,6 +31,7 @@ from resurgam.core import event as events
 from resurgam.core.commands import ANSWERS, COMMANDS
 from resurgam.core.errors import ResurgamError, WorkflowFailed
 from resurgam.runtime.system import SystemClock, new_id
+from resurgam.store.open import shown_url
 
 ORDER: Final = shop.Order("teapot", 4200)
 COURIERS: Final = ("Ada", "Grace", "Alan", "Edsger", "Barbara")
@@ -408,7 +409,9 @@ def _print_files(view: View, url: str, order_id: str, folder: Path) -> None:
 def _check_store(context: click.Context, parameter: click.Parameter, url: str | None) -> str | None:
     """Refuse a store that two processes cannot share."""
     if url is not None and (urlsplit(url).scheme != "sqlite" or len(urlsplit(url).path) < 2):
-        raise click.BadParameter(f"{url!r}: the demo needs a file that two processes share: sqlite:///shop.db")
+        raise click.BadParameter(
+            f"{shown_url(url)!r}: the demo needs a file that two processes share: sqlite:///shop.db"
+        )
     return url
 
 

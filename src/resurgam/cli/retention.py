@@ -11,7 +11,7 @@ from resurgam import Engine, Status
 from resurgam.cli import output
 from resurgam.cli.arguments import call_engine, check_file, check_text, example, parse_moment, with_store
 from resurgam.cli.text import one_line
-from resurgam.store.open import vacuum
+from resurgam.store.open import shown_url, vacuum
 from resurgam.store.records import EndedQuery
 from resurgam.store.retention import Batch, Purge
 
@@ -81,7 +81,7 @@ def _confirm(store: str, query: EndedQuery, *, as_json: bool) -> None:
         raise click.UsageError("purge needs a confirmation; give --yes to confirm, or --dry-run to count only")
     found = call_engine(store, lambda engine: _purge(engine, query, dry_run=True))
     if found.removed:
-        click.confirm(one_line(f"Remove {_executions(found.removed)} from {store}?"), abort=True, err=True)
+        click.confirm(one_line(f"Remove {_executions(found.removed)} from {shown_url(store)}?"), abort=True, err=True)
 
 
 def _is_terminal() -> bool:

@@ -32,6 +32,9 @@ _MAX_FAILURES = 5
 _FAILURE_SECONDS = 10.0
 """All processes are stopped after this many failures in a row that took no more seconds than this together."""
 
+_PARENT = "RESURGAM_PARENT"
+"""The variable with the descriptor of a pipe whose other end the parent of a worker process holds."""
+
 
 @click.command(
     epilog=example("resurgam worker shop.py --queue default --processes 4 --store sqlite:///shop.db"),
@@ -118,6 +121,7 @@ def _configure_logging(level: str | None) -> None:
 async def _serve(
     store: str, queues: tuple[str, ...], max_activities: int, retain: timedelta | None, *, as_json: bool
 ) -> None:
+    _stop_with_parent()
     async with Engine(store, queues=queues, max_activities=max_activities, retain=retain) as engine:
         shown = shown_url(store)
         ready = f"serving queue{'s' * (len(queues) > 1)} {', '.join(queues)} of {shown}; stop with Ctrl-C"
@@ -126,6 +130,20 @@ async def _serve(
             lambda: _report_ready({"queues": queues, "store": shown}, ready, as_json=as_json)
         )
         await engine.run()
+
+
+def _stop_with_parent() -> None:
+    """Stop, as a signal does, when the process ends that has started this one: it may be killed without a word."""
+    descriptor = os.environ.pop(_PARENT, None)  # programs that activities start are not meant
+    if descriptor is not None:
+        loop, pipe = asyncio.get_running_loop(), int(descriptor)
+
+        def stop() -> None:
+            loop.remove_reader(pipe)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        os.set_inheritable(pipe, False)  # noqa: FBT003 -- it takes no keyword
+        loop.add_reader(pipe, stop)
 
 
 def _report_ready(content: object, text: str, *, as_json: bool) -> None:
@@ -139,11 +157,13 @@ class WorkerProcesses:
     """Processes that run one command: pass signals on to them, and replace those that die.
 
     They find the URL of the store, which may have a password in it, in their environment: every user sees a command line.
+    Each has one end of a pipe, so that they end with this process, however that ends.
     """
 
     def __init__(self, command: list[str], processes: int, *, store: str) -> None:
         self._command = command
-        self._environment = {**os.environ, "RESURGAM_STORE": store}
+        self._pipe, self._own_end = os.pipe()
+        self._environment = {**os.environ, "RESURGAM_STORE": store, _PARENT: str(self._pipe)}
         self._processes = processes
         self._children: set[subprocess.Popen[bytes]] = set()
         self._stopping = asyncio.Event()
@@ -154,12 +174,19 @@ class WorkerProcesses:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop, number)
+        try:
+            codes = await self._run_all()
+        finally:  # no process is left
+            os.close(self._own_end)
+            os.close(self._pipe)
+        return max(codes) if self._failed_code is None else self._failed_code
+
+    async def _run_all(self) -> list[int]:
         with ThreadPoolExecutor(self._processes) as threads:  # one waits for each process
             try:
-                codes = await asyncio.gather(*(self._keep_running(threads) for _ in range(self._processes)))
+                return await asyncio.gather(*(self._keep_running(threads) for _ in range(self._processes)))
             finally:  # if one cannot be started, stop the others
                 self._stop(signal.SIGTERM)
-        return max(codes) if self._failed_code is None else self._failed_code
 
     async def _keep_running(self, threads: ThreadPoolExecutor) -> int:
         """Start a process and its replacements; return the exit code of the last one."""
@@ -194,7 +221,9 @@ class WorkerProcesses:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         # A process group of its own, so that Ctrl-C reaches it once, through this process.
-        child = subprocess.Popen(self._command, process_group=0, env=self._environment)  # noqa: S603 -- the command is this program
+        child = subprocess.Popen(  # noqa: S603 -- the command is this program
+            self._command, process_group=0, env=self._environment, pass_fds=[self._pipe]
+        )
         self._children.add(child)
         return child
 

@@ -1,5 +1,6 @@
 """`open_store(url)` and `open_inspector(url)`: the only module that knows which backends exist."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ _KNOWN = (
     "redis://host:port, redis+cluster://, redis+sentinel://"
 )
 _REDIS = frozenset({"redis", "rediss"})
+_FILES = ("sqlite:", "memory:")
 
 
 def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
@@ -33,7 +35,7 @@ def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
         from resurgam.store.sqlite.store import SqliteStore  # noqa: PLC0415 -- as above
 
         return SqliteStore(_path(parts), clock, name=name, lease=lease, synchronous=_synchronous(url, parts))
-    raise StoreError(f"no store for {url!r}; this version knows {_KNOWN}")
+    raise StoreError(f"no store for {shown_url(url)!r}; this version knows {_KNOWN}")
 
 
 def second_opening(url: str, store: Store, clock: Clock, *, name: str, lease: int) -> Callable[[], Store] | None:
@@ -70,7 +72,8 @@ def open_inspector(url: str, clock: Clock) -> OpenInspector:
         _synchronous(url, parts)
         return SqliteInspector(ReadOnlyFile(path), clock)
     raise StoreError(
-        f"no store for {url!r} that can be looked at from here; this version knows sqlite:///file.db and redis://host"
+        f"no store for {shown_url(url)!r} that can be looked at from here; "
+        "this version knows sqlite:///file.db and redis://host"
     )
 
 
@@ -83,13 +86,15 @@ def vacuum(url: str) -> "Vacuumed":
 
         _synchronous(url, parts)
         return vacuum.vacuum(path)
-    raise StoreError(f"{url!r} has no file to be shortened; only sqlite:///file.db has one")
+    raise StoreError(f"{shown_url(url)!r} has no file to be shortened; only sqlite:///file.db has one")
 
 
 def shown_url(url: str) -> str:
     """Return a URL as people may see it: without its password."""
-    if not is_redis(url):
+    if url.startswith(_FILES):
         return url
+    if not is_redis(url):
+        return re.sub("//.*@", "//", url)  # a mistyped scheme may stand before a password too
     with _hiredis_needed():
         from resurgam.store.redis.url import parse  # noqa: PLC0415 -- as above
 
@@ -121,7 +126,7 @@ def _hiredis_needed() -> Iterator[None]:
 def _parts(url: str) -> SplitResult:
     parts = urlsplit(url)
     if parts.fragment:
-        raise StoreError(f"{url!r}: write the # of a file's name as %23")
+        raise StoreError(f"{shown_url(url)!r}: write the # of a file's name as %23")
     return parts
 
 

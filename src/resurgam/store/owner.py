@@ -1,29 +1,23 @@
-"""Detect dead processes: each open store holds a lock on a file of its own.
+"""End the leases of dead processes at once, if they ran on the same host.
 
-The lock ends with its process, however that ends. If another store on the same host can take it, its owner is dead, and
-the leases of that owner end at once. The files are in a folder of the user below the temporary directory, which is named
-after the id of the store. A process on another host, or of another user, does not see them: there leases expire by
-themselves.
+The lock files of the open stores are in a folder of the user below the temporary directory, which is named after the id of
+the store. A process on another host, or of another user, does not see them: there leases expire by themselves.
 """
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import quote, unquote
 
 from resurgam.core.errors import StoreError
+from resurgam.store.owner_file import OwnerFile
 
 _CHECK: Final = 1.0
 """Seconds between two checks of the other owners."""
-
-_UNNAMED: Final = "~"
-"""Prefix of a lock file that is being created."""
 
 _logger: Final = logging.getLogger("resurgam.store")
 
@@ -44,64 +38,13 @@ class Opened(Protocol):
     """Called in a fork of the process that opened the store."""
 
 
-class OwnerLock:
-    """A locked file that is named after an owner, beside those of the others."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder = folder
-        self._path = folder / quote(name, safe="")
-        unnamed = folder / f"{_UNNAMED}{self._path.name}"
-        self._file = os.open(unnamed, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-        # It gets its name once it is locked, or it would look like a dead owner's.
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        unnamed.rename(self._path)
-
-    def dead(self) -> list[str]:
-        """Return the owners whose lock can be taken; call `remove` for each once its leases are ended."""
-        files = os.listdir(self._folder)  # noqa: PTH208 -- names are all that is needed
-        return [unquote(file) for file in files if file != self._path.name and self._is_dead(file)]
-
-    def _is_dead(self, name: str) -> bool:
-        if name.startswith(_UNNAMED):
-            return False
-        try:
-            file = os.open(self._folder / name, os.O_RDWR)
-        except FileNotFoundError:
-            return False  # it was closed, or another store has ended its leases
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        else:
-            return True
-        finally:
-            os.close(file)
-
-    def remove(self, name: str) -> None:
-        """Remove the file of a dead owner."""
-        with contextlib.suppress(FileNotFoundError):
-            (self._folder / quote(name, safe="")).unlink()
-
-    def leave_behind(self) -> None:
-        """Close this process's copy of the lock after a fork: the child must not hold the lock of its parent."""
-        os.close(self._file)
-
-    def close(self) -> None:
-        """Release the lock and remove its file."""
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
-        os.close(self._file)
-        with contextlib.suppress(OSError):
-            self._folder.rmdir()
-
-
 class Owner:
     """The lock of one open store, and the end of the leases of dead ones, which *reap* ends."""
 
     def __init__(self, opened: Opened, reap: Callable[[str], Awaitable[object]]) -> None:
         self._opened = opened
         self._reap = reap
-        self._lock: OwnerLock | None = None
+        self._lock: OwnerFile | None = None
         self._checks: asyncio.Task[None] | None = None
         opened.on_open = self._enter
         opened.after_fork = self._leave_behind
@@ -127,13 +70,13 @@ class Owner:
             self._lock.close()
             self._lock = None
 
-    async def _keep_checking(self, lock: OwnerLock) -> None:
+    async def _keep_checking(self, lock: OwnerFile) -> None:
         while True:
             await asyncio.sleep(_CHECK)
             with contextlib.suppress(OSError, StoreError):  # the next check follows
                 await self._end_leases_of_the_dead(lock)
 
-    async def _end_leases_of_the_dead(self, lock: OwnerLock) -> None:
+    async def _end_leases_of_the_dead(self, lock: OwnerFile) -> None:
         for owner in lock.dead():
             await self._reap(owner)
             lock.remove(owner)
@@ -143,7 +86,7 @@ class Owner:
             self._lock.leave_behind()
 
 
-def _lock_in(store_id: str, owner: str) -> OwnerLock:
+def _lock_in(store_id: str, owner: str) -> OwnerFile:
     """Make the folder of a store and a lock in it; the last store to close removes the folder, possibly in between."""
     mine = Path(tempfile.gettempdir()) / f"resurgam-{os.getuid()}"
     mine.mkdir(0o700, exist_ok=True)
@@ -153,4 +96,4 @@ def _lock_in(store_id: str, owner: str) -> OwnerLock:
     while True:
         folder.mkdir(0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            return OwnerLock(folder, owner)
+            return OwnerFile(folder, owner)

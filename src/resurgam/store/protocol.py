@@ -322,7 +322,10 @@ class Store(Protocol):
         ...
 
     async def wait(self, watch: r.Watch, until: int | None = None) -> bool:
-        """Return True once the watch is fulfilled, False if the moment *until* comes first."""
+        """Return True once the watch is fulfilled, False if the moment *until* comes first.
+
+        What another store has done may become known a little later: a wait for it lasts until then, and is never in vain.
+        """
         ...
 
     async def purge(self, executions: Sequence[r.Addressed]) -> Sequence[r.Purged | r.Missing | r.Unfinished]:

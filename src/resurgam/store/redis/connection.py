@@ -24,6 +24,9 @@ Argument = bytes | str | int
 _CONNECT: Final = 5.0
 """Seconds until an attempt to connect is given up."""
 
+_BUFFER: Final = 65536
+"""Bytes that are received at once."""
+
 _KEEPALIVE: Final = ((socket.SO_KEEPALIVE, 1),)
 _NOTHING: Final = object()
 
@@ -40,7 +43,7 @@ class ConnectionLost(StoreError):
     """The connection ended, or could not be made."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A connection that is authenticated and speaks RESP3; `connect` makes one."""
 
     def __init__(self, endpoint: Endpoint, on_push: Callable[[list[Any]], None] | None = None) -> None:
@@ -54,6 +57,7 @@ class Connection(asyncio.Protocol):
 
         self._on_push = on_push
         self._reader = hiredis.Reader(notEnoughData=_NOTHING, replyError=ReplyError)
+        self._buffer = memoryview(bytearray(_BUFFER))
         self._expected: deque[Reply] = deque()
         self._transport: asyncio.Transport | None = None
 
@@ -85,11 +89,15 @@ class Connection(asyncio.Protocol):
         """Take the transport."""
         self._transport = cast("asyncio.Transport", transport)  # another loop may have a class of its own
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes go. Without a buffer the loop would allocate its largest for every reply."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Hand each reply to the command it belongs to."""
         reader, expected = self._reader, self._expected
         try:
-            reader.feed(data)
+            reader.feed(self._buffer, 0, nbytes)  # type: ignore[arg-type]  # it takes any buffer
             while (reply := reader.gets()) is not _NOTHING:
                 if type(reply) is hiredis.PushNotification:
                     if self._on_push is not None:

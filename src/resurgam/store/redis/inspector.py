@@ -39,6 +39,9 @@ _SHARE: Final = 100
 _LISTS: Final = 64
 """ZSETs whose work is counted in one flight, so that others do not wait long for the server."""
 
+_MOST: Final = "workflow"
+"""The kind of most instances, which has no index; those of other kinds among them are left out one by one."""
+
 _STATUSES: Final = [status.value for status in Status]
 _WORK: Final = ("ready-", "parked-", "activities-")
 """The kinds of ZSETs with work that each queue has."""
@@ -262,6 +265,7 @@ def position_of(answer: _Position) -> _Position:
 def _indexes_of(query: r.Query) -> list[str]:
     """Return the names of the indexes that hold all instances which fit."""
     filters = (
+        ("by-kind", query.kind if query.kind != _MOST else None),
         ("by-parent", query.parent),
         ("by-tree", query.tree_id),
         ("by-failure", query.failure),

@@ -25,20 +25,22 @@ STATE_FIELDS: Final = (
     # The fence and the log.
     *("epoch", "last_seq", "status", "closed_at", "deactivated", "failure", "parked"),
     # The inbox and the lease.
-    *("wake", "wake_at", "ready", "leased_until", "owner", "worker", "deliveries", "last_failure"),
-    *("paused", "dead_letter", "tried", "promised", "plain"),
+    *("wake", "wake_at", "ready", "leased_until", "owner", "worker", "claim", "deliveries"),
+    *("last_failure", "paused", "dead_letter", "tried", "promised", "place", "plain"),
 )
 """The fields of ``state-<execution id>``; absent is none, 0 or no.
 
-*parent_key* and *parent* are the key of the call that started a child and the entity that made it; *tags* are flat names
-and values as MessagePack; *parked* is the diagnosis of a divergence; *ready* is 1 if the instance must be claimed; *paused*
-is ``alone`` or ``tree``; *tried* is 1 if ``tried-<execution id>`` exists; *promised* counts the promises opened so far; *plain* is 1 while the
-instance is leased and running, and nothing about it is unusual.
+*parent_key* and *parent* are the key of the call that started a child and the entity that made it; *tags* are flat
+names and values as MessagePack; *parked* is the diagnosis of a divergence; *ready* is 1 if the instance must be
+claimed; *claim* is the number of the call that took the lease; *paused* is ``alone`` or ``tree``; *tried* is 1 if
+``tried-<execution id>`` exists; *promised* counts the promises opened so far; *place* is that in the order of the
+executions of its entity, if they have an index; *plain* is 1 while the instance is leased and running, and nothing
+about it is unusual.
 """
 
 ACTIVITY_FIELDS: Final = (
     *("execution_id", "ref", "queue", "request", "visible_at", "attempt", "epoch", "deliveries", "leased_until"),
-    *("owner", "worker", "dead_letter", "details", "heartbeat_at", "aside"),
+    *("owner", "worker", "claim", "dead_letter", "details", "heartbeat_at", "aside"),
 )
 """The fields of ``activity-<execution id>-<ref>``.
 
@@ -63,6 +65,8 @@ KEYS: Final = (
         " request"),
     Key("tried-<execution id>", "set", "workers whose code does not fit this run"),
     Key("entities-<entity id>", "list", "the executions of an entity, oldest first"),
+    Key("runs-<entity id>", "zset", "the same by their runs, if there are more than a few: two texts that end with the id of"
+        " each, with the score 0"),
     # Work.
     Key("ready-<queue>", "zset", "instances by unlock: free ones by when they became ready, leased ones by the end of the"
         " lease"),
@@ -84,6 +88,7 @@ KEYS: Final = (
     Key("feed", "stream", "the events of all executions in the order of commits: a reference position-count for those that"
         " were appended together, with the position and the seq of the last", ("execution_id", "seq")),
     Key("created", "zset", "all executions by the moment of their creation"),
+    Key("by-kind-<kind>", "zset", "the same by kind, except workflows"),
     Key("by-status-<status>", "zset", "the same by the status that is shown"),
     Key("by-name-<name>", "zset", "the same by the name of the workflow"),
     Key("by-tree-<tree id>", "zset", "the same by tree"),
@@ -95,7 +100,7 @@ KEYS: Final = (
     Key("dead-activities", "zset", "the same for activities"),
     Key("letters-<execution id>", "hash", "the dead letters among its activities: ref to reason"),
     # Between partitions.
-    Key("outbox-<target>", "stream", "effects on another partition: an entry n-0 for each, in MessagePack", ("at", "body")),
+    Key("outbox-<target>", "stream", "effects on another partition: an entry number-0 for each, in MessagePack", ("at", "body")),
     Key("marks", "hash", "the number of the last effect applied from each partition", ("<source>",)),
     Key("unsent", "zset", "partitions whose outbox is not empty, by the moment of the oldest entry"),
     # Topics, queries, values, workers.
@@ -103,7 +108,7 @@ KEYS: Final = (
         " together", ("at", "body")),
     Key("topics", "zset", "topics with messages, by the moment of the last one"),
     Key("query-<query id>", "hash", "a query until its deadline; task and result are JSON",
-        ("task", "queue", "execution_id", "until", "result")),
+        ("task", "queue", "execution_id", "until", "owner", "claim", "result")),
     Key("queries", "zset", "all queries by their deadline"),
     Key("queries-<queue>", "zset", "unanswered queries by unlock"),
     Key("asked-<execution id>", "set", "the queries of an execution"),

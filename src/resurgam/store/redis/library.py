@@ -4,7 +4,7 @@ The library is named after a hash of its text, and so is each function: several 
 a server that does not know this version says so. The order is: the frame, the shared files as their lines ``-- uses: name``
 ask for, then the verbs, each in a block of its own. A verb file defines a local function of its own name, which is given
 one part, or one with ``_batch`` after the name, which is given all of them. The server refuses a write of a file that says
-``-- reads only:`` before the keys that it reads.
+``-- reads only:`` before the keys that it reads, and runs one that says ``-- deletes:`` even if its memory is full.
 """
 
 import functools
@@ -20,6 +20,7 @@ import msgspec
 _FOLDER: Final = Path(__file__).parent / "scripts"
 _USES: Final = re.compile(r"^-- uses: (.+)$", re.MULTILINE)
 _READS_ONLY: Final = re.compile(r"^-- reads only: ", re.MULTILINE)
+_DELETES: Final = re.compile(r"^-- deletes: ", re.MULTILINE)
 _PLACE: Final = "@VERSION@"
 _SCRIPT: Final = """#!lua flags=no-writes
 local functions = {{}}
@@ -39,6 +40,9 @@ class Library(msgspec.Struct, frozen=True):
     text: str
     functions: Mapping[str, bytes]
     """The name of the function of each verb."""
+
+    reading: frozenset[str]
+    """The verbs that only read."""
 
     script: str
     """The same as a script that calls the function which its last argument names, and cannot write.
@@ -65,6 +69,7 @@ def join(frame: str, shared: Mapping[str, str], verbs: Mapping[str, str]) -> Lib
         name=f"resurgam_{version}",
         text=f"#!lua name=resurgam_{version}\n{text}",
         functions={verb: f"{verb}_{version}".encode() for verb in verbs},
+        reading=frozenset(verb for verb, text in verbs.items() if _READS_ONLY.search(text)),
         script=_SCRIPT.format(text=text),
     )
 
@@ -94,5 +99,5 @@ def _in_order(shared: Mapping[str, str]) -> Iterable[str]:
 def _block(verb: str, text: str) -> str:
     batch = re.search(rf"^local function {verb}_batch\b", text, re.MULTILINE) is not None
     register, function = ("register_batch", f"{verb}_batch") if batch else ("register", verb)
-    reads_only = "true" if _READS_ONLY.search(text) else "false"
-    return f"do\n{text}\n{register}('{verb}_{_PLACE}', {function}, {reads_only})\nend"
+    flag = "'no-writes'" if _READS_ONLY.search(text) else "'allow-oom'" if _DELETES.search(text) else "nil"
+    return f"do\n{text}\n{register}('{verb}_{_PLACE}', {function}, {flag})\nend"

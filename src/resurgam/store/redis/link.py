@@ -1,7 +1,8 @@
 """The way from the verbs of a store to its functions: routing, retries, opening.
 
 A call that a server has refused was not executed: it is sent again, to the server that has its partition now, or after a
-pause. A call that was under way when its connection ended has an unknown outcome: it fails, and is never sent again.
+pause. A call that was under way when its connection ended has an unknown outcome: it fails, and is not sent again unless it
+only reads.
 
 A slot that is being moved answers ASK to every call, because the key that a call declares never exists. The link does not
 follow it but waits for the end of the move: a function must not see half a partition.
@@ -9,7 +10,8 @@ follow it but waits for the end of the move: a function must not see half a part
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from secrets import token_hex
 from typing import Any, Final
 
@@ -23,6 +25,8 @@ from resurgam.store.redis.library import library
 from resurgam.store.redis.node import PATIENCE, Done, Frame, Group, Node, call_back
 from resurgam.store.redis.opening import examine, found_store
 from resurgam.store.redis.url import Address, Endpoint, Topology
+
+_logger: Final = logging.getLogger("resurgam.store")
 
 _SOON: Final = 0.05
 """Seconds until a call is repeated that the server could not execute just now."""
@@ -65,6 +69,9 @@ class Link:
         self.notify: Callable[[int, Sequence[bytes]], None] = lambda *_: None
         """Called with a partition and the notices of each function call."""
 
+        self.on_given_up: Callable[[int, int], None] = lambda *_: None
+        """Called with a partition and the number of a call that may have leased something for a caller who got an error."""
+
         self.on_open: Callable[[], Awaitable[None]] | None = None
         """Awaited once the servers are known, before the first calls are sent."""
 
@@ -72,9 +79,10 @@ class Link:
         """Called in a fork of the process that opened the store."""
 
         self.lifetime = Lifetime(after_fork=self._leave_behind)
+        self._warning: str | None = None
         self._reads_only = reads_only
         self._library = library()
-        moment: Callable[[], str] = (lambda: "") if is_system(clock) else (lambda: str(clock.now()))
+        moment = None if is_system(clock) else (lambda: str(clock.now()))
         keys = [key.encode() for key in self.keys]
         self._frame = Frame(self._library, keys, lease, self.owner, moment, reads_only=reads_only)
         self._nodes: dict[Endpoint, Node] = {}
@@ -137,6 +145,22 @@ class Link:
         assert self._routes is not None
         return self._routes[attempt % self.partitions].endpoint
 
+    def warn_of_losses(self) -> None:
+        """Log once what can be lost of acknowledged work; for a store that starts or runs work, not for one that looks."""
+        if self._warning is not None:
+            _logger.warning(self._warning)
+            self._warning = None
+
+    @property
+    def nodes(self) -> Collection[Node]:
+        """The servers that are known."""
+        return self._nodes.values()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls wait, or are under way."""
+        return bool(self._held or self._repeats) or any(node.is_busy for node in self._nodes.values())
+
     @property
     def flights(self) -> int:
         """The number of round trips with calls."""
@@ -195,11 +219,15 @@ class Link:
         nodes = {endpoint: self._node(endpoint) for endpoint in dict.fromkeys(endpoints)}
         connections = {endpoint: await node.connected() for endpoint, node in nodes.items()}
         primaries = list(connections.values())
-        await examine(self.address, primaries, reads_only=self._reads_only)
+        self._warning = await examine(self.address, primaries)
         home = connections[endpoints[0]]
         self.store_id = await found_store(self.address, home, primaries, reads_only=self._reads_only)
         for node in nodes.values():
-            await node.load()
+            try:
+                await node.load()
+            except ReplyError as error:
+                if error.code != "OOM":  # with a full memory it may have them, and whoever opens may want to purge
+                    raise
         return [nodes[endpoint] for endpoint in endpoints]
 
     def _leave_behind(self) -> None:
@@ -242,6 +270,22 @@ class Link:
             self._load(node, group)
         else:
             group.fail(_failure(self.address, group.verb, error))
+
+    def lost(self, group: Group, error: StoreError) -> None:
+        """Fail a call whose answer is lost, or send it again if it only reads."""
+        now = asyncio.get_running_loop().time()
+        if group.patient_until is None:
+            group.patient_until = now + PATIENCE
+        if group.verb in self._library.reading and not self.lifetime.over and now < group.patient_until:
+            self._repeat_soon(group)
+        else:
+            self.give_up(group, error)
+
+    def give_up(self, group: Group, error: StoreError) -> None:
+        """Fail a call that may have been executed."""
+        if group.number is not None:
+            self.on_given_up(group.partition, group.number)
+        group.fail(error)
 
     def unreachable(self, node: Node) -> None:
         """Find out whether other servers have taken over."""

@@ -5,6 +5,7 @@ URL asks for acknowledgements. The node is sent one flight at a time, so a fligh
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha1
@@ -29,6 +30,9 @@ _ACKNOWLEDGE: Final = 1000
 PATIENCE: Final = 5.0
 """Seconds for which calls wait for a server that cannot be used just now."""
 
+_LEASING: Final = frozenset({"claim", "claim_activities", "claim_queries", "create", "deliver"})
+"""Verbs whose answers name leases of which the caller did not know. Those of a commit are known before."""
+
 _FIRST_PAUSE: Final = 0.02
 _LONGEST_PAUSE: Final = 0.5
 """Seconds between two attempts to connect; each in vain doubles the pause."""
@@ -37,7 +41,7 @@ _LONGEST_PAUSE: Final = 0.5
 class Group:
     """The parts of one function call, with their callbacks."""
 
-    __slots__ = ("calls", "partition", "patient_until", "verb")
+    __slots__ = ("calls", "number", "partition", "patient_until", "verb")
 
     def __init__(self, partition: int, verb: str, part: object, done: Done) -> None:
         self.partition = partition
@@ -45,6 +49,9 @@ class Group:
         self.calls = [(part, done)]
         self.patient_until: float | None = None
         """Until when the call is repeated; None as long as no server has refused it."""
+
+        self.number: int | None = None
+        """What the call is known by in the leases that it takes; None if it takes none."""
 
     def fail(self, error: Exception) -> None:
         """Call back with an error instead of the answers."""
@@ -61,6 +68,14 @@ class Routes(Protocol):
 
     def refused(self, node: "Node", group: Group, error: ReplyError) -> None:
         """Send a function call that was not executed again, or fail it."""
+        ...
+
+    def lost(self, group: Group, error: StoreError) -> None:
+        """Fail a call whose answer is lost, or send it again if it only reads."""
+        ...
+
+    def give_up(self, group: Group, error: StoreError) -> None:
+        """Fail a call that may have been executed."""
         ...
 
     def unreachable(self, node: "Node") -> None:
@@ -95,17 +110,19 @@ class Node:
 
     def add(self, partition: int, verb: str, part: object, done: Done, *, at_once: bool = False) -> None:
         """Add a part to the next flight. It leaves when the callbacks of this turn of the loop are done, or *at_once*."""
+        is_free = self._under_way == 0 and not self._departing
+        if at_once and is_free and not self._waiting and not self._closed:
+            connection = self._connection
+            if connection is not None and connection.lost is None:
+                self._fly(connection, [Group(partition, verb, part, done)])
+                return
         key = (partition, verb)
         group = self._waiting.get(key)
         if group is None:
             self._waiting[key] = Group(partition, verb, part, done)
         else:
             group.calls.append((part, done))
-        if self._under_way > 0 or self._departing:
-            return
-        if at_once:
-            self._depart()
-        else:
+        if is_free:
             self._departing = True
             self._loop.call_soon(self._depart)
 
@@ -121,6 +138,16 @@ class Node:
         waiting = [*self._repeated, *self._waiting.values()]
         self._waiting, self._repeated = {}, []
         return waiting
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls wait, or are under way."""
+        return self._needed or self._departing or self._under_way > 0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended, and there is no other yet."""
+        return self._connection is not None and self._connection.lost is not None
 
     @property
     def _needed(self) -> bool:
@@ -176,7 +203,11 @@ class Node:
         if connection is None or connection.lost is not None:
             self._connect()
             return
-        groups, commands = self._pack(self.take_waiting())
+        self._fly(connection, self.take_waiting())
+
+    def _fly(self, connection: Connection, waiting: Sequence[Group]) -> None:
+        """Send calls as one flight."""
+        groups, commands = self._pack(waiting)
         if not groups:
             return
         self._under_way = len(groups)
@@ -211,22 +242,24 @@ class Node:
     def _answered(self, group: Group, answer: Any, unacknowledged: StoreError | None = None) -> None:
         """Hand out the answers to a call, while the server executes the next one; send what waits after the last."""
         self._under_way -= 1
-        if type(answer) is list:
-            self._hand_out(group, answer, unacknowledged)
+        if answer == 1:  # no notices, and this is the answer to each part
+            self._hand_out(group, [1] * len(group.calls), unacknowledged)
+        elif type(answer) is list:
+            notices, answers = answer
+            if notices:
+                call_back(partial(self._routes.notify, group.partition), notices)
+            self._hand_out(group, answers, unacknowledged)
         elif isinstance(answer, ReplyError):
             call_back(partial(self._routes.refused, self, group), answer)
         else:
-            group.fail(self._unknown(group, answer))
-        if self._under_way == 0 and self._needed and not self._departing:
+            self._routes.lost(group, self._unknown(group, answer))
+        if self._under_way == 0 and (self._waiting or self._repeated) and not self._departing:
             self._departing = True
             self._loop.call_soon(self._depart)
 
-    def _hand_out(self, group: Group, answer: list[Any], unacknowledged: StoreError | None) -> None:
-        notices, answers = answer
-        if notices:
-            call_back(partial(self._routes.notify, group.partition), notices)
+    def _hand_out(self, group: Group, answers: list[Any], unacknowledged: StoreError | None) -> None:
         if unacknowledged is not None:
-            group.fail(unacknowledged)
+            self._routes.give_up(group, unacknowledged)
             return
         if len(answers) != len(group.calls):
             group.fail(StoreError(f"{group.verb!r} gave {len(answers)} answers to {len(group.calls)} parts"))
@@ -296,7 +329,10 @@ class Node:
 
 
 class Frame:
-    """What every function call of a store has in common. With *reads_only* a script makes them, which cannot write."""
+    """What every function call of a store has in common. With *reads_only* a script makes them, which cannot write.
+
+    *moment* tells the time; None for the server's own.
+    """
 
     def __init__(
         self,
@@ -304,7 +340,7 @@ class Frame:
         keys: Sequence[bytes],
         lease: int,
         owner: str,
-        moment: Callable[[], str],
+        moment: Callable[[], str] | None,
         *,
         reads_only: bool = False,
     ) -> None:
@@ -315,17 +351,27 @@ class Frame:
         self._functions = library.functions
         self._keys = keys
         self._constant = _bulk(str(lease).encode()) + _bulk(owner.encode())
+        if moment is None:
+            self._constant = _bulk(b"") + self._constant
         self._moment = moment
         self._encode = msgspec.msgpack.Encoder().encode
         self._heads: dict[tuple[str, int], bytes] = {}
+        self._numbers = itertools.count(1)
 
     def pack(self, group: Group) -> bytes:
         """Return a function call with its parts as it is sent: put together by hand, as most of it is always the same."""
-        parts = self._encode([part for part, _ in group.calls])
-        verb, moment = group.verb, self._moment().encode()
+        calls, verb = group.calls, group.verb
+        parts = self._encode([calls[0][0]] if len(calls) == 1 else [part for part, _ in calls])
         head = self._heads.get((verb, group.partition)) or self._head(verb, group.partition)
-        packed = b"%b$%d\r\n%b\r\n%b$%d\r\n%b\r\n" % (head, len(moment), moment, self._constant, len(parts), parts)
-        return packed if self._script is None else packed + _bulk(self._functions[verb])
+        if self._moment is not None:
+            head += _bulk(self._moment().encode())
+        packed = b"%b%b$%d\r\n%b\r\n" % (head, self._constant, len(parts), parts)
+        if self._script is not None:
+            return packed + _bulk(self._functions[verb])
+        if verb in _LEASING:
+            group.number = next(self._numbers)
+            return packed + _bulk(b"%d" % group.number)
+        return packed
 
     def _head(self, verb: str, partition: int) -> bytes:
         """Return the command of a function with its key."""
@@ -334,7 +380,7 @@ class Frame:
             command = [b"FCALL", function, b"1", key]
         else:
             command = [b"EVALSHA_RO", self._script.encode(), b"1", key]
-        arguments = 4 if self._script is None else 5
+        arguments = 4 if self._script is None and verb not in _LEASING else 5
         head = b"*%d\r\n%b" % (len(command) + arguments, b"".join(map(_bulk, command)))
         self._heads[verb, partition] = head
         return head

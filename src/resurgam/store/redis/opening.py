@@ -33,21 +33,19 @@ class Server(msgspec.Struct, frozen=True):
     config: Mapping[str, str]
 
 
-async def examine(address: Address, connections: Iterable[Connection], *, reads_only: bool) -> None:
-    """Check every primary of a store; log what was found, and warn where acknowledged work can be lost."""
+async def examine(address: Address, connections: Iterable[Connection]) -> str | None:
+    """Check every primary of a store; log what was found, or return it as a warning if acknowledged work can be lost."""
     servers = []
     for connection in connections:
         servers.append(server := await describe(connection))
         await _check_commands(address, connection)
         _check_topology(address, server)
         _check_eviction(address, server)
-    if reads_only:
-        return
     found, losses = describe_persistence(servers[0]), possible_losses(address, servers)
     if losses:
-        _logger.warning("%s: %s; acknowledged work can be lost: %s", address, found, "; ".join(losses))
-    else:
-        _logger.info("%s: %s", address, found)
+        return f"{address}: {found}; acknowledged work can be lost: {'; '.join(losses)}"
+    _logger.info("%s: %s", address, found)
+    return None
 
 
 async def found_store(address: Address, home: Connection, primaries: Sequence[Connection], *, reads_only: bool) -> str:

@@ -1,7 +1,8 @@
 """What a store knows about the work in some queues without asking for it.
 
 A store that listens to the channels of its queues hears of everything that becomes claimable, and knows the next moment at
-which something becomes so by itself. A partition that was found empty is therefore not asked again before one of the two.
+which something becomes so by itself. A partition that was found empty is therefore not asked again before one of the two,
+unless the store cannot hear just now. What another store has done a moment ago may still be under way to this one.
 Claims and looks share this knowledge: a worker that frees a slot with every step does not ask the server each time.
 
 A partition is *stale* for a kind of work if something may be there. A claim or a look takes it off before it asks, so that
@@ -24,16 +25,26 @@ KINDS: Final = (INSTANCES, ACTIVITIES, QUERIES)
 
 
 class Outlook:
-    """The work that a worker may find in some queues. *changed* is called when there may be more."""
+    """The work that a worker may find in some queues.
+
+    *changed* is called when there may be more; *hears* says whether messages arrive.
+    """
 
     def __init__(
-        self, link: Link, clock: Clock, worker: str, queues: Sequence[str], changed: Callable[["Outlook"], None]
+        self,
+        link: Link,
+        clock: Clock,
+        worker: str,
+        queues: Sequence[str],
+        changed: Callable[["Outlook"], None],
+        hears: Callable[[], bool] = lambda: True,
     ) -> None:
         self.worker = worker
         self.queues = tuple(queues)
         self._link = link
         self._clock = clock
         self._changed = changed
+        self._hears = hears
         self._stale: dict[str, set[int]] = {kind: set(range(link.partitions)) for kind in KINDS}
         self._undated = set(range(link.partitions))
         self._looking: set[int] = set()
@@ -47,7 +58,7 @@ class Outlook:
 
     def take(self, kind: str) -> set[int]:
         """Return the partitions that a claim must ask; what it leaves there must be given back."""
-        asked = self._stale[kind] | self._undated
+        asked = self._to_ask([kind])
         self._stale[kind].clear()
         for partition in self._undated - self._looking:
             self._looking.add(partition)
@@ -60,7 +71,7 @@ class Outlook:
 
     def look(self, kinds: Sequence[str], done: Callable[[Any], None]) -> None:
         """Call back with whether there is work of these kinds, or with the error of a server."""
-        asked = set(self._undated).union(*(self._stale[kind] for kind in kinds))
+        asked = self._to_ask(kinds)
         open_ = len(asked)
         answer: Any = False
         if not asked:
@@ -85,21 +96,34 @@ class Outlook:
         for partition in asked:
             self._link.call(partition, "look", self._part(kinds), partial(seen, partition))
 
+    def _to_ask(self, kinds: Sequence[str]) -> set[int]:
+        """Return the partitions in which work of some kinds may be."""
+        if not self._hears():
+            return set(range(self._link.partitions))
+        return self._undated.union(*(self._stale[kind] for kind in kinds))
+
     def _part(self, kinds: Sequence[str]) -> list[object]:
         return [self.worker, self.queues, *(kind in kinds for kind in KINDS)]
 
     def _dated(self, partition: int, answer: Any) -> None:
-        """Take the next moment of a partition, which is the server's, from a look."""
+        """Take the next moment of a partition, which is the server's, from a look.
+
+        An earlier one that is known stays: it may have been announced after the server looked.
+        """
         self._looking.discard(partition)
         if isinstance(answer, Exception):
             return
         _, due, now = answer
         self._ahead = now - self._clock.now()
         self._undated.discard(partition)
-        self._due.pop(partition, None)
         if due >= 0:
-            self._due[partition] = max(due, now + 1) - self._ahead
-        self._set_alarm()
+            self._expect(partition, max(due, now + 1) - self._ahead)
+
+    def _expect(self, partition: int, when: int) -> None:
+        """Look again at a moment, unless an earlier one is expected."""
+        if self._due.get(partition, when) >= when:
+            self._due[partition] = when
+            self._set_alarm()
 
     # What is heard.
 
@@ -114,9 +138,8 @@ class Outlook:
         when = moment - self._ahead
         if when <= self._clock.now():
             self.note_work(partition)
-        elif self._due.get(partition, when) >= when:
-            self._due[partition] = when
-            self._set_alarm()
+        else:
+            self._expect(partition, when)
 
     def forget(self) -> None:
         """Know nothing: messages may have been missed."""

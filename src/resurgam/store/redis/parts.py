@@ -197,11 +197,11 @@ def commit_part(part: r.Commit, routes: Routes, instance: r.Instance | None) -> 
 def step_part(part: r.Commit) -> Part | None:
     """Return the part of a step; None if a commit is more than that (``scripts/step.lua``)."""
     outcome, requests = part.outcome, part.outcome.activities
-    keeps = not part.release and (part.covers or not _answered(part))
-    fits = _are_covered(part) if requests else keeps
+    fits = _are_covered(part) if requests else _keeps_lease(part)
     if not fits or part.retries or part.answered or outcome != Outcome(events=outcome.events, activities=requests):
         return None
-    covered = [request_part(request) for request in (*part.running, *requests)]
+    all_covered = (*part.running, *requests) if part.running else requests
+    covered = [request_part(request) for request in all_covered]
     return [
         *(part.entity_id, part.execution_id, str(part.epoch), str(part.wake), part.base_seq, part.worker, part.release),
         text_of(_pack(covered)) if covered else "",
@@ -219,9 +219,16 @@ def _log(log: Sequence[events.Event]) -> list[str]:
     return flat
 
 
+def _keeps_lease(part: r.Commit) -> bool:
+    """Whether a commit without activities keeps the lease, and what it answers has no key."""
+    return not part.release and (part.covers or not _answered(part))
+
+
 def _are_covered(part: r.Commit) -> bool:
     """Whether the lease covers all activities of a commit if it claims them, and they are of one queue."""
     requests = part.outcome.activities
+    if len(requests) == 1:  # the fast path of a chain
+        return part.covers and len(part.running) < COVERED and requests[0].ref in part.eager
     return (
         part.covers
         and len(requests) <= COVERED - len(part.running)

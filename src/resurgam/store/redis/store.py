@@ -15,9 +15,11 @@ from resurgam.store.redis import parts as p
 from resurgam.store.redis.feed import RedisFeed
 from resurgam.store.redis.inspector import RedisInspector
 from resurgam.store.redis.link import Link
+from resurgam.store.redis.lost_leases import LostLeases
 from resurgam.store.redis.outbox import OutboxDriver
 from resurgam.store.redis.outlook import ACTIVITIES, INSTANCES
 from resurgam.store.redis.queries import RedisQueries
+from resurgam.store.redis.reaping import reap
 from resurgam.store.redis.rotation import Rotation
 from resurgam.store.redis.transfer import RedisTransfer
 from resurgam.store.redis.url import parse
@@ -37,9 +39,10 @@ class RedisStore:
         self._link = link = Link(parse(url), clock, name=name, lease=lease)
         self._outbox = OutboxDriver(link)
         self._watcher = Watcher(link, clock, self._leases)
-        self._owner = Owner(link, lambda owner: link.ask_all("reap", [owner]))
-        self._instances = Rotation(link, INSTANCES)
-        self._activities = Rotation(link, ACTIVITIES)
+        self._owner = Owner(link, lambda owner: reap(link, owner))
+        self._lost = LostLeases(link, lease=lease)
+        self._instances = Rotation(link, INSTANCES, lambda claim: self._lost.release(p.lease_of(claim)))
+        self._activities = Rotation(link, ACTIVITIES, lambda task: self._lost.release(p.lease_of(task, ref=task[3])))
         # The instances that this store has claimed, as they were then or after a later commit that was no step: commits
         # write them for people to read.
         self._claimed: dict[str, r.Instance] = {}
@@ -57,6 +60,7 @@ class RedisStore:
         """Begin executions."""
         requests = [(self._at(part.started.entity_id), p.create_part(part, self._link)) for part in parts]
         answers = await self._ask_each("create", requests)
+        self._link.warn_of_losses()
         return [self._created(part, answer) for part, answer in zip(parts, answers, strict=True)]
 
     def _created(self, part: r.Creation, answer: Sequence[Any]) -> r.Created | r.Exists:
@@ -127,6 +131,7 @@ class RedisStore:
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.Claim]:
         """Lease instances that are ready."""
         outlook = await self._watcher.outlook(worker, queues)
+        self._link.warn_of_losses()
         found = await self._instances.claim(outlook, limit, lambda share: [worker, queues, share])
         claims = [await self._claim_of(answer) for answer in found]
         return [claim for claim in claims if claim is not None]
@@ -168,11 +173,17 @@ class RedisStore:
         except Exception as error:  # noqa: BLE001 -- handed on as any other
             done(error)
             return
+        expected: r.Committed | None = None
 
         def answered(answer: object) -> None:
-            done(answer if isinstance(answer, Exception) else self._committed(part, answer))
+            if answer == 1 and expected is not None:
+                done(expected)
+            else:
+                done(answer if isinstance(answer, Exception) else self._committed(part, answer))
 
-        self._link.call(self._at(part.entity_id), verb, request, answered, at_once=True)
+        self._link.call(self._link.partition_of(part.entity_id), verb, request, answered, at_once=True)
+        if verb == "step":
+            expected = p.stepped(part)  # made while the server works
 
     def _commit_request(self, part: r.Commit) -> tuple[str, p.Part]:
         """Return the function that applies a commit, and its part."""
@@ -269,6 +280,7 @@ class RedisStore:
         if self._link.lifetime.forked:
             return  # everything here belongs to the parent
         await self._outbox.close()
+        await self._lost.close()
         self._watcher.close()
         await self._owner.close()
         await self._link.close()

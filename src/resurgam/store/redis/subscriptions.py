@@ -7,7 +7,8 @@ missed: `on_renewed` is called.
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from resurgam.core.errors import StoreError
@@ -24,11 +25,10 @@ _PING: Final = 5.0
 
 
 class _Channel:
-    """A channel with holders: *asked* subscriptions are not confirmed yet."""
+    """A channel with holders, which *confirmed* tells that messages arrive."""
 
     def __init__(self) -> None:
         self.holders = 0
-        self.asked = 0
         self.confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
@@ -37,14 +37,35 @@ class Subscriptions:
 
     def __init__(self, link: Link, on_message: Callable[[str, str], None], on_renewed: Callable[[], None]) -> None:
         self._link = link
-        self._on_message = on_message
+        self.on_message = on_message
+        """Called with the channel and the text of each message."""
+
         self._on_renewed = on_renewed
         self._channels: dict[str, _Channel] = {}
+        self._asked: Counter[str] = Counter()
+        """The subscriptions to each channel that the server has not confirmed yet, those of former holders included."""
+
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._ping: asyncio.TimerHandle | None = None
         self._unanswered = False
         self._closed = False
+        self._misses = False
+        """Whether messages are missed: a lost connection is not replaced yet."""
+
+    def hears(self) -> bool:
+        """Whether the messages on all channels arrive."""
+        return not self._misses
+
+    @property
+    def channels(self) -> Collection[str]:
+        """The channels that have holders."""
+        return self._channels.keys()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, on which messages arrive."""
+        return self._connection is not None
 
     async def hold(self, channels: Sequence[str]) -> None:
         """Subscribe to channels until `release`; return once messages on them arrive."""
@@ -53,7 +74,7 @@ class Subscriptions:
             channel = self._channels.get(name)
             if channel is None:
                 channel = self._channels[name] = _Channel()
-                self._subscribe(name, channel)
+                self._subscribe(name)
             channel.holders += 1
             if not channel.confirmed.done():
                 wanted.append(channel.confirmed)
@@ -95,9 +116,9 @@ class Subscriptions:
 
     # The connection.
 
-    def _subscribe(self, name: str, channel: _Channel) -> None:
+    def _subscribe(self, name: str) -> None:
         if self._connection is not None:
-            channel.asked += 1
+            self._asked[name] += 1
             self._connection.send(pack("SUBSCRIBE", name), ())
 
     async def _connected(self) -> None:
@@ -120,9 +141,9 @@ class Subscriptions:
         connection.on_lost = self._lost
         connection.on_unasked = self._refused
         self._connection, self._unanswered = connection, False
-        for name, channel in self._channels.items():
-            channel.asked = 0
-            self._subscribe(name, channel)
+        self._asked.clear()
+        for name in self._channels:
+            self._subscribe(name)
         self._keep_alive()
 
     def _lost(self) -> None:
@@ -131,6 +152,7 @@ class Subscriptions:
             self._ping.cancel()
         if self._closed:
             return
+        self._misses = True
         for channel in self._channels.values():
             if channel.confirmed.done():
                 channel.confirmed = asyncio.get_running_loop().create_future()
@@ -150,6 +172,7 @@ class Subscriptions:
                 break
         for confirmed in [channel.confirmed for channel in self._channels.values()]:
             await asyncio.wait({confirmed})  # one that was released meanwhile is cancelled
+        self._misses = False
         self._on_renewed()
 
     def _keep_alive(self) -> None:
@@ -174,16 +197,23 @@ class Subscriptions:
     def _pushed(self, push: list[Any]) -> None:
         kind, name, content = push[0], push[1], push[2]
         if kind == b"message":
-            self._on_message(name.decode(), content.decode())
+            self.on_message(name.decode(), content.decode())
         elif kind == b"subscribe":
-            channel = self._channels.get(name.decode())
-            if channel is not None:
-                channel.asked -= 1
-                if channel.asked == 0 and not channel.confirmed.done():
-                    channel.confirmed.set_result(None)
+            self._confirmed(name.decode())
+
+    def _confirmed(self, name: str) -> None:
+        """Tell the holders of a channel, once the last subscription to it is confirmed."""
+        self._asked[name] -= 1
+        if self._asked[name] > 0:
+            return
+        del self._asked[name]
+        channel = self._channels.get(name)
+        if channel is not None and not channel.confirmed.done():
+            channel.confirmed.set_result(None)
 
     def _refused(self, error: Any) -> None:
         """Fail the holders that wait: the server does not let this user subscribe."""
+        self._asked.clear()  # which of them it was is not said
         text = f"{self._link.address}: the server refuses a subscription: {error}"
         for channel in self._channels.values():
             if not channel.confirmed.done():

@@ -53,6 +53,16 @@ class Waiter:
         self._again = False
         self._first = True
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether a look is under way, or comes next."""
+        return self._looking and not self.near
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether a look was answered."""
+        return not self._first
+
     def move_away(self) -> None:
         """Have a near waiter go on as any other."""
         if not self.ended.done():
@@ -179,24 +189,28 @@ class Watcher:
         self._leases = leases
         self._waiters: dict[WatchKey, list[Waiter]] = {}
         self._prefix = link.address.prefix
-        self._subscriptions = Subscriptions(link, self._heard, self.look_at_all)
+        self.subscriptions = Subscriptions(link, self._heard, self.look_at_all)
         self._outlooks: dict[tuple[str, tuple[str, ...]], Outlook] = {}
-        self._followers = 0
-        """The number of waiters that follow a log, or the feed."""
-
         self._assurance: asyncio.TimerHandle | None = None
+
+    @property
+    def waiters(self) -> list[Waiter]:
+        """All waiters."""
+        return [waiter for waiters in self._waiters.values() for waiter in waiters]
 
     async def outlook(self, worker: str, queues: Sequence[str]) -> Outlook:
         """Return what is known about the work for a worker in some queues; from now on the store listens for more."""
         key = worker, tuple(queues)
         outlook = self._outlooks.get(key)
         if outlook is None:
-            await self._subscriptions.hold(channels := self._channels(r.Work(worker=worker, queues=key[1])))
+            await self.subscriptions.hold(channels := self._channels(r.Work(worker=worker, queues=key[1])))
             if key in self._outlooks:  # another call was faster
-                self._subscriptions.release(channels)
+                self.subscriptions.release(channels)
             else:
                 self._forget_oldest()
-                self._outlooks[key] = Outlook(self._link, self._clock, worker, queues, self._more_work)
+                self._outlooks[key] = Outlook(
+                    self._link, self._clock, worker, queues, self._more_work, self.subscriptions.hears
+                )
                 self._assure()
             outlook = self._outlooks[key]
         return outlook
@@ -206,7 +220,7 @@ class Watcher:
         if len(self._outlooks) >= _OUTLOOKS:
             key = next(iter(self._outlooks))
             self._outlooks.pop(key).close()
-            self._subscriptions.release(self._channels(r.Work(worker=key[0], queues=key[1])))
+            self.subscriptions.release(self._channels(r.Work(worker=key[0], queues=key[1])))
 
     def _more_work(self, outlook: Outlook) -> None:
         for waiter in list(self._waiters.get(None, ())):
@@ -219,8 +233,6 @@ class Watcher:
         waiter, key, channels = await self._waiter(watch), key_of(watch), self._channels(watch)
         waiter.only_once = until is not None and until <= self._clock.now()
         self._waiters.setdefault(key, []).append(waiter)
-        follows = isinstance(watch, r.LogGrown | r.FeedGrown)
-        self._followers += follows
         call_off = self._clock.call_at(until, waiter.end) if until is not None and not waiter.only_once else None
         held: Sequence[str] = ()
         try:
@@ -232,20 +244,19 @@ class Watcher:
                 waiter.near, waiter.ended = False, asyncio.get_running_loop().create_future()
                 waiter.only_once = until is not None and until <= self._clock.now()
             if not waiter.only_once:
-                await self._subscriptions.hold(channels)
+                await self.subscriptions.hold(channels)
                 held = channels
                 self._assure()
             waiter.start()
             return bool(await waiter.ended)
         finally:
             waiter.close()
-            self._followers -= follows
             self._waiters[key].remove(waiter)
             if not self._waiters[key]:
                 del self._waiters[key]
             if call_off is not None:
                 call_off()
-            self._subscriptions.release(held)
+            self.subscriptions.release(held)
 
     def note(self, partition: int, notices: Sequence[bytes]) -> None:
         """Touch the waiters that the notices of a call of this store concern."""
@@ -257,8 +268,6 @@ class Watcher:
                     outlook.note_due(partition, int(value))
             elif kind == b"work":
                 self._work_in(value.decode(), partition)
-            elif kind == b"log" and not self._followers:
-                continue  # every step grows a log
             elif kind != b"outbox":  # that is the driver's
                 self._changed(kind.decode(), value.decode())
 
@@ -288,18 +297,18 @@ class Watcher:
         """Have every waiter look: messages may have been missed."""
         for outlook in self._outlooks.values():
             outlook.forget()
-        for waiter in self._all():
+        for waiter in self.waiters:
             waiter.move_away() if waiter.near else waiter.touch()
 
     def close(self) -> None:
         """Fail the waiters, and end the subscriptions."""
-        self._subscriptions.close()
+        self.subscriptions.close()
         if self._assurance is not None:
             self._assurance.cancel()
         for outlook in self._outlooks.values():
             outlook.close()
         error = StoreError("the store was closed while this waited")
-        for waiter in self._all():
+        for waiter in self.waiters:
             waiter.fail(error)
 
     # Waiters.
@@ -318,9 +327,6 @@ class Watcher:
                 return _AskingWaiter(watch, lambda: feed.has_grown(self._link, watch))
             case _:
                 assert_never(watch)
-
-    def _all(self) -> list[Waiter]:
-        return [waiter for waiters in self._waiters.values() for waiter in waiters]
 
     def _assure(self) -> None:
         """Look at everything from time to time."""
@@ -372,7 +378,7 @@ class Watcher:
             event, _, execution_id = message.partition(" ")
             self._changed(event, execution_id)
         elif kind == "log":
-            self._changed("log", message)
+            self._touch(*map(log_key, message.split(" ")), FEED)
         elif kind == "closed":
             # Soon: the answer to a commit of this store, which has the closing entry, may have arrived at the same moment.
             asyncio.get_running_loop().call_soon(self._changed, kind, name)
@@ -394,8 +400,6 @@ class Watcher:
                 self.note_lease_gone(name)
             case "inbox":
                 self._touch(name)
-            case "log":
-                self._touch(log_key(name), FEED)
             case "topic":
                 self._touch(topic_key(name))
             case "query":

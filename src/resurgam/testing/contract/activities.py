@@ -194,6 +194,19 @@ class ActivityCases(OpensStores):
             assert (stats.dead_activities, stats.dead_instances) == (1, 0)
             assert (await b.queue()).activities == 0
 
+    async def test_an_activity_behind_a_dead_letter_is_claimed(self) -> None:
+        """Also by claims of one at a time, and without a wait between them."""
+        async with self.bench() as b:
+            poison = b.beside("poison")
+            await b.wanting(2, entity_id=poison)
+            for _ in range(REDELIVERIES):
+                await b.task()
+                await b.pass_time(LEASE)
+            neighbour = b.beside("neighbour")
+            await b.wanting(2, entity_id=neighbour)
+            tasks = [*await b.tasks(limit=1), *await b.tasks(limit=1)]
+            assert [task.entity_id for task in tasks] == [neighbour]
+
     async def test_an_answer_ends_the_counting_of_deliveries(self) -> None:
         """Deliveries are counted per attempt."""
         async with self.bench() as b:

@@ -185,6 +185,29 @@ class RecoveryCases(OpensStores):
             await b.answer(await b.task())
             await b.claim_one()
 
+    async def test_a_clock_that_jumps_back_hides_no_instance_that_is_ready(self) -> None:
+        """Those that were ready before the jump are claimed after it, beside those of later."""
+        async with self.bench() as b:
+            later = b.beside("later")
+            await b.create()
+            b.clock.set_back(HOUR)
+            await b.create(later)
+            assert {claim.instance.entity_id for claim in await b.claim()} == {"order", later}
+
+    async def test_a_lease_taken_after_the_clock_jumped_back_is_held(self) -> None:
+        """Another worker gets the activity when the lease has expired, not before, and hears of it then."""
+        async with self.bench() as b:
+            await b.create(b.beside("before"), queue="before")
+            b.clock.set_back(HOUR)
+            await b.wanting(2)
+            task = await b.task()
+            work = r.Work(worker="second", queues=(QUEUE,), instances=False)
+            assert not await b.tasks("second")
+            assert not await b.is_there(work)
+            await b.pass_time(LEASE)
+            assert await b.is_there(work)
+            assert (await b.task("second")).deliveries == task.deliveries + 1
+
     async def test_a_clock_that_jumps_back_delays_no_more_than_its_jump(self) -> None:
         """Deadlines and attempts keep their moments."""
         async with self.bench() as b:

@@ -54,10 +54,20 @@ async def test_pages_of_one_millisecond_go_on_behind_an_instance_that_was_purged
 async def test_a_list_looks_for_rare_instances_in_several_short_calls(b):
     names = list(islice(same_partition(b), 2 * SLICE + 10))
     for number, name in enumerate(names):
+        await b.create(name, kind="workflow" if number in (0, SLICE + 5) else "other")
+    flights = b.store._link.flights
+    assert await paged(b, r.Query(kind="workflow")) == [names[SLICE + 5], names[0]]
+    assert b.store._link.flights - flights >= 3
+
+
+async def test_instances_of_another_kind_than_workflows_are_found_by_an_index(b):
+    names = list(islice(same_partition(b), 2 * SLICE))
+    for number, name in enumerate(names):
         await b.create(name, kind="rare" if number in (0, SLICE + 5) else "workflow")
     flights = b.store._link.flights
     assert await paged(b, r.Query(kind="rare")) == [names[SLICE + 5], names[0]]
-    assert b.store._link.flights - flights >= 3
+    assert await paged(b, r.Query(kind="rare", status=Status.COMPLETED)) == []
+    assert b.store._link.flights - flights == 2
 
 
 async def test_a_list_of_tags_that_look_alike_has_only_those_asked_for(b):
@@ -139,6 +149,18 @@ async def test_forgotten_entries_are_found_across_slices_and_dropped_ones_leave_
     whole = [seq for seq in range(1, 21) if seq not in dropped]
     assert [entry.seq for entry in await history(instance, forgotten=True)] == whole
     assert [entry.seq for entry in await history(instance, 10, forgotten=True)] == whole[-10:]
+
+
+async def test_more_forgotten_entries_than_are_read_at_once_are_dropped_together(b):
+    instance = await b.create()
+    claim = await b.claim_one()
+    location, other, last = Location((1,)), Location((2,)), 1202
+    marks = tuple(Forgotten(seq, other if seq % 3 == 0 else location) for seq in range(3, last))
+    log = [scheduled(request(seq)) for seq in range(2, last + 1)]
+    kept = await b.committed(claim, *log, forgotten=marks, release=False)
+    await b.committed(claim, base_seq=last, wake=kept.wake, dropped=(Span(location, other),))
+    left = [entry.seq for entry in await b.store.inspector.history(instance, forgotten=True)]
+    assert left == [1, 2, *range(3, last, 3), last]
 
 
 async def test_a_log_that_is_forgotten_from_between_two_slices_is_read_again(b, monkeypatch):

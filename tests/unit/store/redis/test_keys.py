@@ -45,6 +45,9 @@ async def something_of_everything(b):
     await b.create("failed", queue="failed")
     claim = await b.claim_one(queues=["failed"])
     await b.committed(claim, status=Status.FAILED, failure="ValueError", deactivated=True)
+    await b.create("other", queue="other", kind="other")
+    for _ in range(20):
+        await b.ended("often")
     await b.send_signals("order", "one")
     await b.store.queries.submit([query_task("q", await b.get(), b.clock.now() + HOUR)])
     await b.store.values.put("k", b"v", expires_at=b.clock.now() + HOUR)

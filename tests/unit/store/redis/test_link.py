@@ -31,6 +31,11 @@ async def test_an_answer_that_is_nil_is_none(link):
     assert await asyncio.gather(*(link.ask(0, "nothing", n) for n in range(3))) == [None] * 3
 
 
+async def test_an_answer_of_one_to_every_part_reaches_each(link):
+    assert await asyncio.gather(*(link.ask(0, "quietly", 1) for _ in range(3))) == [1] * 3
+    assert await asyncio.gather(*(link.ask(0, "quietly", n) for n in (1, 2, 1))) == [1, 2, 1]
+
+
 async def test_calls_that_wait_together_share_one_flight_and_one_function_call(link):
     await link.ask(0, "echo", "opened")
     before = link.flights

@@ -13,7 +13,7 @@ from resurgam.store.redis.link import Link
 from resurgam.store.redis.opening import Server as Described
 from resurgam.store.redis.opening import describe_persistence, possible_losses
 from resurgam.store.redis.url import parse
-from support.redis import fresh_cluster_url, fresh_url, shared_cluster, shared_server, temporary_folder
+from support.redis import durable_url, fresh_cluster_url, fresh_url, shared_cluster, shared_server, temporary_folder
 
 registry = Registry()
 
@@ -218,11 +218,35 @@ async def test_every_call_raises_the_error_of_the_opening():
         await link.close()
 
 
+def warnings_in(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+async def test_a_store_that_starts_or_runs_work_warns_once_of_what_can_be_lost(caplog):
+    url = fresh_url()
+    async with Engine(url, registry=registry) as engine:
+        assert await engine.execute(greet, "Ada") == "Hello, Ada!"
+        [warning] = warnings_in(caplog)
+    assert "memory only" in warning
+    assert "a restart of the server loses everything" in warning
+    caplog.clear()
+    async with Engine(url, registry=registry, worker=False) as engine:
+        await engine.start(greet, "Eve")
+        await engine.start(greet, "Ida")
+        assert warnings_in(caplog) == [warning]
+
+
+async def test_a_store_that_is_only_looked_at_does_not_warn(caplog):
+    url = fresh_url()
+    async with Engine(url, registry=registry, worker=False) as engine:
+        assert not (await engine.list()).instances
+    assert warnings_in(caplog) == []
+
+
 async def test_what_was_found_is_logged_at_the_opening(caplog):
     caplog.set_level(logging.INFO, "resurgam.store")
-    await open_(fresh_url())
-    assert "memory only" in caplog.text
-    assert "a restart of the server loses everything" in caplog.text
+    await open_(durable_url())
+    assert "append-only file, appendfsync always" in caplog.text
 
 
 def described(aof="1", fsync="always", save="", replicas="0"):

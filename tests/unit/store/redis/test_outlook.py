@@ -106,6 +106,30 @@ def test_work_that_is_announced_during_a_look_is_not_forgotten(outlook, server):
     assert outlook.take(INSTANCES) == {1}
 
 
+def test_a_moment_that_is_announced_during_a_look_is_not_forgotten(outlook, server, clock, touched):
+    server.held = []
+    outlook.look(KINDS, [].append)
+    outlook.note_due(1, HERE + 50)  # after the server has looked, whose clock is not known yet
+    for done, answer in server.held:
+        done(answer)
+    clock.move_to(HERE + 50)
+    assert touched == [outlook]
+    assert outlook.take(INSTANCES) == {1}
+
+
+def test_a_moment_of_another_kind_of_work_is_not_forgotten_by_a_look_after_it(outlook, server, clock):
+    """The clock of the server says that it has come, that of the store not yet."""
+    server.due[1] = THERE + 50
+    look(outlook)
+    outlook.note_work(1)
+    server.due[1], server.now = THERE + 900, THERE + 51
+    clock.move_to(HERE + 49)
+    assert outlook.take(ACTIVITIES) == {1}
+    assert look(outlook, [INSTANCES]) is False
+    clock.move_to(HERE + 50)
+    assert outlook.take(ACTIVITIES) == {1}
+
+
 def test_a_moment_of_the_server_is_reached_by_the_clock_of_the_server(outlook, server, clock, touched):
     server.due[1] = THERE + 100
     look(outlook)
@@ -159,6 +183,17 @@ def test_missed_messages_make_everything_unknown(outlook, touched):
     outlook.forget()
     assert touched == [outlook]
     assert outlook.take(INSTANCES) == {0, 1}
+
+
+def test_a_store_that_hears_nothing_asks_every_time(server, clock):
+    hears = [True]
+    outlook = Outlook(server, clock, "worker", ["default"], lambda _: None, lambda: hears[-1])
+    look(outlook)
+    hears.append(False)
+    for _ in range(2):
+        assert outlook.take(INSTANCES) == {0, 1}
+    server.work.add(1)
+    assert look(outlook) is True
 
 
 def test_a_closed_outlook_rings_no_more(outlook, server, clock, touched):

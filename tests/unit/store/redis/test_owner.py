@@ -7,30 +7,13 @@ import tempfile
 
 import pytest
 
+from resurgam.core import event as events
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
-from resurgam.store.owner import OwnerLock
+from resurgam.store.redis.reaping import reap
 from resurgam.store.redis.store import RedisStore
-from resurgam.testing.contract.bench import QUEUE, Bench, OpensStores
+from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores
 from support.redis import fresh_url
-
-HOLD = """
-import sys
-from pathlib import Path
-from resurgam.store.owner import OwnerLock
-lock = OwnerLock(Path(sys.argv[1]), sys.argv[2])
-print("locked", flush=True)
-sys.stdin.read()
-"""
-
-
-def hold(folder, name):
-    """Start a process that holds the lock of an owner."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(folder), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert child.stdout.readline() == b"locked\n"
-    return child
 
 
 def kill(child):
@@ -38,48 +21,10 @@ def kill(child):
     child.communicate()
 
 
-def test_an_owner_is_dead_once_its_process_is(tmp_path):
-    lock, child = OwnerLock(tmp_path, "me"), hold(tmp_path, "an/other")
-    assert lock.dead() == []
-    kill(child)
-    assert lock.dead() == ["an/other"]
-    lock.remove("an/other")
-    assert lock.dead() == []
-    lock.close()
-    assert not tmp_path.exists()
-
-
-def test_an_owner_that_has_closed_is_not_dead(tmp_path):
-    lock, other = OwnerLock(tmp_path, "me"), OwnerLock(tmp_path, "other")
-    other.close()
-    assert lock.dead() == []
-    lock.close()
-
-
-def test_a_fork_does_not_hold_the_lock_of_its_parent(tmp_path):
-    lock, other = OwnerLock(tmp_path, "me"), OwnerLock(tmp_path, "other")
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        other.leave_behind()
-        os.close(writing)
-        os.read(reading, 1)
-        os._exit(0)
-    os.close(other._file)  # the parent dies, and the child lives on
-    os.close(reading)
-    try:
-        while lock.dead() != ["other"]:  # until the child has left it behind
-            os.sched_yield()
-    finally:
-        os.close(writing)
-        os.waitpid(child, 0)
-        lock.remove("other")
-        lock.close()
-
-
 CLAIM = """
 import asyncio, sys
 from resurgam.runtime.system import SystemClock
+from resurgam.store.redis.reaping import reap
 from resurgam.store.redis.store import RedisStore
 
 async def main():
@@ -124,6 +69,41 @@ async def test_the_leases_of_a_dead_process_end_at_once(temporary):
         assert sorted(claim.instance.entity_id for claim in claims) == ["one", "three", "two"]
     finally:
         await store.close()
+
+
+async def test_the_lease_of_a_dead_process_on_an_instance_that_was_paused_meanwhile_ends_at_once(temporary):
+    url = fresh_url()
+    store = RedisStore(url, SystemClock(), name="survivor", lease=600_000)
+    try:
+        bench = Bench(store, SystemClock(), OpensStores())
+        for name in ("one", "two", "three"):
+            await bench.create(name)
+        child = start_claiming(url, temporary)
+        await bench.deliver(events.WorkflowPaused(), "one")
+        kill(child)
+        other = RedisStore(url, SystemClock(), name="other", lease=600_000)
+        assert len(await other.claim("other", [QUEUE], 10)) == 2
+        await other.close()
+        await bench.deliver(events.WorkflowResumed(), "one")
+        [claim] = await store.claim("survivor", [QUEUE], 10)
+        assert claim.instance.entity_id == "one"
+    finally:
+        await store.close()
+
+
+async def test_the_activities_of_a_dead_process_are_claimed_at_once(b):
+    """Also those whose instance was paused meanwhile, and however many there are."""
+    dead = RedisStore(b.url, b.clock, name="dead", lease=LEASE)
+    refs = range(2, 152)
+    await b.wanting(*refs, entity_id="listed")
+    await b.wanting(2, entity_id="paused")
+    assert len(await dead.claim_activities("dead", [QUEUE], 200)) == 151
+    await b.deliver(events.WorkflowPaused(), "paused")
+    await reap(b.store._link, dead._link.owner)
+    assert len(await b.tasks(limit=200)) == 150
+    await b.deliver(events.WorkflowResumed(), "paused")
+    assert (await b.task()).entity_id == "paused"
+    await dead.close()
 
 
 async def test_a_store_that_is_opened_later_ends_them_before_its_first_claim(temporary):

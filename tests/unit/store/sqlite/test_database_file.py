@@ -201,10 +201,10 @@ async def test_a_fork_does_not_keep_the_lock_of_its_parent(tmp_path):
         os._exit(0)
     try:
         os.read(begun, 1)
-        os.close(store._owner._file)  # as the end of this process does
+        store._owner.leave_behind()  # as the end of this process does
         assert Owner(tmp_path / "a.db", "other").dead() == ["parent"]
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
-        store._owner._file = os.open(os.devnull, os.O_RDONLY)
+        store._owner._file._file = os.open(os.devnull, os.O_RDONLY)
         await store.close()

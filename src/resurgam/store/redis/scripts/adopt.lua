@@ -5,11 +5,9 @@
 --   id, instance as JSON, the fields of its state as name and value in turn, schemas or nil, answer or nil,
 --   entries of the log as seq, type, body in turn, forgotten ones as seq and location in turn, entries of the inbox,
 --   activities as request and pending, promises as id, name, schema and settled, whether it must be claimed
--- writes: entities-<entity id> LIST and everything that belongs to an execution (see keys.py), feed STREAM,
+-- writes: entities-<entity id> LIST, runs-<entity id> ZSET and everything that belongs to an execution (see keys.py), feed STREAM,
 --   ready-<queue>, parked-<queue>, timers, activities-<queue>, created, ended, by-... and dead-... ZSET, queues SET,
 --   counters HASH
-
-local RPUSH_AT_ONCE = 500 -- so that no list of arguments is too long
 
 local function has_executions(call, entity_id, expected)
   local ids = redis.call('LRANGE', call.prefix .. 'entities-' .. entity_id, 0, -1)
@@ -70,16 +68,12 @@ local function take_in(call, copy)
 end
 
 local function adopt(call, part)
-  local entity_id, executions, holders, order, copies = unpack(part, 1, 5)
-  if not (has_executions(call, entity_id, executions) and has_holders(call, holders) and are_new(call, copies)) then
+  local entity_id, known, holders, order, copies = unpack(part, 1, 5)
+  if not (has_executions(call, entity_id, known) and has_holders(call, holders) and are_new(call, copies)) then
     return 0
   end
   for _, copy in ipairs(copies) do take_in(call, copy) end
-  local key = call.prefix .. 'entities-' .. entity_id
-  redis.call('DEL', key)
-  for first = 1, #order, RPUSH_AT_ONCE do
-    redis.call('RPUSH', key, unpack(order, first, math.min(#order, first + RPUSH_AT_ONCE - 1)))
-  end
+  executions.set_order(call, entity_id, order)
   return 1
 end
 

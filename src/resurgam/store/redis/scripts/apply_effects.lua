@@ -1,4 +1,5 @@
--- Apply effects from the outbox of another partition, each once and in order: only the one behind the mark counts.
+-- Apply effects from the outbox of another partition, each once and in order: only those behind the mark count. They are the
+-- first ones of that outbox, which keeps all that were not applied, so that none is missing between them and the mark.
 -- part: source partition, then numbers and bodies in turn
 -- answer: the mark, which is the number of the last effect applied
 -- writes: marks HASH; for children what `create` writes, for messages what `deliver` writes, for publications
@@ -9,12 +10,12 @@ local function apply_effects(call, part)
   local before = tonumber(redis.call('HGET', key, source) or 0)
   local mark = before
   for number = 2, #part, 2 do
-    if part[number] == mark + 1 then
+    if part[number] > mark then
       effects.receive(call, part[number + 1])
-      mark = mark + 1
+      mark = part[number]
     end
   end
-  if mark ~= before then redis.call('HSET', key, source, mark) end
+  if mark ~= before then redis.call('HSET', key, source, digits(mark)) end
   return mark
 end
 

@@ -20,9 +20,14 @@ local function candidates(call, kind, queues, seen, limit)
   return found
 end
 
-local function may_claim(call, row, worker)
+-- Return a candidate that the worker may have, or nil and whether it is gone.
+local function find_claimable(call, kind, id, worker)
+  if kind == 'parked-' and leases.is_tried(call, id, worker) then return nil, false end
+  local row = instances.find(call, id)
+  if not row then return nil, true end
   local leased_until = row.fields.leased_until
-  return not (leased_until and leased_until > call.now) and not leases.has_tried(call, row, worker)
+  local may = not (leased_until and leased_until > call.now) and not leases.has_tried(call, row, worker)
+  return may and row or nil, false
 end
 
 -- Lease from the lists of a kind until the limit is reached.
@@ -32,10 +37,11 @@ local function lease_from(call, kind, worker, queues, limit, claims)
     local progress = false
     for _, candidate in ipairs(candidates(call, kind, queues, seen, limit)) do
       if #claims >= limit then return end
-      local row, key = instances.find(call, candidate[2]), candidate[3]
-      if not row then
+      local key = candidate[3]
+      local row, gone = find_claimable(call, kind, candidate[2], worker)
+      if gone then
         redis.call('ZREM', key, candidate[2]) -- whatever has left it there, it must not be in the way of others
-      elseif may_claim(call, row, worker) then
+      elseif row then
         local claim = leases.claim(call, row, worker)
         if claim then claims[#claims + 1] = claim end
       else

@@ -4,19 +4,21 @@
 -- writes: activities-<queue> ZSET, activity-<id>-<ref> HASH, work-<id> SET, counters HASH; for closed workflows state-<id>
 --   HASH, pending-<id> STREAM, ready-<queue> ZSET
 
+local AT_ONCE = 200 -- activities of closed workflows and dead letters that one call deals with at most
+
+-- One that must not run again makes room for the next: who gets fewer than the limit must not leave others behind.
 local function claim_activities(call, part)
   local queues, limit, worker, cancelled = part[1], part[2], part[3], part[4]
-  local found = {}
-  for _, queue in ipairs(queues) do
-    local page = redis.call('ZRANGE', call.prefix .. 'activities-' .. queue, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', 0,
-      limit, 'WITHSCORES')
-    for number = 1, #page, 2 do found[#found + 1] = { tonumber(page[number + 1]), page[number], queue } end
-  end
-  table.sort(found, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
-  local tasks = {}
-  for number = 1, math.min(limit, #found) do
-    tasks[#tasks + 1] = activities.claim(call, found[number][3], found[number][2], worker, cancelled)
-  end
+  local tasks, looked_at = {}, 0
+  repeat
+    local found = activities.claimable(call, queues, limit - #tasks)
+    for _, one in ipairs(found) do tasks[#tasks + 1] = activities.claim(call, one[3], one[2], worker, cancelled) end
+    looked_at = looked_at + #found
+    if looked_at >= limit + AT_ONCE then
+      for _, queue in ipairs(queues) do note_work(call, queue) end -- the caller asks again
+      break
+    end
+  until #found == 0 or #tasks == limit
   table.insert(tasks, 1, activities.count(call, queues))
   return tasks
 end

@@ -11,6 +11,7 @@ local function claim_queries(call, part)
   for _, query in ipairs(queries.claimable(call, queues, limit)) do
     local id, queue = query[2], query[3]
     answer[#answer + 1] = redis.call('HGET', call.prefix .. 'query-' .. id, 'task')
+    redis.call('HSET', call.prefix .. 'query-' .. id, 'owner', call.owner, 'claim', call.number)
     redis.call('ZADD', call.prefix .. 'queries-' .. queue, (call.now + call.lease) * 1000, id)
     note_due(call, queue, call.now + call.lease)
   end

@@ -19,7 +19,7 @@ end
 local visits = {}
 
 visits['ready-'] = function(call, counts, queue, id, unlock)
-  if unlock <= unlocked(call) then count(counts, queue, READY) end
+  if unlock <= unlocked(call) and not is_to_come(call, unlock) then count(counts, queue, READY) end
   count_covered(call, counts, id)
 end
 

@@ -4,16 +4,8 @@
 -- answer: { 'exists', view } or { 'created', view, claim, committed }; the view is nil if the part tells how the execution is,
 --   the claim then is 1
 -- writes: instances-<id> STRING, state-<id> HASH, events-<id>, feed, pending-<id> STREAM, entities-<entity id> LIST,
---   ready-<queue>, timers, created, by-* ZSET, queues SET, counters HASH; of an open execution that stays or is replaced
+--   runs-<entity id>, ready-<queue>, timers, created, by-* ZSET, queues SET, counters HASH; of an open execution that stays or is replaced
 --   what `deliver` writes; with the first commit what `commit` writes
-
--- Return the execution of the entity that was created by the same part before.
-local function find_same(known, birth)
-  for _, row in ipairs(known) do
-    if row.fields.run_id == birth[6] and row.fields.attempt == birth[7] then return row end
-  end
-  return nil
-end
 
 -- Return what the newest execution means for the creation of another (rules.way_past).
 local function way_past(newest, attach, replace, follows)
@@ -44,8 +36,8 @@ end
 local function create(call, part)
   local birth, attach, replace, first_entries, follows, offer, first = unpack(part, 1, 7)
   local entries = first_entries or {}
-  local known = instances.of_entity(call, birth[2])
-  local same, newest = find_same(known, birth), known[#known]
+  local newest = instances.newest(call, birth[2])
+  local same = newest and executions.of_attempt(call, birth[2], birth[6], birth[7]) -- created by the same part before
   if same then return { 'created', instances.view(call, same), false, false } end
   if newest then
     local way = way_past(newest, attach, replace, follows)

@@ -7,17 +7,22 @@
 
 local PAGE = 100 -- candidates that are looked at together
 
--- Whether a list of instances has one that is free and that the worker has not tried.
-local function offers_one(call, key, worker)
+-- Whether an instance in a list is free; in that of parked ones, and the worker has not tried it.
+local function is_free(call, kind, id, worker)
+  if kind == 'parked-' and leases.is_tried(call, id, worker) then return false end
+  local row = instances.find(call, id)
+  local leased_until = row and row.fields.leased_until
+  return row and not (leased_until and leased_until > call.now) and not leases.has_tried(call, row, worker)
+end
+
+-- Whether a list of instances has one for a worker.
+local function offers_one(call, kind, queue, worker)
   local seen = 0
   while true do
-    local page = redis.call('ZRANGE', key, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', seen, PAGE)
+    local page =
+      redis.call('ZRANGE', call.prefix .. kind .. queue, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', seen, PAGE)
     for _, id in ipairs(page) do
-      local row = instances.find(call, id)
-      local leased_until = row and row.fields.leased_until
-      if row and not (leased_until and leased_until > call.now) and not leases.has_tried(call, row, worker) then
-        return true
-      end
+      if is_free(call, kind, id, worker) then return true end
     end
     if #page < PAGE then return false end
     seen = seen + PAGE
@@ -42,12 +47,11 @@ end
 local function is_there(call, worker, queues, with_instances, with_activities, with_queries)
   if with_instances then
     for _, queue in ipairs(queues) do
-      if offers_one(call, call.prefix .. 'ready-' .. queue, worker) then return true end
-      if offers_one(call, call.prefix .. 'parked-' .. queue, worker) then return true end
+      if offers_one(call, 'ready-', queue, worker) or offers_one(call, 'parked-', queue, worker) then return true end
     end
     if is_due(call, queues) then return true end
   end
-  if with_activities and activities.count(call, queues) > 0 then return true end
+  if with_activities and #activities.claimable(call, queues, 1) > 0 then return true end
   return with_queries and queries.are_waiting(call, queues)
 end
 
@@ -66,7 +70,7 @@ local function next_due(call, queues)
     local announced = tonumber(redis.call('HGET', call.prefix .. 'counters', 'due-' .. queue) or 0)
     if announced > call.now then due = math.min(due, announced) end
     for _, list in ipairs({ 'ready-', 'parked-', 'activities-', 'queries-' }) do
-      due = math.min(due, first_after(call.prefix .. list .. queue, unlocked(call), 1000))
+      due = math.min(due, first_after(call.prefix .. list .. queue, call.now * 1000 + 999, 1000))
     end
   end
   due = math.min(due, outbox.next_report(call) or due)

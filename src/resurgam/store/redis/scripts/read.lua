@@ -1,8 +1,7 @@
 -- Return the bodies of the log of an execution behind a seq.
 -- part: entity id, execution id, seq
--- reads: state-<id> HASH, events-<id> STREAM
+-- reads only: state-<id> HASH, events-<id> STREAM
 
--- reads only
 local function read(call, part)
   local entity_id, execution_id, after = part[1], part[2], part[3]
   if redis.call('HGET', call.prefix .. 'state-' .. execution_id, 'entity_id') ~= entity_id then return {} end

@@ -71,7 +71,7 @@ local function list(call, row, activity, unlock)
     return
   end
   redis.call('ZADD', call.prefix .. 'activities-' .. activity.queue, unlock, activity.id)
-  if unlock > unlocked(call) then
+  if is_to_come(call, unlock) then
     note_due(call, activity.queue, math.floor(unlock / 1000))
   else
     note_work(call, activity.queue)
@@ -124,7 +124,7 @@ end
 -- Add an activity that the commit which schedules it has claimed.
 function activities.schedule_claimed(call, row, request, worker)
   local until_ = call.now + call.lease
-  local lease = { leased_until = until_, owner = call.owner, worker = worker }
+  local lease = { leased_until = until_, owner = call.owner, worker = worker, claim = call.number }
   local fields = { visible_at = call.now, attempt = 1, epoch = 1, deliveries = 1 }
   for name, value in pairs(lease) do fields[name] = value end
   add(call, row, request, fields, until_ * 1000)
@@ -153,13 +153,23 @@ function activities.wait_in(call, queue)
   local waiting = call.waiting or {}
   call.waiting = waiting
   if waiting[queue] == nil then
-    local first = redis.call('ZRANGE', call.prefix .. 'activities-' .. queue, 0, 0, 'WITHSCORES')
-    waiting[queue] = first[1] ~= nil and tonumber(first[2]) <= unlocked(call)
+    local first = redis.call('ZRANGE', call.prefix .. 'activities-' .. queue, '0', '0', 'WITHSCORES')
+    local unlock = tonumber(first[2])
+    waiting[queue] = unlock ~= nil and unlock <= unlocked(call) and not is_to_come(call, unlock)
   end
   return waiting[queue]
 end
 
--- Return how many activities wait in some queues.
+-- Return up to limit activities of some queues whose time has come, each as its unlock, its id and its queue, in order.
+function activities.claimable(call, queues, limit)
+  local found = {}
+  for _, queue in ipairs(queues) do take_claimable(call, 'activities-', queue, limit, found) end
+  table.sort(found, function(a, b) return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2]) end)
+  for number = #found, limit + 1, -1 do found[number] = nil end
+  return found
+end
+
+-- Return how many activities wait in some queues, at least; more if the clock was set back.
 function activities.count(call, queues)
   local count = 0
   for _, queue in ipairs(queues) do
@@ -260,7 +270,7 @@ end
 
 -- End the lease of an activity: it is offered again, or with a reason a dead letter.
 function activities.release(call, row, activity, delivered, dead_letter)
-  local changes = { leased_until = false, owner = false, worker = false, dead_letter = dead_letter or nil }
+  local changes = { leased_until = false, owner = false, worker = false, claim = false, dead_letter = dead_letter or nil }
   if not delivered then changes.deliveries = math.max(0, activity.deliveries - 1) end
   change(call, activity, changes)
   if dead_letter then
@@ -275,7 +285,7 @@ end
 function activities.retry(call, row, activity, next_at, details, heartbeat_at)
   local changes = {
     attempt = activity.attempt + 1, deliveries = 0, visible_at = next_at, leased_until = false, owner = false,
-    worker = false, aside = false, dead_letter = false,
+    worker = false, claim = false, aside = false, dead_letter = false,
   }
   if activity.dead_letter then changes.dead_letter = false end
   if details then changes.details = details end
@@ -308,14 +318,14 @@ function activities.claim(call, queue, id, worker, cancelled)
   if activity.deliveries >= REDELIVERIES then
     unlist(call, activity)
     change(call, activity, {
-      dead_letter = dead_letter_of(activity), leased_until = false, owner = false, worker = false,
+      dead_letter = dead_letter_of(activity), leased_until = false, owner = false, worker = false, claim = false,
     })
     return nil
   end
   local until_ = call.now + call.lease
   change(call, activity, {
     deliveries = activity.deliveries + 1, epoch = activity.epoch + 1, leased_until = until_, owner = call.owner,
-    worker = worker,
+    worker = worker, claim = call.number,
   })
   list(call, row, activity, until_ * 1000)
   return {

@@ -1,8 +1,8 @@
--- uses: activities, contents, instances, listing, log, notices, offers, promises, queries
+-- uses: activities, contents, executions, instances, listing, log, notices, offers, promises, queries
 -- Deleting executions, and finding out whether they have changed before.
 -- keys: instances-<id>, state-<id>, events-<id>, forgotten-<id>, pending-<id>, schemas-<id>, answer-<id>, covered-<id>,
 --   tried-<id>, work-<id>, activity-<id>-<ref>, promises-<id>, settled-<id>, promise-<promise id>, its queries, and its
---   members in entities-<entity id>, ready-<queue>, parked-<queue>, timers, activities-<queue>, feed, created, by-*, ended
+--   members in entities-<entity id>, runs-<entity id>, ready-<queue>, parked-<queue>, timers, activities-<queue>, feed, created, by-*, ended
 
 local deletion = {}
 
@@ -17,7 +17,7 @@ function deletion.delete(call, row)
   listing.remove(call, row)
   log.purge(call, execution_id)
   for _, name in ipairs(STRINGS) do redis.call('DEL', call.prefix .. name .. execution_id) end
-  redis.call('LREM', call.prefix .. 'entities-' .. row.fields.entity_id, -1, execution_id)
+  executions.remove(call, row)
   drop_queries_of(call, execution_id)
   instances.remove(call, row)
   note_closed(call, execution_id)

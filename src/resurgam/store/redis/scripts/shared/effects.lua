@@ -1,4 +1,4 @@
--- uses: inbox, instances, lifecycle, outbox, promises, topics
+-- uses: executions, inbox, instances, lifecycle, outbox, promises, topics
 -- Effects of commits on other instances and on topics. An effect is a list of its kind and what belongs to it:
 --   child, birth, entry if it exists then, entry if its id is taken, entity id
 --   message, entity id, run id, parent key, promise id, entry, and the answers delivered, missing, ended
@@ -13,12 +13,8 @@ local effects = {}
 local function start_child(call, effect, paused, taken)
   local birth, created, refused = effect[2], effect[3], effect[4]
   local entity_id, run_id, parent_key = birth[2], birth[6], birth[9]
-  local known = instances.of_entity(call, entity_id)
-  local first, last
-  for _, row in ipairs(known) do
-    if row.fields.first_run == run_id then first, last = first or row, row end
-  end
-  local newest = known[#known]
+  local first, last = executions.of_chain(call, entity_id, run_id)
+  local newest = instances.newest(call, entity_id)
   local open = newest and (taken or not instances.is_closed(newest))
   local child = first
   if not child and open then

@@ -16,7 +16,12 @@ end
 
 -- Whether a worker has tried an instance, and its code does not fit.
 function leases.has_tried(call, row, worker)
-  return row.fields.tried and redis.call('SISMEMBER', call.prefix .. 'tried-' .. row.id, worker) == 1
+  return row.fields.tried and leases.is_tried(call, row.id, worker)
+end
+
+-- The same of an execution that is parked: all of those are looked at by each claim, so that the rest of them is not read.
+function leases.is_tried(call, execution_id, worker)
+  return redis.call('SISMEMBER', call.prefix .. 'tried-' .. execution_id, worker) == 1
 end
 
 -- Offer an instance again to all workers.
@@ -29,7 +34,7 @@ end
 function leases.bury(call, row, reason)
   activities.lease_alone(call, row)
   offers.remove(call, row)
-  for _, name in ipairs({ 'leased_until', 'owner', 'worker', 'ready' }) do instances.set(row, name, nil) end
+  for _, name in ipairs({ 'leased_until', 'owner', 'worker', 'claim', 'ready' }) do instances.set(row, name, nil) end
   instances.set(row, 'dead_letter', reason)
 end
 
@@ -47,6 +52,7 @@ function leases.take(call, row, worker)
   end
   instances.set(row, 'worker', worker)
   instances.set(row, 'owner', call.owner)
+  instances.set(row, 'claim', call.number)
   instances.set(row, 'deliveries', fields.deliveries + 1)
   instances.set(row, 'epoch', fields.epoch + 1)
   instances.set(row, 'leased_until', call.now + call.lease)

@@ -1,6 +1,6 @@
--- uses: activities, inbox, instances, leases, listing, log, notices, offers, template
+-- uses: activities, executions, inbox, instances, leases, listing, log, notices, offers, template
 -- Executions: begun, sent events, paused, terminated.
--- keys: instances-<id> STRING, entities-<entity id> LIST, queues SET, and those of the files that it uses
+-- keys: instances-<id> STRING, entities-<entity id> LIST, runs-<entity id> ZSET, queues SET, and those of the files that it uses
 
 local lifecycle = {}
 
@@ -16,7 +16,7 @@ function lifecycle.add(call, birth, paused)
     tags = tags or nil, status = status, wake_at = wake_at or nil, paused = paused, last_seq = 1,
   })
   redis.call('SET', call.prefix .. 'instances-' .. id, instance)
-  redis.call('RPUSH', call.prefix .. 'entities-' .. entity_id, id)
+  executions.add(call, row)
   redis.call('SADD', call.prefix .. 'queues', queue)
   listing.add(call, row)
   log.append(call, id, 0, { type, body })

@@ -1,13 +1,16 @@
 -- uses: instances
 -- Indexes of all executions, each a ZSET scored by the moment of creation, and of complete ones by the moment of their end.
--- keys: created, ended, by-status-<status>, by-name-<name>, by-tree-<tree id>, by-parent-<entity id>, by-tag-<name>=<value>,
+-- keys: created, ended, by-kind-<kind>, by-status-<status>, by-name-<name>, by-tree-<tree id>, by-parent-<entity id>, by-tag-<name>=<value>,
 --   by-failure-<type>, dead-instances
 
 local listing = {}
 
+local MOST = 'workflow' -- the kind of most executions, which has no index
+
 local function names_of(row)
   local fields = row.fields
   local names = { 'created', 'by-name-' .. fields.name, 'by-tree-' .. fields.tree_id }
+  if fields.kind ~= MOST then names[#names + 1] = 'by-kind-' .. fields.kind end
   if fields.parent then names[#names + 1] = 'by-parent-' .. fields.parent end
   local tags = fields.tags and cmsgpack.unpack(fields.tags) or {}
   for number = 1, #tags, 2 do names[#names + 1] = 'by-tag-' .. tags[number] .. '=' .. tags[number + 1] end

@@ -85,33 +85,42 @@ local function is_within(location, spans)
   return false
 end
 
+local READ_AT_ONCE = 500 -- entries of a log, so that they are never in memory all together
+
+-- Call visit with the seq of each forgotten entry, its location and its reference.
+local function each_forgotten(call, execution_id, visit)
+  local key, cursor = call.prefix .. 'forgotten-' .. execution_id, '0'
+  repeat
+    local page = redis.call('HSCAN', key, cursor, 'COUNT', READ_AT_ONCE)
+    cursor = page[1]
+    for number = 1, #page[2], 2 do
+      local location, _, _, reference = unpack(cmsgpack.unpack(page[2][number + 1]))
+      visit(page[2][number], location, reference)
+    end
+  until cursor == '0'
+end
+
 -- Delete what is forgotten within spans, given as the keys of their first locations and of the ones behind them in turn.
 function log.drop(call, execution_id, spans)
   local key, references = call.prefix .. 'forgotten-' .. execution_id, {}
-  local forgotten = redis.call('HGETALL', key)
-  for entry = 1, #forgotten, 2 do
-    local location, _, _, reference = unpack(cmsgpack.unpack(forgotten[entry + 1]))
+  each_forgotten(call, execution_id, function(seq, location, reference)
     if is_within(location, spans) then
-      redis.call('HDEL', key, forgotten[entry])
+      redis.call('HDEL', key, seq)
       references[reference] = true
     end
-  end
+  end)
   drop_references(call, execution_id, references)
 end
-
-local PURGED_AT_ONCE = 500 -- entries that are read at once
 
 -- Delete a log with its references in the feed.
 function log.purge(call, execution_id)
   local key, feed = call.prefix .. 'events-' .. execution_id, call.prefix .. 'feed'
   local from = '-'
   repeat
-    local entries = redis.call('XRANGE', key, from, '+', 'COUNT', PURGED_AT_ONCE)
+    local entries = redis.call('XRANGE', key, from, '+', 'COUNT', READ_AT_ONCE)
     for _, entry in ipairs(entries) do redis.call('XDEL', feed, entry[2][6]) end
     if #entries > 0 then from = '(' .. entries[#entries][1] end
-  until #entries < PURGED_AT_ONCE
-  for _, packed in ipairs(redis.call('HVALS', call.prefix .. 'forgotten-' .. execution_id)) do
-    redis.call('XDEL', feed, cmsgpack.unpack(packed)[4])
-  end
+  until #entries < READ_AT_ONCE
+  each_forgotten(call, execution_id, function(_, _, reference) redis.call('XDEL', feed, reference) end)
   redis.call('DEL', key, call.prefix .. 'forgotten-' .. execution_id)
 end

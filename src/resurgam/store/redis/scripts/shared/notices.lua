@@ -35,7 +35,7 @@ local function note_due(call, queue, moment)
   local announced = tonumber(redis.call('HGET', key, field) or 0)
   if announced > call.now and announced <= moment then return end
   redis.call('HSET', key, field, moment)
-  tell(call, 'due', moment, 'work:' .. queue, partition_of(call) .. ' ' .. moment)
+  tell(call, 'due', moment, 'work:' .. queue, partition_of(call) .. ' ' .. string.format('%.0f', moment))
 end
 
 -- Tell the owner of a lease what has happened to it, unless it makes this call.
@@ -57,11 +57,19 @@ local function note_closed(call, execution_id, owner)
   tell_owner(call, owner, 'closed', execution_id)
 end
 
--- A log has grown, and the feed with it. Every step does this, so all logs share a channel: those who follow one hear of
--- the others too.
+-- A log has grown, and the feed with it. Every step does this, so all logs share a channel, and a call tells of all of them
+-- together. The caller gets no notice: those who follow a log listen to the channel in its process too.
 local function note_log(call, execution_id)
-  note(call, 'log', execution_id)
-  redis.call('PUBLISH', channel(call, 'log'), execution_id)
+  local grown = call.grown
+  if not grown then
+    call.grown = { execution_id }
+  elseif grown[#grown] ~= execution_id then
+    grown[#grown + 1] = execution_id
+  end
+end
+
+local function announce_logs(call)
+  if call.grown then redis.call('PUBLISH', channel(call, 'log'), table.concat(call.grown, ' ')) end
 end
 
 local function note_topic(call, topic)

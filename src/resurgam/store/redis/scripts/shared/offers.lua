@@ -70,7 +70,7 @@ end
 
 -- End the lease of an instance and list it as free.
 function offers.free(call, row, ready)
-  for _, name in ipairs({ 'leased_until', 'owner', 'worker' }) do instances.set(row, name, nil) end
+  for _, name in ipairs({ 'leased_until', 'owner', 'worker', 'claim' }) do instances.set(row, name, nil) end
   instances.set(row, 'ready', ready and instances.may_begin(call, row) and 1 or nil)
   offers.list(call, row)
 end

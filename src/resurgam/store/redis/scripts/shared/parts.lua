@@ -1,4 +1,4 @@
--- uses: instances, offers
+-- uses: instances, notices, offers
 -- The frame of all verbs that write instances: one part after the other, each saved before the next one begins.
 
 local function answer_each(call, parts, run)
@@ -8,5 +8,6 @@ local function answer_each(call, parts, run)
     instances.save(call)
   end
   offers.announce(call)
+  announce_logs(call)
   return answers
 end

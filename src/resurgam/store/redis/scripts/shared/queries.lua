@@ -43,12 +43,10 @@ end
 function queries.claimable(call, queues, limit)
   local found = {}
   for _, queue in ipairs(queues) do
-    local ids = redis.call('ZRANGE', call.prefix .. 'queries-' .. queue, '-inf', unlocked(call), 'BYSCORE',
-      'LIMIT', 0, limit, 'WITHSCORES')
-    for number = 1, #ids, 2 do
-      if queries.state(call, ids[number]) == 'open' then
-        found[#found + 1] = { tonumber(ids[number + 1]), ids[number], queue }
-      end
+    local listed = {}
+    take_claimable(call, 'queries-', queue, limit, listed)
+    for _, one in ipairs(listed) do
+      if queries.state(call, one[2]) == 'open' then found[#found + 1] = one end
     end
   end
   table.sort(found, function(a, b) return a[1] < b[1] end)

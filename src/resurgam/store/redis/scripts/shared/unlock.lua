@@ -1,15 +1,13 @@
 -- Unlocks: the scores of what can be claimed. counters HASH: ready is the last one that was given out.
 --
 -- An unlock is a moment in microseconds. What becomes claimable now gets a larger one than all before it in this partition:
--- within a millisecond they are counted on. What is due at a moment, a thousand times that moment, precedes what becomes
--- claimable in it.
+-- within a millisecond they are counted on, and after the clock was set back too. What is due at a moment has a thousand
+-- times that moment, and precedes what becomes claimable in it: only such unlocks are multiples of a thousand.
 
 -- Return a whole number as text. Lua formats a number as a fraction, which loses digits of an unlock, and costs more.
 local function digits(number)
   return string.format('%d', number)
 end
-
-local MAX_STEP_BACK = 1000000 -- microseconds: a clock that was set back by less does not change the order
 
 local function last_unlock(call)
   if not call.unlock then call.unlock = tonumber(redis.call('HGET', call.prefix .. 'counters', 'ready') or 0) end
@@ -18,14 +16,32 @@ end
 
 -- Return the unlock of something that becomes claimable now.
 local function unlock_now(call)
-  local first = call.now * 1000 + 1
-  local ahead = last_unlock(call) - first
-  call.unlock = ahead >= 0 and ahead < MAX_STEP_BACK and call.unlock + 1 or first
+  local unlock = math.max(last_unlock(call), call.now * 1000) + 1
+  call.unlock = unlock % 1000 == 0 and unlock + 1 or unlock
   redis.call('HSET', call.prefix .. 'counters', 'ready', call.unlock)
   return call.unlock
 end
 
--- Return the largest unlock of what can be claimed now.
+-- Whether an unlock is a moment that is still to come: the end of a lease, or that of a further attempt.
+local function is_to_come(call, unlock)
+  return unlock > call.now * 1000 and unlock % 1000 == 0
+end
+
+-- Return the largest unlock of what can be claimed now. If the clock was set back, moments to come are smaller.
 local function unlocked(call)
   return math.max(call.now * 1000 + 999, last_unlock(call))
+end
+
+-- Add up to limit members of a list whose time has come, each as its unlock, itself and the queue.
+local function take_claimable(call, list, queue, limit, found)
+  local key, seen, most = call.prefix .. list .. queue, 0, #found + limit
+  while #found < most do
+    local page = redis.call('ZRANGE', key, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', seen, limit, 'WITHSCORES')
+    for number = 1, #page, 2 do
+      local unlock = tonumber(page[number + 1])
+      if not is_to_come(call, unlock) and #found < most then found[#found + 1] = { unlock, page[number], queue } end
+    end
+    if #page < 2 * limit then return end
+    seen = seen + limit
+  end
 end
