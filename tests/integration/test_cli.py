@@ -18,7 +18,7 @@ from resurgam.cli.main import main
 from support.limits import HANGS
 
 SRC = str(Path(__file__).parents[2] / "src")
-STORELESS = {"lint", "bench", "demo", "dev"}
+STORELESS = {"lint", "bench", "demo", "dev", "move"}
 COMMANDS = sorted(set(main.commands) - STORELESS)
 LOOKING = (
     ["list"],

@@ -1,6 +1,6 @@
 """The documentation is executed, and names files that exist.
 
-The files of docs/changing-code.md, docs/inspecting.md and docs/tutorial.md are written and their commands run in order,
+The files of docs/changing-code.md, docs/inspecting.md, docs/moving.md and docs/tutorial.md are written and their commands run in order,
 and the output is compared. Those of docs/redis.md are run by a shell, with a stand-in for redis-cli. Each block of
 docs/workflow-api.md and docs/retention.md is a program of its own.
 """
@@ -27,6 +27,7 @@ FILE = r"```python\n# (\S+\.py)\n((?:.*\n)*?)```"
 COMMAND = r"^    \$ (.+)\n((?:(?:    (?!\$ ).*)?\n)*)"
 STEPS = re.findall(f"{FILE}|{COMMAND}", PAGE, re.MULTILINE)
 INSPECTING = re.findall(f"{FILE}|{COMMAND}", (ROOT / "docs/inspecting.md").read_text(), re.MULTILINE)
+MOVING = re.findall(f"{FILE}|{COMMAND}", (ROOT / "docs/moving.md").read_text(), re.MULTILINE)
 TUTORIAL = re.findall(f"{FILE}|{COMMAND}", (ROOT / "docs/tutorial.md").read_text(), re.MULTILINE)
 STARTS = {"python": [sys.executable], "resurgam": [sys.executable, "-m", "resurgam"]}
 
@@ -46,7 +47,9 @@ def collapsed(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("steps", [STEPS, INSPECTING, TUTORIAL], ids=["changing-code", "inspecting", "tutorial"])
+@pytest.mark.parametrize(
+    "steps", [STEPS, INSPECTING, MOVING, TUTORIAL], ids=["changing-code", "inspecting", "moving", "tutorial"]
+)
 def test_the_commands_of_a_page_print_what_it_shows(steps, tmp_path):
     (tmp_path / "histories").mkdir()
     for file, content, command, printed in steps:
@@ -68,6 +71,12 @@ def test_every_block_of_changing_code_is_used():
 def test_every_file_and_command_of_the_tutorial_is_used():
     assert [file or command.split()[1] for file, _, command, _ in TUTORIAL] == [
         *("shop.py", "shop.py", "show", "shop.py", "history", "test_shop.py", "-m"),
+    ]
+
+
+def test_every_file_and_command_of_moving_is_used():
+    assert [file or command.split()[1] for file, _, command, _ in MOVING] == [
+        *("shop.py", "shop.py", "move", "list", "move"),
     ]
 
 

@@ -132,7 +132,8 @@ def parse_wait_timeout(context: click.Context, parameter: click.Parameter, value
     return value
 
 
-def _check_store(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+def check_store(context: click.Context, parameter: click.Parameter, value: str | None) -> str:
+    """Return the URL of a store that outlives the process."""
     if not value:
         message = "the store is missing: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db"
         raise click.UsageError(message, context)
@@ -150,7 +151,7 @@ def _check_store(context: click.Context, parameter: click.Parameter, value: str 
     return value
 
 
-def check_file(store: str) -> None:
+def check_file(store: str, option: str = "--store") -> None:
     """Refuse a missing file: a command that only reads must not create it."""
     if is_redis(store):
         return
@@ -161,7 +162,7 @@ def check_file(store: str) -> None:
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
-        message = f"there is no file {path.absolute()}; check --store"
+        message = f"there is no file {path.absolute()}; check {option}"
         raise click.ClickException(one_line(message)) from error
     except (OSError, ValueError):
         return  # as above
@@ -182,7 +183,7 @@ def with_store(function: F) -> F:
         metavar="URL",
         envvar="RESURGAM_STORE",
         show_envvar=True,
-        callback=_check_store,
+        callback=check_store,
         help="The store, as in sqlite:///shop.db.",
     )
     as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")

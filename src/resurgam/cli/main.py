@@ -103,6 +103,7 @@ for listed in (
     ListedCommand("retry", "control.retry", "Retry a failed workflow, dead letters or a parked run."),
     ListedCommand("export", "transfer.export", "Export a workflow as JSON lines."),
     ListedCommand("import", "transfer.import_", "Import workflows from the file of an export."),
+    ListedCommand("move", "move.move", "Move live workflows to another store."),
     ListedCommand("purge", "retention.purge_command", "Remove closed workflows."),
     ListedCommand("vacuum", "retention.vacuum_command", "Free the unused pages of a SQLite file."),
 ):

@@ -50,8 +50,9 @@ class MemoryTransfer:
         return answers
 
     def remove_part(self, part: r.Removal) -> r.Removed | r.Changed:
-        """Delete all executions of an entity, unless they have changed."""
-        rows = self._table.executions_of(part.entity_id)
+        """Delete executions of an entity, unless one of them has changed."""
+        named = {copy.instance.execution_id for copy in part.copies}
+        rows = [row for row in self._table.executions_of(part.entity_id) if row.instance.execution_id in named]
         if tuple(row.copy() for row in rows) != part.copies:
             return r.Changed()
         for row in rows:

@@ -62,7 +62,8 @@ class PostgresTransfer:
         return [await self._remove(part) for part in parts]
 
     async def _remove(self, part: r.Removal) -> r.Removed | r.Changed:
-        found = await self._versions(part.entity_id)
+        named = {copy.instance.execution_id for copy in part.copies}
+        found = [one for one in await self._versions(part.entity_id) if one[0].instance.execution_id in named]
         if tuple(copy for copy, _ in found) != part.copies:
             return r.Changed()
         versions = [[copy.instance.execution_id, version] for copy, version in found]

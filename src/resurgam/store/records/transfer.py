@@ -50,7 +50,7 @@ class Adopted(Record, frozen=True):
 
 
 class Removal(Record, frozen=True):
-    """Remove all executions of one entity, open or closed, if they are still as these copies show them, oldest first."""
+    """Remove executions of one entity, open or closed, if all of them are still as these copies show them."""
 
     entity_id: str
     copies: tuple[Copy, ...]
@@ -61,4 +61,4 @@ class Removed(Record, frozen=True):
 
 
 class Changed(Record, frozen=True):
-    """Something of the executions has changed since they were copied, or there are others. Nothing was removed."""
+    """One of the executions has changed since it was copied, or is gone. Nothing was removed."""

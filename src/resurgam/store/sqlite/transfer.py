@@ -41,8 +41,10 @@ class SqliteTransfer:
 
 
 def remove(t: Transaction, part: r.Removal) -> r.Removed | r.Changed:
-    """Delete all executions of an entity, unless they have changed."""
-    copies = copies_of(t.session, part.entity_id, None)
+    """Delete executions of an entity, unless one of them has changed."""
+    named = {copy.instance.execution_id for copy in part.copies}
+    rows = t.session.fetch("executions_of", entity_id=part.entity_id)
+    copies = [_copy(t.session, row) for row in rows if row["execution_id"] in named]
     if tuple(copies) != part.copies:
         return r.Changed()
     for copy in copies:

@@ -57,8 +57,8 @@ class RemovalCases(OpensStores):
                 assert (await b.store.inspector.stats()).instances == {}
 
     async def test_nothing_is_removed_that_has_changed_since_it_was_copied(self) -> None:
-        """An entry that came, a commit, an answer, a pause, a settled promise, another execution: each is kept."""
-        for change in (_signal, _commit, _answer, _pause, _settle, _run_again):
+        """An entry that came, a commit, an answer, a pause, a settled promise, an end: each is kept."""
+        for change in (_signal, _commit, _answer, _pause, _settle, _end):
             async with self.bench() as b:
                 await _busy(b)
                 copies = tuple(await b.store.transfer.copies("order"))
@@ -80,6 +80,17 @@ class RemovalCases(OpensStores):
             assert await b.store.transfer.remove(parts) == [r.Changed(), r.Removed()]
             assert await b.store.transfer.remove(parts) == [r.Changed(), r.Changed()]
             assert await b.store.transfer.remove([]) == []
+
+    async def test_only_the_executions_that_are_named_are_removed(self) -> None:
+        """Others of the entity stay, older ones and newer ones."""
+        async with self.bench() as b:
+            for _ in range(3):
+                await b.ended()
+            first, second, third = await b.store.transfer.copies("order")
+            part = r.Removal(entity_id="order", copies=(second,))
+            assert await b.store.transfer.remove([part]) == [r.Removed()]
+            assert await b.store.transfer.copies("order") == [first, third]
+            assert await b.get() == third.instance
 
     async def test_what_was_removed_can_be_adopted_again(self) -> None:
         """There is nothing left of it that could be in the way."""
@@ -208,6 +219,5 @@ async def _settle(b: Bench) -> None:
     await b.deliver(events.PromiseResolved(ref=0), promise="open")
 
 
-async def _run_again(b: Bench) -> None:
+async def _end(b: Bench) -> None:
     await b.end(await b.claim_one())
-    await b.create()

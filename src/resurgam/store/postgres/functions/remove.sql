@@ -1,6 +1,6 @@
--- Delete all executions of an entity, open or closed, unless they have changed; the answer is whether they were deleted.
--- part: entity id; its executions, oldest first: id and version (shared/transfer.sql)
--- tables: locks the executions of all entities in states, in the order of entity ids; deletes what purge deletes
+-- Delete executions of an entity, open or closed, unless one of them has changed; the answer is whether they were deleted.
+-- part: entity id; executions, oldest first: id and version (shared/transfer.sql)
+-- tables: locks all executions in states, in the order of entity ids; deletes what purge deletes
 
 CREATE FUNCTION {schema}.remove_{code}(moment bigint, lease bigint, owner text, parts jsonb)
 RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql VOLATILE AS $$
@@ -11,12 +11,13 @@ DECLARE
     replies jsonb := '[]';
 BEGIN
     PERFORM {schema}.locks_take_{code}(ARRAY(
-        SELECT i.execution_id FROM {schema}.instances i
-        WHERE i.entity_id IN (SELECT one ->> 0 FROM jsonb_array_elements(parts) AS one)));
+        SELECT wanted ->> 0 FROM jsonb_array_elements(parts) AS one, jsonb_array_elements(one -> 1) AS wanted));
     FOR part IN SELECT value FROM jsonb_array_elements(parts) LOOP
         SELECT part -> 1 = coalesce(jsonb_agg(jsonb_build_array(i.execution_id, {schema}.transfer_version_{code}(s))
                                               ORDER BY i.position), '[]') INTO same
-        FROM {schema}.instances i JOIN {schema}.states s USING (execution_id) WHERE i.entity_id = part ->> 0;
+        FROM {schema}.instances i JOIN {schema}.states s USING (execution_id)
+        WHERE i.entity_id = part ->> 0 AND i.execution_id IN (
+            SELECT wanted ->> 0 FROM jsonb_array_elements(part -> 1) AS wanted);
         IF same THEN
             PERFORM {schema}.purge_delete_{code}(frame, one ->> 0) FROM jsonb_array_elements(part -> 1) AS one;
         END IF;
