@@ -29,12 +29,15 @@ BEGIN
     ), 0);
 END $$;
 
--- Keep entries, given as [[seq, location in hexadecimal], ...], where only tools look.
+-- Keep entries, given as [[seq, location in hexadecimal], ...], where only tools look; the last location of one counts.
 CREATE FUNCTION {schema}.log_forget_{code}(id text, marks jsonb) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    UPDATE {schema}.events e SET forgotten = decode(mark ->> 1, 'hex')
-    FROM jsonb_array_elements(marks) mark
-    WHERE e.execution_id = id AND e.seq = (mark ->> 0)::bigint;
+    UPDATE {schema}.events e SET forgotten = decode(n.location, 'hex')
+    FROM (
+        SELECT DISTINCT ON (1) (m.mark ->> 0)::bigint AS seq, m.mark ->> 1 AS location
+        FROM jsonb_array_elements(marks) WITH ORDINALITY m (mark, number) ORDER BY 1, m.number DESC
+    ) n
+    WHERE e.execution_id = id AND e.seq = n.seq;
 END $$;
 
 -- Delete what is forgotten within spans, given as [[first location, the one behind the last], ...].
