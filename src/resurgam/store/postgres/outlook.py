@@ -75,9 +75,12 @@ class Outlook:
         self._again = None
         self.note_work()
 
-    def look(self, kinds: Sequence[str], done: Callable[[Any], None]) -> None:
-        """Call back with whether there is work of these kinds, or with the error of the store."""
-        if not self._undated and self._stale.isdisjoint(kinds):
+    def look(self, kinds: Sequence[str], done: Callable[[Any], None], *, listens: bool) -> None:
+        """Call back with whether there is work of these kinds, or with the error of the store.
+
+        It is known only as long as the store *listens*.
+        """
+        if listens and not self._undated and self._stale.isdisjoint(kinds):
             done(False)  # noqa: FBT003 -- the answer
             return
 

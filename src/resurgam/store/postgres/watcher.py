@@ -155,14 +155,15 @@ class _WorkWaiter(Waiter):
 
     watch: r.Work
 
-    def __init__(self, watch: r.Work, outlook: Outlook) -> None:
+    def __init__(self, watch: r.Work, outlook: Outlook, listener: Listener) -> None:
         super().__init__(watch)
+        self._listener = listener
         wanted = (watch.instances, watch.activities, watch.queries)
         self._kinds = [kind for kind, is_wanted in zip(KINDS, wanted, strict=True) if is_wanted]
         self.outlook = outlook
 
     def _look(self) -> None:
-        self.outlook.look(self._kinds, self._looked)
+        self.outlook.look(self._kinds, self._looked, listens=self._listener.listens)
 
 
 class Watcher:
@@ -306,7 +307,7 @@ class Watcher:
     def _waiter(self, watch: r.Watch) -> Waiter:
         match watch:
             case r.Work():
-                return _WorkWaiter(watch, self._outlook(watch.worker, watch.queues))
+                return _WorkWaiter(watch, self._outlook(watch.worker, watch.queues), self._listener)
             case r.Closed() | r.InboxChanged() | r.LogGrown():
                 return _InstanceWaiter(watch, self._pool)
             case r.QueryAnswered() | r.Published() | r.FeedGrown():

@@ -65,7 +65,7 @@ BEGIN
         IF newest.execution_id IS NOT NULL THEN
             SELECT i.execution_id INTO same FROM {schema}.instances i
             WHERE i.entity_id = birth ->> 'entity_id' AND i.run_id = birth ->> 'run_id'
-                AND i.attempt = (birth ->> 'attempt')::bigint LIMIT 1;
+                AND i.attempt = (birth ->> 'attempt')::bigint ORDER BY i.position LIMIT 1;
             IF FOUND THEN RETURN jsonb_build_array('created', {schema}.instances_show_{code}(same), NULL, NULL); END IF;
             way := {schema}.create_way_past_{code}(newest, part);
             IF way = 'replace' THEN
