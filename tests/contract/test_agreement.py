@@ -11,7 +11,12 @@ from support.agreement.story import WORKERS
 from support.agreement.subjects import SUBJECTS, Subject, nothing, tell
 
 STEPS = 200
-SEEDS = {"sqlite": (40, 6, 12, 0, 1, 2), "redis": (10, 0, 11, 1, 2), "redis-cluster": (10, 0, 11)}
+SEEDS = {
+    "sqlite": (40, 6, 12, 0, 1, 2),
+    "postgres": (40, 6, 12),
+    "redis": (10, 0, 11, 1, 2),
+    "redis-cluster": (10, 0, 11),
+}
 """The stories of ``make test``. The first three of each come to every kind of answer."""
 
 MORE_SEEDS = range(100, 220)

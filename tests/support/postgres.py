@@ -1,10 +1,12 @@
 """Real Postgres servers for tests: one per test process, started when the first test needs it."""
 
 import atexit
+import contextlib
 import functools
 import itertools
 import shutil
 import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,5 +60,21 @@ async def run_script(script: str, *, url: str | None = None) -> None:
     connection = await asyncpg.connect((url or shared_server().url).partition("?")[0])
     try:
         await connection.execute(script)
+    finally:
+        await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def transactions_ended() -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Yield what waits until no transaction is open on the shared server: then the feed returns all that is committed."""
+    connection = await asyncpg.connect(shared_server().url)
+
+    async def ended() -> None:
+        statement = "SELECT pg_snapshot_xmin(s)::text = pg_snapshot_xmax(s)::text FROM pg_current_snapshot() AS s"
+        while not await connection.fetchval(statement):
+            pass
+
+    try:
+        yield ended
     finally:
         await connection.close()

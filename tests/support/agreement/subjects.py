@@ -8,10 +8,12 @@ from tempfile import TemporaryDirectory
 
 from resurgam.dev.redis import Server
 from resurgam.store.memory.store import MemoryStore
+from resurgam.store.postgres.store import PostgresStore
 from resurgam.store.redis.store import RedisStore
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract import LEASE
+from support import postgres
 from support.agreement.chance import Chance
 from support.agreement.coverage import Coverage
 from support.agreement.sides import Normal, Side
@@ -71,6 +73,18 @@ def open_redis(
     return open_stores
 
 
+@asynccontextmanager
+async def open_postgres(clock: ManualClock) -> AsyncIterator[Side]:
+    """Open one schema for each worker."""
+    url = postgres.fresh_url()
+    async with AsyncExitStack() as stack:
+        stores = {}
+        for worker in WORKERS:
+            stores[worker] = PostgresStore(url, clock, name=worker, lease=LEASE)
+            stack.push_async_callback(stores[worker].close)
+        yield Side(stores, await stack.enter_async_context(postgres.transactions_ended()))
+
+
 def oracle(clock: ManualClock, *, partitioned: bool) -> Side:
     """Return the memory store, which all workers share; with partitions, effects on others of them come later."""
     if not partitioned:
@@ -81,6 +95,7 @@ def oracle(clock: ManualClock, *, partitioned: bool) -> Side:
 
 SUBJECTS: dict[str, Subject] = {
     "sqlite": Subject(partitioned=False, open=open_sqlite),
+    "postgres": Subject(partitioned=False, open=open_postgres),
     "redis": Subject(partitioned=True, open=open_redis(fresh_url, lambda: [shared_server()])),
     "redis-cluster": Subject(partitioned=True, open=open_redis(fresh_cluster_url, lambda: shared_cluster().servers)),
 }

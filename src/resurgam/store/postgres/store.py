@@ -53,12 +53,17 @@ class PostgresStore:
 
     async def create(self, parts: Sequence[r.Creation]) -> Sequence[r.Created | r.Exists]:
         """Begin executions."""
-        return await _each(self._create, parts)
+        if len({part.started.entity_id for part in parts}) < len(parts):
+            return await _each(self._create, parts)  # not by two functions: in order
+        return await _each(self._start, parts)
+
+    async def _start(self, part: r.Creation) -> r.Created | r.Exists:
+        start = s.start_part(part)
+        if start is None or await self._pool.ask("start", start) is None:
+            return await self._create(part)
+        return self._started(part)
 
     async def _create(self, part: r.Creation) -> r.Created | r.Exists:
-        start = s.start_part(part)
-        if start is not None and await self._pool.ask("start", start) is not None:
-            return self._started(part)
         kind, view, *rest = await self._pool.ask("create", p.create_part(part))
         instance = instance_of(view)
         if kind == "exists":
@@ -146,11 +151,12 @@ class PostgresStore:
 
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
         """Apply outcomes."""
-        return await _each(self._commit, parts)
+        submit = self.submit if len(parts) == 1 else self._submit_commit  # not by two functions: in order
+        return await _each(lambda part: self._commit(submit, part), parts)
 
-    async def _commit(self, part: r.Commit) -> r.Committed | r.Refused:
+    async def _commit(self, submit: Callable[[r.Commit, _Done], None], part: r.Commit) -> r.Committed | r.Refused:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.submit(part, lambda answer: None if future.done() else future.set_result(answer))
+        submit(part, lambda answer: None if future.done() else future.set_result(answer))
         answer = await future
         if isinstance(answer, Exception):
             raise answer
