@@ -46,6 +46,9 @@ class Outlook:
         """By how many milliseconds the server's clock is ahead of this one."""
 
         self._alarm: tuple[int, Callable[[], None]] | None = None
+        self._held: set[str] = set()
+        """The kinds of which other calls hold all that there is: they are not asked for until a pause is over."""
+
         self._pause = _FIRST_PAUSE
         self._again: asyncio.TimerHandle | None = None
 
@@ -67,32 +70,40 @@ class Outlook:
 
     def put_off(self, kind: str) -> None:
         """Note that there is more, which other calls hold at this moment: it is theirs, or will be free soon."""
+        self._held.add(kind)
         if self._again is None:
             self._again = asyncio.get_running_loop().call_later(self._pause, self._ask_again)
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def _ask_again(self) -> None:
         self._again = None
-        self.note_work()
+        self._stale |= self._held
+        self._held.clear()
+        self._changed(self)
 
     def look(self, kinds: Sequence[str], done: Callable[[Any], None], *, listens: bool) -> None:
         """Call back with whether there is work of these kinds, or with the error of the store.
 
         It is known only as long as the store *listens*.
         """
-        if listens and not self._undated and self._stale.isdisjoint(kinds):
+        unknown = self._undated or not listens
+        asked = [kind for kind in kinds if (unknown or kind in self._stale) and kind not in self._held]
+        if not asked and not self._undated:
             done(False)  # noqa: FBT003 -- the answer
             return
 
         def seen(answer: Any) -> None:
             self._dated(answer)
-            there = answer if isinstance(answer, Exception) else answer[0]
-            if there:
-                self._stale.update(kinds)
-            done(there)
+            if isinstance(answer, Exception):
+                self._stale.update(asked)
+                done(answer)
+                return
+            found = [kind for kind, is_there in zip(KINDS, answer[0], strict=True) if is_there]
+            self._stale.update(found)
+            done(bool(found))
 
-        self._stale.difference_update(kinds)
-        self._pool.call("look", self._part(kinds), seen)
+        self._stale.difference_update(asked)
+        self._pool.call("look", self._part(asked), seen)
 
     def _part(self, kinds: Sequence[str]) -> list[object]:
         return [self.worker, self.queues, *(kind in kinds for kind in KINDS)]
@@ -112,6 +123,7 @@ class Outlook:
 
     def note_work(self) -> None:
         """Note that something has become claimable."""
+        self._held.clear()
         self._stale.update(KINDS)
         self._changed(self)
 

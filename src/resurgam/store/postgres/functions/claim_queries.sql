@@ -1,5 +1,6 @@
--- Lease queries, oldest first: id, entity id, execution id, queue, name, input as JSON, deadline of each.
+-- Lease queries, oldest first.
 -- part: queues, limit
+-- answer: 1 if there may be more, otherwise 0; then of each its id, entity id, execution id, queue, name, input as JSON, deadline
 -- tables: queries; rows that others have locked are passed over
 
 CREATE FUNCTION {schema}.claim_queries_{code}(moment bigint, lease bigint, owner text, parts jsonb)
@@ -28,7 +29,8 @@ BEGIN
         FOR queue IN SELECT DISTINCT one ->> 3 FROM jsonb_array_elements(claimed) AS one LOOP
             PERFORM {schema}.notices_due_{code}(frame, queue, frame.now + frame.lease);
         END LOOP;
-        replies := replies || jsonb_build_array(claimed);
+        replies := replies || jsonb_build_array(
+            jsonb_build_array((jsonb_array_length(claimed) >= (part ->> 1)::bigint)::int) || claimed);
     END LOOP;
     RETURN QUERY SELECT {schema}.notices_send_{code}(frame), replies;
 END $$;

@@ -1,7 +1,8 @@
--- Return whether a worker could claim something in some queues, when something there becomes claimable by itself, and the moment
+-- Return what kinds of work a worker could claim in some queues, when something there becomes claimable by itself, and the moment
 -- of the call. Nothing is claimed or changed.
 -- part: worker, queues, whether instances, activities and queries count
--- answer: whether there is something, the next moment or null, the moment of the call
+-- answer: whether there are instances, activities and queries, as far as they count; the next moment or null, the moment of the
+--   call
 -- tables: reads states, tried, activities, queries, announced
 -- locks: none
 
@@ -32,15 +33,15 @@ CREATE FUNCTION {schema}.look_part_{code}(frame {schema}.frame_{code}, part json
 RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE
     queues CONSTANT text[] := ARRAY(SELECT jsonb_array_elements_text(part -> 1));
-    there boolean;
+    instances CONSTANT boolean := (part ->> 2)::boolean AND {schema}.claim_left_{code}(frame, part ->> 0, queues);
+    activities CONSTANT boolean := (part ->> 3)::boolean AND EXISTS (
+        SELECT FROM unnest(queues) AS q (queue) WHERE {schema}.activities_wait_in_{code}(frame, q.queue));
+    waiting CONSTANT boolean := (part ->> 4)::boolean AND EXISTS (
+        SELECT FROM {schema}.queries y
+        WHERE y.queue = ANY (queues) AND NOT y.completed AND y.leased_until <= frame.now AND y.until > frame.now);
 BEGIN
-    there := (part ->> 2)::boolean AND {schema}.claim_left_{code}(frame, part ->> 0, queues)
-        OR (part ->> 3)::boolean AND EXISTS (
-            SELECT FROM unnest(queues) AS q (queue) WHERE {schema}.activities_wait_in_{code}(frame, q.queue))
-        OR (part ->> 4)::boolean AND EXISTS (
-            SELECT FROM {schema}.queries y
-            WHERE y.queue = ANY (queues) AND NOT y.completed AND y.leased_until <= frame.now AND y.until > frame.now);
-    RETURN jsonb_build_array(there, {schema}.look_due_{code}(frame, queues), frame.now);
+    RETURN jsonb_build_array(
+        jsonb_build_array(instances, activities, waiting), {schema}.look_due_{code}(frame, queues), frame.now);
 END $$;
 
 CREATE FUNCTION {schema}.look_{code}(
