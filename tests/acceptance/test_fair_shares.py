@@ -3,15 +3,19 @@
 import asyncio
 from collections import Counter
 
+import pytest
+
 from resurgam import Engine
 from support import crunch
 from support.cluster import Cluster
+from support.postgres import fresh_url
 
 PROCESSES, ACTIVITIES = 3, 60
 
 
-async def test_no_process_takes_more_than_half_of_sixty_activities(tmp_path):
-    cluster = Cluster(tmp_path, program=crunch)
+@pytest.mark.parametrize("url", [lambda: None, fresh_url], ids=["sqlite", "postgres"])
+async def test_no_process_takes_more_than_half_of_sixty_activities(tmp_path, url):
+    cluster = Cluster(tmp_path, program=crunch, url=url())
     try:
         for _ in range(PROCESSES):
             cluster.spawn(cluster.command())

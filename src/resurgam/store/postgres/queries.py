@@ -1,7 +1,7 @@
 """Queries that wait for a worker with the code, and their results."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,16 +12,20 @@ from resurgam.core.event import NULL, Failure
 from resurgam.store import records as r
 from resurgam.store.encoding import encode
 from resurgam.store.postgres.inspector import moment_of
+from resurgam.store.postgres.outlook import QUERIES
 from resurgam.store.postgres.pool import Pool
 
 _failures: Final = msgspec.json.Decoder(Failure)
 
 
 class PostgresQueries:
-    """Submit, claim and complete queries."""
+    """Submit, claim and complete queries. *claim* calls a verb for a worker and its queues, unless they are known to be empty."""
 
-    def __init__(self, pool: Pool, clock: Clock) -> None:
+    def __init__(
+        self, pool: Pool, clock: Clock, claim: Callable[[str, str, Sequence[str], object], Awaitable[list[Any]]]
+    ) -> None:
         self._pool = pool
+        self._claim = claim
         self._moment = moment_of(clock)
 
     async def submit(self, parts: Sequence[r.QueryTask]) -> Sequence[r.Submitted | r.Missing]:
@@ -31,7 +35,7 @@ class PostgresQueries:
 
     async def claim(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.QueryTask]:
         """Lease queries, oldest first."""
-        rows = await self._pool.ask("claim_queries", [list(queues), limit])
+        rows = await self._claim(QUERIES, worker, queues, [list(queues), limit])
         return [_task_of(row) for row in rows]
 
     async def complete(self, parts: Sequence[r.QueryResult]) -> None:

@@ -43,7 +43,7 @@ class PostgresStore:
         self._owner = Owner(pool, lambda owner: pool.ask("reap", owner))
         pool.notify = self._watcher.note
         self.inspector = PostgresInspector(pool, clock)
-        self.queries = PostgresQueries(pool, clock)
+        self.queries = PostgresQueries(pool, clock, self._watcher.claim)
         self.transfer = PostgresTransfer(pool)
         self.feed = PostgresFeed(pool)
         self.workers = PostgresWorkers(pool, clock)
