@@ -77,7 +77,7 @@ async def test_results_completed_at_once_equal_those_that_are_completed_in_turn(
     assert at_once == await completed(at_once=False)
     answers, (_, inboxes, left), work = at_once
     assert answers.count(r.Accepted) == 13
-    assert len(inboxes) == 13 + 3
+    assert len(inboxes) == 13 + 4  # three signals and a pause
     assert left == [{"entity_id": "two", "ref": 3}]
     assert work
 
