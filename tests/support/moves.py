@@ -63,7 +63,7 @@ class Death:
             raise Died
         if name is not None:
             self.calls += 1
-        if self.calls == self._left and (name is None) == self._done:
+        if self._left is not None and self.calls >= self._left and (name is None) == self._done:
             self._over = True
             raise Died
 
@@ -128,6 +128,7 @@ async def populate(b: Bench) -> None:
     parent = await b.create("parent", queue="parents")
     claim = await b.claim_one(queues=("parents",))
     await b.committed(claim, children=(request_of(b, parent, "child"),))
+    await b.store.transfer.flush()
     await b.committed(await b.claim_one(), wake_at=b.clock.now() + HOUR)  # the child
     await b.wanting(2, entity_id="working", queue="activities")
     await b.ended("again")

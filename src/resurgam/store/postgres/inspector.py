@@ -185,41 +185,47 @@ class Reader:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._connection: Any = None
+        self._checked = False
         self._turn = asyncio.Lock()
         self._lifetime = Lifetime()
 
     async def select(self, name: str, *arguments: object, **parts: str) -> Sequence[Any]:
-        """Return the rows of a statement."""
+        """Return the rows of a statement; a connection that was lost since the last one is made again."""
+        text = statement(name, self._address.schema, **parts)
         async with self._turn:
             self._lifetime.check()
-            if self._connection is None or self._connection.is_closed():
-                self._connection = await self._connect()
+            kept = self._connection is not None and not self._connection.is_closed()
             try:
-                rows: list[Any] = await self._connection.fetch(
-                    statement(name, self._address.schema, **parts), *arguments
-                )
+                return await self._fetch(text, arguments)
             except Exception as error:
-                raise failed(self._address, name, error) from error
-            return rows
+                if not (kept and self._connection.is_closed()):
+                    raise _as_store_error(self._address, name, error) from error
+            try:
+                return await self._fetch(text, arguments)
+            except Exception as error:
+                raise _as_store_error(self._address, name, error) from error
 
-    async def _connect(self) -> Any:
-        connection = await connect(self._address, name="inspector")
-        try:
-            await check_readable(connection, self._address, len(migrations()))
-            await connection.execute("SET default_transaction_read_only = on")
-        except StoreError:
-            connection.terminate()
-            raise
-        except Exception as error:
-            connection.terminate()
-            raise failed(self._address, "opening", error) from error
-        return connection
+    async def _fetch(self, text: str, arguments: Sequence[object]) -> Sequence[Any]:
+        if self._connection is None or self._connection.is_closed():
+            self._connection = await connect(self._address, name="inspector")
+            self._checked = False
+        # With a pooler, a setting of the session would be one of others too.
+        async with self._connection.transaction(readonly=True):
+            if not self._checked:
+                await check_readable(self._connection, self._address, len(migrations()))
+                self._checked = True
+            rows: list[Any] = await self._connection.fetch(text, *arguments)
+            return rows
 
     async def close(self) -> None:
         """Close the connection."""
         self._lifetime.end()
         if self._connection is not None and not self._lifetime.forked:
             await self._connection.close()
+
+
+def _as_store_error(address: Address, what: str, error: Exception) -> StoreError:
+    return error if isinstance(error, StoreError) else failed(address, what, error)
 
 
 class _Conditions:
