@@ -30,7 +30,7 @@ from resurgam.store.postgres.rows import (
     seen,
 )
 from resurgam.store.postgres.statements import statement
-from resurgam.store.postgres.topics import messages_on
+from resurgam.store.postgres.topics import is_text, messages_on
 from resurgam.store.postgres.url import Address, parse
 
 logger = logging.getLogger("resurgam.store")
@@ -66,6 +66,12 @@ class PostgresInspector:
         self._reads = reads
         self._moment = moment_of(clock)
 
+    async def _find(self, name: str, *arguments: object, **parts: str) -> Sequence[Any]:
+        """Return the rows of a statement; none if it asks for a text that Postgres cannot hold."""
+        if all(not isinstance(text, str) or is_text(text) for text in arguments):
+            return await self._reads.select(name, *arguments, **parts)
+        return []
+
     async def get(
         self, entity_id: str, run_id: str | None = None, *, execution_id: str | None = None
     ) -> r.Instance | None:
@@ -73,18 +79,18 @@ class PostgresInspector:
         if not isinstance(entity_id, str):
             return None  # a client may ask for anything; no entity has such an id
         if execution_id is not None:
-            rows = await self._reads.select("execution", entity_id, run_id, execution_id)
+            rows = await self._find("execution", entity_id, run_id, execution_id)
         elif run_id is not None:
-            rows = await self._reads.select("newest_of_run", entity_id, run_id)
+            rows = await self._find("newest_of_run", entity_id, run_id)
         else:
-            rows = await self._reads.select("newest", entity_id)
+            rows = await self._find("newest", entity_id)
         return seen(rows[0]) if rows else None
 
     async def list(self, query: r.Query) -> r.Page:
         """Return a page of instances, newest first."""
         conditions = _conditions(query)
         limit = conditions.place(query.limit + 1)
-        rows = await self._reads.select("list", *conditions.values, conditions=conditions.text, limit=limit)
+        rows = await self._find("list", *conditions.values, conditions=conditions.text, limit=limit)
         page = tuple(instance for row in rows[: query.limit] for instance in _listed(row))
         return r.Page(instances=page, cursor=page[-1].cursor if len(rows) > query.limit and page else None)
 
@@ -92,7 +98,7 @@ class PostgresInspector:
         """Return complete executions in the order in which they ended."""
         closed_at, execution_id = query.after or (-1, "")
         status = None if query.status is None else query.status.value
-        rows = await self._reads.select("ended", query.before, closed_at, execution_id, status, query.name, query.limit)
+        rows = await self._find("ended", query.before, closed_at, execution_id, status, query.name, query.limit)
         return [instance for row in rows for instance in decodable(instance_of, row)]
 
     async def history(
@@ -101,14 +107,14 @@ class PostgresInspector:
         """Return the log of an execution, or its last entries."""
         execution_id = execution.execution_id
         if last is None and not forgotten:
-            rows = await self._reads.select("history", execution_id)
+            rows = await self._find("history", execution_id)
         else:
-            rows = (await self._reads.select("last_entries", execution_id, forgotten, last))[::-1]
+            rows = (await self._find("last_entries", execution_id, forgotten, last))[::-1]
         return decode_log(rows, execution_id)
 
     async def open_work(self, execution: r.Addressed) -> r.OpenWork | None:
         """Return the open work of an execution that its log does not show."""
-        rows = await self._reads.select("open_work", execution.execution_id, execution.entity_id)
+        rows = await self._find("open_work", execution.execution_id, execution.entity_id)
         if not rows:
             return None
         worker, leased_until, deliveries, activities, covered, scheduled, inbox = rows[0]
@@ -129,9 +135,9 @@ class PostgresInspector:
     async def promise(self, to: r.Delivery) -> r.HeldPromise | None:
         """Return the promise that a delivery is addressed to."""
         if to.promise_id is not None:
-            rows = await self._reads.select("promise", to.promise_id)
+            rows = await self._find("promise", to.promise_id)
         else:
-            rows = await self._reads.select("promise_named", to.entity_id, to.execution_id, to.promise)
+            rows = await self._find("promise_named", to.entity_id, to.execution_id, to.promise)
         if not rows:
             return None
         return r.HeldPromise(promise=promise_of(rows[0][:_PROMISE]), instance=seen(rows[0][_PROMISE:]))

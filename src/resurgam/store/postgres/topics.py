@@ -19,10 +19,20 @@ class Reads(Protocol):
 
 async def messages_on(reads: Reads, topic: str, after: str | None) -> r.Messages:
     """Return the messages on a topic after a cursor; None: only the newest cursor."""
+    if not is_text(topic):
+        return r.Messages(cursor=after or "0")
     number = 2**62 if after is None else number_of(after)
     [(newest, bodies)] = await reads.select("messages", topic, number)
     cursor = newest if after is None else max(newest, number)
     return r.Messages(cursor=str(cursor), values=tuple(Raw(body.encode()) for body in bodies or ()))
+
+
+def is_text(text: str) -> bool:
+    """Whether Postgres can hold a text: it has no null character, and no half of a pair."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def number_of(cursor: str) -> int:

@@ -1,5 +1,6 @@
 """The read side of the Postgres store: feeds and open transactions, inspectors of their own, plans of statements."""
 
+import asyncio
 import re
 
 import asyncpg
@@ -7,6 +8,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from resurgam.core import event as events
 from resurgam.core.errors import StoreError
 from resurgam.core.outcome import Publication
 from resurgam.store import records as r
@@ -154,6 +156,28 @@ async def test_an_activity_that_a_lease_covers_is_shown_whatever_its_input_is(b)
     [copy] = await b.store.transfer.copies("order")
     assert [one.request for one in copy.activities] == [wanted]
     assert (await b.queue()).claimed_activities == 1
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800"])
+async def test_what_postgres_cannot_hold_is_not_there(b, text):
+    reader, named = b.store.inspector, r.ExecutionRef(entity_id=text, execution_id=text)
+    assert await reader.get(text) is None
+    assert await reader.get(text, "run") is None
+    assert await reader.get("order", execution_id=text) is None
+    assert await reader.list(r.Query(name=text)) == r.Page(instances=())
+    assert await reader.ended(r.EndedQuery(before=1, name=text)) == []
+    assert await reader.history(named) == []
+    assert await reader.open_work(named) is None
+    assert await reader.messages(text) == r.Messages(cursor="0")
+    assert await reader.promise(r.Delivery(event=events.PromiseResolved(ref=0), promise_id=text)) is None
+
+
+async def test_values_that_are_put_at_once_are_answered_each_for_itself(b):
+    names = ["b", "a", "c", "a"]
+    answers = await asyncio.gather(
+        *(b.store.values.put_if_absent(name, f"{name}{number}".encode()) for number, name in enumerate(names))
+    )
+    assert answers == [b"b0", b"a1", b"c2", b"a1"]
 
 
 # Adoption and removal beside other writers.

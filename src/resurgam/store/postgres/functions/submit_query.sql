@@ -1,6 +1,6 @@
 -- Offer queries to the workers of their queues; the answer is whether the execution is there. One that is known stays as it is.
 -- part: query id, entity id, execution id, queue, name, input as JSON, deadline
--- tables: states is read; queries are inserted, and a few that have expired deleted, if nobody else has locked them
+-- tables: states, shared, in the order of entity ids; queries are inserted, and a few that have expired deleted, if nobody else has locked them
 
 CREATE FUNCTION {schema}.submit_query_{code}(moment bigint, lease bigint, owner text, parts jsonb)
 RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql VOLATILE AS $$
@@ -11,10 +11,11 @@ DECLARE
     known boolean;
 BEGIN
     PERFORM {schema}.queries_drop_expired_{code}(frame);
+    -- Shared, so that a purge either waits for these queries or is seen by them.
+    PERFORM FROM {schema}.states s WHERE s.execution_id IN (SELECT one ->> 2 FROM jsonb_array_elements(parts) AS one)
+    ORDER BY s.entity_id, s.execution_id FOR KEY SHARE;
     FOR part IN SELECT value FROM jsonb_array_elements(parts) LOOP
-        -- Shared, so that a purge either waits for this query or is seen by it.
-        PERFORM 1 FROM {schema}.states s WHERE s.execution_id = part ->> 2 AND s.entity_id = part ->> 1 FOR KEY SHARE;
-        known := FOUND;
+        known := EXISTS (SELECT 1 FROM {schema}.states s WHERE s.execution_id = part ->> 2 AND s.entity_id = part ->> 1);
         IF known THEN
             INSERT INTO {schema}.queries (query_id, entity_id, execution_id, queue, name, input, until)
             VALUES (part ->> 0, part ->> 1, part ->> 2, part ->> 3, part ->> 4, part ->> 5, (part ->> 6)::bigint)
