@@ -1,5 +1,6 @@
 """The pauses that a move makes: each has the mark of the move in its reason, so that no other pause is ever ended."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
@@ -12,6 +13,8 @@ BATCH: Final = 100
 """Runs that are paused or resumed in one call."""
 
 _PAGE: Final = 1000
+_AT_ONCE: Final = 16
+"""Calls that are under way at the same time."""
 
 
 async def pause(store: Store, executions: Sequence[r.Addressed], reason: str, now: int) -> None:
@@ -36,9 +39,12 @@ async def paused_by(store: Store, mark: str) -> AsyncIterator[r.Instance]:
     cursor: str | None = None
     while True:
         page = await store.inspector.list(r.Query(status=Status.PAUSED, limit=_PAGE, cursor=cursor))
-        for instance in page.instances:
-            if await is_paused_by(store, instance, mark):
-                yield instance
+        for start in range(0, len(page.instances), _AT_ONCE):
+            some = page.instances[start : start + _AT_ONCE]
+            marked = await asyncio.gather(*(is_paused_by(store, instance, mark) for instance in some))
+            for instance, is_marked in zip(some, marked, strict=True):
+                if is_marked:
+                    yield instance
         cursor = page.cursor
         if cursor is None:
             return
