@@ -15,8 +15,16 @@ _SETTINGS: Final = {
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "30s",
     "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
 }
-"""Settings of every session, or with a pooler of every transaction."""
+"""Settings of every session, or with a pooler of every transaction.
+
+Every statement finds its rows by an index, whatever the values: to plan it for each call would take longer than to run it. It
+is planned once, perhaps while the tables are empty, and must not read them whole when they have grown."""
 
 _BEGIN: Final = "; ".join(("BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in _SETTINGS.items())))
 

@@ -36,7 +36,7 @@ class PostgresStore:
         """The open instances that this store leases, as far as it knows."""
 
         self._pool = pool = Pool(parse(url), clock, name=name, lease=lease)
-        pool.verb("step", s.step_arguments)
+        pool.verb("step", s.step_arguments, keeps=False)  # it finds out itself
         for verb in ("read", *w.REPEATABLE):
             pool.verb(verb, keeps=False)
         self._watcher = Watcher(pool, clock, self._leased.__contains__)

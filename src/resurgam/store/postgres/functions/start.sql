@@ -54,10 +54,12 @@ BEGIN
         RETURN;
     END IF;
     INSERT INTO {schema}.states (
-        execution_id, entity_id, queue, status, last_seq, epoch, commits, feed_key, wake_at, owner, worker, leased_until, covered
+        execution_id, entity_id, queue, status, last_seq, epoch, commits, feed_key, wake_at, turn, owner, worker, leased_until,
+        covered
     )
     SELECT
         p.execution_id, p.entity_id, p.queue, 'running', jsonb_array_length(p.entries), 1, 1, key, p.wake_at,
+        nextval('{schema}.turns'),
         CASE WHEN p.keeps THEN frame.owner END, CASE WHEN p.keeps THEN p.worker END,
         CASE WHEN p.keeps THEN frame.now + frame.lease END, p.covered
     FROM jsonb_to_recordset(parts) AS p (
