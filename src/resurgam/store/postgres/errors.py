@@ -1,5 +1,6 @@
 """Tell the errors of the client library apart, and turn each into one clear `StoreError`, never with a password in it."""
 
+import socket
 import ssl
 from enum import Enum, auto
 from typing import Final
@@ -13,7 +14,7 @@ _REMEDIES: Final = {
     "28P01": "the user or the password of the URL is wrong",
     "28000": "the server does not let this user in; see its pg_hba.conf",
     "3D000": "create the database, or name another one in the URL",
-    "42501": "the user of the URL needs CREATE on the database, or must be the owner of the schema",
+    "42501": "the user of the URL needs CREATE on the database, or must be the owner of the schema and of its tables",
     "25006": "the server takes no writes; name the primary in the URL",
     "53100": "the disk of the server is full",
     "53200": "the server is out of memory",
@@ -120,6 +121,10 @@ def _reason(error: BaseException) -> str:
         return f"{error} ({code}){remedy and '; '}{remedy}"
     if isinstance(error, TimeoutError):
         return "the server did not answer in time"
+    if isinstance(error, socket.gaierror):
+        return f"the host is not known: {error.strerror}"
+    if isinstance(error, ConnectionRefusedError):
+        return "no server listens there"
     if isinstance(error, ssl.SSLError):
         return f"no TLS connection: {error}"
     return str(error) or type(error).__name__

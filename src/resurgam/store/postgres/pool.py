@@ -24,7 +24,7 @@ from resurgam.store.postgres.connection import Connection
 from resurgam.store.postgres.connections import PATIENCE, Connections
 from resurgam.store.postgres.errors import Fault, failed, fault, unknown
 from resurgam.store.postgres.functions import Library, library
-from resurgam.store.postgres.migrate import migrations
+from resurgam.store.postgres.migrate import Meta, migrations
 from resurgam.store.postgres.opening import open_schema
 from resurgam.store.postgres.statements import statement
 from resurgam.store.postgres.url import Address
@@ -44,6 +44,9 @@ _PAUSE: Final = 0.005
 """Seconds, at most, before the first repetition; each doubles it."""
 
 _LONGEST_PAUSE: Final = 0.5
+
+_OPENING: Final = 60.0
+"""Seconds for which the opening is repeated that other transactions have stopped."""
 
 _FORGET: Final = 1.0
 """Seconds for the farewell of a store that is closed."""
@@ -340,21 +343,32 @@ class Pool:
 
     async def _prepare(self) -> None:
         try:
-            connection = await self._connections.take()
-            try:
-                meta = await open_schema(connection.raw, self.address, self._library, self._steps)
-            except BaseException as error:
-                self._connections.drop(connection)
-                if isinstance(error, Exception):
-                    raise failed(self.address, "opening", error) from error
-                raise
-            self._connections.give_back(connection)
+            meta = await self._open_schema()
             self.store_id = meta.id
             self._open = self._connections.patient = True
             if self.on_open is not None:
                 await self.on_open()
         finally:
             self._opening = None
+
+    async def _open_schema(self) -> Meta:
+        """Open the schema; again and again, if others use the tables that a migration changes."""
+        patient_until = asyncio.get_running_loop().time() + _OPENING
+        while True:
+            connection = await self._connections.take()
+            try:
+                meta = await open_schema(connection.raw, self.address, self._library, self._steps)
+            except Exception as error:
+                self._connections.drop(connection)
+                if fault(error) is not Fault.AGAIN or asyncio.get_running_loop().time() >= patient_until:
+                    raise failed(self.address, "opening", error) from error
+            except BaseException:
+                self._connections.drop(connection)
+                raise
+            else:
+                self._connections.give_back(connection)
+                return meta
+            await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE))
 
     def _leave_behind(self) -> None:
         if self.after_fork is not None:
