@@ -13,6 +13,7 @@ from typing import Any, Final
 import asyncpg
 
 from resurgam.dev.postgres import Server
+from resurgam.store.postgres.store import PostgresStore
 
 _stores = itertools.count(1)
 
@@ -78,3 +79,8 @@ async def transactions_ended() -> AsyncIterator[Callable[[], Awaitable[None]]]:
         yield ended
     finally:
         await connection.close()
+
+
+def is_busy(store: PostgresStore) -> bool:
+    """Whether calls of a store are under way."""
+    return store._pool.busy

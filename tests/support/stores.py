@@ -3,16 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from resurgam.store.memory.store import MemoryStore
+from resurgam.store.postgres.store import PostgresStore
 from resurgam.store.protocol import Store
 from resurgam.store.redis.store import RedisStore
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract import LEASE
 from support.late_effects import LateEffectsStore
-from support.redis import fresh_cluster_url, fresh_url, is_busy
+from support import postgres, redis
 
 _LOOK: Final = 0.0002
 """Seconds between two looks at a store that is reached over a network."""
@@ -47,20 +48,26 @@ async def open_late(clock: ManualClock) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def open_redis(clock: ManualClock) -> AsyncIterator[Store]:
     """Open an empty store on a Redis server."""
-    async with _opened(fresh_url(), clock) as store:
+    async with _opened(RedisStore(redis.fresh_url(), clock, name="contract", lease=LEASE)) as store:
         yield store
 
 
 @asynccontextmanager
 async def open_redis_cluster(clock: ManualClock) -> AsyncIterator[Store]:
     """Open an empty store on a cluster of three Redis servers."""
-    async with _opened(fresh_cluster_url(), clock) as store:
+    async with _opened(RedisStore(redis.fresh_cluster_url(), clock, name="contract", lease=LEASE)) as store:
         yield store
 
 
 @asynccontextmanager
-async def _opened(url: str, clock: ManualClock) -> AsyncIterator[Store]:
-    store = RedisStore(url, clock, name="contract", lease=LEASE)
+async def open_postgres(clock: ManualClock) -> AsyncIterator[Store]:
+    """Open an empty store on a Postgres server."""
+    async with _opened(PostgresStore(postgres.fresh_url(), clock, name="contract", lease=LEASE)) as store:
+        yield store
+
+
+@asynccontextmanager
+async def _opened(store: Store) -> AsyncIterator[Store]:
     try:
         yield store
     finally:
@@ -73,12 +80,19 @@ async def answered(store: Store) -> bool:
     An answer takes some iterations of the event loop to reach its caller.
     """
     had, quiet = False, 0
-    while hasattr(store, "_link") and quiet < _QUIET:
-        busy = is_busy(cast("RedisStore", store))
+    is_busy = _IS_BUSY.get(type(store))
+    while is_busy is not None and quiet < _QUIET:
+        busy = is_busy(cast("Any", store))
         had, quiet = had or busy, 0 if busy else quiet + 1
         await asyncio.sleep(_LOOK if busy else 0)
     return had
 
+
+_IS_BUSY: Final[dict[type, Callable[[Any], bool]]] = {
+    RedisStore: redis.is_busy,
+    PostgresStore: postgres.is_busy,
+}
+"""How to learn whether a store that is reached over a network has calls under way."""
 
 STORES: dict[str, OpenStore] = {
     "memory": open_memory,
@@ -86,4 +100,5 @@ STORES: dict[str, OpenStore] = {
     "sqlite": open_sqlite,
     "redis": open_redis,
     "redis-cluster": open_redis_cluster,
+    "postgres": open_postgres,
 }

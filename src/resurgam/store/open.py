@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 _KNOWN = (
     "memory:// (gone with the process), sqlite:///relative.db, sqlite:////absolute/path.db, sqlite:// (temporary), "
-    "redis://host:port, redis+cluster://, redis+sentinel://"
+    "redis://host:port, redis+cluster://, redis+sentinel://, postgresql://user@host:port/database"
 )
 _REDIS = frozenset({"redis", "rediss"})
+_POSTGRES = frozenset({"postgresql", "postgres"})
 _FILES = ("sqlite:", "memory:")
 
 
@@ -26,6 +27,8 @@ def open_store(url: str, clock: Clock, *, name: str, lease: int) -> Store:
     """Return the store that *url* names, for the engine *name*. A claim holds for *lease* milliseconds."""
     if is_redis(url):
         return _open_redis(url, clock, name=name, lease=lease)
+    if is_postgres(url):
+        return _open_postgres(url, clock, name=name, lease=lease)
     parts = _parts(url)
     if parts.scheme == "memory" and not (parts.netloc or parts.path or parts.query):
         from resurgam.store.memory.store import MemoryStore  # noqa: PLC0415 -- only a user of this store pays for the import
@@ -42,6 +45,8 @@ def second_opening(url: str, store: Store, clock: Clock, *, name: str, lease: in
     """Return a function that opens the data of *store* again, for another thread; None if only *store* can reach it."""
     if is_redis(url):
         return lambda: _open_redis(url, clock, name=name, lease=lease)
+    if is_postgres(url):
+        return lambda: _open_postgres(url, clock, name=name, lease=lease)
     parts = _parts(url)
     if parts.scheme != "sqlite":
         return None
@@ -64,6 +69,11 @@ def open_inspector(url: str, clock: Clock) -> OpenInspector:
             from resurgam.store.redis.inspector import OpenRedisInspector  # noqa: PLC0415 -- as above
 
         return OpenRedisInspector(url, clock)
+    if is_postgres(url):
+        with _asyncpg_needed():
+            from resurgam.store.postgres.inspector import OpenPostgresInspector  # noqa: PLC0415 -- as above
+
+        return OpenPostgresInspector(url, clock)
     parts = _parts(url)
     path = _path(parts)
     if parts.scheme == "sqlite" and url.startswith("sqlite://") and not parts.netloc and path is not None:
@@ -73,7 +83,7 @@ def open_inspector(url: str, clock: Clock) -> OpenInspector:
         return SqliteInspector(ReadOnlyFile(path), clock)
     raise StoreError(
         f"no store for {shown_url(url)!r} that can be looked at from here; "
-        "this version knows sqlite:///file.db and redis://host"
+        "this version knows sqlite:///file.db, redis://host and postgresql://host"
     )
 
 
@@ -91,19 +101,28 @@ def vacuum(url: str) -> "Vacuumed":
 
 def shown_url(url: str) -> str:
     """Return a URL as people may see it: without its password."""
+    if is_redis(url):
+        with _hiredis_needed():
+            from resurgam.store.redis.url import parse as parse_redis  # noqa: PLC0415 -- as above
+
+        return str(parse_redis(url))
+    if is_postgres(url):
+        from resurgam.store.postgres.url import parse as parse_postgres  # noqa: PLC0415 -- as above
+
+        return str(parse_postgres(url))
     if url.startswith(_FILES):
         return url
-    if not is_redis(url):
-        return re.sub("//.*@", "//", url)  # a mistyped scheme may stand before a password too
-    with _hiredis_needed():
-        from resurgam.store.redis.url import parse  # noqa: PLC0415 -- as above
-
-    return str(parse(url))
+    return re.sub("//.*@", "//", url)  # a mistyped scheme may stand before a password too
 
 
 def is_redis(url: str) -> bool:
     """Whether a URL names a Redis store; its errors must not have the password in them, so it is parsed elsewhere."""
     return url.partition(":")[0].partition("+")[0].lower() in _REDIS
+
+
+def is_postgres(url: str) -> bool:
+    """Whether a URL names a Postgres store, which is parsed elsewhere for the same reason."""
+    return url.partition(":")[0].lower() in _POSTGRES
 
 
 def _open_redis(url: str, clock: Clock, *, name: str, lease: int) -> Store:
@@ -121,6 +140,23 @@ def _hiredis_needed() -> Iterator[None]:
         if error.name != "hiredis":
             raise
         raise StoreError("a Redis store needs the package hiredis: pip install 'resurgam[redis]'") from error
+
+
+def _open_postgres(url: str, clock: Clock, *, name: str, lease: int) -> Store:
+    with _asyncpg_needed():
+        from resurgam.store.postgres.store import PostgresStore  # noqa: PLC0415 -- only a user of this store pays for the import
+
+    return PostgresStore(url, clock, name=name, lease=lease)
+
+
+@contextmanager
+def _asyncpg_needed() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise StoreError("a Postgres store needs the package asyncpg: pip install 'resurgam[postgres]'") from error
 
 
 def _parts(url: str) -> SplitResult:

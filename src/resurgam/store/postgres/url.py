@@ -22,8 +22,6 @@ CONNECTIONS: Final = 5
 _CONNECT: Final = 10
 """Seconds within which a connection must be made."""
 
-_SCHEMES: Final = frozenset({"postgresql", "postgres"})
-
 _HANDED_ON: Final = frozenset({
     "application_name", "gsslib", "krbsrvname", "options", "passfile", "service", "sslcert", "sslcrl", "sslkey",
     "sslmode", "sslnegotiation", "sslpassword", "sslrootcert", "ssl_max_protocol_version", "ssl_min_protocol_version",
@@ -80,11 +78,6 @@ class Address(msgspec.Struct, frozen=True):
         if len(self.hosts) > 1 and "target_session_attrs" not in dict(self.options):
             found["target_session_attrs"] = "read-write"
         return found
-
-
-def is_postgres(url: str) -> bool:
-    """Whether a URL names a Postgres store."""
-    return url.partition(":")[0].lower() in _SCHEMES
 
 
 def parse(url: str) -> Address:
