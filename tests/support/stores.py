@@ -12,8 +12,8 @@ from resurgam.store.redis.store import RedisStore
 from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract import LEASE
-from support.late_effects import LateEffectsStore
 from support import postgres, redis
+from support.late_effects import LateEffectsStore
 
 _LOOK: Final = 0.0002
 """Seconds between two looks at a store that is reached over a network."""
