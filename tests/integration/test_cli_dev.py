@@ -1,4 +1,4 @@
-"""`resurgam dev --with redis`: a server and a worker that end together."""
+"""`resurgam dev --with SERVER`: a server and a worker that end together."""
 
 import asyncio
 import contextlib
@@ -9,13 +9,14 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
 
 from resurgam import Engine
+from support import postgres, redis
 from support.limits import HANGS
-from support.redis import shared_server
 
 SRC = str(Path(__file__).parents[2] / "src")
 SHOP = """
@@ -25,12 +26,18 @@ from resurgam import Context, workflow
 async def greet(ctx: Context, name: str) -> str:
     return f"Hello, {name}!"
 """
+NAMES = {"postgres": "Postgres", "redis": "Redis"}
+
+
+@pytest.fixture(params=["postgres", "redis"])
+def kind(request):
+    return request.param
 
 
 @contextlib.contextmanager
-def dev(folder, *arguments):
+def dev(kind, folder, *arguments):
     """Run the command; yield the process and what it printed first."""
-    command = [sys.executable, "-m", "resurgam", "dev", "--with", "redis", "--json", *arguments]
+    command = [sys.executable, "-m", "resurgam", "dev", "--with", kind, "--json", *arguments]
     environment = {**os.environ, "PYTHONPATH": SRC}
     process = subprocess.Popen(
         command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
@@ -45,16 +52,16 @@ def dev(folder, *arguments):
         process.communicate(timeout=HANGS)
 
 
-def refused(folder, *arguments):
+def refused(kind, folder, *arguments):
     """Run the command to its end."""
-    command = [sys.executable, "-m", "resurgam", "dev", "--with", "redis", *arguments]
+    command = [sys.executable, "-m", "resurgam", "dev", "--with", kind, *arguments]
     environment = {**os.environ, "PYTHONPATH": SRC}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=False, timeout=HANGS)
 
 
 def is_gone(url):
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", int(url.rpartition(":")[2]))) != 0
+        return probe.connect_ex(("127.0.0.1", urlsplit(url).port)) != 0
 
 
 async def result_of(url, id_):
@@ -63,10 +70,10 @@ async def result_of(url, id_):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_a_worker_serves_the_module_and_ends_with_the_server(tmp_path, number):
+async def test_a_worker_serves_the_module_and_ends_with_the_server(kind, tmp_path, number):
     (tmp_path / "shop.py").write_text(SHOP)
-    with dev(tmp_path, "shop.py") as (process, printed):
-        assert printed["folder"] == str(tmp_path / "resurgam-redis")
+    with dev(kind, tmp_path, "shop.py") as (process, printed):
+        assert printed["folder"] == str(tmp_path / f"resurgam-{kind}")
         async with Engine(printed["url"], worker=False) as engine:
             handle = await engine.start("greet", "Ada", id="one")
             assert await asyncio.wait_for(handle.result(), HANGS) == "Hello, Ada!"
@@ -75,29 +82,29 @@ async def test_a_worker_serves_the_module_and_ends_with_the_server(tmp_path, num
         assert is_gone(printed["url"])
 
 
-async def test_the_data_is_there_again_the_next_time(tmp_path):
+async def test_the_data_is_there_again_the_next_time(kind, tmp_path):
     (tmp_path / "shop.py").write_text(SHOP)
-    with dev(tmp_path) as (process, printed):
+    with dev(kind, tmp_path) as (process, printed):
         async with Engine(printed["url"], worker=False) as engine:
             await engine.start("greet", "Ada", id="one")
         process.send_signal(signal.SIGINT)
         assert process.wait(HANGS) == 0
-    with dev(tmp_path, "shop.py") as (_, printed):
+    with dev(kind, tmp_path, "shop.py") as (_, printed):
         assert await result_of(printed["url"], "one") == "Hello, Ada!"
 
 
-def test_the_server_ends_even_if_the_command_is_killed(tmp_path):
-    with dev(tmp_path) as (process, printed):
+def test_the_server_ends_even_if_the_command_is_killed(kind, tmp_path):
+    with dev(kind, tmp_path) as (process, printed):
         process.kill()
         process.wait(HANGS)
-        with (tmp_path / "resurgam-redis" / "lock").open() as lock:
+        with (tmp_path / f"resurgam-{kind}" / "lock").open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # once the server has ended
         assert is_gone(printed["url"])
 
 
-async def test_the_worker_ends_even_if_the_command_is_killed(tmp_path):
+async def test_the_worker_ends_even_if_the_command_is_killed(kind, tmp_path):
     (tmp_path / "shop.py").write_text(SHOP)
-    with dev(tmp_path, "shop.py") as (process, printed):
+    with dev(kind, tmp_path, "shop.py") as (process, printed):
         async with Engine(printed["url"], worker=False) as engine:
             handle = await engine.start("greet", "Ada", id="one")
             assert await asyncio.wait_for(handle.result(), HANGS) == "Hello, Ada!"
@@ -105,21 +112,22 @@ async def test_the_worker_ends_even_if_the_command_is_killed(tmp_path):
         process.communicate(timeout=HANGS)  # the worker has the other end of these pipes
 
 
-def test_an_error_of_the_module_comes_before_the_server(tmp_path):
-    done = refused(tmp_path, "nothing.py")
+def test_an_error_of_the_module_comes_before_the_server(kind, tmp_path):
+    done = refused(kind, tmp_path, "nothing.py")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"there is no file" in done.stderr
-    assert not (tmp_path / "resurgam-redis").exists()
+    assert not (tmp_path / f"resurgam-{kind}").exists()
 
 
-def test_a_second_server_with_the_same_data_is_refused(tmp_path):
-    with dev(tmp_path):
-        done = refused(tmp_path)
+def test_a_second_server_with_the_same_data_is_refused(kind, tmp_path):
+    with dev(kind, tmp_path):
+        done = refused(kind, tmp_path)
         assert done.returncode == 1
         assert done.stderr.decode().startswith("Error: another server runs with the data in")
 
 
-def test_a_port_that_is_in_use_is_an_error(tmp_path):
-    done = refused(tmp_path, "--port", str(shared_server().port))
+def test_a_port_that_is_in_use_is_an_error(kind, tmp_path):
+    server = {"postgres": postgres, "redis": redis}[kind].shared_server()
+    done = refused(kind, tmp_path, "--port", str(server.port))
     assert done.returncode == 1
-    assert "the Redis server did not start" in done.stderr.decode()
+    assert f"the {NAMES[kind]} server did not start" in done.stderr.decode()

@@ -1,7 +1,8 @@
 """The documentation is executed, and names files that exist.
 
-The files of docs/changing-code.md, docs/inspecting.md, docs/moving.md and docs/tutorial.md are written and their commands run in order,
-and the output is compared. Those of docs/redis.md are run by a shell, with a stand-in for redis-cli. Each block of
+The files of docs/changing-code.md, docs/inspecting.md, docs/moving.md and docs/tutorial.md are written and their commands
+run in order, and the output is compared. Those of docs/redis.md and docs/postgres.md are run by a shell, with a stand-in
+for redis-cli. Each block of
 docs/workflow-api.md and docs/retention.md is a program of its own.
 """
 
@@ -16,9 +17,11 @@ import pytest
 
 from resurgam import Registry
 from resurgam.dev.redis import Server
+from resurgam.store.postgres.migrate import migrations
 from resurgam.store.redis.keys import KEYS
 from resurgam.testing import Environment
 from support.limits import HANGS
+from support.postgres import own_server
 from support.redis import temporary_folder
 
 ROOT = Path(__file__).parents[2]
@@ -90,37 +93,56 @@ REDIS = re.findall(f"{FILE}|{COMMAND}", (ROOT / "docs/redis.md").read_text(), re
 REDIS_CLI = ROOT / "tests/support/redis_cli.py"
 
 
-def test_the_commands_about_redis_print_what_the_page_shows(tmp_path):
-    """All of them in one shell, because some name the execution that an earlier one has found."""
-    server = Server(temporary_folder()).start()
-    try:
-        commands = []
-        for file, content, command, _ in REDIS:
-            if file:
-                (tmp_path / file).write_text(content.replace("redis://localhost", server.url))
-            else:
-                commands.append(f"echo @@@\n{command}")
-        functions = (
-            f'python() {{ {sys.executable} "$@"; }}\nredis-cli() {{ {sys.executable} {REDIS_CLI} {server.port} "$@"; }}'
-        )
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}", "PYTHONDONTWRITEBYTECODE": "1"}
-        script = "\n".join(["set -e", functions, *commands])
-        done = subprocess.run(
-            ["bash", "-c", script],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=HANGS,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-    finally:
-        server.kill()
-    shown = [(command, printed) for _, _, command, printed in REDIS if command]
+def run_commands(page, folder, functions, url, replaced):
+    """Run the commands of a page in one shell, because some use what an earlier one has found; compare what they print."""
+    commands = []
+    for file, content, command, _ in page:
+        if file:
+            (folder / file).write_text(content.replace(replaced, url))
+        else:
+            commands.append(f"echo @@@\n{command}")
+    script = "\n".join(["set -e", f'python() {{ {sys.executable} "$@"; }}', functions, *commands])
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=HANGS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    shown = [(command, printed) for _, _, command, printed in page if command]
     for (command, printed), output in zip(shown, done.stdout.split("@@@")[1:], strict=True):
         expected = ".*".join(map(re.escape, collapsed(printed).split("...")))
         assert re.fullmatch(expected, collapsed(output)), command
+
+
+def test_the_commands_about_redis_print_what_the_page_shows(tmp_path):
+    server = Server(temporary_folder()).start()
+    try:
+        functions = f'redis-cli() {{ {sys.executable} {REDIS_CLI} {server.port} "$@"; }}'
+        run_commands(REDIS, tmp_path, functions, server.url, "redis://localhost")
+    finally:
+        server.kill()
+
+
+POSTGRES = re.findall(f"{FILE}|{COMMAND}", (ROOT / "docs/postgres.md").read_text(), re.MULTILINE)
+
+
+def test_the_commands_about_postgres_print_what_the_page_shows(tmp_path):
+    server = own_server()
+    try:
+        functions = f'psql() {{ {server.programs.folder / "psql"} {server.url} "$@"; }}'
+        run_commands(POSTGRES, tmp_path, functions, server.url, "postgresql://localhost/shop")
+    finally:
+        server.kill()
+
+
+def test_every_table_of_the_postgres_store_is_on_its_page():
+    page = (ROOT / "docs/postgres.md").read_text()
+    for table in re.findall(r"CREATE TABLE \{schema\}\.(\w+)", "".join(migrations())):
+        assert f"`{table}`" in page, table
 
 
 def test_every_key_of_the_redis_store_is_on_its_page():

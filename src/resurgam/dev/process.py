@@ -115,9 +115,10 @@ def free_port() -> int:
         return port
 
 
-def last_line(log: Path) -> str:
-    """Return the last line of a log."""
+def last_line(log: Path, word: str = "") -> str:
+    """Return the last line of a log, or the last one with a word if there is one."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    lines = [line for line in lines if word in line] or lines
     return lines[-1] if lines else "it left no message"
 
 

@@ -109,9 +109,9 @@ def failed(address: Address, what: str, error: Exception) -> StoreError:
     return (WriteRejected if rejected else StoreError)(f"{address}: {what!r} failed: {_reason(error)}")
 
 
-def unknown(address: Address, what: str, error: Exception) -> StoreError:
+def unknown(what: str, error: StoreError) -> StoreError:
     """Return the error for a call of which it is unknown whether it was done."""
-    return StoreError(f"{address}: {_reason(error)}; it is unknown whether {what!r} was done")
+    return StoreError(f"{error}; it is unknown whether {what!r} was done")
 
 
 def _reason(error: BaseException) -> str:

@@ -6,6 +6,9 @@ one transaction. Different verbs are under way at the same time.
 A flight that the server has rolled back because of other transactions is sent again. One whose connection was lost has an
 unknown outcome, until it is read back: a verb that writes keeps its answers in the table ``calls``, in its own transaction.
 If they are there, it was done. If not, it was not, and it is given up so that it never will be; then it is sent again.
+
+To keep answers costs a write. A verb that can tell by its tables whether a part was done, such as a step by ``epoch`` and
+``last_seq``, names a function that reads it back. It is sent again at once: what was done already is refused, and read back.
 """
 
 import asyncio
@@ -68,25 +71,43 @@ class Verb(msgspec.Struct, frozen=True):
     keeps: bool = True
     """Whether it keeps its answers until the next call, so that it can be known whether it was done."""
 
+    read_back: str | None = None
+    """The statement that tells which of the parts that are refused when they are repeated were done the first time."""
+
 
 class Flight:
     """One function call, and what has become of it so far."""
 
-    __slots__ = ("arguments", "doubt", "keeps", "name", "patient_until", "repetitions", "text")
+    __slots__ = ("arguments", "doubt", "keeps", "lost", "name", "patient_until", "read_back", "repetitions", "text")
 
     def __init__(
-        self, name: str, text: str, arguments: Callable[[Connection], Sequence[object]], *, keeps: bool
+        self,
+        name: str,
+        text: str,
+        arguments: Callable[[Connection], Sequence[object]],
+        *,
+        keeps: bool = False,
+        read_back: str | None = None,
     ) -> None:
         self.name = name
         self.text = text
         self.arguments = arguments
         self.keeps = keeps
+        self.read_back = read_back
+        self.lost = False
+        """Whether a connection was lost on which it was sent."""
+
         self.repetitions = 0
         self.patient_until = 0.0
         """Until when it is sent again over other connections; 0 as long as none was lost."""
 
         self.doubt: tuple[int, int] | None = None
         """The connection that was lost and the number of the call on it, until it is known whether it was done."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it may have been done."""
+        return self.doubt is not None or (self.lost and self.read_back is not None)
 
 
 class Pool:
@@ -136,18 +157,28 @@ class Pool:
 
     # The calls of the verbs.
 
-    def verb(self, verb: str, arguments: Arguments = as_json, *, keeps: bool = True) -> Verb:
+    def verb(
+        self, verb: str, arguments: Arguments = as_json, *, keeps: bool = True, read_back: str | None = None
+    ) -> Verb:
         """Say how a verb is called, if not with its parts as one JSON array.
 
-        A verb that is idempotent, or only reads, need not keep its answers: it is repeated if they are lost.
+        A verb that is idempotent, or only reads, need not keep its answers: it is repeated if they are lost. Nor does one
+        with a function that tells which parts were done, *read_back*, if null is its answer to a part that is repeated.
         """
+        keeps = keeps and read_back is None
         count = 3 + len(arguments([]))
         places = ", ".join(f"${n}" for n in range(1, count + 1))
-        text = f"SELECT a.notices, a.answers FROM {{schema}}.{verb}_{{code}}({places}) a"  # noqa: S608 -- the names are our own
+        called = f"SELECT a.notices, a.answers FROM {{schema}}.{{verb}}_{{code}}({places}) a"  # noqa: S608 -- the names are our own
+        text = called.replace("{verb}", verb)
         if keeps:
             kept = f"{{schema}}.calls_keep_{{code}}($3, ${count + 1}, ${count + 2}, a.notices, a.answers)"
             text = text.replace("a.answers FROM", f"a.answers, {kept} FROM")
-        known = Verb(self._library.in_schema(text, self.address.schema), arguments, keeps)
+        known = Verb(
+            self._library.in_schema(text, self.address.schema),
+            arguments,
+            keeps,
+            read_back and self._library.in_schema(called.replace("{verb}", read_back), self.address.schema),
+        )
         self._verbs[verb] = known
         return known
 
@@ -185,8 +216,8 @@ class Pool:
         return await self._read(name, statement(name, self.address.schema, **parts), arguments)
 
     async def _read(self, name: str, text: str, arguments: Sequence[object]) -> list[Any]:
-        flight = Flight(name, text, lambda _: arguments, keeps=False)
-        rows: list[Any] = await asyncio.shield(self._spawn(self._perform(flight), f"postgres {name}"))
+        flight = Flight(name, text, lambda _: arguments)
+        rows: list[Any] = await _wait_for(self._spawn(self._perform(flight), f"postgres {name}"))
         return rows
 
     async def connect(self) -> Any:
@@ -221,8 +252,13 @@ class Pool:
         """Start a task: whoever waits for it may be cancelled, but not what is sent to the server."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # who waits for it may be gone
 
     async def _fly(self, verb: str) -> None:
         """Send what waits as one flight, and what came meanwhile as the next."""
@@ -242,7 +278,11 @@ class Pool:
             known = self._verbs.get(verb) or self.verb(verb)
             given = known.arguments([part for part, _ in calls])
             flight = Flight(
-                verb, known.text, lambda connection: self._arguments(known, given, connection), keeps=known.keeps
+                verb,
+                known.text,
+                lambda connection: self._arguments(known, given, connection),
+                keeps=known.keeps,
+                read_back=known.read_back,
             )
             [row] = await self._perform(flight)
             answers = _decode(row["answers"])
@@ -269,14 +309,17 @@ class Pool:
         """Send a flight until it is known that it was done, or cannot be; return its rows."""
         while True:
             await self._opened()
-            connection = await self._connections.take()
+            connection = await self._connection_for(flight)
             try:
                 if flight.doubt is not None and (rows := await self._find(connection, flight.doubt)):
                     break
                 flight.doubt = None
                 connection.calls += 1
                 self.flights += 1
-                rows = await connection.fetch(flight.text, flight.arguments(connection))
+                arguments = flight.arguments(connection)
+                rows = await connection.fetch(flight.text, arguments)
+                if flight.lost and flight.read_back is not None:
+                    rows = [await self._read_back(connection, flight.read_back, arguments, rows[0])]
                 break
             except Exception as error:  # noqa: BLE001 -- sorted out there
                 await self._repeat_or_raise(flight, connection, error)
@@ -286,6 +329,14 @@ class Pool:
         self._connections.give_back(connection)
         return rows
 
+    async def _connection_for(self, flight: Flight) -> Connection:
+        try:
+            return await self._connections.take()
+        except StoreError as error:
+            if flight.in_doubt:
+                raise unknown(flight.name, error) from error
+            raise
+
     async def _repeat_or_raise(self, flight: Flight, connection: Connection, error: Exception) -> None:
         """Return if a flight is to be sent again; raise `StoreError` if it has failed."""
         kind = Fault.LOST if connection.lost else fault(error)
@@ -293,8 +344,10 @@ class Pool:
             self._connections.drop(connection)
             if kind is Fault.READ_ONLY:
                 self._connections.drop_idle()
-            elif flight.keeps and flight.doubt is None:
-                flight.doubt = (connection.number, connection.calls)
+            else:
+                flight.lost = True
+                if flight.keeps and flight.doubt is None:
+                    flight.doubt = (connection.number, connection.calls)
             await self._wait_for_another(flight, error)
             return
         self._connections.give_back(connection)
@@ -313,15 +366,23 @@ class Pool:
             flight.patient_until = now + PATIENCE
             return
         if now >= flight.patient_until:
-            if flight.doubt is None:
-                raise failed(self.address, flight.name, error) from error
-            raise unknown(self.address, flight.name, error) from error
+            failure = failed(self.address, flight.name, error)
+            raise (unknown(flight.name, failure) if flight.in_doubt else failure) from error
         await asyncio.sleep(_LONGEST_PAUSE * random.uniform(0.2, 1))
 
     async def _find(self, connection: Connection, doubt: tuple[int, int]) -> list[Any]:
         """Return the row of a call whose connection was lost; none if it was not done, and now never will be."""
         text = self._library.call(self.address.schema, "calls_find", 3)
         return await connection.fetch(text, (self.owner, *doubt))
+
+    async def _read_back(self, connection: Connection, text: str, arguments: Sequence[object], row: Any) -> Any:
+        """Return the row of a call that was repeated, with the answers to those parts that were done the first time."""
+        answers = _decode(row["answers"])
+        if None in answers:
+            [found] = await connection.fetch(text, arguments)
+            pairs = zip(answers, _decode(found["answers"]), strict=True)
+            answers = [done if answer is None else answer for answer, done in pairs]
+        return {"notices": row["notices"], "answers": _encode(answers)}
 
     async def _forget_calls(self) -> None:
         """Delete what was kept for this store, if that is possible at once."""
@@ -339,7 +400,7 @@ class Pool:
         if not self._open:
             if self._opening is None:
                 self._opening = self._spawn(self._prepare(), "postgres open")
-            await asyncio.shield(self._opening)
+            await _wait_for(self._opening)
 
     async def _prepare(self) -> None:
         try:
@@ -382,6 +443,16 @@ def call_back(done: Done, answer: Any) -> None:
     except Exception as error:  # noqa: BLE001 -- reported by the loop, as an exception of any other callback
         context = {"message": "a callback of the Postgres store failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
+
+
+async def _wait_for(task: "asyncio.Task[Any]") -> Any:
+    """Return the result of a task, which is not cancelled with its caller; it is when the store is closed."""
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if task.cancelled():
+            raise StoreError(_CLOSED) from None
+        raise
 
 
 def _fail(calls: list[tuple[Any, Done]], error: Exception) -> None:

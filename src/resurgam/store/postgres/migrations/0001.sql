@@ -247,7 +247,7 @@ CREATE TABLE {schema}.calls (                   -- the last call on each connect
     number       bigint NOT NULL,               -- of the call
     notices      text[],
     answers      jsonb,                         -- NULL: the call was given up before it was done
-    made_at      timestamptz NOT NULL DEFAULT now(),  -- the connection
+    called_at    timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (owner, connection)
 ) WITH (fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 

@@ -8,7 +8,8 @@ CREATE FUNCTION {schema}.calls_keep_{code}(
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     UPDATE {schema}.calls c
-    SET number = calls_keep_{code}.number, notices = calls_keep_{code}.notices, answers = calls_keep_{code}.answers
+    SET number = calls_keep_{code}.number, notices = calls_keep_{code}.notices, answers = calls_keep_{code}.answers,
+        called_at = now()
     WHERE c.owner = calls_keep_{code}.owner AND c.connection = calls_keep_{code}.connection
         AND c.number < calls_keep_{code}.number;
     IF NOT FOUND THEN
@@ -37,9 +38,9 @@ BEGIN
     END IF;
 END $$;
 
--- Forget the calls of an open store that is closed, or of all that have not called for a day.
+-- Forget the calls of an open store that is closed, and of all that have not called for a day.
 CREATE FUNCTION {schema}.calls_forget_{code}(owner text)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    DELETE FROM {schema}.calls c WHERE c.owner = calls_forget_{code}.owner;
+    DELETE FROM {schema}.calls c WHERE c.owner = calls_forget_{code}.owner OR c.called_at < now() - interval '1 day';
 END $$;
