@@ -103,8 +103,6 @@ def unreachable(address: Address, error: Exception) -> Unreachable:
 
 def failed(address: Address, what: str, error: Exception) -> StoreError:
     """Return the error for a call that was not done."""
-    if isinstance(error, StoreError):
-        return error
     rejected = sqlstate(error)[:2] in _REJECTED or isinstance(error, asyncpg.DataError)
     return (WriteRejected if rejected else StoreError)(f"{address}: {what!r} failed: {_reason(error)}")
 

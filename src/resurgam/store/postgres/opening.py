@@ -79,7 +79,8 @@ async def open_schema(connection: Any, address: Address, library: Library, steps
 
 
 async def _complete(connection: Any, schema: str, library: Library, meta: Meta | None, steps: tuple[str, ...]) -> None:
-    await connection.execute(in_schema("CREATE SCHEMA IF NOT EXISTS {schema}", schema))
+    if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", schema):
+        await connection.execute(in_schema("CREATE SCHEMA {schema}", schema))
     if meta is None or meta.version < len(steps):
         await migrate(connection, schema, meta, steps)
     await connection.execute(library.script(schema))

@@ -357,7 +357,7 @@ class Pool:
         elif kind is Fault.NO_FUNCTION and flight.repetitions == 1:
             self._open = False  # another version of the code, or a person, has removed it: install it again
         else:
-            raise failed(self.address, flight.name, error) from error
+            raise failed(self.address, flight.name, error)
 
     async def _wait_for_another(self, flight: Flight, error: Exception) -> None:
         """Wait a moment after a connection was lost; raise `StoreError` if that was often enough."""
@@ -419,6 +419,9 @@ class Pool:
             connection = await self._connections.take()
             try:
                 meta = await open_schema(connection.raw, self.address, self._library, self._steps)
+            except StoreError:
+                self._connections.drop(connection)
+                raise
             except Exception as error:
                 self._connections.drop(connection)
                 if fault(error) is not Fault.AGAIN or asyncio.get_running_loop().time() >= patient_until:
