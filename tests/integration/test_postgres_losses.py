@@ -35,7 +35,7 @@ class Shop:
         @self.registry.workflow
         async def buy(ctx: Context, order: str) -> list:
             paid = [await ctx.activity(charge, order, n) for n in range(3)]
-            child = await ctx.child(parcel, order, id=f"{order}-parcel")
+            child = await ctx.workflow(parcel, order, id=f"{order}-parcel")
             paid += await asyncio.gather(*(ctx.activity(charge, order, n) for n in (3, 4)))
             return [*paid, child, await ctx.listen("go")]
 
