@@ -51,6 +51,9 @@ _LONGEST_PAUSE: Final = 0.5
 _OPENING: Final = 60.0
 """Seconds for which the opening is repeated that other transactions have stopped."""
 
+_LOST: Final = 3
+"""How often the opening is repeated because its connection was lost."""
+
 _FORGET: Final = 1.0
 """Seconds for the farewell of a store that is closed."""
 
@@ -413,8 +416,8 @@ class Pool:
             self._opening = None
 
     async def _open_schema(self) -> Meta:
-        """Open the schema; again and again, if others use the tables that a migration changes."""
-        patient_until = asyncio.get_running_loop().time() + _OPENING
+        """Open the schema; again and again, if others use the tables that a migration changes, or connections are lost."""
+        patient_until, lost = asyncio.get_running_loop().time() + _OPENING, 0
         while True:
             connection = await self._connections.take()
             try:
@@ -423,8 +426,11 @@ class Pool:
                 self._connections.drop(connection)
                 raise
             except Exception as error:
+                kind = Fault.LOST if connection.lost else fault(error)
                 self._connections.drop(connection)
-                if fault(error) is not Fault.AGAIN or asyncio.get_running_loop().time() >= patient_until:
+                lost += kind is Fault.LOST
+                again = kind is Fault.AGAIN or (kind is Fault.LOST and lost <= _LOST)
+                if not again or asyncio.get_running_loop().time() >= patient_until:
                     raise failed(self.address, "opening", error) from error
             except BaseException:
                 self._connections.drop(connection)
