@@ -7,8 +7,8 @@ A flight that the server has rolled back because of other transactions is sent a
 unknown outcome, until it is read back: a verb that writes keeps its answers in the table ``calls``, in its own transaction.
 If they are there, it was done. If not, it was not, and it is given up so that it never will be; then it is sent again.
 
-To keep answers costs a write. A verb that can tell by its tables whether a part was done, such as a step by ``epoch`` and
-``last_seq``, names a function that reads it back. It is sent again at once: what was done already is refused, and read back.
+To keep answers costs a write. A verb that can be repeated does without: it only reads, or it answers what was done already in
+the same way.
 """
 
 import asyncio
@@ -74,14 +74,11 @@ class Verb(msgspec.Struct, frozen=True):
     keeps: bool = True
     """Whether it keeps its answers until the next call, so that it can be known whether it was done."""
 
-    read_back: str | None = None
-    """The statement that tells which of the parts that are refused when they are repeated were done the first time."""
-
 
 class Flight:
     """One function call, and what has become of it so far."""
 
-    __slots__ = ("arguments", "doubt", "keeps", "lost", "name", "patient_until", "read_back", "repetitions", "text")
+    __slots__ = ("arguments", "doubt", "keeps", "lost", "name", "patient_until", "reads", "repetitions", "text")
 
     def __init__(
         self,
@@ -90,13 +87,13 @@ class Flight:
         arguments: Callable[[Connection], Sequence[object]],
         *,
         keeps: bool = False,
-        read_back: str | None = None,
+        reads: bool = False,
     ) -> None:
         self.name = name
         self.text = text
         self.arguments = arguments
         self.keeps = keeps
-        self.read_back = read_back
+        self.reads = reads
         self.lost = False
         """Whether a connection was lost on which it was sent."""
 
@@ -110,7 +107,7 @@ class Flight:
     @property
     def in_doubt(self) -> bool:
         """Whether it may have been done."""
-        return self.doubt is not None or (self.lost and self.read_back is not None)
+        return self.lost and not self.reads
 
 
 class Pool:
@@ -160,28 +157,18 @@ class Pool:
 
     # The calls of the verbs.
 
-    def verb(
-        self, verb: str, arguments: Arguments = as_json, *, keeps: bool = True, read_back: str | None = None
-    ) -> Verb:
+    def verb(self, verb: str, arguments: Arguments = as_json, *, keeps: bool = True) -> Verb:
         """Say how a verb is called, if not with its parts as one JSON array.
 
-        A verb that is idempotent, or only reads, need not keep its answers: it is repeated if they are lost. Nor does one
-        with a function that tells which parts were done, *read_back*, if null is its answer to a part that is repeated.
+        A verb that is idempotent, or only reads, need not keep its answers: it is repeated if they are lost.
         """
-        keeps = keeps and read_back is None
         count = 3 + len(arguments([]))
         places = ", ".join(f"${n}" for n in range(1, count + 1))
-        called = f"SELECT a.notices, a.answers FROM {{schema}}.{{verb}}_{{code}}({places}) a"  # noqa: S608 -- the names are our own
-        text = called.replace("{verb}", verb)
+        text = f"SELECT a.notices, a.answers FROM {{schema}}.{verb}_{{code}}({places}) a"  # noqa: S608 -- the names are our own
         if keeps:
             kept = f"{{schema}}.calls_keep_{{code}}($3, ${count + 1}, ${count + 2}, a.notices, a.answers)"
             text = text.replace("a.answers FROM", f"a.answers, {kept} FROM")
-        known = Verb(
-            self._library.in_schema(text, self.address.schema),
-            arguments,
-            keeps,
-            read_back and self._library.in_schema(called.replace("{verb}", read_back), self.address.schema),
-        )
+        known = Verb(self._library.in_schema(text, self.address.schema), arguments, keeps)
         self._verbs[verb] = known
         return known
 
@@ -219,7 +206,7 @@ class Pool:
         return await self._read(name, statement(name, self.address.schema, **parts), arguments)
 
     async def _read(self, name: str, text: str, arguments: Sequence[object]) -> list[Any]:
-        flight = Flight(name, text, lambda _: arguments)
+        flight = Flight(name, text, lambda _: arguments, reads=True)
         rows: list[Any] = await _wait_for(self._spawn(self._perform(flight), f"postgres {name}"))
         return rows
 
@@ -285,7 +272,6 @@ class Pool:
                 known.text,
                 lambda connection: self._arguments(known, given, connection),
                 keeps=known.keeps,
-                read_back=known.read_back,
             )
             [row] = await self._perform(flight)
             answers = _decode(row["answers"])
@@ -319,10 +305,7 @@ class Pool:
                 flight.doubt = None
                 connection.calls += 1
                 self.flights += 1
-                arguments = flight.arguments(connection)
-                rows = await connection.fetch(flight.text, arguments)
-                if flight.lost and flight.read_back is not None:
-                    rows = [await self._read_back(connection, flight.read_back, arguments, rows[0])]
+                rows = await connection.fetch(flight.text, flight.arguments(connection))
                 break
             except Exception as error:  # noqa: BLE001 -- sorted out there
                 await self._repeat_or_raise(flight, connection, error)
@@ -377,15 +360,6 @@ class Pool:
         """Return the row of a call whose connection was lost; none if it was not done, and now never will be."""
         text = self._library.call(self.address.schema, "calls_find", 3)
         return await connection.fetch(text, (self.owner, *doubt))
-
-    async def _read_back(self, connection: Connection, text: str, arguments: Sequence[object], row: Any) -> Any:
-        """Return the row of a call that was repeated, with the answers to those parts that were done the first time."""
-        answers = _decode(row["answers"])
-        if None in answers:
-            [found] = await connection.fetch(text, arguments)
-            pairs = zip(answers, _decode(found["answers"]), strict=True)
-            answers = [done if answer is None else answer for answer, done in pairs]
-        return {"notices": row["notices"], "answers": _encode(answers)}
 
     async def _forget_calls(self) -> None:
         """Delete what was kept for this store, if that is possible at once."""
