@@ -419,6 +419,35 @@ async def test_stores_that_claim_at_once_share_what_there_is():
         assert len(claimed) == len(set(claimed)) == 40
 
 
+async def announce(two, *names):
+    for name in names:
+        worker = r.Announcement(worker_id=name, host="here", pid=1, build="1", queues=(QUEUE,), slots=1)
+        await two.acting.workers.announce(worker, 10 * LEASE)
+
+
+async def test_a_worker_with_peers_takes_its_share_and_leaves_the_rest_to_them(listening):
+    two = listening
+    await announce(two, "waiting", "acting", "third")
+    for number in range(30):
+        await two.other.create(f"order {number}")
+    assert len(await two.mine.claim("waiting")) == 10
+    assert len(await two.other.claim("acting")) == 7
+
+
+async def test_a_worker_whose_peers_do_nothing_takes_the_rest_after_their_turn(listening):
+    two = listening
+    await announce(two, "waiting", "full")
+    for number in range(30):
+        await two.other.create(f"order {number}")
+    shares = []
+    async with asyncio.timeout(PATIENT):
+        while sum(shares) < 30:
+            shares.append(len(await two.mine.claim("waiting")))
+            if not shares[-1]:
+                assert await two.waiting.wait(WORK)
+    assert max(shares) == 15
+
+
 # Connections that are lost.
 
 

@@ -26,6 +26,9 @@ _FIRST_PAUSE: Final = 0.002
 
 _LONGEST_PAUSE: Final = 0.25
 
+_TURN: Final = 0.01
+"""Seconds that other workers have to take their share; they are woken at the same moment."""
+
 
 class Outlook:
     """The work that a worker may find in some queues. *changed* is called when there may be more."""
@@ -68,12 +71,16 @@ class Outlook:
         self._stale.add(kind)
         self._pause = _FIRST_PAUSE
 
-    def put_off(self, kind: str) -> None:
+    def put_off(self, kind: str, seconds: float | None = None) -> None:
         """Note that there is more, which other calls hold at this moment: it is theirs, or will be free soon."""
         self._held.add(kind)
         if self._again is None:
-            self._again = asyncio.get_running_loop().call_later(self._pause, self._ask_again)
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            self._again = asyncio.get_running_loop().call_later(seconds or self._pause, self._ask_again)
+            self._pause = _FIRST_PAUSE if seconds else min(2 * self._pause, _LONGEST_PAUSE)
+
+    def leave(self, kind: str) -> None:
+        """Note that there is more, which is the share of other workers, if they take it soon."""
+        self.put_off(kind, _TURN)
 
     def _ask_again(self) -> None:
         self._again = None

@@ -38,6 +38,15 @@ _FIRST_POLL: Final = 0.02
 
 _LONGEST_POLL: Final = 0.5
 
+_MORE: Final = 1
+"""The answer of a claim: there may be more."""
+
+_HELD: Final = 2
+"""Other calls hold what is left."""
+
+_SHARED: Final = 3
+"""What is left is the share of other workers."""
+
 _OUTLOOKS: Final = 100
 """The most pairs of a worker and its queues that a store remembers."""
 
@@ -206,10 +215,12 @@ class Watcher:
             outlook.give_back(kind)
             raise
         more, found = answer[0], answer[1:]
-        if more == 1 or (more and found):
+        if more == _MORE:
             outlook.give_back(kind)
-        elif more:
+        elif more == _HELD:
             outlook.put_off(kind)
+        elif more == _SHARED:
+            outlook.leave(kind)
         return found
 
     async def wait(self, watch: r.Watch, until: int | None) -> bool:

@@ -1,8 +1,8 @@
 -- Lease instances that are ready, whose moment has come, or whose lease has expired, in the order of becoming so.
 -- part: worker, queues, limit, token
--- answer: 0, 1 if there may be more, or 2 if others hold what is left; then claims [entity id, execution id, epoch, view, wake,
+-- answer: 0, 1 if there may be more, 2 if others hold what is left, or 3 if it is their share; then claims [entity id, execution id, epoch, view, wake,
 --   [[wake of an entry, body], ...]]
--- tables: states, activities and announced; reads instances, inbox, tried
+-- tables: states, activities and announced; reads instances, inbox, tried, workers
 -- locks: the states that it leases, in the order of the queue, with SKIP LOCKED: it waits for none
 
 -- Return instances of one of the two lists, locked, in the order in which they became claimable: those that are ready, and those
@@ -111,6 +111,27 @@ BEGIN
     );
 END $$;
 
+-- Return how many instances a worker may claim at once: its part of what waits, if several workers serve the queues. All of them
+-- are woken at the same moment, and the first one must not take everything.
+CREATE FUNCTION {schema}.claim_share_{code}(frame {schema}.frame_{code}, queues text[], count bigint)
+RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    until CONSTANT bigint := {schema}.frame_end_{code}(frame);
+    least_share CONSTANT bigint := 4;
+    serving bigint;
+    waiting bigint;
+BEGIN
+    SELECT count(*) INTO serving FROM {schema}.workers w
+    WHERE w.expires_at > frame.now
+        AND EXISTS (SELECT FROM unnest(queues) AS q (queue) WHERE strpos(w.body, to_json(q.queue)::text) > 0);
+    IF serving < 2 OR count <= least_share THEN RETURN count; END IF;
+    SELECT count(*) INTO waiting FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
+        SELECT FROM {schema}.states s
+        WHERE s.queue = q.queue AND s.offered_at <= until AND s.status <> 'diverged' LIMIT count * serving
+    ) one;
+    RETURN least(count, greatest(least_share, (waiting + serving - 1) / serving));
+END $$;
+
 CREATE FUNCTION {schema}.claim_part_{code}(
     frame {schema}.frame_{code}, worker text, queues text[], count bigint, token text
 )
@@ -118,6 +139,7 @@ RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ids text[];
     parked text[];
+    share bigint;
     more int := 1;
     queue text;
 BEGIN
@@ -125,12 +147,13 @@ BEGIN
     SELECT array_agg(s.execution_id ORDER BY s.turn) INTO ids
     FROM {schema}.states s WHERE s.owner = frame.owner AND s.claim = token;
     IF ids IS NULL THEN
-        ids := {schema}.claim_find_{code}(frame, false, worker, queues, count);
-        IF cardinality(ids) < count THEN
-            parked := {schema}.claim_find_{code}(frame, true, worker, queues, count - cardinality(ids));
+        share := {schema}.claim_share_{code}(frame, queues, count);
+        ids := {schema}.claim_find_{code}(frame, false, worker, queues, share);
+        IF cardinality(ids) < share THEN
+            parked := {schema}.claim_find_{code}(frame, true, worker, queues, share - cardinality(ids));
             ids := ids || parked;
         END IF;
-        IF cardinality(ids) < count THEN more := 0; END IF;
+        IF cardinality(ids) < share THEN more := 0; ELSIF share < count THEN more := 3; END IF;
         IF ids <> '{}' THEN
             PERFORM {schema}.claim_lease_{code}(frame, worker, token, ids);
             FOREACH queue IN ARRAY queues LOOP
