@@ -1,4 +1,4 @@
-"""Steps and starts have functions of their own, and do the same as the ones of all commits and creations, row by row."""
+"""Steps, ends and starts have functions of their own, and do the same as the ones of all commits and creations, row by row."""
 
 import random
 from contextlib import AsyncExitStack
@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from resurgam.core import event as events
 from resurgam.core.outcome import Outcome
+from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.postgres import steps
 from resurgam.store.postgres.store import PostgresStore
@@ -32,7 +33,7 @@ ROWS = {
 
 
 class GeneralStore(PostgresStore):
-    """A store without functions of their own for steps and starts."""
+    """A store without functions of their own for steps, ends and starts."""
 
     def submit(self, part, done):
         """Commit as anything else."""
@@ -120,7 +121,7 @@ class Course:
     def keep(self, claim, part, committed):
         """Note what a commit has left."""
         execution_id = part.execution_id
-        if part.release and not committed.tasks:
+        if part.outcome.status.terminal or (part.release and not committed.tasks):
             self.claims.pop(execution_id, None)
             return
         covered = [task.request for task in committed.tasks if task.epoch == 0]
@@ -132,11 +133,32 @@ class Course:
             return
         claim, _, _ = self.claims[self.draw.choice(sorted(self.claims))]
         part = self.commit_of(claim, claim.instance.last_seq)
+        if self.draw.random() < 0.25:
+            running = () if self.draw.random() < 0.8 else part.running
+            part = replace(part, outcome=self.end(part.base_seq), eager=frozenset(), running=running)
+            part = replace(part, release=self.draw.random() < 0.9)
         [answer] = await self.both("commit", [part])
         if isinstance(answer, r.Committed):
             self.keep(claim, part, answer)
         elif part.epoch == claim.epoch:
             self.claims.pop(part.execution_id)
+
+    def end(self, base_seq):
+        """Return an outcome that closes an instance, and seldom does more."""
+        draw = self.draw
+        if draw.random() < 0.5:
+            entry, status, failure = events.WorkflowCompleted(seq=base_seq + 1, at=1), Status.COMPLETED, None
+        else:
+            failed = events.Failure(type="Oops", message="no")
+            entry, status, failure = (
+                events.WorkflowFailed(seq=base_seq + 1, at=1, failure=failed),
+                Status.FAILED,
+                "Oops",
+            )
+        consumed = (1,) if draw.random() < 0.1 else ()
+        return Outcome(
+            events=(entry,), status=status, failure=failure, deactivated=draw.random() < 0.9, consumed=consumed
+        )
 
     async def disturb(self):
         """Do what makes the next step unusual."""
@@ -185,9 +207,9 @@ async def rows_of(url):
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_steps_and_starts_equal_commits_and_creations(seed, monkeypatch):
+async def test_steps_ends_and_starts_equal_commits_and_creations(seed, monkeypatch):
     """Told to both at once, a course of them gets the same answers and leaves the same rows."""
-    taken = {"stepped": 0, "started": 0}
+    taken = {"stepped": 0, "started": 0, "end_part": 0}
     for name in taken:
         monkeypatch.setattr(steps, name, counted(name, getattr(steps, name), taken))
     clock, urls = ManualClock(), [fresh_url(), fresh_url()]
@@ -208,8 +230,9 @@ async def test_steps_and_starts_equal_commits_and_creations(seed, monkeypatch):
 
 def counted(name, original, taken):
     def call(part):
-        taken[name] += 1
-        return original(part)
+        found = original(part)
+        taken[name] += found is not None
+        return found
 
     return call
 

@@ -1,8 +1,8 @@
-"""Steps and starts: the commits and creations that have functions of their own, because most are such.
+"""Steps, ends and starts: the commits and creations that have functions of their own, because most are such.
 
-A step only extends the log of a running instance and claims what it schedules. A start is an execution that is created, claimed
-by the worker of its client, and committed for the first time at once. If anything about one is unusual, nothing is changed and
-`commit` or `create` decides (``functions/step.sql``, ``functions/start.sql``).
+A step only extends the log of a running instance and claims what it schedules. An end only closes one. A start is an execution
+that is created, claimed by the worker of its client, and committed for the first time at once. If anything about one is unusual,
+nothing is changed and `commit` or `create` decides (``step.sql``, ``finish.sql`` and ``start.sql`` of ``functions``).
 """
 
 from typing import Any, Final, TypeAlias
@@ -17,9 +17,14 @@ from resurgam.store.postgres import parts as p
 from resurgam.store.rules import COVERED
 
 Step: TypeAlias = tuple[tuple[object, ...], list[str], list[str]]
-"""The elements of a step, and types and bodies of its events."""
+"""The elements of a step or an end, and types and bodies of its events."""
 
-_ELEMENTS: Final = 8
+_STEP: Final = 8
+_END: Final = 9
+"""How many elements they have."""
+
+_ENDS: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+_NO_END: Final = {"status": Status.RUNNING, "deactivated": False, "failure": None}
 
 
 def step_part(part: r.Commit) -> Step | None:
@@ -29,12 +34,26 @@ def step_part(part: r.Commit) -> Step | None:
         return None
     if not (_are_covered(part) if requests else _keeps(part)):
         return None
-    types = [event.type for event in outcome.events]
-    bodies = [encode_event(event).decode() for event in outcome.events]
     covered = p.covered_text((*part.running, *requests))
     queue = requests[0].queue if requests else None
-    step = (part.entity_id, part.execution_id, part.epoch, part.base_seq, part.wake, covered, queue, len(types))
-    return step, types, bodies
+    return _with_events(part, covered, queue)
+
+
+def end_part(part: r.Commit) -> Step | None:
+    """Return the part of an end; None if a commit is more than that."""
+    outcome = part.outcome
+    if outcome.status not in _ENDS or not part.release or part.running or part.retries or p.answered(part):
+        return None
+    if outcome.activities or outcome.wake_at is not None or not p.is_plain(replace(outcome, **_NO_END)):
+        return None
+    return _with_events(part, outcome.status.value, outcome.deactivated, outcome.failure)
+
+
+def _with_events(part: r.Commit, *elements: object) -> Step:
+    types = [event.type for event in part.outcome.events]
+    bodies = [encode_event(event).decode() for event in part.outcome.events]
+    named = (part.entity_id, part.execution_id, part.epoch, part.base_seq, part.wake)
+    return (*named, *elements, len(types)), types, bodies
 
 
 def _keeps(part: r.Commit) -> bool:
@@ -55,13 +74,22 @@ def _are_covered(part: r.Commit) -> bool:
 
 def step_arguments(steps: list[Step]) -> tuple[Any, ...]:
     """Return the arguments of ``step``: an array for each element, and the events of all steps in turn."""
+    return _arrays(steps, _STEP)
+
+
+def end_arguments(ends: list[Step]) -> tuple[Any, ...]:
+    """Return the arguments of ``finish``, in the same way."""
+    return _arrays(ends, _END)
+
+
+def _arrays(steps: list[Step], elements: int) -> tuple[Any, ...]:
     if len(steps) == 1:
         step, types, bodies = steps[0]
         return (*([element] for element in step), types, bodies)
-    elements = zip(*[step for step, _, _ in steps], strict=True) if steps else [()] * _ELEMENTS
+    columns = zip(*[step for step, _, _ in steps], strict=True) if steps else [()] * elements
     types = [type_ for _, types, _ in steps for type_ in types]
     bodies = [body for _, _, bodies in steps for body in bodies]
-    return (*map(list, elements), types, bodies)
+    return (*map(list, columns), types, bodies)
 
 
 def stepped(part: r.Commit) -> r.Committed:

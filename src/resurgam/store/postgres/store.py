@@ -36,7 +36,8 @@ class PostgresStore:
         """The open instances that this store leases, as far as it knows."""
 
         self._pool = pool = Pool(parse(url), clock, name=name, lease=lease)
-        pool.verb("step", s.step_arguments, keeps=False)  # it finds out itself
+        pool.verb("step", s.step_arguments, keeps=False)  # they find out by themselves whether they were done
+        pool.verb("finish", s.end_arguments, keeps=False)
         for verb in ("read", *w.REPEATABLE):
             pool.verb(verb, keeps=False)
         self._watcher = Watcher(pool, clock, self._leased.__contains__)
@@ -166,8 +167,10 @@ class PostgresStore:
     def submit(self, part: r.Commit, done: _Done) -> None:
         """Apply one outcome and call back."""
         try:
-            step = s.step_part(part)
-            if step is None:
+            verb, request = "step", s.step_part(part)
+            if request is None:
+                verb, request = "finish", s.end_part(part)
+            if request is None:
                 self._submit_commit(part, done)
                 return
         except Exception as error:  # noqa: BLE001 -- handed on as any other
@@ -181,9 +184,9 @@ class PostgresStore:
                 done(answer)
             else:
                 self._watcher.note_log(part.execution_id)
-                done(s.stepped(part))
+                done(self._noted(part, s.stepped(part)))
 
-        self._pool.call("step", step, answered)
+        self._pool.call(verb, request, answered)
 
     def _submit_commit(self, part: r.Commit, done: _Done) -> None:
         def answered(answer: object) -> None:
@@ -196,6 +199,10 @@ class PostgresStore:
             committed = p.committed_of(part, answer)
         except p.Undecodable as error:
             committed = self._give_up(part, answer, error)
+        return self._noted(part, committed)
+
+    def _noted(self, part: r.Commit, committed: r.Committed | r.Refused) -> r.Committed | r.Refused:
+        """Note the end of an execution or of its lease."""
         if part.outcome.status.terminal and isinstance(committed, r.Committed):
             self._watcher.note_closed(part.execution_id, closing_entry(part.outcome.events))
         if isinstance(committed, r.Refused) or s.lets_go(part, committed):

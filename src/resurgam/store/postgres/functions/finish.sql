@@ -1,0 +1,113 @@
+-- Commit the ends of running instances that do nothing else: no activity runs, nothing is sent, and the inbox has not changed.
+-- Most executions end so; this equals shared/commits.sql and costs a fraction of it.
+-- part: an element of each array: entity id, execution id, epoch, base seq, wake, status, whether it is deactivated, failure
+--   (null for none), the number of events; types and bodies of all events in turn
+-- answer: 1, also if the same end was committed before and its answer lost; null if anything about the instance is unusual, and
+--   nothing was changed: then `commit` decides
+-- tables: states, instances, events
+-- locks: the states in the order of entity ids
+
+-- Return the numbers of the ends that were committed.
+CREATE FUNCTION {schema}.finish_all_{code}(
+    now_ bigint, key bigint, entity_ids text[], execution_ids text[], epochs bigint[], base_seqs bigint[], wakes bigint[],
+    statuses text[], completes boolean[], failures text[], counts bigint[], types text[], bodies text[]
+)
+RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    done bigint[];
+BEGIN
+    IF cardinality(counts) > 1 THEN PERFORM {schema}.locks_take_{code}(execution_ids); END IF;
+    WITH part AS MATERIALIZED (
+        SELECT p.*, (sum(p.count) OVER (ORDER BY p.number))::bigint - p.count AS first
+        FROM unnest(entity_ids, execution_ids, epochs, base_seqs, wakes, statuses, completes, failures, counts)
+            WITH ORDINALITY
+            p (entity_id, execution_id, epoch, base_seq, wake, status, complete, failure, count, number)
+    ), changed AS (
+        UPDATE {schema}.states s SET
+            status = p.status, last_seq = p.base_seq + p.count, feed_key = greatest(s.feed_key, key), covered = NULL,
+            commits = s.commits + 1, deliveries = 0, last_failure = '', wake_at = NULL, ready_at = NULL, owner = NULL,
+            worker = NULL, claim = NULL, leased_until = NULL
+        FROM part p
+        WHERE s.execution_id = p.execution_id AND s.entity_id = p.entity_id AND s.epoch = p.epoch
+            AND s.last_seq = p.base_seq AND s.wake = p.wake AND s.leased_until IS NOT NULL AND s.status = 'running'
+            AND s.paused IS NULL
+        RETURNING s.execution_id, s.feed_key, p.status, p.complete, p.failure, p.base_seq, p.first, p.count, p.number
+    ), closed AS (
+        UPDATE {schema}.instances i SET
+            status = c.status, closed_at = now_, deactivated = c.complete, failure = coalesce(c.failure, i.failure)
+        FROM changed c WHERE i.execution_id = c.execution_id
+    ), logged AS (
+        INSERT INTO {schema}.events (execution_id, seq, feed_key, type, body)
+        SELECT c.execution_id, c.base_seq + n, c.feed_key, types[c.first + n], bodies[c.first + n]
+        FROM changed c CROSS JOIN LATERAL generate_series(1, c.count) n
+        ORDER BY c.number, n
+    )
+    SELECT array_agg(c.number) INTO done FROM changed c;
+    RETURN done;
+END $$;
+
+-- Whether an end was committed before: then it has left its events, and nothing is behind them.
+CREATE FUNCTION {schema}.finish_is_done_{code}(
+    entity text, id text, held_epoch bigint, base bigint, closing text, bodies text[]
+)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM {schema}.states s
+        WHERE s.execution_id = id AND s.entity_id = entity AND s.epoch = held_epoch AND s.status = closing
+            AND s.last_seq = base + cardinality(bodies)
+    ) AND bodies = ARRAY(
+        SELECT e.body FROM {schema}.events e WHERE e.execution_id = id AND e.seq > base ORDER BY e.seq
+    );
+END $$;
+
+CREATE FUNCTION {schema}.finish_{code}(
+    moment bigint, lease bigint, owner text, entity_ids text[], execution_ids text[], epochs bigint[], base_seqs bigint[],
+    wakes bigint[], statuses text[], completes boolean[], failures text[], counts bigint[], types text[], bodies text[],
+    OUT notices text[], OUT answers jsonb
+)
+RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now_ CONSTANT bigint := coalesce(moment, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
+    key CONSTANT bigint := pg_current_xact_id()::text::bigint + {schema}.feed_offset();
+    size CONSTANT int := cardinality(counts);
+    done CONSTANT bigint[] := {schema}.finish_all_{code}(
+        now_, key, entity_ids, execution_ids, epochs, base_seqs, wakes, statuses, completes, failures, counts, types, bodies);
+    first bigint := 0;
+BEGIN
+    notices := '{}';
+    IF cardinality(done) = size THEN
+        answers := to_jsonb(array_fill(1, ARRAY[size]));
+    ELSE
+        answers := '[]';
+        FOR n IN 1 .. size LOOP
+            answers := answers || CASE
+                WHEN n = ANY (done) OR {schema}.finish_is_done_{code}(
+                    entity_ids[n], execution_ids[n], epochs[n], base_seqs[n], statuses[n],
+                    bodies[first + 1 : first + counts[n]]
+                ) THEN jsonb '1' ELSE jsonb 'null'
+            END;
+            first := first + counts[n];
+        END LOOP;
+    END IF;
+    IF done IS NOT NULL THEN
+        notices := {schema}.finish_note_{code}(owner, ARRAY(SELECT execution_ids[n] FROM unnest(done) n));
+    END IF;
+    RETURN NEXT;
+END $$;
+
+-- Tell other processes of executions that are closed, and of their logs if one follows them; return the notices for the caller.
+CREATE FUNCTION {schema}.finish_note_{code}(owner text, ids text[]) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    closed CONSTANT text[] := ARRAY(SELECT t FROM unnest(ids) id CROSS JOIN LATERAL unnest(ARRAY['closed', id]) t);
+    told text[] := closed;
+    payload text;
+BEGIN
+    IF {schema}.notices_followed_{code}() THEN
+        told := told || ARRAY(SELECT t FROM unnest(ids) id CROSS JOIN LATERAL unnest(ARRAY['log', id]) t);
+    END IF;
+    payload := array_to_json(owner || told)::text;
+    IF octet_length(payload) > 7900 THEN payload := json_build_array(owner, '*', '')::text; END IF;
+    PERFORM pg_notify({channel}, payload);
+    RETURN closed;
+END $$;
