@@ -40,6 +40,9 @@ Arguments = Callable[[list[Any]], tuple[Any, ...]]
 
 _CLOSED: Final = "the store was closed while this waited"
 
+_PARTS: Final = 500
+"""The most parts of a flight: a transaction stays short, and leaves few versions of a row that all of them change."""
+
 _REPETITIONS: Final = 20
 """How often a flight is repeated that other transactions have stopped."""
 
@@ -255,6 +258,8 @@ class Pool:
         calls: list[tuple[Any, Done]] = []
         try:
             while calls := self._waiting.pop(verb, []):
+                if len(calls) > _PARTS:
+                    calls, self._waiting[verb] = calls[:_PARTS], calls[_PARTS:]
                 await self._send(verb, calls)
         except asyncio.CancelledError:
             _fail(calls, StoreError(_CLOSED))

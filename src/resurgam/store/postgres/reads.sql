@@ -48,7 +48,7 @@ WHERE e.execution_id = $1 AND ($2 OR e.forgotten IS NULL) ORDER BY e.seq DESC LI
 -- {scheduled}: The entries that scheduled the activities which the lease covers, and perhaps others; NULL if it covers none.
 (SELECT array_agg(e.body) FROM {schema}.events AS e
  WHERE s.covered IS NOT NULL AND e.execution_id = s.execution_id
-   AND e.seq IN (SELECT found[1]::bigint FROM regexp_matches(s.covered, '"ref":(\d{1,18})', 'g') AS found))
+   AND e.seq = ANY (ARRAY(SELECT (one ->> 0)::bigint FROM jsonb_array_elements(s.covered::jsonb) AS one)))
 
 -- {activities}: The activities of an execution that have a row.
 (SELECT array_agg(row(a.ref, a.request, a.visible_at, a.attempt, a.deliveries, a.dead_letter, a.details, a.heartbeat_at,

@@ -1,10 +1,21 @@
 """Open work of an execution: `Inspector.open_work`."""
 
+import msgspec
 from msgspec import Raw
 
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
-from resurgam.testing.contract.bench import LEASE, UNKNOWN, OpensStores, ids, lease_of, request, retried, signal
+from resurgam.testing.contract.bench import (
+    LEASE,
+    UNKNOWN,
+    OpensStores,
+    ids,
+    lease_of,
+    request,
+    retried,
+    scheduled,
+    signal,
+)
 
 
 class OpenWorkCases(OpensStores):
@@ -36,6 +47,16 @@ class OpenWorkCases(OpensStores):
             [held] = await self._activities(b.store, instance)
             assert held.worker
             assert (held.leased_until, held.deliveries) == (b.clock.now() + LEASE, 1)
+
+    async def test_an_activity_that_the_lease_covers_shows_when_it_was_scheduled(self) -> None:
+        """By the entry that scheduled it."""
+        async with self.bench() as b:
+            instance = await b.create()
+            entry = msgspec.structs.replace(scheduled(request(2)), at=b.clock.now() - 7)
+            options = {"eager": (2,), "covers": True, "release": False}
+            await b.committed(await b.claim_one(), entry, activities=(request(2),), **options)
+            [held] = await self._activities(b.store, instance)
+            assert (held.visible_at, held.deliveries) == (b.clock.now() - 7, 1)
 
     async def test_redeliveries_and_attempts_are_counted(self) -> None:
         """An expired lease counts as a delivery; a failed attempt resets the count, and has the time of the next attempt."""

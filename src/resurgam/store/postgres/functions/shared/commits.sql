@@ -141,7 +141,7 @@ BEGIN
     IF part ? 'dropped' THEN PERFORM {schema}.log_drop_{code}(state.execution_id, part -> 'dropped'); END IF;
     IF part ? 'consumed' THEN
         DELETE FROM {schema}.inbox i WHERE i.execution_id = state.execution_id
-            AND i.wake IN (SELECT one::bigint FROM jsonb_array_elements(part -> 'consumed') one);
+            AND i.wake = ANY (ARRAY(SELECT one::bigint FROM jsonb_array_elements(part -> 'consumed') one));
     END IF;
     state.covered := part ->> 'running';
     IF part ? 'activities' THEN
