@@ -146,6 +146,21 @@ async def test_a_part_that_cannot_be_written_fails_alone():
         assert "division by zero" in str(answers[2])
 
 
+async def test_parts_that_take_too_long_together_are_sent_by_themselves(monkeypatch):
+    monkeypatch.setitem(connections.connect.__globals__["_SETTINGS"], "statement_timeout", "200ms")
+    slow = function("slow", "PERFORM pg_sleep(0.06 * jsonb_array_length(parts));")
+    async with opened(slow) as pool:
+        assert await asyncio.gather(*(pool.ask("slow", n) for n in range(8))) == list(range(8))
+
+
+async def test_a_flight_does_not_take_more_than_a_few_hundred_parts_along():
+    async with opened(ECHO) as pool:
+        noted = []
+        pool.notify = noted.append
+        assert await asyncio.gather(*(pool.ask("echo", n) for n in range(1000))) == list(range(1000))
+        assert noted == [["echo", "500"]] * 2
+
+
 async def test_a_part_that_cannot_be_encoded_fails_alone():
     async with opened() as pool:
         answers = await asyncio.gather(*(pool.ask("echo", part) for part in (1, object(), 2)), return_exceptions=True)

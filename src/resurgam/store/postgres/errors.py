@@ -34,6 +34,9 @@ _AGAIN: Final = frozenset({"40001", "40P01", "55P03"})
 _LATER: Final = frozenset({"53300", "57P03"})
 """No connection is left, or the server is starting up."""
 
+_TOO_MUCH: Final = frozenset({"53200", "57014"})
+"""Out of memory, or out of time."""
+
 _REJECTED: Final = ("22", "23", "54")
 """Classes of errors about the values that were sent."""
 
@@ -105,6 +108,12 @@ def failed(address: Address, what: str, error: Exception) -> StoreError:
     """Return the error for a call that was not done."""
     rejected = sqlstate(error)[:2] in _REJECTED or isinstance(error, asyncpg.DataError)
     return (WriteRejected if rejected else StoreError)(f"{address}: {what!r} failed: {_reason(error)}")
+
+
+def depends_on_parts(error: Exception) -> bool:
+    """Whether a call that was not done may be done with fewer of its parts: one cannot be written, or they are too many."""
+    rejected = isinstance(error, WriteRejected | ValueError | TypeError)
+    return rejected or (error.__cause__ is not None and sqlstate(error.__cause__) in _TOO_MUCH)
 
 
 def unknown(what: str, error: StoreError) -> StoreError:

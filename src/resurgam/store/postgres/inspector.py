@@ -203,13 +203,17 @@ class Reader:
             kept = self._connection is not None and not self._connection.is_closed()
             try:
                 return await self._fetch(text, arguments)
+            except StoreError:
+                raise
             except Exception as error:
                 if not (kept and self._connection.is_closed()):
-                    raise _as_store_error(self._address, name, error) from error
+                    raise failed(self._address, name, error) from error
             try:
                 return await self._fetch(text, arguments)
+            except StoreError:
+                raise
             except Exception as error:
-                raise _as_store_error(self._address, name, error) from error
+                raise failed(self._address, name, error) from error
 
     async def _fetch(self, text: str, arguments: Sequence[object]) -> Sequence[Any]:
         if self._connection is None or self._connection.is_closed():
@@ -228,10 +232,6 @@ class Reader:
         self._lifetime.end()
         if self._connection is not None and not self._lifetime.forked:
             await self._connection.close()
-
-
-def _as_store_error(address: Address, what: str, error: Exception) -> StoreError:
-    return error if isinstance(error, StoreError) else failed(address, what, error)
 
 
 class _Conditions:

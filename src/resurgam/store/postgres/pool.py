@@ -21,11 +21,11 @@ from typing import Any, Final
 import msgspec
 
 from resurgam.core.clock import Clock, is_system
-from resurgam.core.errors import StoreError, WriteRejected
+from resurgam.core.errors import StoreError
 from resurgam.store.lifetime import Lifetime
 from resurgam.store.postgres.connection import Connection
 from resurgam.store.postgres.connections import PATIENCE, Connections
-from resurgam.store.postgres.errors import Fault, failed, fault, unknown
+from resurgam.store.postgres.errors import Fault, depends_on_parts, failed, fault, unknown
 from resurgam.store.postgres.functions import Library, library
 from resurgam.store.postgres.migrate import Meta, migrations
 from resurgam.store.postgres.opening import open_schema
@@ -283,7 +283,7 @@ class Pool:
             if len(answers) != len(calls):
                 raise StoreError(f"{verb!r} gave {len(answers)} answers to {len(calls)} parts")
         except Exception as error:  # noqa: BLE001 -- raised by every call of the flight
-            if len(calls) == 1 or not isinstance(error, WriteRejected | ValueError | TypeError):
+            if len(calls) == 1 or not depends_on_parts(error):
                 _fail(calls, error)
                 return
             middle = len(calls) // 2
@@ -348,7 +348,7 @@ class Pool:
         elif kind is Fault.NO_FUNCTION and flight.repetitions == 1:
             self._open = False  # another version of the code, or a person, has removed it: install it again
         else:
-            raise failed(self.address, flight.name, error)
+            raise failed(self.address, flight.name, error) from error
 
     async def _wait_for_another(self, flight: Flight, error: Exception) -> None:
         """Wait a moment after a connection was lost; raise `StoreError` if that was often enough."""
