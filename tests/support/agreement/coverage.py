@@ -29,6 +29,7 @@ EXPECTED = frozenset(
         *("queries.submit: submitted", "queries.submit: missing", "queries.claim: claims", "queries.claim: nothing"),
         *("queries.result: result", "queries.result: none"),
         *("transfer.adopt: adopted", "transfer.adopt: adopted again", "transfer.adopt: exists"),
+        *("transfer.remove: removed", "transfer.remove: changed"),
         *("values.get: value", "values.get: none", "values.put_if_absent: stored", "values.put_if_absent: kept"),
         *("workers.announce: workers", "workers.list: workers", "workers.list: nothing"),
         *("inspector.get: instance", "inspector.get: none", "inspector.promise: promise", "inspector.promise: none"),

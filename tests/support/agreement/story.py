@@ -30,7 +30,9 @@ Task = tuple[str, r.ActivityTask]
 class Story:
     """Tells both stores the same, and compares what they say and what they hold."""
 
-    def __init__(self, sides: Sequence[Side], chance: Chance, normal: Normal, coverage: Coverage) -> None:
+    def __init__(
+        self, sides: Sequence[Side], chance: Chance, normal: Normal, coverage: Coverage, *, removes: bool = False
+    ) -> None:
         self.sides = sides
         self.chance = chance
         self.normal = normal
@@ -39,8 +41,10 @@ class Story:
         self.holds: list[Hold] = []
         self.tasks: list[Task] = []
         self.copies: dict[str, tuple[r.Copy, ...]] = {}
+        self.moving: dict[str, list[tuple[r.Copy, ...]]] = {}
         often = (self.commit, self.commit, self.commit, self.deliver, self.claim, self.extend, self.finish)
         rarely = (self.ask, self.answer, self.purge, self.revive, self.adopt, self.use_values, self.announce, self.look)
+        rarely = (*rarely, *[self.remove] * 4) if removes else rarely
         self.verbs = (*often * 3, *(self.create, self.work, self.release, self.pass_time) * 2, *rarely)
 
     async def begin(self) -> None:
@@ -426,6 +430,21 @@ class Story:
             for copy in copies:
                 self.abandon(copy.instance.execution_id)
             await self.tell(worker, "transfer.adopt", r.Adoption(entity_id=entity_id, copies=copies))
+
+    async def remove(self, worker: str) -> None:
+        """Remove executions as after a move: those of a copy that was made some time ago, and may be outdated."""
+        if self.moving:
+            entity_id, sides = self.moving.popitem()
+            last = self.chance.choice((-1, None))
+            await self.tell(
+                worker,
+                "transfer.remove",
+                each=lambda side: [r.Removal(entity_id=entity_id, copies=sides[side][:last] or sides[side])],
+            )
+        entity_id = self.chance.choice((*ENTITIES, *CHILDREN))
+        found = [tuple(await side.stores[worker].transfer.copies(entity_id)) for side in self.sides]
+        if found[0]:
+            self.moving[entity_id] = found
 
     def twin(self, copy: r.Copy) -> r.Copy:
         """Return a copy under another id, perhaps of another run, as from a store where the same was done."""

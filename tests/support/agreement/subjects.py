@@ -101,12 +101,16 @@ SUBJECTS: dict[str, Subject] = {
 }
 
 
+REMOVES: Final = 5
+"""The last digit of stories in which executions are removed, as by moves."""
+
+
 async def tell(subject: Subject, seed: int, steps: int, coverage: Coverage) -> None:
     """Tell one story; an assertion says in which step of it the stores came to differ."""
     clock = ManualClock()
     async with subject.open(clock) as side:
         sides = (oracle(clock, partitioned=subject.partitioned), side)
-        story = Story(sides, Chance(seed, clock), Normal(ordered=not subject.partitioned), coverage)
+        story = Story(sides, Chance(seed, clock), Normal(ordered=not subject.partitioned), coverage, removes=seed % 10 == REMOVES)
         await story.begin()
         for number in range(steps):
             try:
