@@ -19,7 +19,7 @@ from resurgam.core.state import Status
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.store.open import open_store
-from support import redis
+from support import postgres, redis
 from support.limits import HANGS
 
 SRC = str(Path(__file__).parents[2] / "src")
@@ -52,7 +52,8 @@ def sqlite_url(folder: Path, name: str = "a.db") -> str:
 
 PAIRS = {
     "sqlite-redis": lambda folder: (sqlite_url(folder), redis.fresh_url()),
-    "redis-sqlite": lambda folder: (redis.fresh_url(), sqlite_url(folder)),
+    "redis-postgres": lambda _: (redis.fresh_url(), postgres.fresh_url()),
+    "postgres-sqlite": lambda folder: (postgres.fresh_url(), sqlite_url(folder)),
     "sqlite-sqlite": lambda folder: (sqlite_url(folder), sqlite_url(folder, "b.db")),
 }
 
@@ -201,10 +202,15 @@ def test_errors_are_one_clear_line(tmp_path):
     ):
         refused = resurgam("move", *arguments)
         assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1), refused.stderr
-    nowhere = resurgam("move", "--from", here, "--to", "redis://:secret@127.0.0.1:1/0")
-    assert nowhere.exit_code == 1
-    assert "secret" not in nowhere.output
-    assert nowhere.stderr.count("\n") == 1
+    for wrong in (
+        "redis://:secret@127.0.0.1:1/0",
+        "postgresql://u:secret@127.0.0.1:1/d",
+        "postgresql://u:secret@[::1/d",
+    ):
+        nowhere = resurgam("move", "--from", here, "--to", wrong)
+        assert nowhere.exit_code == 1, wrong
+        assert "secret" not in nowhere.output
+        assert nowhere.stderr.count("\n") == 1
 
 
 def test_a_run_that_is_busy_stops_the_move_and_is_named(tmp_path):

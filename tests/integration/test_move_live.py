@@ -10,7 +10,7 @@ from resurgam.core.state import Status
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.store.move import Move, Options
-from support import redis
+from support import postgres, redis
 from support.limits import HANGS
 
 ROOTS = 6
@@ -20,7 +20,8 @@ STEPS = 5
 
 PAIRS = {
     "memory-sqlite": lambda folder: ("memory://", f"sqlite:///{folder}/b.db?synchronous=off"),
-    "redis-sqlite": lambda folder: (redis.fresh_url(), f"sqlite:///{folder}/b.db?synchronous=off"),
+    "redis-postgres": lambda _: (redis.fresh_url(), postgres.fresh_url()),
+    "postgres-sqlite": lambda folder: (postgres.fresh_url(), f"sqlite:///{folder}/b.db?synchronous=off"),
 }
 
 

@@ -1,24 +1,10 @@
 """Moves between stores that are reached over a network, which are interrupted at any call."""
 
-from contextlib import asynccontextmanager
-
 import pytest
 
-from resurgam.store.postgres.store import PostgresStore
 from resurgam.testing.contract.bench import HOUR, LEASE, values
 from support.moves import LIVE, Death, Died, copies_in, pair, populate, without_pauses
-from support.postgres import fresh_url
-from support.stores import open_memory, open_redis, open_sqlite
-
-
-@asynccontextmanager
-async def open_postgres(clock):
-    store = PostgresStore(fresh_url(), clock, name="contract", lease=LEASE)
-    try:
-        yield store
-    finally:
-        await store.close()
-
+from support.stores import open_memory, open_postgres, open_redis, open_sqlite
 
 PAIRS = {
     "sqlite-postgres": (open_sqlite, open_postgres),

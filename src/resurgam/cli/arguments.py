@@ -14,7 +14,7 @@ import msgspec
 from resurgam import Engine
 from resurgam.cli.text import one_line
 from resurgam.runtime.system import SystemClock
-from resurgam.store.open import is_redis
+from resurgam.store.open import is_postgres, is_redis
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -138,7 +138,7 @@ def check_store(context: click.Context, parameter: click.Parameter, value: str |
         message = "the store is missing: give --store URL or set RESURGAM_STORE, as in sqlite:///shop.db"
         raise click.UsageError(message, context)
     _encode(context, parameter, value)
-    if is_redis(value):
+    if is_redis(value) or is_postgres(value):
         return value  # the store checks it, and names it without its password
     try:
         parts = urlsplit(value)
@@ -153,7 +153,7 @@ def check_store(context: click.Context, parameter: click.Parameter, value: str |
 
 def check_file(store: str, option: str = "--store") -> None:
     """Refuse a missing file: a command that only reads must not create it."""
-    if is_redis(store):
+    if is_redis(store) or is_postgres(store):
         return
     parts = urlsplit(store)
     if parts.scheme != "sqlite" or parts.netloc or parts.fragment:

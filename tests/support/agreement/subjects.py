@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from resurgam.dev.redis import Server
 from resurgam.store.memory.store import MemoryStore
@@ -110,7 +111,9 @@ async def tell(subject: Subject, seed: int, steps: int, coverage: Coverage) -> N
     clock = ManualClock()
     async with subject.open(clock) as side:
         sides = (oracle(clock, partitioned=subject.partitioned), side)
-        story = Story(sides, Chance(seed, clock), Normal(ordered=not subject.partitioned), coverage, removes=seed % 10 == REMOVES)
+        story = Story(
+            sides, Chance(seed, clock), Normal(ordered=not subject.partitioned), coverage, removes=seed % 10 == REMOVES
+        )
         await story.begin()
         for number in range(steps):
             try:
