@@ -1,7 +1,7 @@
 """Steps, ends and starts have functions of their own, and do the same as the ones of all commits and creations, row by row."""
 
 import random
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 from msgspec.structs import replace
@@ -237,40 +237,61 @@ def counted(name, original, taken):
     return call
 
 
-async def test_a_step_that_is_repeated_counts_once():
-    """Its answer may have been lost: it is recognised by the events that it has left."""
-    clock = ManualClock()
-    store = PostgresStore(fresh_url(), clock, name=WORKER, lease=LEASE)
+async def test_a_step_whose_answer_was_lost_counts_once():
+    """When it is sent again, it is recognised by the events that it has left; one that is only like it is not."""
+    started = events.WorkflowStarted(
+        seq=1,
+        at=1,
+        name="sell",
+        python="3.11",
+        tree_id="t",
+        entity_id="e",
+        execution_id="x",
+        run_id="r",
+        queue="default",
+    )
+    step = Outcome(events=(scheduled(request(2)),), activities=(request(2),))
+    end = Outcome(events=(events.WorkflowCompleted(seq=3, at=1),), status=Status.COMPLETED, deactivated=True)
+    url = fresh_url()
+    store = PostgresStore(url, ManualClock(), name=WORKER, lease=LEASE)
+    pool = store._pool
     try:
-        started = events.WorkflowStarted(
-            seq=1,
-            at=1,
-            name="sell",
-            python="3.11",
-            tree_id="t",
-            entity_id="e",
-            execution_id="x",
-            run_id="r",
-            queue="default",
-        )
         await store.create([r.Creation(started=started)])
         [claim] = await store.claim(WORKER, ["default"], 1)
         part = r.Commit(
             entity_id="e",
             execution_id="x",
-            epoch=claim.epoch,
+            epoch=1,
             base_seq=1,
-            wake=claim.wake,
-            outcome=Outcome(events=(scheduled(request(2)),), activities=(request(2),)),
+            wake=0,
+            outcome=step,
             worker=WORKER,
-            eager=frozenset({2}),
             covers=True,
+            eager=frozenset({2}),
         )
-        first, again = [await store.commit([part]) for _ in range(2)]
-        assert first == again == [steps.stepped(part)]
-        assert len(await store.read(claim.instance)) == 2
-        other = replace(part, outcome=Outcome(events=(replace(scheduled(request(2)), at=5),), activities=(request(2),)))
-        [refused] = await store.commit([other])
-        assert isinstance(refused, r.Refused)
+        for verb, request_of, commit in (
+            ("step", steps.step_part, part),
+            ("finish", steps.end_part, replace(part, base_seq=2, outcome=end, eager=frozenset())),
+        ):
+            assert await pool.ask(verb, request_of(commit)) == 1
+            assert await pool.ask(verb, request_of(commit)) is None
+            with repeated(pool):
+                assert await pool.ask(verb, request_of(commit)) == 1
+                like = replace(
+                    commit, outcome=replace(commit.outcome, events=(replace(commit.outcome.events[0], at=5),))
+                )
+                assert await pool.ask(verb, request_of(like)) is None
+        assert len(await store.read(claim.instance)) == 3
     finally:
         await store.close()
+
+
+@contextmanager
+def repeated(pool):
+    """Have the pool say that it sends everything again."""
+    original = pool._arguments
+    pool._arguments = lambda *given, lost: original(*given, lost=True)
+    try:
+        yield
+    finally:
+        pool._arguments = original

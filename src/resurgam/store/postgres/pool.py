@@ -77,6 +77,9 @@ class Verb(msgspec.Struct, frozen=True):
     keeps: bool = True
     """Whether it keeps its answers until the next call, so that it can be known whether it was done."""
 
+    recognises: bool = False
+    """Whether its last argument is whether it may have been done before: then it finds out by itself."""
+
 
 class Flight:
     """One function call, and what has become of it so far."""
@@ -160,18 +163,20 @@ class Pool:
 
     # The calls of the verbs.
 
-    def verb(self, verb: str, arguments: Arguments = as_json, *, keeps: bool = True) -> Verb:
+    def verb(self, verb: str, arguments: Arguments = as_json, *, keeps: bool = True, recognises: bool = False) -> Verb:
         """Say how a verb is called, if not with its parts as one JSON array.
 
-        A verb that is idempotent, or only reads, need not keep its answers: it is repeated if they are lost.
+        A verb that is idempotent, or only reads, need not keep its answers: it is repeated if they are lost. Nor need one that
+        *recognises* what it has done before.
         """
-        count = 3 + len(arguments([]))
+        keeps = keeps and not recognises
+        count = 3 + len(arguments([])) + recognises
         places = ", ".join(f"${n}" for n in range(1, count + 1))
         text = f"SELECT a.notices, a.answers FROM {{schema}}.{verb}_{{code}}({places}) a"  # noqa: S608 -- the names are our own
         if keeps:
             kept = f"{{schema}}.calls_keep_{{code}}($3, ${count + 1}, ${count + 2}, a.notices, a.answers)"
             text = text.replace("a.answers FROM", f"a.answers, {kept} FROM")
-        known = Verb(self._library.in_schema(text, self.address.schema), arguments, keeps)
+        known = Verb(self._library.in_schema(text, self.address.schema), arguments, keeps, recognises)
         self._verbs[verb] = known
         return known
 
@@ -275,7 +280,7 @@ class Pool:
             flight = Flight(
                 verb,
                 known.text,
-                lambda connection: self._arguments(known, given, connection),
+                lambda connection: self._arguments(known, given, connection, lost=flight.lost),
                 keeps=known.keeps,
             )
             [row] = await self._perform(flight)
@@ -295,8 +300,10 @@ class Pool:
         for (_, done), answer in zip(calls, answers, strict=True):
             call_back(done, answer)
 
-    def _arguments(self, verb: Verb, given: tuple[Any, ...], connection: Connection) -> Sequence[object]:
+    def _arguments(self, verb: Verb, given: tuple[Any, ...], connection: Connection, *, lost: bool) -> Sequence[object]:
         arguments = (self._moment(), self._lease, self.owner, *given)
+        if verb.recognises:
+            return (*arguments, lost)
         return (*arguments, connection.number, connection.calls) if verb.keeps else arguments
 
     async def _perform(self, flight: Flight) -> list[Any]:

@@ -36,8 +36,8 @@ class PostgresStore:
         """The open instances that this store leases, as far as it knows."""
 
         self._pool = pool = Pool(parse(url), clock, name=name, lease=lease)
-        pool.verb("step", s.step_arguments, keeps=False)  # they find out by themselves whether they were done
-        pool.verb("finish", s.end_arguments, keeps=False)
+        pool.verb("step", s.step_arguments, recognises=True)
+        pool.verb("finish", s.end_arguments, recognises=True)
         for verb in ("read", *w.REPEATABLE):
             pool.verb(verb, keeps=False)
         self._watcher = Watcher(pool, clock, self._leased.__contains__)

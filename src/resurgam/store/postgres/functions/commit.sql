@@ -10,6 +10,7 @@ CREATE FUNCTION {schema}.commit_{code}(
 RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     frame {schema}.frame_{code} := {schema}.frame_begin_{code}(moment, lease, owner);
+    found jsonb[] := '{}';
     part jsonb;
 BEGIN
     IF jsonb_array_length(parts) > 1 OR parts -> 0 ? 'entities' OR parts -> 0 ? 'settles' THEN
@@ -19,10 +20,10 @@ BEGIN
             ARRAY(SELECT jsonb_array_elements_text(p -> 'settles') FROM jsonb_array_elements(parts) p)
         );
     END IF;
-    answers := '[]';
     FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
-        answers := answers || jsonb_build_array({schema}.commits_apply_{code}(frame, part));
+        found := array_append(found, {schema}.commits_apply_{code}(frame, part));
     END LOOP;
+    answers := to_jsonb(found);
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;
 END $$;

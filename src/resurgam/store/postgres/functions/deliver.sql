@@ -73,6 +73,7 @@ CREATE FUNCTION {schema}.deliver_{code}(
 RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     frame {schema}.frame_{code} := {schema}.frame_begin_{code}(moment, lease, owner);
+    found jsonb[] := '{}';
     part jsonb;
 BEGIN
     IF jsonb_array_length(parts) > 1 THEN
@@ -82,10 +83,10 @@ BEGIN
             ARRAY(SELECT p ->> 3 FROM jsonb_array_elements(parts) p WHERE p ->> 3 IS NOT NULL)
         );
     END IF;
-    answers := '[]';
     FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
-        answers := answers || jsonb_build_array({schema}.deliver_part_{code}(frame, part));
+        found := array_append(found, {schema}.deliver_part_{code}(frame, part));
     END LOOP;
+    answers := to_jsonb(found);
     notices := {schema}.notices_send_{code}(frame);
     RETURN NEXT;
 END $$;

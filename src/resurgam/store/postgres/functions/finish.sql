@@ -2,8 +2,8 @@
 -- Most executions end so; this equals shared/commits.sql and costs a fraction of it.
 -- part: an element of each array: entity id, execution id, epoch, base seq, wake, status, whether it is deactivated, failure
 --   (null for none), the number of events; types and bodies of all events in turn
--- answer: 1, also if the same end was committed before and its answer lost; null if anything about the instance is unusual, and
---   nothing was changed: then `commit` decides
+--   repeated: the call may have been done before, and its answer lost
+-- answer: 1; null if anything about the instance is unusual, and nothing was changed: then `commit` decides
 -- tables: states, instances, events
 -- locks: the states in the order of entity ids
 
@@ -64,7 +64,7 @@ END $$;
 CREATE FUNCTION {schema}.finish_{code}(
     moment bigint, lease bigint, owner text, entity_ids text[], execution_ids text[], epochs bigint[], base_seqs bigint[],
     wakes bigint[], statuses text[], completes boolean[], failures text[], counts bigint[], types text[], bodies text[],
-    OUT notices text[], OUT answers jsonb
+    repeated boolean, OUT notices text[], OUT answers jsonb
 )
 RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -82,10 +82,10 @@ BEGIN
         answers := '[]';
         FOR n IN 1 .. size LOOP
             answers := answers || CASE
-                WHEN n = ANY (done) OR {schema}.finish_is_done_{code}(
+                WHEN n = ANY (done) OR (repeated AND {schema}.finish_is_done_{code}(
                     entity_ids[n], execution_ids[n], epochs[n], base_seqs[n], statuses[n],
                     bodies[first + 1 : first + counts[n]]
-                ) THEN jsonb '1' ELSE jsonb 'null'
+                )) THEN jsonb '1' ELSE jsonb 'null'
             END;
             first := first + counts[n];
         END LOOP;

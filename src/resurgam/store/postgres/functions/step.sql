@@ -3,8 +3,8 @@
 -- shared/commits.sql and costs a fraction of it: one update, one insert.
 -- part: an element of each array: entity id, execution id, epoch, base seq, wake, the activities that the lease covers then (as
 --   stored), the queue of the new ones (null for none), the number of events; types and bodies of all events in turn
--- answer: 1, also if the same step was committed before and its answer lost; null if anything about the instance is unusual, and
---   nothing was changed: then `commit` decides
+--   repeated: the call may have been done before, and its answer lost
+-- answer: 1; null if anything about the instance is unusual, and nothing was changed: then `commit` decides
 -- tables: states, events; reads activities
 -- locks: the states in the order of entity ids
 
@@ -81,7 +81,8 @@ END $$;
 
 -- Return an answer for each of several steps, of which only some were committed.
 CREATE FUNCTION {schema}.step_answers_{code}(
-    done bigint[], entity_ids text[], execution_ids text[], epochs bigint[], base_seqs bigint[], counts bigint[], bodies text[]
+    done bigint[], entity_ids text[], execution_ids text[], epochs bigint[], base_seqs bigint[], counts bigint[], bodies text[],
+    repeated boolean
 )
 RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -90,9 +91,9 @@ DECLARE
 BEGIN
     FOR n IN 1 .. cardinality(counts) LOOP
         answers := answers || CASE
-            WHEN n = ANY (done) OR {schema}.step_is_done_{code}(
+            WHEN n = ANY (done) OR (repeated AND {schema}.step_is_done_{code}(
                 entity_ids[n], execution_ids[n], epochs[n], base_seqs[n], bodies[first + 1 : first + counts[n]]
-            ) THEN jsonb '1' ELSE jsonb 'null'
+            )) THEN jsonb '1' ELSE jsonb 'null'
         END;
         first := first + counts[n];
     END LOOP;
@@ -102,7 +103,7 @@ END $$;
 CREATE FUNCTION {schema}.step_{code}(
     moment bigint, lease bigint, owner text, entity_ids text[], execution_ids text[], epochs bigint[], base_seqs bigint[],
     wakes bigint[], covereds text[], queues text[], counts bigint[], types text[], bodies text[],
-    OUT notices text[], OUT answers jsonb
+    repeated boolean, OUT notices text[], OUT answers jsonb
 )
 RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -122,7 +123,8 @@ BEGIN
     IF cardinality(done) = size THEN
         answers := to_jsonb(array_fill(1, ARRAY[size]));
     ELSE
-        answers := {schema}.step_answers_{code}(done, entity_ids, execution_ids, epochs, base_seqs, counts, bodies);
+        answers := {schema}.step_answers_{code}(
+            done, entity_ids, execution_ids, epochs, base_seqs, counts, bodies, repeated);
     END IF;
     IF done IS NOT NULL AND {schema}.notices_followed_{code}() THEN
         PERFORM {schema}.notices_log_{code}(NULL, execution_ids[n]) FROM unnest(done) n;
