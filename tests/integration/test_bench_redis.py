@@ -8,7 +8,6 @@ from click.testing import CliRunner
 from resurgam import Engine
 from resurgam.bench import programs
 from resurgam.bench.catalog import SERVER_EXPECTATIONS, compared, verdicts
-from resurgam.bench.crowd import copy_sleepers
 from resurgam.bench.figures import Figures, Raw
 from resurgam.bench.servers import RawServer, Servers, open_servers
 from resurgam.cli.main import main
@@ -104,7 +103,7 @@ async def test_copies_of_sleepers_are_idle_instances(servers):
         for _ in range(20):
             await engine.start(programs.sleeper)
         await until_at_rest(engine)
-        assert await copy_sleepers(servers, "a", 30) == 30
+        assert await servers.copy_sleepers("a", 30) == 30
         stats = await engine.store.inspector.stats()
         [one, *_] = (await engine.store.inspector.list(r.Query(name="sleeper"))).instances
         history = await engine.store.inspector.history(one)

@@ -159,10 +159,18 @@ SERVER_EXPECTATIONS: Final = (
     Expectation("W9", "W1 keeps 80 %", lambda f: _kept_beside(f, "W1"), "of its rate", least=0.8),
     Expectation("W9", "W2 keeps 80 %", lambda f: _kept_beside(f, "W2"), "of its rate", least=0.8),
 )
-"""The expectations for a store on a server on the same machine."""
+"""The expectations for a Redis store on a server on the same machine."""
+
+POSTGRES_EXPECTATIONS: Final = (
+    Expectation("W1", "1.0 round trips a step", _rounded_round_trips, "round trips", most=1.0),
+    Expectation("W2", "at most 0.1 round trips a step", _rounded_round_trips, "round trips", most=0.1),
+    *(one for one in SERVER_EXPECTATIONS if one.workload in ("W7", "W8", "W9")),
+    Expectation("W10", "two processes at least 1.25 times as fast as one", _second_process, "times", least=1.25),
+)
+"""Those for a Postgres store. It is compared with another engine on the same server, not with SQLite."""
 
 COMPARED: Final = ("W2", "W3", "W5", "W6")
-"""The workloads that are compared with SQLite in the same run."""
+"""The workloads in which a Redis store is compared with SQLite in the same run."""
 
 
 def compared(measured: Sequence[Figures], beside: Sequence[Figures]) -> list[Figures]:

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from resurgam.bench.crowd import crowd
 from resurgam.bench.figures import Figures, level_of, sampled
 from resurgam.bench.processes import READY, go, ready
 from resurgam.bench.programs import registry
@@ -24,8 +25,6 @@ _MEASURED: Final = 10.0
 async def idle(scene: Scene) -> list[Figures]:
     """W9: the processor time of one idle engine, and of twenty idle processes on one file; on a server see `crowd`."""
     if scene.storage.server is not None:
-        from resurgam.bench.crowd import crowd  # noqa: PLC0415 -- needs a package that only this store needs
-
         return await crowd(scene)
     if not scene.storage.shared:
         return []  # processes cannot share a store in memory

@@ -13,8 +13,10 @@ import msgspec
 from resurgam.bench.catalog import (
     COMPARED,
     EXPECTATIONS,
+    POSTGRES_EXPECTATIONS,
     SERVER_EXPECTATIONS,
     WORKLOADS,
+    Expectation,
     Verdict,
     compared,
     verdicts,
@@ -23,12 +25,13 @@ from resurgam.bench.figures import Figures, level_of
 from resurgam.bench.storage import Storage, open_storage
 from resurgam.core.errors import StoreError
 from resurgam.engine import Engine
+from resurgam.store.open import is_postgres, is_redis
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a run. *level* is the ``PRAGMA synchronous`` of an open file, *server* what was found of a server.
 
-    *beside* are the figures of some workloads on SQLite, in temporary files, with which those of a server are compared.
+    *beside* are the figures of some workloads on SQLite, in temporary files, with which those on Redis are compared.
     *failed* are the errors of workloads that did not run; *skipped* are those that the store does not support.
     """
 
@@ -64,7 +67,7 @@ def run(
         progress(name)
         try:
             measured = _run(name, scale, url)
-            if server is not None and name in COMPARED:
+            if url is not None and is_redis(url) and name in COMPARED:
                 others = _run(name, scale, None)
                 measured = compared(measured, others)
                 beside += others
@@ -83,10 +86,16 @@ def run(
         cores=os.cpu_count() or 1,
         figures=figures,
         beside=beside,
-        verdicts=verdicts(figures, scale=scale, expectations=EXPECTATIONS if server is None else SERVER_EXPECTATIONS),
+        verdicts=verdicts(figures, scale=scale, expectations=_expectations(url)),
         skipped=skipped,
         failed=failed,
     )
+
+
+def _expectations(url: str | None) -> Sequence[Expectation]:
+    if url is not None and is_redis(url):
+        return SERVER_EXPECTATIONS
+    return POSTGRES_EXPECTATIONS if url is not None and is_postgres(url) else EXPECTATIONS
 
 
 async def _level(storage: Storage) -> str | None:

@@ -105,6 +105,17 @@ class Servers:
             finally:
                 connection.close()
 
+    @property
+    def originals(self) -> int:
+        """How many workflows must sleep so that each partition very likely has one."""
+        return 8 * self.address.partitions
+
+    async def copy_sleepers(self, name: str, number: int) -> int:
+        """Copy a sleeper of each partition of a store until there are *number* copies; return how many there are."""
+        from resurgam.bench.redis_copies import copy_sleepers  # noqa: PLC0415 -- it needs this module
+
+        return await copy_sleepers(self, name, number)
+
     async def memory(self) -> int | None:
         """Return the bytes that the servers have allocated."""
         async with primaries(self.address) as connections:

@@ -1,4 +1,4 @@
-"""Choose where to measure: in new files beside the file of a URL, in temporary files on a disk, or on servers."""
+"""Choose where to measure: in new files beside the file of a URL, in temporary files on a disk, or on a server."""
 
 import contextlib
 import shutil
@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from resurgam.bench.raw import RawFile
 from resurgam.core import event as events
 from resurgam.core.errors import StoreError
 from resurgam.runtime.system import SystemClock
-from resurgam.store.open import is_redis, open_store
+from resurgam.store.open import is_postgres, is_redis, open_store
 
 _IN_MEMORY = ("tmpfs", "ramfs")
 
@@ -58,6 +58,20 @@ class Storage(Protocol):
 
     async def memory(self) -> int | None:
         """Return the bytes that the server uses; None if there is none."""
+        ...
+
+
+@runtime_checkable
+class Crowded(Protocol):
+    """A server that can hold a million idle instances."""
+
+    @property
+    def originals(self) -> int:
+        """How many workflows must sleep before they are copied."""
+        ...
+
+    async def copy_sleepers(self, name: str, number: int) -> int:
+        """Copy sleeping workflows of a store until there are *number* copies; return how many there are."""
         ...
 
 
@@ -111,9 +125,10 @@ class Files:
 
 @contextlib.contextmanager
 def open_storage(url: str | None) -> Iterator[Storage]:
-    """Create a folder for the stores of a run, beside the file of *url*, or prefixes on its servers; remove them afterwards.
+    """Create a folder for the stores of a run beside the file of *url*, or choose prefixes or schemas on its server.
 
-    The store of *url* itself is never touched: a measurement starts with an empty one, and leaves nothing behind.
+    The store of *url* itself is never touched: a measurement starts with an empty one, and it
+    leaves nothing behind.
     """
     if url is not None and is_redis(url):
         from resurgam.bench.servers import open_servers  # noqa: PLC0415 -- needs a package that only this store needs
@@ -121,6 +136,13 @@ def open_storage(url: str | None) -> Iterator[Storage]:
         open_store(url, SystemClock(), name="bench", lease=1000)  # raises if that package is missing
         with open_servers(url) as servers:
             yield servers
+        return
+    if url is not None and is_postgres(url):
+        open_store(url, SystemClock(), name="bench", lease=1000)  # as above
+        from resurgam.bench.schemas import open_schemas  # noqa: PLC0415 -- as above
+
+        with open_schemas(url) as schemas:
+            yield schemas
         return
     parts = urlsplit(url or "sqlite://")
     if parts.scheme != "sqlite" or parts.netloc:

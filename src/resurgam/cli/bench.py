@@ -33,8 +33,8 @@ def _names(context: click.Context, parameter: click.Parameter, value: str | None
     metavar="URL",
     envvar="RESURGAM_STORE",
     show_envvar=True,
-    help="Measure in new files beside this one, or under new prefixes on this Redis server; the store itself is not "
-    "touched. By default in temporary files on a disk.",
+    help="Measure in new files beside this one, or on this Redis or Postgres server, under new names; the store "
+    "itself is not touched. By default in temporary files on a disk.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def bench(*, names: tuple[str, ...], scale: float, store: str | None, as_json: bool) -> None:
