@@ -1,11 +1,14 @@
-"""The seven workloads on DBOS with SQLite, through its public API: ``peer_dbos.py W1 default|fast FOLDER [SCALE [AT_ONCE]]``.
+"""The seven workloads on DBOS, through its public API: ``peer_dbos.py W1 default|fast FOLDER|URL [SCALE [AT_ONCE]]``.
+
+It uses SQLite in a folder, or the Postgres database of a URL, there in a schema for each application.
 
 It runs in a virtual environment of its own and knows nothing of Resurgam; it prints what ``python -m resurgam.bench``
 prints. *default* is DBOS as its tutorial sets it up, with async functions. *fast* is the quickest that we found in what its
 documentation and that of SQLite offer at the same durability: the file in WAL mode, four threads instead of as many as there is work (more only
 wait for SQLite's one writer, and for Python's lock), plain functions instead of async ones where nothing runs at once, and
 where a message is waited for, a look for it every millisecond (the least it allows). DBOS sets no ``PRAGMA synchronous``, so
-that it is the default of SQLite in both. AT_ONCE is how many workflows are in flight together where there are many.
+that it is the default of SQLite in both. On Postgres *fast* has the same threads and plain functions; the pool of DBOS has 20
+connections already, and messages come by NOTIFY. AT_ONCE is how many workflows are in flight together where there are many.
 """
 
 import asyncio
@@ -118,12 +121,12 @@ async def sleeper() -> None:
 
 
 class Bench:
-    """One run: its settings, folder, scale, and the number of workflows at once."""
+    """One run: its settings, folder or URL, scale, and the number of workflows at once."""
 
-    def __init__(self, settings: str, folder: Path, scale: float, at_once: int) -> None:
+    def __init__(self, settings: str, place: str, scale: float, at_once: int) -> None:
         self.fast = settings == "fast"
         self.settings = settings
-        self.folder = folder
+        self.place = place
         self.scale = scale
         self.at_once = at_once
 
@@ -132,20 +135,40 @@ class Bench:
         return max(1, round(full * self.scale))
 
     def launch(self, name: str) -> None:
-        """Open a file with this name, and recover its workflows."""
-        file = self.folder / f"{name}.sqlite"
-        config: DBOSConfig = {"name": "bench", "system_database_url": f"sqlite:///{file}", "log_level": "ERROR"}
+        """Open an application with this name, and recover its workflows."""
+        config: DBOSConfig = {"name": "bench", "log_level": "ERROR"}
+        if self.fast:
+            config["max_executor_threads"] = 4
+        if self.place.startswith("postgresql:"):
+            config["system_database_url"] = self.place
+            config["dbos_system_schema"] = name
+            DBOS(config=config)
+            DBOS.launch()
+            levels.append(synchronous_commit(self.place))
+        else:
+            self._launch_on_file(Path(self.place) / f"{name}.sqlite", config)
+
+    def _launch_on_file(self, file: Path, config: DBOSConfig) -> None:
+        config["system_database_url"] = f"sqlite:///{file}"
         if self.fast:
             with contextlib.closing(sqlite3.connect(file)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
-            config["max_executor_threads"] = 4
-            if name == "w5":
+            if file.stem == "w5":
                 config["notification_listener_polling_interval_sec"] = 0.001
         DBOS(config=config)
         DBOS.launch()
         # DBOS sets no level, so another connection of the same library to this file has the same level as its own.
         with contextlib.closing(sqlite3.connect(file)) as connection:
             levels.append(("OFF", "NORMAL", "FULL", "EXTRA")[connection.execute("PRAGMA synchronous").fetchone()[0]])
+
+
+def synchronous_commit(url: str) -> str:
+    """Return the setting of a database; DBOS does not change it."""
+    import psycopg  # noqa: PLC0415 -- only for Postgres
+
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SHOW synchronous_commit").fetchone()
+    return str(found[0]) if found else ""
 
 
 def execute_plain(workflow: Callable[..., Any], *args: Any) -> float:
@@ -269,7 +292,7 @@ def recovery(bench: Bench) -> list[dict[str, Any]]:
     """W6: the killed processes run this file, as the workload ``victim``."""
     found = []
     for length in (bench.size(1_000), bench.size(10_000)):
-        command = [sys.executable, __file__, f"victim-{length}", bench.settings, str(bench.folder)]
+        command = [sys.executable, __file__, f"victim-{length}", bench.settings, bench.place]
         reached([*command, "1"])
         times = [reached([*command, "0"]) for _ in rounds(bench.size(3))]
         found.append(sampled("W6", "recovery", times, None) | {"more": {"length": length}})
@@ -376,9 +399,9 @@ def print_and_exit(figures: list[dict[str, Any]]) -> None:
     os._exit(0)
 
 
-def main(name: str, settings: str, folder: str, scale: str = "1", at_once: str = "1000") -> None:
+def main(name: str, settings: str, place: str, scale: str = "1", at_once: str = "1000") -> None:
     """Run a workload and print its figures."""
-    bench = Bench(settings, Path(folder), float(scale), int(at_once))
+    bench = Bench(settings, place, float(scale), int(at_once))
     if name.startswith("victim-"):
         victim(bench, name)
     print_and_exit(WORKLOADS[name](bench))
