@@ -5,6 +5,8 @@ that is created, claimed by the worker of its client, and committed for the firs
 nothing is changed and `commit` or `create` decides (``step.sql``, ``finish.sql`` and ``start.sql`` of ``functions``).
 """
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
@@ -16,11 +18,12 @@ from resurgam.store import records as r
 from resurgam.store.postgres import parts as p
 from resurgam.store.rules import COVERED
 
-Step: TypeAlias = tuple[tuple[object, ...], list[str], list[str]]
-"""The elements of a step or an end, and types and bodies of its events."""
+Step: TypeAlias = tuple[tuple[object, ...], tuple[Sequence[object], ...]]
+"""The elements of a step or an end; and execution ids, seqs, types and bodies of its events."""
 
 _STEP: Final = 8
 _END: Final = 9
+_EVENT: Final = 4
 """How many elements they have."""
 
 _ENDS: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
@@ -50,10 +53,15 @@ def end_part(part: r.Commit) -> Step | None:
 
 
 def _with_events(part: r.Commit, *elements: object) -> Step:
-    types = [event.type for event in part.outcome.events]
-    bodies = [encode_event(event).decode() for event in part.outcome.events]
+    log, first = part.outcome.events, part.base_seq + 1
     named = (part.entity_id, part.execution_id, part.epoch, part.base_seq, part.wake)
-    return (*named, *elements, len(types)), types, bodies
+    columns = (
+        [part.execution_id] * len(log),
+        [*range(first, first + len(log))],
+        [event.type for event in log],
+        [encode_event(event).decode() for event in log],
+    )
+    return (*named, *elements, len(log)), columns
 
 
 def _keeps(part: r.Commit) -> bool:
@@ -84,12 +92,11 @@ def end_arguments(ends: list[Step]) -> tuple[Any, ...]:
 
 def _arrays(steps: list[Step], elements: int) -> tuple[Any, ...]:
     if len(steps) == 1:
-        step, types, bodies = steps[0]
-        return (*([element] for element in step), types, bodies)
-    columns = zip(*[step for step, _, _ in steps], strict=True) if steps else [()] * elements
-    types = [type_ for _, types, _ in steps for type_ in types]
-    bodies = [body for _, _, bodies in steps for body in bodies]
-    return (*map(list, columns), types, bodies)
+        step, log = steps[0]
+        return (*([element] for element in step), *log)
+    columns = zip(*[step for step, _ in steps], strict=True) if steps else [()] * elements
+    logs = zip(*[log for _, log in steps], strict=True) if steps else [()] * _EVENT
+    return (*map(list, columns), *(list(chain.from_iterable(one)) for one in logs))
 
 
 def stepped(part: r.Commit) -> r.Committed:

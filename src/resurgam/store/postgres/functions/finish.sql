@@ -1,48 +1,46 @@
 -- Commit the ends of running instances that do nothing else: no activity runs, nothing is sent, and the inbox has not changed.
 -- Most executions end so; this equals shared/commits.sql and costs a fraction of it.
 -- part: an element of each array: entity id, execution id, epoch, base seq, wake, status, whether it is deactivated, failure
---   (null for none), the number of events; types and bodies of all events in turn
+--   (null for none), the number of events; execution ids, seqs, types and bodies of all events in turn
 --   repeated: the call may have been done before, and its answer lost
 -- answer: 1; null if anything about the instance is unusual, and nothing was changed: then `commit` decides
 -- tables: states, instances, events
 -- locks: the states in the order of entity ids
 
--- Return the numbers of the ends that were committed.
+-- Return the numbers of the ends that were committed. They are looked up one after another, and so locked in the order of
+-- entity ids.
 CREATE FUNCTION {schema}.finish_all_{code}(
     now_ bigint, key bigint, entity_ids text[], execution_ids text[], epochs bigint[], base_seqs bigint[], wakes bigint[],
-    statuses text[], completes boolean[], failures text[], counts bigint[], types text[], bodies text[]
+    statuses text[], completes boolean[], failures text[], counts bigint[], ids text[], seqs bigint[], types text[],
+    bodies text[]
 )
 RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     done bigint[];
+    keys bigint[];
 BEGIN
-    IF cardinality(counts) > 1 THEN PERFORM {schema}.locks_take_{code}(execution_ids); END IF;
-    WITH part AS MATERIALIZED (
-        SELECT p.*, (sum(p.count) OVER (ORDER BY p.number))::bigint - p.count AS first
-        FROM unnest(entity_ids, execution_ids, epochs, base_seqs, wakes, statuses, completes, failures, counts)
-            WITH ORDINALITY
-            p (entity_id, execution_id, epoch, base_seq, wake, status, complete, failure, count, number)
-    ), changed AS (
+    WITH changed AS (
         UPDATE {schema}.states s SET
             status = p.status, last_seq = p.base_seq + p.count, feed_key = greatest(s.feed_key, key), covered = NULL,
             commits = s.commits + 1, deliveries = 0, last_failure = '', wake_at = NULL, ready_at = NULL, owner = NULL,
             worker = NULL, claim = NULL, leased_until = NULL
-        FROM part p
+        FROM (
+            SELECT * FROM unnest(entity_ids, execution_ids, epochs, base_seqs, wakes, statuses, completes, failures, counts)
+                WITH ORDINALITY
+                u (entity_id, execution_id, epoch, base_seq, wake, status, complete, failure, count, number)
+            ORDER BY u.entity_id COLLATE "C", u.number
+        ) p
         WHERE s.execution_id = p.execution_id AND s.entity_id = p.entity_id AND s.epoch = p.epoch
             AND s.last_seq = p.base_seq AND s.wake = p.wake AND s.leased_until IS NOT NULL AND s.status = 'running'
             AND s.paused IS NULL
-        RETURNING s.execution_id, s.feed_key, p.status, p.complete, p.failure, p.base_seq, p.first, p.count, p.number
+        RETURNING s.execution_id, s.feed_key, p.status, p.complete, p.failure, p.number
     ), closed AS (
         UPDATE {schema}.instances i SET
             status = c.status, closed_at = now_, deactivated = c.complete, failure = coalesce(c.failure, i.failure)
         FROM changed c WHERE i.execution_id = c.execution_id
-    ), logged AS (
-        INSERT INTO {schema}.events (execution_id, seq, feed_key, type, body)
-        SELECT c.execution_id, c.base_seq + n, c.feed_key, types[c.first + n], bodies[c.first + n]
-        FROM changed c CROSS JOIN LATERAL generate_series(1, c.count) n
-        ORDER BY c.number, n
     )
-    SELECT array_agg(c.number) INTO done FROM changed c;
+    SELECT array_agg(c.number), array_agg(c.feed_key) INTO done, keys FROM changed c;
+    PERFORM {schema}.log_extend_{code}(key, done, keys, counts, ids, seqs, types, bodies);
     RETURN done;
 END $$;
 
@@ -63,7 +61,8 @@ END $$;
 
 CREATE FUNCTION {schema}.finish_{code}(
     moment bigint, lease bigint, owner text, entity_ids text[], execution_ids text[], epochs bigint[], base_seqs bigint[],
-    wakes bigint[], statuses text[], completes boolean[], failures text[], counts bigint[], types text[], bodies text[],
+    wakes bigint[], statuses text[], completes boolean[], failures text[], counts bigint[], ids text[], seqs bigint[],
+    types text[], bodies text[],
     repeated boolean, OUT notices text[], OUT answers jsonb
 )
 RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
@@ -72,7 +71,8 @@ DECLARE
     key CONSTANT bigint := pg_current_xact_id()::text::bigint + {schema}.feed_offset();
     size CONSTANT int := cardinality(counts);
     done CONSTANT bigint[] := {schema}.finish_all_{code}(
-        now_, key, entity_ids, execution_ids, epochs, base_seqs, wakes, statuses, completes, failures, counts, types, bodies);
+        now_, key, entity_ids, execution_ids, epochs, base_seqs, wakes, statuses, completes, failures, counts, ids, seqs,
+        types, bodies);
     first bigint := 0;
 BEGIN
     notices := '{}';

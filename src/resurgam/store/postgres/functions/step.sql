@@ -2,7 +2,8 @@
 -- by the lease, which it keeps. Most commits are steps, so they have a path of their own, which equals the one of
 -- shared/commits.sql and costs a fraction of it: one update, one insert.
 -- part: an element of each array: entity id, execution id, epoch, base seq, wake, the activities that the lease covers then (as
---   stored), the queue of the new ones (null for none), the number of events; types and bodies of all events in turn
+--   stored), the queue of the new ones (null for none), the number of events; execution ids, seqs, types
+--   and bodies of all events in turn
 --   repeated: the call may have been done before, and its answer lost
 -- answer: 1; null if anything about the instance is unusual, and nothing was changed: then `commit` decides
 -- tables: states, events; reads activities
@@ -28,10 +29,11 @@ BEGIN
     RETURN '{1}';
 END $$;
 
--- Return the numbers of the steps that were committed, of several.
+-- Return the numbers of the steps that were committed, of several. They are looked up one after another, and so locked in the
+-- order of entity ids.
 CREATE FUNCTION {schema}.step_all_{code}(
     until bigint, key bigint, entity_ids text[], execution_ids text[], epochs bigint[], base_seqs bigint[], wakes bigint[],
-    covereds text[], queues text[], counts bigint[], types text[], bodies text[]
+    covereds text[], queues text[], counts bigint[], ids text[], seqs bigint[], types text[], bodies text[]
 )
 RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -40,28 +42,24 @@ DECLARE
         WHERE EXISTS (SELECT FROM {schema}.activities a WHERE a.queue = q.queue AND a.offered_at <= until)
     );
     done bigint[];
+    keys bigint[];
 BEGIN
-    PERFORM {schema}.locks_take_{code}(execution_ids);
-    WITH part AS MATERIALIZED (
-        SELECT p.*, (sum(p.count) OVER (ORDER BY p.number))::bigint - p.count AS first
-        FROM unnest(entity_ids, execution_ids, epochs, base_seqs, wakes, covereds, queues, counts)
-            WITH ORDINALITY p (entity_id, execution_id, epoch, base_seq, wake, covered, queue, count, number)
-    ), changed AS (
+    WITH changed AS (
         UPDATE {schema}.states s SET
             last_seq = p.base_seq + p.count, feed_key = greatest(s.feed_key, key), covered = p.covered,
             commits = s.commits + 1, deliveries = 0, last_failure = '', wake_at = NULL
-        FROM part p
+        FROM (
+            SELECT * FROM unnest(entity_ids, execution_ids, epochs, base_seqs, wakes, covereds, queues, counts)
+                WITH ORDINALITY u (entity_id, execution_id, epoch, base_seq, wake, covered, queue, count, number)
+            ORDER BY u.entity_id COLLATE "C", u.number
+        ) p
         WHERE s.execution_id = p.execution_id AND s.entity_id = p.entity_id AND s.epoch = p.epoch
             AND s.last_seq = p.base_seq AND s.wake = p.wake AND s.leased_until IS NOT NULL AND s.status = 'running'
             AND s.paused IS NULL AND (p.queue IS NULL OR p.queue <> ALL (busy))
-        RETURNING s.execution_id, s.feed_key, p.base_seq, p.first, p.count, p.number
-    ), logged AS (
-        INSERT INTO {schema}.events (execution_id, seq, feed_key, type, body)
-        SELECT c.execution_id, c.base_seq + n, c.feed_key, types[c.first + n], bodies[c.first + n]
-        FROM changed c CROSS JOIN LATERAL generate_series(1, c.count) n
-        ORDER BY c.number, n
+        RETURNING s.feed_key, p.number
     )
-    SELECT array_agg(c.number) INTO done FROM changed c;
+    SELECT array_agg(c.number), array_agg(c.feed_key) INTO done, keys FROM changed c;
+    PERFORM {schema}.log_extend_{code}(key, done, keys, counts, ids, seqs, types, bodies);
     RETURN done;
 END $$;
 
@@ -102,7 +100,7 @@ END $$;
 
 CREATE FUNCTION {schema}.step_{code}(
     moment bigint, lease bigint, owner text, entity_ids text[], execution_ids text[], epochs bigint[], base_seqs bigint[],
-    wakes bigint[], covereds text[], queues text[], counts bigint[], types text[], bodies text[],
+    wakes bigint[], covereds text[], queues text[], counts bigint[], ids text[], seqs bigint[], types text[], bodies text[],
     repeated boolean, OUT notices text[], OUT answers jsonb
 )
 RETURNS SETOF record LANGUAGE plpgsql VOLATILE AS $$
@@ -118,7 +116,8 @@ BEGIN
             bodies);
     ELSE
         done := {schema}.step_all_{code}(
-            until, key, entity_ids, execution_ids, epochs, base_seqs, wakes, covereds, queues, counts, types, bodies);
+            until, key, entity_ids, execution_ids, epochs, base_seqs, wakes, covereds, queues, counts, ids, seqs, types,
+            bodies);
     END IF;
     IF cardinality(done) = size THEN
         answers := to_jsonb(array_fill(1, ARRAY[size]));

@@ -20,6 +20,31 @@ BEGIN
     RETURN state;
 END $$;
 
+-- Append events to the logs of several executions, *counts* for each. Those with the numbers *done* may be extended; *keys* are
+-- their places in the feed. Each event comes with the id of its execution and its seq. Nearly always all are done, and nothing
+-- was committed between the transaction's id and its locks: then nothing need be looked up.
+CREATE FUNCTION {schema}.log_extend_{code}(
+    key bigint, done bigint[], keys bigint[], counts bigint[], ids text[], seqs bigint[], types text[], bodies text[]
+)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF cardinality(done) = cardinality(counts) AND key = ALL (keys) THEN
+        INSERT INTO {schema}.events (execution_id, seq, feed_key, type, body)
+        SELECT e.id, e.seq, key, e.type, e.body
+        FROM unnest(ids, seqs, types, bodies) e (id, seq, type, body);
+    ELSIF done IS NOT NULL THEN
+        INSERT INTO {schema}.events (execution_id, seq, feed_key, type, body)
+        SELECT ids[place], seqs[place], d.key, types[place], bodies[place]
+        FROM (
+            SELECT u.number, u.count, sum(u.count) OVER (ORDER BY u.number)::int AS last
+            FROM unnest(counts) WITH ORDINALITY u (count, number)
+        ) p
+        JOIN unnest(done, keys) d (number, key) ON d.number = p.number
+        CROSS JOIN LATERAL generate_series(p.last - p.count::int + 1, p.last) place
+        ORDER BY place;
+    END IF;
+END $$;
+
 -- Return the moment of an entry, 0 if it is not there. The encoder writes it behind the type and the seq.
 CREATE FUNCTION {schema}.log_moment_{code}(id text, seq bigint) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
 BEGIN
