@@ -83,4 +83,4 @@ async def transactions_ended() -> AsyncIterator[Callable[[], Awaitable[None]]]:
 
 def is_busy(store: PostgresStore) -> bool:
     """Whether calls of a store are under way."""
-    return store._pool.busy
+    return store._pool.busy or store._watcher.busy

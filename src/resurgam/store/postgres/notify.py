@@ -70,6 +70,12 @@ class Listener:
         self.listens = False
         """Whether every change of others is heard of."""
 
+    @property
+    def begins(self) -> bool:
+        """Whether it is about to listen, or to follow."""
+        waits = self.listens and self._followers > 0 and not self._followed.is_set()
+        return waits or (self._task is not None and not self._tried.is_set())
+
     async def start(self) -> None:
         """Listen from now on; return once that is so, or cannot be."""
         if self._pool.address.pooler:

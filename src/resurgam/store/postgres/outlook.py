@@ -55,6 +55,11 @@ class Outlook:
         self._pause = _FIRST_PAUSE
         self._again: asyncio.TimerHandle | None = None
 
+    @property
+    def asks_again(self) -> bool:
+        """Whether work was left that is asked for again after a pause."""
+        return self._again is not None
+
     # What is to be asked.
 
     def take(self, kind: str) -> bool:

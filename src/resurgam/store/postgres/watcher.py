@@ -201,6 +201,11 @@ class Watcher:
             "query": lambda query_id: self._touch(query_key(query_id)),
         }
 
+    @property
+    def busy(self) -> bool:
+        """Whether the store begins to listen, or looks again soon without being told to."""
+        return self._listener.begins or any(outlook.asks_again for outlook in self._outlooks.values())
+
     async def claim(self, kind: str, worker: str, queues: Sequence[str], part: object) -> list[Any]:
         """Return what a verb claims; nothing, without a call, if it is known that there is nothing."""
         outlook = self._outlooks.get((worker, tuple(queues)))
