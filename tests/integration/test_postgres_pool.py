@@ -246,6 +246,16 @@ async def test_a_statement_that_takes_too_long_is_given_up_by_the_server(monkeyp
         assert await pool.ask("echo", 1) == 1
 
 
+async def test_a_full_disk_is_said_and_the_next_call_may_be_done():
+    full = function(
+        "full", "IF nextval('{schema}.turns') < 2 THEN RAISE EXCEPTION 'no space left' USING ERRCODE = '53100'; END IF;"
+    )
+    async with opened(full) as pool:
+        with pytest.raises(StoreError, match=r"'full' failed: no space left \(53100\); the disk of the server is full"):
+            await pool.ask("full", 1)
+        assert await pool.ask("full", 1) == 1
+
+
 async def test_a_function_that_was_removed_is_installed_again():
     async with opened(COUNT, READ) as pool:
         await pool.ask("count", "n")
