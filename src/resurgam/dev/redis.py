@@ -5,7 +5,6 @@ The program is the one that ``RESURGAM_REDIS_SERVER`` names, that of the package
 a pipe to it.
 """
 
-import fcntl
 import importlib.util
 import os
 import platform
@@ -22,8 +21,8 @@ from typing import Any, Final
 import hiredis
 
 from resurgam.core.errors import StoreError
+from resurgam.dev.process import HOST, free_port, is_alive, last_line, lock_folder
 
-_HOST: Final = "127.0.0.1"
 _STARTED: Final = 10.0
 """Seconds within which a server must answer."""
 
@@ -88,7 +87,7 @@ class Server:
     @property
     def url(self) -> str:
         """The URL of a store on this server."""
-        return f"redis://{_HOST}:{self.port}"
+        return f"redis://{HOST}:{self.port}"
 
     @property
     def bus_port(self) -> int:
@@ -98,7 +97,7 @@ class Server:
     @property
     def runs(self) -> bool:
         """Whether the server was started and has not ended."""
-        return self._process is not None and _is_alive(self._pid)
+        return self._process is not None and is_alive(self._pid)
 
     def start(self) -> "Server":
         """Start the server; after the first time on the same port, with the same data."""
@@ -109,7 +108,7 @@ class Server:
             if self._launch():
                 self._fixed_port = True
                 return self
-        raise StoreError(f"the Redis server did not start: {self._last_words()}")
+        raise StoreError(f"the Redis server did not start: {last_line(self.folder / 'server.log')}")
 
     def ask(self, *command: str | int | bytes) -> Any:
         """Send one command on a connection of its own; return the reply, or raise the error that came."""
@@ -141,7 +140,7 @@ class Server:
     def _arguments(self) -> list[str]:
         settings: dict[str, object] = {
             "port": self.port,
-            "bind": _HOST,
+            "bind": HOST,
             "dir": self.folder,
             "save": "",
             "repl-diskless-sync-delay": 0,
@@ -155,7 +154,7 @@ class Server:
         self.ask("DBSIZE")
 
     def _launch(self) -> bool:
-        lock = self._lock_folder()
+        lock = lock_folder(self.folder)
         with (self.folder / "server.log").open("ab") as log, os.fdopen(lock):
             # A session of its own: Ctrl-C in a terminal ends the program that started it, which stops the server.
             self._process = subprocess.Popen(  # noqa: S603 -- the program is the server
@@ -170,16 +169,6 @@ class Server:
         self._pid = int(self._process.stdout.readline())
         return self._answers()
 
-    def _lock_folder(self) -> int:
-        """Return a locked file that the server inherits: two servers must not write the same data."""
-        lock = os.open(self.folder / "lock", os.O_CREAT | os.O_RDWR, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise StoreError(f"another server runs with the data in {self.folder.absolute()}; stop it first") from None
-        return lock
-
     def _answers(self) -> bool:
         """Wait until the server answers and has loaded its data; return False if it has ended instead."""
         deadline = time.monotonic() + _STARTED
@@ -188,7 +177,7 @@ class Server:
                 if f"process_id:{self._pid}\r".encode() in self.ask("INFO", "server"):  # not another one on this port
                     self._check_loaded()
                     return True
-            if not _is_alive(self._pid):
+            if not is_alive(self._pid):
                 break
             time.sleep(_PAUSE)
         self.kill()
@@ -196,18 +185,13 @@ class Server:
 
     def _wait_for_end(self) -> None:
         deadline = time.monotonic() + _STARTED
-        while _is_alive(self._pid) and time.monotonic() < deadline:
+        while is_alive(self._pid) and time.monotonic() < deadline:
             time.sleep(_PAUSE)
 
     def _reap(self) -> None:
         assert self._process is not None
         self._process.communicate()  # the end of its input ends the shell, after the server
         self._process = None
-
-    def _last_words(self) -> str:
-        log = self.folder / "server.log"
-        lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        return lines[-1] if lines else "it left no message"
 
 
 class Sentinel(Server):
@@ -221,14 +205,14 @@ class Sentinel(Server):
     @property
     def url(self) -> str:
         """The URL of a store on the primary that is watched."""
-        return f"redis+sentinel://{_HOST}:{self.port}/primary"
+        return f"redis+sentinel://{HOST}:{self.port}/primary"
 
     def _arguments(self) -> list[str]:
         lines = (
             f"port {self.port}",
-            f"bind {_HOST}",
+            f"bind {HOST}",
             f"dir {self.folder}",
-            f"sentinel monitor primary {_HOST} {self._watched.port} 1",
+            f"sentinel monitor primary {HOST} {self._watched.port} 1",
             f"sentinel down-after-milliseconds primary {self._down_after}",
             "sentinel failover-timeout primary 5000",
         )
@@ -257,7 +241,7 @@ class Cluster:
     @property
     def url(self) -> str:
         """The URL of a store on this cluster."""
-        return f"redis+cluster://{','.join(f'{_HOST}:{server.port}' for server in self.servers)}"
+        return f"redis+cluster://{','.join(f'{HOST}:{server.port}' for server in self.servers)}"
 
     def start(self) -> "Cluster":
         """Start all servers and join them; return once every one of them takes writes."""
@@ -270,7 +254,7 @@ class Cluster:
             server.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         first = self.servers[0]
         for server in self.servers[1:]:
-            server.ask("CLUSTER", "MEET", _HOST, first.port, first.bus_port)
+            server.ask("CLUSTER", "MEET", HOST, first.port, first.bus_port)
         self._until("all servers know each other", lambda server: self._known_to(server) == len(self.servers))
         for number, server in enumerate(self._replicas):
             primary = self.primaries[number % len(self.primaries)].ask("CLUSTER", "MYID")
@@ -302,7 +286,7 @@ class Cluster:
 
 def start_replica(folder: Path, primary: Server, *options: str, program: Path | None = None) -> Server:
     """Start a replica of a server; return once it has the data."""
-    server = Server(folder, "--replicaof", f"{_HOST} {primary.port}", *options, program=program).start()
+    server = Server(folder, "--replicaof", f"{HOST} {primary.port}", *options, program=program).start()
     _wait_until("the replica has the data", lambda: server.ask("ROLE")[3] == b"connected")
     return server
 
@@ -320,7 +304,7 @@ def ask(port: int, *command: str | int | bytes, password: str | None = None) -> 
     commands = [] if password is None else [("AUTH", password)]
     replies: list[Any] = []
     reader = hiredis.Reader(notEnoughData=_NOTHING)
-    with socket.create_connection((_HOST, port), timeout=_STARTED) as connection:
+    with socket.create_connection((HOST, port), timeout=_STARTED) as connection:
         connection.sendall(b"".join(hiredis.pack_command(one) for one in (*commands, command)))  # type: ignore[arg-type]
         while len(replies) <= len(commands):
             data = connection.recv(65536)
@@ -332,25 +316,3 @@ def ask(port: int, *command: str | int | bytes, password: str | None = None) -> 
     if isinstance(replies[-1], hiredis.ReplyError):
         raise replies[-1]
     return replies[-1]
-
-
-def free_port() -> int:
-    """Return a port that no program listens on."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not reaped yet does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        if Path("/proc/self/stat").exists():
-            return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
