@@ -12,8 +12,8 @@ from support.agreement.subjects import SUBJECTS, Subject, nothing, tell
 
 STEPS = 200
 SEEDS = {
-    "sqlite": (40, 6, 12, 5, 0, 1, 2),
-    "postgres": (40, 6, 12, 5),
+    "sqlite": (40, 6, 12, 15, 0, 1, 2),
+    "postgres": (40, 6, 12, 25),
     "redis": (10, 0, 11, 5, 1, 2),
     "redis-cluster": (10, 0, 11, 5),
 }
