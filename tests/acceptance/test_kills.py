@@ -13,7 +13,10 @@ from support import shop
 from support.cluster import check_effects, check_run, eventually
 from support.limits import HANGS
 
-STORES = ["sqlite", "redis", "redis-uncached", "redis-cluster", "redis-cluster-uncached"]
+STORES = [
+    *("sqlite", "redis", "redis-uncached", "redis-cluster", "redis-cluster-uncached"),
+    *("postgres", "postgres-uncached"),
+]
 LEASE = 1.0
 HOUR = 3600.0
 SEED = int(os.environ.get("RESURGAM_SEED") or random.SystemRandom().randrange(10**9))
@@ -72,7 +75,7 @@ async def _kill_and_check(cluster, *, runs: int, kills: int, stops: int, span: f
     print(f"{len(effects)} effects, {again} of them repeated")
 
 
-@pytest.mark.parametrize("cluster", ["sqlite", "redis", "redis-cluster-uncached"], indirect=True)
+@pytest.mark.parametrize("cluster", ["sqlite", "redis", "redis-cluster-uncached", "postgres"], indirect=True)
 async def test_ten_kills(cluster):
     await _kill_and_check(cluster, runs=40, kills=10, stops=3, span=6)
 
@@ -84,7 +87,7 @@ async def test_five_hundred_kills(cluster):
     assert cluster.refusals()
 
 
-@pytest.mark.parametrize("cluster", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("cluster", ["sqlite", "redis", "postgres"], indirect=True)
 async def test_what_a_stopped_worker_has_in_hand_is_refused_when_it_goes_on(cluster):
     """It stands still with the answer of its operation in hand, and commits it when another has long committed its own."""
     stopped = cluster.start_worker(lease=LEASE, SHOP_STOP="1")
@@ -148,7 +151,7 @@ def _held_by(cluster, worker) -> bool:
     return any(effect.workflow == "held" and effect.pid == worker.pid for effect in cluster.effects())
 
 
-@pytest.mark.parametrize("cluster", ["sqlite", "redis", "redis-cluster"], indirect=True)
+@pytest.mark.parametrize("cluster", ["sqlite", "redis", "redis-cluster", "postgres"], indirect=True)
 @pytest.mark.parametrize("workflow", [shop.long_activity, shop.long_operation])
 async def test_leases_of_the_dead_end_at_once(cluster, workflow):
     """The lease is longer than the test may take, but its holder is dead; the other worker is idle."""
@@ -165,7 +168,7 @@ async def test_leases_of_the_dead_end_at_once(cluster, workflow):
         print(f"taken over after {time.monotonic() - killed:.2f} s")
 
 
-@pytest.mark.parametrize("cluster", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("cluster", ["sqlite", "redis", "postgres"], indirect=True)
 async def test_a_new_worker_finds_the_dead_at_once(cluster):
     first = cluster.start_worker(lease=HOUR)
     async with cluster.client() as engine:
@@ -176,7 +179,7 @@ async def test_a_new_worker_finds_the_dead_at_once(cluster):
         await eventually(lambda: _held_by(cluster, second), "the second worker starts and takes over")
 
 
-@pytest.mark.parametrize("cluster", ["sqlite", "redis-cluster"], indirect=True)
+@pytest.mark.parametrize("cluster", ["sqlite", "redis-cluster", "postgres"], indirect=True)
 async def test_two_processes_share_one_store(cluster):
     """Both make progress, and nothing is done by both."""
     cluster.start_worker(lease=HOUR)
@@ -199,7 +202,7 @@ async def test_two_processes_share_one_store(cluster):
     assert len(keys) == len(set(keys))
 
 
-@pytest.mark.parametrize("cluster", ["sqlite", "redis"], indirect=True)
+@pytest.mark.parametrize("cluster", ["sqlite", "redis", "postgres"], indirect=True)
 async def test_a_loop_that_forgets_is_killed_again_and_again(cluster):
     """Every number is entered once and in order, though nothing before the last checkpoint can be read again."""
     numbers = list(range(60))

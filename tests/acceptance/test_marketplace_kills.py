@@ -13,7 +13,10 @@ from resurgam.testing import replay
 from support.cluster import Cluster, check_log, eventually, options_of
 from support.limits import HANGS
 
-STORES = ["sqlite", "redis", "redis-uncached", "redis-cluster", "redis-cluster-uncached"]
+STORES = [
+    *("sqlite", "redis", "redis-uncached", "redis-cluster", "redis-cluster-uncached"),
+    *("postgres", "postgres-uncached"),
+]
 LEASE = 1.0
 MOST = 30
 """Caravans under way at a time."""
@@ -115,7 +118,7 @@ def _check_accounts(cluster: Cluster, caravans: int) -> None:
     }
 
 
-@pytest.mark.parametrize("cluster", ["sqlite", "redis-uncached", "redis-cluster"], indirect=True)
+@pytest.mark.parametrize("cluster", ["sqlite", "redis-uncached", "redis-cluster", "postgres-uncached"], indirect=True)
 async def test_four_kills_in_the_market(cluster):
     await _trade(cluster, kills=4)
 

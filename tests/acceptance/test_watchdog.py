@@ -7,8 +7,8 @@ import time
 import pytest
 
 from resurgam import Context, Engine, Registry
+from support.cluster import options_of
 from support.limits import HANGS
-from support.redis import fresh_url
 
 LEASE = 4.0
 """Seconds; long enough for a busy machine to renew it in time."""
@@ -17,9 +17,9 @@ STILL = 1.5 * LEASE
 """Seconds for which the loop of the first worker stands still."""
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", "redis", "postgres"])
 def url(request, tmp_path) -> str:
-    return f"sqlite:///{tmp_path}/stuck.db" if request.param == "sqlite" else fresh_url()
+    return options_of(request.param).get("url", f"sqlite:///{tmp_path}/stuck.db")
 
 
 async def test_a_coroutine_that_never_yields_costs_its_neighbours_nothing(url, caplog) -> None:

@@ -23,12 +23,14 @@ _BY_THE_CODE_ALONE: Final = frozenset(
 )
 """Modules about what a brain makes of one log: no store decides anything in them."""
 
-_PARTITIONED: Final = {
+_CHOSEN: Final = {
     "late-replayed": _ACROSS_INSTANCES.__contains__,
     "redis-cached": lambda module: module not in _BY_THE_CODE_ALONE,
     "redis-cluster-replayed": _ACROSS_INSTANCES.__contains__,
     "redis-replayed": lambda _: False,
     "redis-cluster-cached": lambda _: False,
+    "postgres-cached": lambda module: module not in _BY_THE_CODE_ALONE,
+    "postgres-replayed": lambda _: False,
 }
 """The modules that run on a combination in ``make test``, to save time; the others are run by ``make test-long``."""
 
@@ -43,7 +45,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _case(name: str, module: str, *, chosen: bool) -> "ParameterSet":
-    always = chosen or name not in _PARTITIONED or _PARTITIONED[name](module)
+    always = chosen or name not in _CHOSEN or _CHOSEN[name](module)
     return pytest.param(COMBINATIONS[name], id=name, marks=() if always else pytest.mark.long)
 
 

@@ -19,6 +19,7 @@ from resurgam.core.state import InstanceState, Status
 from resurgam.testing import replay
 from support import shop
 from support.limits import HANGS
+from support.postgres import fresh_url
 from support.redis import durable_url
 
 TESTS = Path(shop.__file__).parent.parent
@@ -127,7 +128,9 @@ def options_of(store: str) -> dict[str, Any]:
     """Return the options of a cluster on a kind of store: ``sqlite``, ``redis``, or ``redis-uncached``, for example."""
     kind = store.removesuffix("-uncached")
     options = {} if kind == store else {"cache": 0}
-    return options if kind == "sqlite" else {**options, "url": durable_url(cluster=kind == "redis-cluster")}
+    if kind == "sqlite":
+        return options
+    return {**options, "url": fresh_url() if kind == "postgres" else durable_url(cluster=kind == "redis-cluster")}
 
 
 async def eventually(condition, what: str):

@@ -46,6 +46,25 @@ def fresh_url(options: str = "") -> str:
     return f"{shared_server().url}?schema=t{next(_stores)}{options and '&'}{options}"
 
 
+_emptied: Final[list[str]] = []
+"""Schemas with all tables and functions, and no rows."""
+
+_EMPTY: Final = """
+SELECT format('TRUNCATE %s RESTART IDENTITY', string_agg(oid::regclass::text, ', '))
+FROM pg_class WHERE relnamespace = to_regnamespace($1) AND relkind = 'r' AND relname <> 'meta'
+"""
+
+
+@contextlib.asynccontextmanager
+async def emptied_url() -> AsyncIterator[str]:
+    """Yield the URL of a store that is empty, in a schema that others have used before: that takes less time."""
+    schema = _emptied.pop() if _emptied else f"t{next(_stores)}"
+    yield f"{shared_server().url}?schema={schema}"
+    if statement := (await execute(_EMPTY, schema))[0][0]:
+        await execute(statement)
+        _emptied.append(schema)
+
+
 async def execute(statement: str, *arguments: Any, url: str | None = None) -> list[Any]:
     """Run a statement as the superuser of the shared server, or at a URL; return its rows."""
     connection = await asyncpg.connect((url or shared_server().url).partition("?")[0])

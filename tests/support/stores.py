@@ -62,7 +62,10 @@ async def open_redis_cluster(clock: ManualClock) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def open_postgres(clock: ManualClock) -> AsyncIterator[Store]:
     """Open an empty store on a Postgres server."""
-    async with _opened(PostgresStore(postgres.fresh_url(), clock, name="contract", lease=LEASE)) as store:
+    async with (
+        postgres.emptied_url() as url,
+        _opened(PostgresStore(url, clock, name="contract", lease=LEASE)) as store,
+    ):
         yield store
 
 
