@@ -36,7 +36,7 @@ class MemoryFeed:
             entry = self.find(execution_id, seq)
             if entry is not None and query.fits(entry):
                 entries.append(entry)
-        return r.FeedPage(entries=tuple(entries), cursor=str(max(cursor, 0)), more=False)
+        return r.FeedPage(entries=tuple(entries), cursor=str(max(cursor, self._table.last_position)), more=False)
 
     def find(self, execution_id: str, seq: int) -> r.FeedEntry | None:
         """Return an event of the feed; None if it was dropped or its execution purged."""
