@@ -1,10 +1,14 @@
 -- Notices: what a call has changed that others may wait for. The caller gets them with its answer, other processes by
 -- PUBLISH, each once per call. counters HASH: due-<queue> is the moment that was last announced for a queue.
 
+local last_prefix, last_channels -- most calls are those of one store
+
 -- Return a channel: all begin with the prefix of the keys, without the partition.
 local function channel(call, name)
-  if not call.channels then call.channels = string.gsub(call.prefix, '{p%d+}:$', '') end
-  return call.channels .. name
+  if last_prefix ~= call.prefix then
+    last_prefix, last_channels = call.prefix, string.gsub(call.prefix, '{p%d+}:$', '')
+  end
+  return last_channels .. name
 end
 
 local function tell(call, kind, value, name, message)
