@@ -25,8 +25,7 @@ local function find_claimable(call, kind, id, worker)
   if kind == 'parked-' and leases.is_tried(call, id, worker) then return nil, false end
   local row = instances.find(call, id)
   if not row then return nil, true end
-  local leased_until = row.fields.leased_until
-  local may = not (leased_until and leased_until > call.now) and not leases.has_tried(call, row, worker)
+  local may = leases.is_free(call, row) and not leases.has_tried(call, row, worker)
   return may and row or nil, false
 end
 

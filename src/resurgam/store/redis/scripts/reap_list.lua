@@ -12,12 +12,20 @@ local function find_listed(call, key, hash, owner, position)
   return held, last
 end
 
+-- Return from when on something can be claimed: now, unless it is an instance that is scheduled for later.
+local function free_from(call, key)
+  local status, wake_at = unpack(redis.call('HMGET', key, 'status', 'wake_at'))
+  return status == 'scheduled' and wake_at and math.max(call.now, tonumber(wake_at)) or call.now
+end
+
 local function reap_listed(call, kind, queue, owner, position)
   local key, hash = call.prefix .. kind .. queue, kind == 'activities-' and 'activity-' or 'state-'
   local held, last = find_listed(call, key, hash, owner, position)
   for _, id in ipairs(held) do
+    local moment = free_from(call, call.prefix .. hash .. id)
     redis.call('HSET', call.prefix .. hash .. id, 'leased_until', call.now)
-    redis.call('ZADD', key, call.now * 1000, id)
+    redis.call('ZADD', key, moment * 1000, id)
+    if moment > call.now then note_due(call, queue, moment) end
   end
   if #held > 0 then note_work(call, queue) end
   return last

@@ -32,13 +32,26 @@ local function offered(call, row)
   call.offered[row.id] = row.fields.queue
 end
 
+-- Return when an instance is offered whose lease is lost: not before its moment if it is scheduled for later, and then
+-- never if that is not known.
+local function lost_at(row)
+  local fields = row.fields
+  if fields.status ~= 'scheduled' then return fields.leased_until end
+  return fields.wake_at and math.max(fields.leased_until, fields.wake_at)
+end
+
 -- List an instance as leased.
 function offers.lease(call, row)
   if call.offered then call.offered[row.id] = nil end
   if is_held_back(row) then return end
-  redis.call('ZADD', list_of(call, row), row.fields.leased_until * 1000, row.id)
   offers.call_off(call, row)
-  note_due(call, row.fields.queue, row.fields.leased_until)
+  local moment = lost_at(row)
+  if not moment then
+    redis.call('ZREM', list_of(call, row), row.id)
+    return
+  end
+  redis.call('ZADD', list_of(call, row), moment * 1000, row.id)
+  note_due(call, row.fields.queue, moment)
 end
 
 -- List a free instance by what it is: ready, parked, or waiting for its moment. One that is ready goes behind all others.
