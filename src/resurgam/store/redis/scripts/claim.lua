@@ -35,7 +35,7 @@ local function lease_from(call, kind, worker, queues, limit, claims)
   repeat
     local progress = false
     for _, candidate in ipairs(candidates(call, kind, queues, seen, limit)) do
-      if #claims >= limit then return end
+      if #claims >= limit then break end
       local key = candidate[3]
       local row, gone = find_claimable(call, kind, candidate[2], worker)
       if gone then
@@ -48,7 +48,8 @@ local function lease_from(call, kind, worker, queues, limit, claims)
       end
       progress = true
     end
-  until not progress
+    offers.save(call) -- before the lists are read again
+  until not progress or #claims >= limit
 end
 
 local function claim(call, part)

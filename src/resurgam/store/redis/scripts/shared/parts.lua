@@ -5,7 +5,7 @@ local function answer_each(call, parts, run)
   local answers = {}
   for number, part in ipairs(parts) do
     answers[number] = run(call, part)
-    if call.rows then instances.save(call) end
+    if call.rows then offers.save(call) end
   end
   if call.offered then offers.announce(call) end
   announce_logs(call)
