@@ -9,7 +9,7 @@ message to the owner of the lease. It holds no channel of its own and does not l
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, assert_never
 
 from resurgam.core import event as events
@@ -214,6 +214,11 @@ class Watcher:
                 self._assure()
             outlook = self._outlooks[key]
         return outlook
+
+    @property
+    def outlooks(self) -> Iterable[Outlook]:
+        """All that is known about work."""
+        return self._outlooks.values()
 
     def _forget_oldest(self) -> None:
         """Keep the number of outlooks small: a store serves one worker, or a few."""
