@@ -381,7 +381,7 @@ async def test_messages_arrive_from_any_server_of_a_cluster():
             await link.ask(partition, "publish", ["news", str(partition)])
         async with asyncio.timeout(PATIENT):
             got = [await heard.messages.get() for _ in range(16)]
-        assert sorted(got, key=lambda message: int(message[1])) == [("news", str(n)) for n in range(16)]
+        assert sorted(got, key=lambda message: int(message[1])) == [("news", b"%d" % n) for n in range(16)]
 
 
 async def test_a_channel_is_released_when_its_last_holder_is_gone():
@@ -389,7 +389,7 @@ async def test_a_channel_is_released_when_its_last_holder_is_gone():
         await asyncio.gather(heard.subscriptions.hold(["a", "b"]), heard.subscriptions.hold(["b"]))
         heard.subscriptions.release(["a", "b"])
         await link.ask(0, "publish", ["b", "1"])
-        assert await heard.messages.get() == ("b", "1")
+        assert await heard.messages.get() == ("b", b"1")
         heard.subscriptions.release(["b"])
         await heard.subscriptions.hold(["c"])
         counts = shared_server().ask("PUBSUB", "NUMSUB", "a", "b", "c")
@@ -405,7 +405,7 @@ async def test_channels_are_subscribed_to_again_after_a_restart():
             await asyncio.wait_for(heard.renewed.wait(), PATIENT)
             await until_answered(link)
             assert await link.ask(0, "publish", ["news", "again"]) == 1
-            assert await heard.messages.get() == ("news", "again")
+            assert await heard.messages.get() == ("news", b"again")
 
 
 async def test_a_hold_without_a_server_is_an_error_in_time(monkeypatch):

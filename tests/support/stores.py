@@ -12,7 +12,7 @@ from resurgam.store.sqlite.store import SqliteStore
 from resurgam.testing import ManualClock
 from resurgam.testing.contract import LEASE
 from support.late_effects import LateEffectsStore
-from support.redis import fresh_cluster_url, fresh_url, is_busy
+from support.redis import Ears, ears_of, fresh_cluster_url, fresh_url, is_busy
 
 _LOOK: Final = 0.0002
 """Seconds between two looks at a store that is reached over a network."""
@@ -68,16 +68,34 @@ async def _opened(url: str, clock: ManualClock) -> AsyncIterator[Store]:
 
 
 async def answered(store: Store) -> bool:
-    """Wait until a store that is reached over a network has no call under way; return whether it had any.
+    """Wait until a store that is reached over a network has no call under way, and has heard all messages of its servers.
 
-    An answer takes some iterations of the event loop to reach its caller.
+    Return whether there was any of this: an answer takes some iterations of the event loop to reach its caller.
     """
+    if not hasattr(store, "_link"):
+        return False
+    opened = cast("RedisStore", store)
+    ears, had = ears_of(opened), False
+    while await _has_calls(opened) | await _hears(ears):
+        had = True
+    return had
+
+
+async def _has_calls(store: RedisStore) -> bool:
+    """Wait until no call is under way; return whether there was any."""
     had, quiet = False, 0
-    while hasattr(store, "_link") and quiet < _QUIET:
-        busy = is_busy(cast("RedisStore", store))
+    while quiet < _QUIET:
+        busy = is_busy(store)
         had, quiet = had or busy, 0 if busy else quiet + 1
         await asyncio.sleep(_LOOK if busy else 0)
     return had
+
+
+async def _hears(ears: Ears) -> bool:
+    """Wait until all messages are heard; return whether there was any."""
+    before = ears.messages
+    await ears.heard_all()
+    return ears.messages > before
 
 
 STORES: dict[str, OpenStore] = {

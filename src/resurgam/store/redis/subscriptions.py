@@ -35,10 +35,10 @@ class _Channel:
 class Subscriptions:
     """The channels of one open store."""
 
-    def __init__(self, link: Link, on_message: Callable[[str, str], None], on_renewed: Callable[[], None]) -> None:
+    def __init__(self, link: Link, on_message: Callable[[str, bytes], None], on_renewed: Callable[[], None]) -> None:
         self._link = link
         self.on_message = on_message
-        """Called with the channel and the text of each message."""
+        """Called with the channel and the content of each message."""
 
         self._on_renewed = on_renewed
         self._channels: dict[str, _Channel] = {}
@@ -197,7 +197,7 @@ class Subscriptions:
     def _pushed(self, push: list[Any]) -> None:
         kind, name, content = push[0], push[1], push[2]
         if kind == b"message":
-            self.on_message(name.decode(), content.decode())
+            self.on_message(name.decode(), content)
         elif kind == b"subscribe":
             self._confirmed(name.decode())
 

@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, assert_never
 
+import msgspec
+
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError
@@ -31,6 +33,8 @@ _ASSURANCE: Final = 10.0
 
 A cluster may lose a message between its servers, and no message tells of an outbox that a process on another host has left.
 """
+
+_ids: Final = msgspec.msgpack.Decoder(list[str]).decode
 
 _OUTLOOKS: Final = 100
 """The most pairs of a worker and its queues that a store remembers."""
@@ -368,11 +372,11 @@ class Watcher:
                 assert_never(watch)
         return [f"{self._prefix}{name}" for name in names]
 
-    def _heard(self, channel: str, message: str) -> None:
+    def _heard(self, channel: str, message: bytes) -> None:
         """Take a message; its channel says what has changed."""
         kind, _, name = channel.removeprefix(self._prefix).partition(":")
         if kind == "work":
-            partition, _, moment = message.partition(" ")
+            partition, _, moment = message.partition(b" ")
             if moment:
                 for outlook in self._outlooks.values():
                     if name in outlook.queues:
@@ -380,10 +384,10 @@ class Watcher:
             else:
                 self._work_in(name, int(partition))
         elif kind == "owner":
-            event, _, execution_id = message.partition(" ")
+            event, _, execution_id = message.decode().partition(" ")
             self._changed(event, execution_id)
         elif kind == "log":
-            self._touch(*map(log_key, message.split(" ")), FEED)
+            self._touch(*map(log_key, _ids(message)), FEED)
         elif kind == "closed":
             # Soon: the answer to a commit of this store, which has the closing entry, may have arrived at the same moment.
             asyncio.get_running_loop().call_soon(self._changed, kind, name)

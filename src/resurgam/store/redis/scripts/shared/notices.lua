@@ -62,7 +62,8 @@ local function note_closed(call, execution_id, owner)
 end
 
 -- A log has grown, and the feed with it. Every step does this, so all logs share a channel, and a call tells of all of them
--- together. The caller gets no notice: those who follow a log listen to the channel in its process too.
+-- together, as MessagePack: an id may have any character. The caller gets no notice: those who follow a log listen to the
+-- channel in its process too.
 local function note_log(call, execution_id)
   local grown = call.grown
   if not grown then
@@ -73,7 +74,7 @@ local function note_log(call, execution_id)
 end
 
 local function announce_logs(call)
-  if call.grown then redis.call('PUBLISH', channel(call, 'log'), table.concat(call.grown, ' ')) end
+  if call.grown then redis.call('PUBLISH', channel(call, 'log'), cmsgpack.pack(call.grown)) end
 end
 
 local function note_topic(call, topic)
