@@ -163,6 +163,29 @@ async def test_a_server_that_hangs_is_given_up(monkeypatch):
             await until_answered(link)
 
 
+async def test_a_function_is_waited_for_as_long_as_it_runs(monkeypatch):
+    monkeypatch.setattr(nodes, "_ANSWER", 0.2)
+    probes, runs_function = [], nodes.runs_function
+
+    async def runs_function_noting(address, endpoint, _):
+        probes.append(await runs_function(address, endpoint, PATIENT))
+        return probes[-1]
+
+    monkeypatch.setattr(nodes, "runs_function", runs_function_noting)
+    with running(Server(temporary_folder(), "--busy-reply-threshold", "1")) as server:
+        async with linked(f"{server.url}/1") as link:
+            await link.ask(0, "echo", "opened")
+            runs = asyncio.create_task(link.ask(0, "spin", 0))
+            async with asyncio.timeout(PATIENT):
+                while len(probes) < 3 and not runs.done():
+                    await asyncio.sleep(0.001)
+            assert not runs.done()
+            assert all(probes)
+            server.ask("FUNCTION", "KILL")
+            with pytest.raises(StoreError, match="FUNCTION KILL"):
+                await asyncio.wait_for(runs, PATIENT)
+
+
 async def test_functions_that_were_flushed_are_loaded_again():
     url = fresh_url()
     async with linked(url) as link:
