@@ -8,6 +8,7 @@ import tempfile
 import pytest
 
 from resurgam.core import event as events
+from resurgam.core.state import Status
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.store.redis.store import RedisStore
@@ -116,6 +117,18 @@ async def test_the_activities_of_a_dead_process_are_claimed_at_once(b):
     assert len(await b.tasks(limit=200)) == 150
     await b.deliver(events.WorkflowResumed(), "paused")
     assert (await b.task()).entity_id == "paused"
+    await dead.close()
+
+
+async def test_a_lease_of_a_dead_process_does_not_hold_up_an_instance_that_is_begun_on_request(b):
+    dead = RedisStore(b.url, b.clock, name="dead", lease=LEASE)
+    await b.create(begins_at=b.clock.now())
+    [claim] = await dead.claim("dead", [QUEUE], 1)
+    await Bench(dead, b.clock, OpensStores()).committed(claim, status=Status.SCHEDULED, release=False)
+    await reap(b.store, dead._link.owner)
+    assert not await b.claim()
+    await b.deliver(events.WorkflowBegun())
+    assert (await b.claim_one()).epoch == 2
     await dead.close()
 
 

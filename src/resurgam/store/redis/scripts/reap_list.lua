@@ -1,5 +1,6 @@
 -- End the leases of an owner that is dead, those in one list, a bounded number of members at a time.
--- part: owner, kind of ZSET ('ready-', 'parked-', 'activities-', 'by-status-paused'), queue or '', position or nil
+-- part: owner, kind of ZSET ('ready-', 'parked-', 'activities-', 'by-status-paused', 'by-status-scheduled'), queue or '',
+--   position or nil
 -- answer: the position from which to go on, or false at the end
 -- writes: ready-<queue>, parked-<queue>, activities-<queue> ZSET, state-<id>, activity-<id>-<ref> HASH
 
@@ -31,21 +32,28 @@ local function reap_listed(call, kind, queue, owner, position)
   return last
 end
 
--- A paused instance and its activities are on no queue; they are listed by the ends of their leases when the pause ends.
-local function reap_paused(call, kind, owner, position)
+local UNLISTED = { ['by-status-paused'] = true, ['by-status-scheduled'] = true }
+
+local function reap_aside(call, id, owner)
+  for _, activity in ipairs(activities.of_execution(call, id)) do
+    if activity.owner == owner then
+      redis.call('HSET', call.prefix .. 'activity-' .. activity.id, 'leased_until', call.now, 'aside', call.now * 1000)
+    end
+  end
+end
+
+-- A paused instance and its activities are on no queue, nor is one that begins on request; they are listed by the ends of
+-- their leases when the pause ends, or when it begins.
+local function reap_unlisted(call, kind, owner, position)
   return walks.along(call.prefix .. kind, false, position, function(id)
     local key = call.prefix .. 'state-' .. id
     if redis.call('HGET', key, 'owner') == owner then redis.call('HSET', key, 'leased_until', call.now) end
-    for _, activity in ipairs(activities.of_execution(call, id)) do
-      if activity.owner == owner then
-        redis.call('HSET', call.prefix .. 'activity-' .. activity.id, 'leased_until', call.now, 'aside', call.now * 1000)
-      end
-    end
+    if kind == 'by-status-paused' then reap_aside(call, id, owner) end
   end)
 end
 
 local function reap_list(call, part)
   local owner, kind, queue, position = unpack(part, 1, 4)
-  if kind == 'by-status-paused' then return reap_paused(call, kind, owner, position) or false end
+  if UNLISTED[kind] then return reap_unlisted(call, kind, owner, position) or false end
   return reap_listed(call, kind, queue, owner, position) or false
 end
