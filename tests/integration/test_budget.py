@@ -6,6 +6,7 @@ The budget is `tests/budget.json`; instructions are counted in `test_instruction
 import asyncio
 import gc
 import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -15,6 +16,7 @@ from resurgam.bench.figures import counting
 from resurgam.core.event import decode_event, encode_event
 from resurgam.runtime.execution.execution import Execution
 from support.budget import all_within, within
+from support.costs import of_a_sequential_step, of_a_signal, of_a_start_with_one_step
 from support.count_calls import calls_per_unit
 from support.count_workloads import WORKLOADS, unfinished_history, until_at_rest
 
@@ -28,33 +30,17 @@ async def engine(tmp_path):
         yield opened
 
 
-async def test_commits_and_statements_of_a_sequential_step(engine) -> None:
-    counts = []
-    for length in (200, 100):
-        with counting(engine.store) as count:
-            await engine.execute(programs.chain, length)
-        counts.append(count)
-    within("commits per sequential step", (counts[0].commits - counts[1].commits) / 100)
-    within("statements per sequential step", (counts[0].statements - counts[1].statements) / 100)
-
-
-async def test_commits_and_statements_of_a_start_with_one_step(engine) -> None:
+@contextmanager
+def commits_and_statements(engine):
+    counts = {}
     with counting(engine.store) as count:
-        for _ in range(20):
-            await engine.execute(programs.chain, 1)
-    within("commits per start and step", count.commits / 20)
-    within("statements per start and step", count.statements / 20)
+        yield counts
+    counts.update({"commits": count.commits, "statements": count.statements})
 
 
-async def test_commits_and_statements_of_a_signal_and_the_result_that_it_brings(engine) -> None:
-    handles = [await engine.start(programs.answering) for _ in range(20)]
-    await until_at_rest(engine)
-    with counting(engine.store) as count:
-        for handle in handles:
-            await handle.signal("go", 1)
-            await handle.result()
-    within("commits per signal", count.commits / 20)
-    within("statements per signal", count.statements / 20)
+@pytest.mark.parametrize("costs", [of_a_sequential_step, of_a_start_with_one_step, of_a_signal])
+async def test_commits_and_statements(engine, costs) -> None:
+    all_within(await costs(engine, commits_and_statements))
 
 
 async def test_commits_of_a_sleeper(engine) -> None:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from resurgam.cli import retention
 from resurgam.cli.main import main
+from resurgam.cli.worker import WorkerProcesses
 from resurgam.dev.redis import Server, free_port
 from support.redis import shared_server, temporary_folder
 
@@ -89,8 +90,17 @@ def resurgam(*arguments):
 @pytest.mark.parametrize("url", URLS)
 @pytest.mark.parametrize("command", ARGUMENTS)
 def test_a_server_that_cannot_be_used_is_one_clear_error(command, url):
-    done = resurgam(command, *ARGUMENTS[command], "--store", URLS[url]())
+    check_refusal(resurgam(command, *ARGUMENTS[command], "--store", URLS[url]()))
 
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("url", URLS)
+def test_no_worker_process_is_started_for_a_server_that_cannot_be_used(url, monkeypatch):
+    monkeypatch.delattr(WorkerProcesses, "run")
+    check_refusal(resurgam("worker", "greetings.py", "--processes", "2", "--store", URLS[url]()))
+
+
+def check_refusal(done):
     assert done.exit_code in (1, 2)
     assert done.stdout == ""
     assert done.stderr.startswith("Error: ")

@@ -70,8 +70,11 @@ async def opened(request):
 
 
 async def test_no_signal_is_lost_while_an_instance_is_claimed_and_released(opened):
-    """Each may come before the claim, while the instance is held, or after the commit that releases it."""
-    sent = [f"{number}" for number in range(300)]
+    """Each may come before the claim, while the instance is held, or after the commit that releases it.
+
+    The last ones come while it is held, and nothing comes behind them.
+    """
+    sent, last = [f"{number}" for number in range(300)], ["a", "b", "c"]
     await opened.one.create()
 
     async def send():
@@ -81,15 +84,35 @@ async def test_no_signal_is_lost_while_an_instance_is_claimed_and_released(opene
     got: list[str] = []
 
     async def receive():
-        while len(got) < len(sent):
+        while len(got) < len(sent) + len(last):
             await opened.one.store.wait(WORK)
             for claim in await opened.one.claim():
                 got.extend(values(claim.inbox))
+                for value in last[len(got) - len(sent) :][:1] if len(got) >= len(sent) else ():
+                    await opened.two.send_signals("order", value)
                 await opened.one.committed(claim, consumed=ids(claim.inbox))
 
     await asyncio.wait_for(asyncio.gather(send(), receive()), PATIENT)
-    assert got == sent
+    assert got == sent + last
     assert not await opened.one.claim()
+
+
+async def test_a_claim_brings_the_inbox_of_its_moment(opened):
+    """Whatever another worker consumes afterwards; and one that finds nothing there is a claim all the same."""
+    await opened.one.create()
+    await opened.one.send_signals("order", "a", "b")
+    late = await opened.one.claim_one()
+    opened.clock.move_to(opened.clock.now() + LEASE)
+    claim = await opened.two.claim_one()
+    await opened.two.committed(claim, consumed=ids(claim.inbox))
+    assert values(late.inbox) == values(claim.inbox) == ["a", "b"]
+    assert isinstance(await opened.one.commit(late, consumed=ids(late.inbox)), r.Refused)
+    await opened.two.send_signals("order", "c")
+    claim = await opened.two.claim_one()
+    kept = await opened.two.committed(claim, consumed=ids(claim.inbox), release=False)
+    opened.clock.move_to(opened.clock.now() + LEASE)
+    assert (await opened.one.claim_one()).inbox == ()
+    assert kept.inbox == ()
 
 
 async def test_no_signal_is_lost_across_continuations(opened):
@@ -135,6 +158,7 @@ async def test_answered_activities_leave_nothing_behind(opened):
         await opened.one.wanting(2, 3, entity_id=f"order-{number}")
         for task in await opened.one.tasks():
             assert await opened.one.answer(task) == r.Accepted()
+        assert not opened.stored("work-*")
         claim = await opened.one.claim_one(queues=["wanting"])
         await opened.one.end(claim, consumed=ids(claim.inbox))
         await opened.one.store.purge([claim.instance])
@@ -175,6 +199,48 @@ async def test_an_effect_on_what_is_gone_is_answered_and_holds_up_none_behind_it
     told = {entry.event.ref: type(entry.event) for entry in done.inbox}
     assert told == {2: type(MISSING), 3: type(DELIVERED)}
     assert values((await opened.two.claim_one(queues=["living"])).inbox) == ["b"]
+
+
+async def test_an_answer_to_a_sender_that_is_gone_holds_up_none_behind_it(opened):
+    """The sender is purged before its message arrives; another of its partition waits for the next answer."""
+    target = opened.one.beside("target")
+    sender, other = [name for name in map(str, range(1000)) if opened.one._partition(name) == _far_from(opened.one)][:2]
+    await opened.one.create(target, queue="targets")
+    opened.stores[0]._outbox.drive = lambda *_: None
+    await opened.one.create(sender)
+    ending = {"status": Status.COMPLETED, "deactivated": True}
+    gone = await opened.one.claim_one()
+    await opened.one.committed(gone, messages=(message(signal("a"), target),), **ending)
+    assert await opened.one.store.purge([gone.instance]) == [r.Purged()]
+    await opened.one.create(other)
+    claim = await opened.one.claim_one()
+    kept = await opened.one.committed(claim, messages=(message(signal("b"), target, ref=3),), release=False)
+    opened.stores[1]._outbox.drive(opened.one._partition(other), opened.one._partition(target))
+    await opened.two.create("opened")  # the second store is open
+    await effects_arrived(opened.stores[1])
+    assert values((await opened.two.claim_one(queues=["targets"])).inbox) == ["a", "b"]
+    lease = r.Lease(entity_id=other, execution_id=claim.instance.execution_id, epoch=claim.epoch, wake=kept.wake)
+    [extended] = await opened.two.store.extend([lease])
+    assert [entry.event.ref for entry in extended.inbox] == [3]
+
+
+def _far_from(bench):
+    """Return a partition that is not that of ``order``."""
+    return (bench._partition("order") + 1) % 16
+
+
+async def test_a_member_of_which_nothing_is_known_is_in_the_way_of_none(opened):
+    """Whatever has left it in a list: those behind it are claimed, and it is gone."""
+    await opened.one.wanting(2)
+    await opened.one.create(opened.one.beside("next"))
+    [ready] = opened.stored(f"ready-{QUEUE}")
+    [server] = [server for server in opened.servers if opened.stored_on(server, f"ready-{QUEUE}")]
+    prefix = ready.removesuffix(f"ready-{QUEUE}".encode())
+    strays = [(b"ready-default", b"stray"), (b"timers", b"stray"), (b"activities-default", b"stray-2")]
+    for name, member in strays:
+        server.ask("ZADD", prefix + name, 1, member)
+    assert len(await opened.one.claim()) == len(await opened.one.tasks()) == 1
+    assert [server.ask("ZSCORE", prefix + name, member) for name, member in strays] == [None] * 3
 
 
 async def test_effects_of_a_store_that_is_gone_are_carried_by_another(opened):
@@ -276,6 +342,25 @@ async def test_two_hundred_signals_that_come_before_their_listener_are_heard_in_
         for number in range(200):
             await again.signal("number", number)
         assert await env.finish(again.result()) == list(range(200))
+
+
+@pytest.mark.parametrize("store", ["redis", "redis-cluster"])
+@pytest.mark.parametrize("cache", [1000, 0], ids=["cached", "replayed"])
+async def test_two_hundred_signals_that_come_before_any_worker_are_heard_in_order(store, cache):
+    """All of them wait in the inbox."""
+    registry = Registry()
+
+    @registry.workflow
+    async def collect(ctx, number: int) -> list[int]:
+        return [await ctx.listen("number", type=int) for _ in range(number)]
+
+    engines = Engines(STORES[store], cache)
+    async with engines.client(registry) as (opened, clock, engine):
+        handle = await engine.start(collect, 200)
+        for number in range(200):
+            await handle.signal("number", number)
+        async with engines.serve(opened, clock, registry) as env:
+            assert await env.finish(env.handle(handle.entity_id).result()) == list(range(200))
 
 
 async def test_an_activity_that_ends_because_its_lease_is_lost_is_not_recorded_as_failed():

@@ -61,6 +61,22 @@ async def until_noticed(link):
             await asyncio.sleep(0.001)
 
 
+FOREVER = "while true do end"
+"""A script that runs until it is killed."""
+
+
+async def until_busy(server):
+    """Wait until a script runs for so long that the server refuses other commands."""
+    async with asyncio.timeout(PATIENT):
+        while True:
+            try:
+                await asyncio.to_thread(server.ask, "PING")
+            except Exception as error:
+                if "BUSY" in str(error):
+                    return
+            await asyncio.sleep(0.001)
+
+
 async def until_asked(link):
     """Wait until a call has been made, and has gone as far as it can."""
     before = link.flights
@@ -145,6 +161,29 @@ async def test_a_server_that_hangs_is_given_up(monkeypatch):
                 await asyncio.wait_for(link.ask(0, "echo", "a"), PATIENT)
             server.resume()
             await until_answered(link)
+
+
+async def test_a_function_is_waited_for_as_long_as_it_runs(monkeypatch):
+    monkeypatch.setattr(nodes, "_ANSWER", 0.2)
+    probes, runs_function = [], nodes.runs_function
+
+    async def runs_function_noting(address, endpoint, _):
+        probes.append(await runs_function(address, endpoint, PATIENT))
+        return probes[-1]
+
+    monkeypatch.setattr(nodes, "runs_function", runs_function_noting)
+    with running(Server(temporary_folder(), "--busy-reply-threshold", "1")) as server:
+        async with linked(f"{server.url}/1") as link:
+            await link.ask(0, "echo", "opened")
+            runs = asyncio.create_task(link.ask(0, "spin", 0))
+            async with asyncio.timeout(PATIENT):
+                while len(probes) < 3 and not runs.done():
+                    await asyncio.sleep(0.001)
+            assert not runs.done()
+            assert all(probes)
+            server.ask("FUNCTION", "KILL")
+            with pytest.raises(StoreError, match="FUNCTION KILL"):
+                await asyncio.wait_for(runs, PATIENT)
 
 
 async def test_functions_that_were_flushed_are_loaded_again():
@@ -381,7 +420,7 @@ async def test_messages_arrive_from_any_server_of_a_cluster():
             await link.ask(partition, "publish", ["news", str(partition)])
         async with asyncio.timeout(PATIENT):
             got = [await heard.messages.get() for _ in range(16)]
-        assert sorted(got, key=lambda message: int(message[1])) == [("news", str(n)) for n in range(16)]
+        assert sorted(got, key=lambda message: int(message[1])) == [("news", b"%d" % n) for n in range(16)]
 
 
 async def test_a_channel_is_released_when_its_last_holder_is_gone():
@@ -389,7 +428,7 @@ async def test_a_channel_is_released_when_its_last_holder_is_gone():
         await asyncio.gather(heard.subscriptions.hold(["a", "b"]), heard.subscriptions.hold(["b"]))
         heard.subscriptions.release(["a", "b"])
         await link.ask(0, "publish", ["b", "1"])
-        assert await heard.messages.get() == ("b", "1")
+        assert await heard.messages.get() == ("b", b"1")
         heard.subscriptions.release(["b"])
         await heard.subscriptions.hold(["c"])
         counts = shared_server().ask("PUBSUB", "NUMSUB", "a", "b", "c")
@@ -405,7 +444,46 @@ async def test_channels_are_subscribed_to_again_after_a_restart():
             await asyncio.wait_for(heard.renewed.wait(), PATIENT)
             await until_answered(link)
             assert await link.ask(0, "publish", ["news", "again"]) == 1
-            assert await heard.messages.get() == ("news", "again")
+            assert await heard.messages.get() == ("news", b"again")
+
+
+async def test_a_server_that_confirms_no_subscription_is_left_for_another(monkeypatch):
+    monkeypatch.setattr(subscriptions, "_CONFIRM", 0.1)
+    monkeypatch.setattr(subscriptions, "_PING", 10.0 * PATIENT)
+    monkeypatch.setattr(subscriptions, "PATIENCE", PATIENT)
+    tried, connect = [], subscriptions.connect
+
+    async def connect_noting(address, endpoint, on_push):
+        tried.append(endpoint[1])
+        return await connect(address, endpoint, on_push)
+
+    monkeypatch.setattr(subscriptions, "connect", connect_noting)
+    with running(Cluster(temporary_folder(), "--cluster-node-timeout", "60000")) as cluster:
+        async with linked(cluster.url) as link, listening(link) as heard:
+            await heard.subscriptions.hold(["first"])
+            [hangs] = [server for server in cluster.servers if server.port in tried]
+            hangs.pause()
+            await heard.subscriptions.hold(["news"])
+            [other] = [server for server in cluster.servers if server.port == tried[-1]]
+            assert other is not hangs
+            assert len(tried) == 2
+            assert other.ask("PUBSUB", "NUMSUB", "first", "news") == [b"first", 1, b"news", 1]
+
+
+async def test_a_hold_waits_while_a_script_of_others_runs(monkeypatch):
+    monkeypatch.setattr(subscriptions, "PATIENCE", PATIENT)
+    with running(Server(temporary_folder(), "--busy-reply-threshold", "1")) as server:
+        async with linked(server.url) as link, listening(link) as heard:
+            await heard.subscriptions.hold(["first"])
+            busy = asyncio.create_task(asyncio.to_thread(server.ask, "EVAL", FOREVER, 0))
+            await until_busy(server)
+            holding = asyncio.create_task(heard.subscriptions.hold(["news"]))
+            async with asyncio.timeout(PATIENT):
+                while heard.subscriptions.hears():  # until the refusal
+                    await asyncio.sleep(0.001)
+            server.ask("SCRIPT", "KILL")
+            await holding
+            await asyncio.gather(busy, return_exceptions=True)
 
 
 async def test_a_hold_without_a_server_is_an_error_in_time(monkeypatch):

@@ -202,6 +202,14 @@ async def test_of_two_logs_that_grow_in_one_call_each_wakes_who_follows_it(monke
         assert await two.woken(task)
 
 
+async def test_the_log_of_an_imported_id_with_spaces_wakes_who_follows_it(monkeypatch, two):
+    monkeypatch.setattr(watcher, "_ASSURANCE", 10.0 * PATIENT)  # no look that nothing asks for
+    instance = await two.other.create("order", execution_id="order of 1999, first")
+    task = await two.wait(r.LogGrown(entity_id="order", execution_id=instance.execution_id, last_seq=1))
+    await two.other.want(await two.other.claim_one(), request(2))
+    assert await two.woken(task)
+
+
 async def test_an_event_wakes_who_reads_the_feed(two):
     task = await two.wait(r.FeedGrown(after=await two.waiting.feed.now()))
     await two.other.create("order")

@@ -43,6 +43,11 @@ local function publish(call, part)
   return redis.call('PUBLISH', part[1], part[2])
 end
 """
+SPIN = """
+local function spin(call, part)
+  while true do end
+end
+"""
 REAP = """
 local function reap(call, part)
   return {}
@@ -64,6 +69,7 @@ def small_library() -> Library:
         "count": COUNT,
         "nothing": NOTHING,
         "publish": PUBLISH,
+        "spin": SPIN,
         "reap": REAP,
         "reap_list": REAP_LIST,
     }

@@ -6,12 +6,14 @@ import functools
 import itertools
 import shutil
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from resurgam.dev.redis import Cluster, Server
+from resurgam.store.redis.node import Node
 from resurgam.store.redis.store import RedisStore
+from resurgam.store.redis.watcher import Watcher
 
 _stores = itertools.count(1)
 
@@ -99,15 +101,17 @@ async def effects_arrived(store: RedisStore) -> None:
 class Ears:
     """Learn when a store has heard everything that was published until now: the messages of a server arrive in order."""
 
-    def __init__(self, store: RedisStore, servers: Sequence[Server]) -> None:
-        self._servers = servers
+    def __init__(self, store: RedisStore) -> None:
+        self.messages = 0
+        """How many messages the store has heard."""
+
+        self._link = store._link
         self._subscriptions = store._watcher.subscriptions
-        self._channel = f"{store._link.address.prefix}until now"
+        self._channel = f"{self._link.address.prefix}until now"
         self._on_message = self._subscriptions.on_message
         self._subscriptions.on_message = self._heard
-        self._missing: set[str] = set()
-        self._all = asyncio.Event()
-        self._calls = 0
+        self._marks: dict[bytes, asyncio.Event] = {}
+        self._numbers = itertools.count(1)
         self._holds = False
 
     async def heard_all(self) -> None:
@@ -117,20 +121,34 @@ class Ears:
         if not self._holds:
             self._holds = True
             await self._subscriptions.hold([self._channel])
-        self._calls += 1
-        self._all.clear()
-        self._missing = {f"{server.port} {self._calls}" for server in self._servers}
-        for server in self._servers:
-            server.ask("PUBLISH", self._channel, f"{server.port} {self._calls}")
-        await asyncio.wait_for(self._all.wait(), _HEARD)
+        async with asyncio.timeout(_HEARD):
+            await asyncio.gather(*(self._heard_of(node) for node in self._link.nodes))
 
-    def _heard(self, channel: str, message: str) -> None:
+    async def _heard_of(self, node: Node) -> None:
+        """Wait for a message that follows all others of a server."""
+        mark = b"%d" % next(self._numbers)
+        self._marks[mark] = asyncio.Event()
+        await (await node.connected()).ask("PUBLISH", self._channel, mark)
+        await self._marks[mark].wait()
+        del self._marks[mark]
+
+    def _heard(self, channel: str, message: bytes) -> None:
         if channel == self._channel:
-            self._missing.discard(message)
-            if not self._missing:
-                self._all.set()
+            self._marks[message].set()
         else:
+            self.messages += 1
             self._on_message(channel, message)
+
+
+_ears: WeakKeyDictionary[Watcher, Ears] = WeakKeyDictionary()
+
+
+def ears_of(store: RedisStore) -> Ears:
+    """Return the ears of a store."""
+    watcher = store._watcher
+    if watcher not in _ears:
+        _ears[watcher] = Ears(store)
+    return _ears[watcher]
 
 
 def is_busy(store: RedisStore) -> bool:

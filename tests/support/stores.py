@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final
 
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.postgres.store import PostgresStore
@@ -14,6 +15,7 @@ from resurgam.testing import ManualClock
 from resurgam.testing.contract import LEASE
 from support import postgres, redis
 from support.late_effects import LateEffectsStore
+from support.redis import Ears, ears_of
 
 _LOOK: Final = 0.0002
 """Seconds between two looks at a store that is reached over a network."""
@@ -78,15 +80,26 @@ async def _opened(store: Store) -> AsyncIterator[Store]:
 
 
 async def answered(store: Store) -> bool:
-    """Wait until a store that is reached over a network has no call under way; return whether it had any.
+    """Wait until a store that is reached over a network has no call under way, and has heard all messages of its servers.
 
-    An answer takes some iterations of the event loop to reach its caller.
+    Return whether there was any of this: an answer takes some iterations of the event loop to reach its caller.
     """
-    had, quiet = False, 0
     inner = getattr(store, "_store", store)  # a test may put one of its own around a store
     is_busy = _IS_BUSY.get(type(inner))
-    while is_busy is not None and quiet < _QUIET:
-        busy = is_busy(cast("Any", inner))
+    if is_busy is None:
+        return False
+    ears = ears_of(inner) if isinstance(inner, RedisStore) else None
+    had = False
+    while await _has_calls(partial(is_busy, inner)) | await _hears(ears):
+        had = True
+    return had
+
+
+async def _has_calls(is_busy: Callable[[], bool]) -> bool:
+    """Wait until no call is under way; return whether there was any."""
+    had, quiet = False, 0
+    while quiet < _QUIET:
+        busy = is_busy()
         had, quiet = had or busy, 0 if busy else quiet + 1
         await asyncio.sleep(_LOOK if busy else 0)
     return had
@@ -97,6 +110,16 @@ _IS_BUSY: Final[dict[type, Callable[[Any], bool]]] = {
     PostgresStore: postgres.is_busy,
 }
 """How to learn whether a store that is reached over a network has calls under way."""
+
+
+async def _hears(ears: Ears | None) -> bool:
+    """Wait until all messages are heard; return whether there was any."""
+    if ears is None:
+        return False
+    before = ears.messages
+    await ears.heard_all()
+    return ears.messages > before
+
 
 STORES: dict[str, OpenStore] = {
     "memory": open_memory,

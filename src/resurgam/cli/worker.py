@@ -18,7 +18,7 @@ import click
 
 from resurgam import Engine
 from resurgam.cli import output
-from resurgam.cli.arguments import check_text, example, parse_age, with_store
+from resurgam.cli.arguments import call_engine, check_text, example, parse_age, with_store
 from resurgam.cli.module import load_module
 from resurgam.cli.text import report_unwritable
 from resurgam.store.open import shown_url
@@ -84,6 +84,8 @@ def worker(  # noqa: PLR0913 -- each is an option of the command line
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(store, queues, max_activities, retain, as_json=as_json))
         return
+    # A store that cannot be opened is told of once, here; processes that find it so later are replaced until it can.
+    call_engine(store, lambda engine: engine.store.workers.list(), create=True)
     command = [
         sys.executable,
         "-m",

@@ -1,13 +1,12 @@
 """The stores that are compared with the memory store, each opened once by every worker of a story."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from resurgam.dev.redis import Server
 from resurgam.store.memory.store import MemoryStore
 from resurgam.store.postgres.store import PostgresStore
 from resurgam.store.redis.store import RedisStore
@@ -20,7 +19,7 @@ from support.agreement.coverage import Coverage
 from support.agreement.sides import Normal, Side
 from support.agreement.story import WORKERS, Story
 from support.late_effects import PartitionedStore
-from support.redis import Ears, effects_arrived, fresh_cluster_url, fresh_url, shared_cluster, shared_server
+from support.redis import ears_of, effects_arrived, fresh_cluster_url, fresh_url
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,7 @@ async def open_sqlite(clock: ManualClock) -> AsyncIterator[Side]:
             yield Side(stores, nothing)
 
 
-def open_redis(
-    make_url: Callable[[], str], servers: Callable[[], Sequence[Server]]
-) -> Callable[[ManualClock], AbstractAsyncContextManager[Side]]:
+def open_redis(make_url: Callable[[], str]) -> Callable[[ManualClock], AbstractAsyncContextManager[Side]]:
     """Return how each worker opens one empty store at such a URL."""
 
     @asynccontextmanager
@@ -61,13 +58,12 @@ def open_redis(
             for worker in WORKERS:
                 stores[worker] = RedisStore(url, clock, name=worker, lease=LEASE)
                 stack.push_async_callback(stores[worker].close)
-            ears = [Ears(store, servers()) for store in stores.values()]
 
             async def settle() -> None:
                 for store in stores.values():
                     await effects_arrived(store)
-                for one in ears:
-                    await one.heard_all()
+                for store in stores.values():
+                    await ears_of(store).heard_all()
 
             yield Side(stores, settle)
 
@@ -97,8 +93,8 @@ def oracle(clock: ManualClock, *, partitioned: bool) -> Side:
 SUBJECTS: dict[str, Subject] = {
     "sqlite": Subject(partitioned=False, open=open_sqlite),
     "postgres": Subject(partitioned=False, open=open_postgres),
-    "redis": Subject(partitioned=True, open=open_redis(fresh_url, lambda: [shared_server()])),
-    "redis-cluster": Subject(partitioned=True, open=open_redis(fresh_cluster_url, lambda: shared_cluster().servers)),
+    "redis": Subject(partitioned=True, open=open_redis(fresh_url)),
+    "redis-cluster": Subject(partitioned=True, open=open_redis(fresh_cluster_url)),
 }
 
 

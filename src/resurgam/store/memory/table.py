@@ -85,7 +85,7 @@ class Table:
         self.touched.add(row.instance.execution_id)
         row.wake += 1
         row.inbox[self._next_id] = (row.wake, Entry(self._next_id, event))
-        if row.leased_until is None:
+        if row.leased_until is None or row.leased_until <= self.clock.now():
             self.make_ready(row)
 
     def free(self, row: Row, *, ready: bool) -> None:
@@ -230,6 +230,8 @@ class Table:
             row.reminded = None
         if expired or (waking and row.leased_until is None):
             self.make_ready(row)
+        if expired and not row.begins(now) and row.instance.wake_at is not None:
+            self.remind(row.instance.wake_at, row.instance.execution_id)
 
     def _wake_activity(self, activity: ActivityRow, now: int) -> None:
         until = activity.leased_until if activity.leased_until is not None else activity.visible_at

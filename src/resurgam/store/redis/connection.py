@@ -5,6 +5,7 @@ never shifts the replies of others.
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections import deque
@@ -60,6 +61,11 @@ class Connection(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(_BUFFER))
         self._expected: deque[Reply] = deque()
         self._transport: asyncio.Transport | None = None
+
+    @property
+    def missing(self) -> int:
+        """The number of replies that have not come yet."""
+        return len(self._expected)
 
     def send(self, commands: bytes, replies: Sequence[Reply]) -> None:
         """Send packed commands, each with the callback for its reply."""
@@ -162,6 +168,31 @@ async def connect(
     return connection
 
 
+async def runs_function(address: Address, endpoint: Endpoint, patience: float) -> bool:
+    """Whether a server runs a function or a script just now, as far as it says so on a connection of its own.
+
+    In the first seconds of a function a server answers nothing: it is given a second attempt to say BUSY.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(patience):
+            for _ in range(2):
+                with contextlib.suppress(StoreError):
+                    return await _says_busy(address, endpoint)
+    return False
+
+
+async def _says_busy(address: Address, endpoint: Endpoint) -> bool:
+    try:
+        connection = await connect(address, endpoint)
+        try:
+            await connection.ask("PING")
+        finally:
+            connection.close()
+    except ReplyError as error:
+        return error.code == "BUSY"
+    return False
+
+
 def pack(*command: Argument) -> bytes:
     """Return a command as it is sent."""
     packed: bytes = hiredis.pack_command(command)  # type: ignore[arg-type]
@@ -179,6 +210,8 @@ async def _greet(connection: Connection, address: Address, *, sentinel: bool) ->
     except ConnectionLost as error:
         raise ConnectionLost(f"{address}: {error}") from error
     except ReplyError as error:
+        if error.code == "BUSY":  # a function runs
+            raise
         raise _refusal(address, error) from error
 
 

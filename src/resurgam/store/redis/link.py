@@ -133,7 +133,7 @@ class Link:
         return list(await asyncio.gather(*(self.ask(partition, verb, part) for partition in range(self.partitions))))
 
     async def any_primary(self, attempt: int = 0) -> Endpoint:
-        """Return a server that takes writes, once the store is open; if it cannot be reached, *attempt* asks for another."""
+        """Return a server that takes writes, once the store is open; each *attempt* asks for another."""
         self.lifetime.check()
         if self._routes is None:
             opened: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -143,7 +143,8 @@ class Link:
         elif attempt:
             self._find()
         assert self._routes is not None
-        return self._routes[attempt % self.partitions].endpoint
+        endpoints = list(dict.fromkeys(node.endpoint for node in self._routes))
+        return endpoints[attempt % len(endpoints)]
 
     def warn_of_losses(self) -> None:
         """Log once what can be lost of acknowledged work; for a store that starts or runs work, not for one that looks."""

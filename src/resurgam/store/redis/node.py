@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from resurgam.core.errors import StoreError
-from resurgam.store.redis.connection import Connection, ConnectionLost, ReplyError, connect, pack
+from resurgam.store.redis.connection import Connection, ConnectionLost, ReplyError, connect, pack, runs_function
 from resurgam.store.redis.library import Library
 from resurgam.store.redis.url import Address, Endpoint, text_of
 
@@ -22,7 +22,7 @@ Done = Callable[[Any], None]
 """Called with the answer to a part, or with the exception that came instead."""
 
 _ANSWER: Final = 10.0
-"""Seconds without an answer to a flight after which the connection is given up."""
+"""Seconds without any answer to a flight after which the connection is given up, unless the server still runs a function."""
 
 _ACKNOWLEDGE: Final = 1000
 """Milliseconds in which replicas must acknowledge a flight."""
@@ -104,8 +104,11 @@ class Node:
         """Calls of the flight that have no answer yet."""
 
         self._departing = False
-        self._watched = -1
+        self._progress: tuple[int, int] | None = None
+        """The flight under way and its missing replies when they were last looked at; None if there was no flight."""
+
         self._watch: asyncio.TimerHandle | None = None
+        self._probing: asyncio.Task[None] | None = None
         self._closed = False
 
     def add(self, partition: int, verb: str, part: object, done: Done, *, at_once: bool = False) -> None:
@@ -184,10 +187,9 @@ class Node:
     def close(self, error: StoreError) -> None:
         """End the connection and fail all calls."""
         self._closed = True
-        if self._connecting is not None:
-            self._connecting.cancel()
-        if self._watch is not None:
-            self._watch.cancel()
+        for task in (self._connecting, self._probing, self._watch):
+            if task is not None:
+                task.cancel()
         self.disconnect(str(error))
         for group in self.take_waiting():
             group.fail(error)
@@ -318,14 +320,30 @@ class Node:
             self._connect()
 
     def _watch_answers(self) -> None:
-        """Give the connection up if a flight gets no answer for too long."""
+        """Ask the server what it does if a flight gets no answer for too long."""
         if self._watch is not None:
             self._watch.cancel()
-        if self._under_way > 0 and self._watched == self.flights:
-            self.disconnect(f"no answer from {text_of(self.endpoint)} within {_ANSWER:g} s")
+        connection = self._connection
+        if connection is None or connection.lost is not None:
             return
-        self._watched = self.flights if self._under_way > 0 else -1
-        self._watch = self._loop.call_later(_ANSWER, self._watch_answers)
+        progress = self._progress_of(connection)
+        if progress is not None and progress == self._progress and self._probing is None:
+            self._probing = self._loop.create_task(self._probe(connection), name="redis probe")
+        self._progress = progress
+        self._watch = self._loop.call_later(_ANSWER / 2, self._watch_answers)
+
+    def _progress_of(self, connection: Connection) -> tuple[int, int] | None:
+        return (self.flights, connection.missing) if self._under_way > 0 else None
+
+    async def _probe(self, connection: Connection) -> None:
+        """Give the connection up, unless the server still runs a function, which may be that of the flight."""
+        before = self._progress_of(connection)
+        try:
+            runs = await runs_function(self._address, self.endpoint, _ANSWER)
+        finally:
+            self._probing = None
+        if not runs and before is not None and self._progress_of(connection) == before:
+            connection.close(f"no answer from {text_of(self.endpoint)} within {_ANSWER:g} s")
 
 
 class Frame:

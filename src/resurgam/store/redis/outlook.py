@@ -23,6 +23,12 @@ QUERIES: Final = "claim_queries"
 KINDS: Final = (INSTANCES, ACTIVITIES, QUERIES)
 """The kinds of work, by the verbs that claim them."""
 
+_LATE: Final = 200
+"""Milliseconds after which claims and looks no longer wait for partitions that have not answered."""
+
+_RETRY: Final = 1000
+"""Milliseconds until partitions are asked again that could not be asked."""
+
 
 class Outlook:
     """The work that a worker may find in some queues.
@@ -48,6 +54,16 @@ class Outlook:
         self._stale: dict[str, set[int]] = {kind: set(range(link.partitions)) for kind in KINDS}
         self._undated = set(range(link.partitions))
         self._looking: set[int] = set()
+        self._asked: dict[str, set[int]] = {kind: set() for kind in KINDS}
+        """The partitions whose answer to a claim is late."""
+
+        self._late: dict[str, list[Any]] = {kind: [] for kind in KINDS}
+        """What late answers have brought."""
+
+        self._unseen: set[int] = set()
+        """The partitions whose answer to a look is late."""
+
+        self._retrying = False
         self._due: dict[int, int] = {}
         self._ahead = 0
         """By how many milliseconds the server's clock is ahead of this one."""
@@ -58,43 +74,84 @@ class Outlook:
 
     def take(self, kind: str) -> set[int]:
         """Return the partitions that a claim must ask; what it leaves there must be given back."""
-        asked = self._to_ask([kind])
+        asked = self._to_ask([kind]) - self._asked[kind]
         self._stale[kind].clear()
         for partition in self._undated - self._looking:
             self._looking.add(partition)
             self._link.call(partition, "look", self._part(()), partial(self._dated, partition))
         return asked
 
+    def expect_late(self, kind: str, partitions: Iterable[int]) -> None:
+        """Note that the answers of some partitions to a claim are late: they are not asked again before."""
+        self._asked[kind].update(partitions)
+
+    def keep_late(self, kind: str, partition: int, answer: Any) -> None:
+        """Keep a late answer to a claim for the next one."""
+        self._asked[kind].discard(partition)
+        self._stale[kind].add(partition)
+        if isinstance(answer, Exception):
+            self._retry()
+        else:
+            self._late[kind] += answer[1:]
+            self._changed(self)
+
+    def take_late(self, kind: str, limit: int | None = None) -> list[Any]:
+        """Return what late answers have brought, up to a limit."""
+        late = self._late[kind]
+        taken, self._late[kind] = late[:limit], late[len(late[:limit]) :]
+        return taken
+
+    def call_if_late(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back when answers that are still missing are late; return what calls that off."""
+        return self._clock.call_at(self._clock.now() + _LATE, callback)
+
+    def _retry(self) -> None:
+        """Look again soon."""
+        if not self._retrying and not self._link.lifetime.over:
+            self._retrying = True
+            self._clock.call_at(self._clock.now() + _RETRY, self._look_again)
+
+    def _look_again(self) -> None:
+        self._retrying = False
+        if not self._link.lifetime.over:
+            self._changed(self)
+
     def give_back(self, kind: str, partitions: Iterable[int]) -> None:
         """Note that there is more."""
         self._stale[kind].update(partitions)
 
     def look(self, kinds: Sequence[str], done: Callable[[Any], None]) -> None:
-        """Call back with whether there is work of these kinds, or with the error of a server."""
-        asked = self._to_ask(kinds)
-        open_ = len(asked)
-        answer: Any = False
-        if not asked:
-            done(answer)
+        """Call back with whether there is work of these kinds, or with the error of a server if there is no other answer.
+
+        A partition that does not answer is waited for no longer than a moment; what it answers later is noted.
+        """
+        asked = self._to_ask(kinds) - self._unseen
+        has_late = any(self._late[kind] for kind in kinds)
+        if has_late or not asked:
+            done(has_late)
+            return
+        look = _Look(asked, done, self._unseen)
 
         def seen(partition: int, answered: Any) -> None:
-            nonlocal open_, answer
-            open_ -= 1
             self._dated(partition, answered)
-            if isinstance(answered, Exception):
-                answer = answer or answered
-            elif answered[0]:
-                answer = True
-            if isinstance(answered, Exception) or answered[0]:
+            failed = isinstance(answered, Exception)
+            if failed or answered[0]:
                 for kind in kinds:
                     self._stale[kind].add(partition)
-            if open_ == 0:
-                done(answer)
+            if failed:
+                self._retry()
+            elif partition in self._unseen:
+                self._unseen.discard(partition)
+                self._changed(self)
+            self._unseen.discard(partition)
+            look.take(partition, answered)
 
         for kind in kinds:
             self._stale[kind] -= asked
         for partition in asked:
             self._link.call(partition, "look", self._part(kinds), partial(seen, partition))
+        if not look.over:
+            look.call_off = self.call_if_late(look.end)
 
     def _to_ask(self, kinds: Sequence[str]) -> set[int]:
         """Return the partitions in which work of some kinds may be."""
@@ -173,3 +230,36 @@ class Outlook:
                 stale.add(partition)
         self._set_alarm()
         self._changed(self)
+
+
+class _Look:
+    """A look at some partitions. It ends with the last answer, or when those that are missing are *late*."""
+
+    def __init__(self, partitions: Iterable[int], done: Callable[[Any], None], late: set[int]) -> None:
+        self.over = False
+        self.call_off: Callable[[], None] = lambda: None
+        self._missing = set(partitions)
+        self._late = late
+        self._done = done
+        self._found = False
+        self._answered = False
+        self._error: Exception | None = None
+
+    def take(self, partition: int, answer: Any) -> None:
+        """Take the answer of a partition."""
+        self._missing.discard(partition)
+        if isinstance(answer, Exception):
+            self._error = self._error or answer
+        else:
+            self._answered = True
+            self._found = self._found or bool(answer[0])
+        if not self._missing and not self.over:
+            self.call_off()
+            self.end()
+
+    def end(self) -> None:
+        """Call back with whether there is work; with an error if there is no other answer."""
+        self.over = True
+        self._late |= self._missing
+        is_error = self._error is not None and not self._answered and not self._missing
+        self._done(self._error if is_error else self._found)

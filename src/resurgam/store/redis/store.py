@@ -280,6 +280,9 @@ class RedisStore:
         if self._link.lifetime.forked:
             return  # everything here belongs to the parent
         await self._outbox.close()
+        for outlook in self._watcher.outlooks:
+            self._instances.return_late(outlook)
+            self._activities.return_late(outlook)
         await self._lost.close()
         self._watcher.close()
         await self._owner.close()

@@ -6,7 +6,6 @@ missed: `on_renewed` is called.
 """
 
 import asyncio
-import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
@@ -24,6 +23,10 @@ _PING: Final = 5.0
 """Seconds between two signs of life; a connection without an answer to one is given up at the next."""
 
 
+_CONFIRM: Final = 1.0
+"""Seconds without any confirmation, while there should be some, after which another server is tried."""
+
+
 class _Channel:
     """A channel with holders, which *confirmed* tells that messages arrive."""
 
@@ -35,15 +38,22 @@ class _Channel:
 class Subscriptions:
     """The channels of one open store."""
 
-    def __init__(self, link: Link, on_message: Callable[[str, str], None], on_renewed: Callable[[], None]) -> None:
+    def __init__(self, link: Link, on_message: Callable[[str, bytes], None], on_renewed: Callable[[], None]) -> None:
         self._link = link
         self.on_message = on_message
-        """Called with the channel and the text of each message."""
+        """Called with the channel and the content of each message."""
 
         self._on_renewed = on_renewed
         self._channels: dict[str, _Channel] = {}
         self._asked: Counter[str] = Counter()
         """The subscriptions to each channel that the server has not confirmed yet, those of former holders included."""
+
+        self._confirming: asyncio.TimerHandle | None = None
+        self._has_confirmed = False
+        """Whether a confirmation has arrived since the server was last checked for some."""
+
+        self._attempt = 0
+        """The number of the next attempt to connect: each is made to another server."""
 
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -109,10 +119,15 @@ class Subscriptions:
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
-        if self._ping is not None:
-            self._ping.cancel()
+        self._stop_timers()
         if self._connection is not None:
             self._connection.close()
+
+    def _stop_timers(self) -> None:
+        for timer in (self._ping, self._confirming):
+            if timer is not None:
+                timer.cancel()
+        self._ping = self._confirming = None
 
     # The connection.
 
@@ -120,6 +135,21 @@ class Subscriptions:
         if self._connection is not None:
             self._asked[name] += 1
             self._connection.send(pack("SUBSCRIBE", name), ())
+            if self._confirming is None:
+                self._expect_confirmation()
+
+    def _expect_confirmation(self) -> None:
+        self._has_confirmed = False
+        self._confirming = asyncio.get_running_loop().call_later(_CONFIRM, self._check_confirmation)
+
+    def _check_confirmation(self) -> None:
+        """Give up a connection on which no subscription is confirmed; another server may do so."""
+        self._confirming = None
+        if self._asked and self._connection is not None:
+            if self._has_confirmed:
+                self._expect_confirmation()
+            else:
+                self._connection.close("no subscription is confirmed")
 
     async def _connected(self) -> None:
         """Connect for the first time; callers share the attempt, and its error."""
@@ -133,7 +163,8 @@ class Subscriptions:
         if not task.cancelled():
             task.exception()  # its waiters have it
 
-    async def _connect(self, attempt: int = 0) -> None:
+    async def _connect(self) -> None:
+        attempt, self._attempt = self._attempt, self._attempt + 1
         connection = await connect(self._link.address, await self._link.any_primary(attempt), self._pushed)
         if self._closed:
             connection.close()
@@ -148,8 +179,7 @@ class Subscriptions:
 
     def _lost(self) -> None:
         self._connection = None
-        if self._ping is not None:
-            self._ping.cancel()
+        self._stop_timers()
         if self._closed:
             return
         self._misses = True
@@ -162,9 +192,9 @@ class Subscriptions:
     async def _renew(self) -> None:
         """Connect again and subscribe to all channels; then everything may have changed."""
         pause = _FIRST_PAUSE
-        for attempt in itertools.count():
+        while True:
             try:
-                await self._connect(attempt)
+                await self._connect()
             except StoreError:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
@@ -189,7 +219,7 @@ class Subscriptions:
 
     def _lives(self, reply: Any) -> None:
         self._unanswered = False
-        if isinstance(reply, ReplyError):
+        if isinstance(reply, ReplyError) and (self._asked or reply.code != "BUSY"):  # it may be that of a subscription
             self._refused(reply)
 
     # What arrives.
@@ -197,12 +227,13 @@ class Subscriptions:
     def _pushed(self, push: list[Any]) -> None:
         kind, name, content = push[0], push[1], push[2]
         if kind == b"message":
-            self.on_message(name.decode(), content.decode())
+            self.on_message(name.decode(), content)
         elif kind == b"subscribe":
             self._confirmed(name.decode())
 
     def _confirmed(self, name: str) -> None:
         """Tell the holders of a channel, once the last subscription to it is confirmed."""
+        self._has_confirmed = True
         self._asked[name] -= 1
         if self._asked[name] > 0:
             return
@@ -212,7 +243,12 @@ class Subscriptions:
             channel.confirmed.set_result(None)
 
     def _refused(self, error: Any) -> None:
-        """Fail the holders that wait: the server does not let this user subscribe."""
+        """Fail the holders that wait: the server does not let this user subscribe, unless it only cannot do so now."""
+        if self._connection is None:
+            return
+        if isinstance(error, ReplyError) and error.code == "BUSY":
+            self._connection.close(str(error))
+            return
         self._asked.clear()  # which of them it was is not said
         text = f"{self._link.address}: the server refuses a subscription: {error}"
         for channel in self._channels.values():

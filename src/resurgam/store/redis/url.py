@@ -149,8 +149,9 @@ def _endpoints(scheme: str, hosts: str, port: int) -> tuple[Endpoint, ...]:
 
 def _endpoint(text: str, port: int) -> Endpoint:
     parts = urlsplit(f"//{text}")
-    if not parts.hostname:
-        raise ValueError("a host is missing")
+    if not parts.hostname or not parts.hostname.isprintable() or parts.port == 0:
+        raise ValueError("a host is missing, or a port")
+    parts.hostname.encode("idna")  # as it is looked up; a label of a name may be too long
     return parts.hostname, parts.port or port
 
 
@@ -165,7 +166,7 @@ def _path(where: str, topology: Topology, path: str) -> tuple[str | None, int]:
         raise StoreError(f"{where}: a cluster has no numbered databases; leave out /{names[0]}")
     if not names:
         return primary, 0
-    if len(names) > 1 or not names[0].isascii() or not names[0].isdigit():
+    if len(names) > 1 or not _is_number(names[0]):
         raise StoreError(f"{where}: the database must be a number, got {'/'.join(names)!r}")
     return primary, int(names[0])
 
@@ -182,9 +183,13 @@ def _number(where: str, options: dict[str, str], name: str, default: int, least:
     text = options.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+    if not (_is_number(text) and least <= int(text) <= most):
         raise StoreError(f"{where}: {name} must be a number from {least} to {most}, got {text!r}")
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def _prefix(where: str, prefix: str | None) -> str:

@@ -9,8 +9,10 @@ message to the owner of the lease. It holds no channel of its own and does not l
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, assert_never
+
+import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
@@ -31,6 +33,8 @@ _ASSURANCE: Final = 10.0
 
 A cluster may lose a message between its servers, and no message tells of an outbox that a process on another host has left.
 """
+
+_ids: Final = msgspec.msgpack.Decoder(list[str]).decode
 
 _OUTLOOKS: Final = 100
 """The most pairs of a worker and its queues that a store remembers."""
@@ -215,6 +219,11 @@ class Watcher:
             outlook = self._outlooks[key]
         return outlook
 
+    @property
+    def outlooks(self) -> Iterable[Outlook]:
+        """All that is known about work."""
+        return self._outlooks.values()
+
     def _forget_oldest(self) -> None:
         """Keep the number of outlooks small: a store serves one worker, or a few."""
         if len(self._outlooks) >= _OUTLOOKS:
@@ -363,11 +372,11 @@ class Watcher:
                 assert_never(watch)
         return [f"{self._prefix}{name}" for name in names]
 
-    def _heard(self, channel: str, message: str) -> None:
+    def _heard(self, channel: str, message: bytes) -> None:
         """Take a message; its channel says what has changed."""
         kind, _, name = channel.removeprefix(self._prefix).partition(":")
         if kind == "work":
-            partition, _, moment = message.partition(" ")
+            partition, _, moment = message.partition(b" ")
             if moment:
                 for outlook in self._outlooks.values():
                     if name in outlook.queues:
@@ -375,10 +384,10 @@ class Watcher:
             else:
                 self._work_in(name, int(partition))
         elif kind == "owner":
-            event, _, execution_id = message.partition(" ")
+            event, _, execution_id = message.decode().partition(" ")
             self._changed(event, execution_id)
         elif kind == "log":
-            self._touch(*map(log_key, message.split(" ")), FEED)
+            self._touch(*map(log_key, _ids(message)), FEED)
         elif kind == "closed":
             # Soon: the answer to a commit of this store, which has the closing entry, may have arrived at the same moment.
             asyncio.get_running_loop().call_soon(self._changed, kind, name)

@@ -143,6 +143,28 @@ class CreationCases(OpensStores):
             await b.pass_time(LEASE)
             assert (await b.claim_one("second")).epoch == 2
 
+    async def test_a_lost_lease_of_an_instance_left_scheduled_is_offered_at_its_moment(self) -> None:
+        """Not at the end of the lease: its code may not run yet."""
+        async with self.bench() as b:
+            await b.create(begins_at=b.clock.now())
+            later = b.clock.now() + 3 * LEASE
+            await b.committed(await b.claim_one(), status=Status.SCHEDULED, wake_at=later, release=False)
+            await b.pass_time(LEASE)
+            assert not await b.claim("second")
+            assert not await b.store.wait(r.Work(worker="second", queues=(QUEUE,)), 0)
+            await b.pass_time(2 * LEASE)
+            assert (await b.claim_one("second")).epoch == 2
+
+    async def test_a_lost_lease_of_an_instance_left_deferred_is_offered_on_request(self) -> None:
+        """Its holder does not begin it any more."""
+        async with self.bench() as b:
+            await b.create(begins_at=b.clock.now())
+            await b.committed(await b.claim_one(), status=Status.SCHEDULED, release=False)
+            await b.pass_time(LEASE)
+            assert not await b.claim("second")
+            await b.deliver(events.WorkflowBegun())
+            assert (await b.claim_one("second")).epoch == 2
+
     # In the place of another.
 
     async def test_a_replacement_ends_the_open_one_and_begins(self) -> None:

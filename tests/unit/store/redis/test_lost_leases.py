@@ -163,25 +163,86 @@ async def test_what_a_claim_brings_for_a_caller_who_was_cancelled_is_offered_aga
     assert len(await pair.two.tasks("second")) == 1
 
 
-async def test_the_claims_from_other_partitions_are_kept_if_one_cannot_be_asked(pair):
-    await pair.one.create()
-    await pair.one.claim(queues=("none",))
-    link = pair.stores[0]._link
-    call, home = link.call, link.partition_of("order")
+class Withheld:
+    """Withhold the answers of a verb from all partitions but one."""
 
-    def failing(partition, verb, part, done, **options):
-        if verb == "claim" and partition != home:
-            done(StoreError(f"partition {partition} is out of reach"))
+    def __init__(self, store, verb, home):
+        self._link, self._call = store._link, store._link.call
+        self._verb, self._home = verb, home
+        self.held = []
+        self._link.call = self
+
+    def __call__(self, partition, verb, part, done, **options):
+        if verb == self._verb and partition != self._home:
+            self.held.append((partition, part, done))
         else:
-            call(partition, verb, part, done, **options)
+            self._call(partition, verb, part, done, **options)
 
-    link.call = failing
-    assert len(await pair.one.claim()) == 1
-    with pytest.raises(StoreError, match="out of reach"):
-        await pair.one.claim()
-    link.call = call
+    def fail(self):
+        held, self.held = self.held, []
+        for partition, _, done in held:
+            done(StoreError(f"partition {partition} is out of reach"))
+
+    def answer(self):
+        """Have the partitions answer after all, now and from now on."""
+        self._link.call = self._call
+        for partition, part, done in self.held:
+            self._call(partition, self._verb, part, done)
+
+
+async def held_back(withheld):
+    """Wait until claims are held back, and the home partition has answered."""
+    while len(withheld.held) < 15:
+        await asyncio.sleep(0)
+
+
+async def test_a_partition_that_cannot_be_asked_does_not_fail_the_claims_from_others(pair):
+    await pair.one.create()
     await pair.one.create("elsewhere")
-    assert len(await pair.one.claim()) == 1
+    await pair.one.claim(queues=("none",))
+    withheld = Withheld(pair.stores[0], "claim", pair.stores[0]._link.partition_of("order"))
+    claiming = asyncio.create_task(pair.one.claim())
+    await held_back(withheld)
+    withheld.fail()
+    assert [claim.instance.entity_id for claim in await claiming] == ["order"]
+    claiming = asyncio.create_task(pair.one.claim())
+    await held_back(withheld)
+    withheld.fail()
+    with pytest.raises(StoreError, match="out of reach"):
+        await claiming
+
+
+async def test_a_claim_does_not_wait_for_a_partition_that_is_late(pair):
+    await pair.one.create()
+    await pair.one.create("elsewhere")
+    await pair.one.claim(queues=("none",))
+    withheld = Withheld(pair.stores[0], "claim", pair.stores[0]._link.partition_of("order"))
+    claiming = asyncio.create_task(pair.one.claim())
+    await held_back(withheld)
+    await pair.two.queue()
+    while pair.stores[0]._link._routes[0]._under_way:
+        await asyncio.sleep(0)
+    pair.clock.move_to(pair.clock.now() + 200)
+    assert [claim.instance.entity_id for claim in await claiming] == ["order"]
+
+    withheld.answer()
+    assert await asyncio.wait_for(pair.one.store.wait(r.Work(worker="first", queues=(QUEUE,))), HANGS)
+    assert [claim.instance.entity_id for claim in await pair.one.claim()] == ["elsewhere"]
+
+
+async def test_late_claims_are_offered_again_by_a_store_that_closes(pair):
+    await pair.one.create("elsewhere")
+    await pair.one.claim(queues=("none",))
+    withheld = Withheld(pair.stores[0], "claim", None)
+    claiming = asyncio.create_task(pair.one.claim())
+    while len(withheld.held) < 16:
+        await asyncio.sleep(0)
+    pair.clock.move_to(pair.clock.now() + 200)
+    assert await claiming == []
+    withheld.answer()
+    await pair.one.queue("none")  # comes after the answers
+    await pair.stores[0].close()
+    assert len(await pair.two.claim("second")) == 1
 
 
 async def test_a_lease_that_cannot_be_given_back_just_now_is_given_back_later(pair, monkeypatch):

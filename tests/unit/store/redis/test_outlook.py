@@ -178,6 +178,61 @@ def test_a_look_that_fails_leaves_what_is_not_known(outlook, server):
     assert outlook.take(INSTANCES) == {0, 1}
 
 
+def test_a_look_does_not_wait_for_a_partition_that_is_late(outlook, server, clock, touched):
+    server.held, answers = [], []
+    outlook.look(KINDS, answers.append)
+    (first, answer), (second, _) = server.held
+    first(answer)
+    assert answers == []
+    clock.move_to(HERE + 200)
+    assert answers == [False]
+    server.looks.clear()
+    outlook.look(KINDS, answers.append)
+    assert (answers, server.looks) == ([False, False], [])  # it is not asked again before it has answered
+    second([True, -1, THERE])
+    assert touched == [outlook]
+    server.held = None
+    server.work.update(range(server.partitions))
+    assert look(outlook) is True
+
+
+def test_a_late_look_that_fails_is_repeated(outlook, server, clock, touched):
+    server.held = []
+    outlook.look(KINDS, [].append)
+    clock.move_to(HERE + 200)
+    for done, _ in server.held:
+        done(StoreError("no"))
+    assert touched == []
+    clock.move_to(HERE + 1200)
+    assert touched == [outlook]
+    assert outlook.take(INSTANCES) == {0, 1}
+
+
+def test_a_look_fails_only_if_no_partition_answers(outlook, server, clock, touched):
+    server.held, answers = [], []
+    outlook.look(KINDS, answers.append)
+    (first, answer), (second, _) = server.held
+    first(StoreError("no"))
+    second(answer)
+    assert answers == [False]
+    clock.move_to(HERE + 1000)
+    assert touched == [outlook]
+
+
+def test_late_claims_are_kept_for_the_next_one(outlook, touched):
+    look(outlook)
+    outlook.expect_late(INSTANCES, [1])
+    outlook.note_work(1)
+    assert outlook.take(INSTANCES) == set()
+    assert outlook.take(ACTIVITIES) == {1}
+    outlook.keep_late(INSTANCES, 1, [0, "one", "two", "three"])
+    assert touched == [outlook, outlook]
+    assert look(outlook, [INSTANCES]) is True
+    assert outlook.take_late(INSTANCES, 2) == ["one", "two"]
+    assert outlook.take_late(INSTANCES, 2) == ["three"]
+    assert outlook.take(INSTANCES) == {1}
+
+
 def test_missed_messages_make_everything_unknown(outlook, touched):
     look(outlook)
     outlook.forget()

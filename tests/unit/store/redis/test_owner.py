@@ -8,6 +8,7 @@ import tempfile
 import pytest
 
 from resurgam.core import event as events
+from resurgam.core.state import Status
 from resurgam.runtime.system import SystemClock
 from resurgam.store import records as r
 from resurgam.store.redis.reaping import reap
@@ -29,8 +30,9 @@ from resurgam.store.redis.store import RedisStore
 
 async def main():
     store = RedisStore(sys.argv[1], SystemClock(), name="doomed", lease=600_000)
-    claims = await store.claim("doomed", ["default"], 10)
-    print(len(claims), flush=True)
+    queues = ["default", "second", "third"]
+    claims, tasks = await store.claim("doomed", queues, 10), await store.claim_activities("doomed", queues, 10)
+    print(len(claims), len(tasks), flush=True)
     await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -43,30 +45,44 @@ def temporary(tmp_path, monkeypatch):
     return tmp_path
 
 
-def start_claiming(url, temporary):
+def start_claiming(url, temporary, *, tasks):
     """Start a process that claims everything and lives on."""
     environment = {**os.environ, "TMPDIR": str(temporary)}
     child = subprocess.Popen(
         [sys.executable, "-c", CLAIM, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     )
-    assert child.stdout.readline() == b"3\n"
+    assert child.stdout.readline() == b"3 %d\n" % tasks
     return child
 
 
-async def test_the_leases_of_a_dead_process_end_at_once(temporary):
-    url = fresh_url()
+QUEUES = (QUEUE, "second", "third")
+
+
+async def work_in_each_queue(store):
+    """Leave an instance in each queue and activities in two, all of one partition."""
+    bench = Bench(store, SystemClock(), OpensStores())
+    for queue in QUEUES:
+        await bench.create(queue, queue=queue)
+    for queue in QUEUES[1:]:
+        await bench.wanting(2, entity_id=f"wanting-{queue}", queue=queue)
+
+
+async def test_the_leases_of_a_dead_process_end_at_once_in_every_queue(temporary):
+    url = fresh_url("partitions=1")
     store = RedisStore(url, SystemClock(), name="survivor", lease=600_000)
     try:
-        bench = Bench(store, SystemClock(), OpensStores())
-        for name in ("one", "two", "three"):
-            await bench.create(name)
-        child = start_claiming(url, temporary)
-        assert await store.claim("survivor", [QUEUE], 10) == []
+        await work_in_each_queue(store)
+        child = start_claiming(url, temporary, tasks=2)
+        assert await store.claim("survivor", QUEUES, 10) == []
         kill(child)
-        work = r.Work(worker="survivor", queues=(QUEUE,))
-        assert await asyncio.wait_for(store.wait(work), 60)  # the leases would last ten minutes
-        claims = await store.claim("survivor", [QUEUE], 10)
-        assert sorted(claim.instance.entity_id for claim in claims) == ["one", "three", "two"]
+        claimed, tasks = [], []
+        async with asyncio.timeout(60):  # the leases would last ten minutes
+            while len(claimed) < len(QUEUES) or len(tasks) < len(QUEUES[1:]):
+                await store.wait(r.Work(worker="survivor", queues=QUEUES))
+                claimed += [claim.instance.queue for claim in await store.claim("survivor", QUEUES, 10)]
+                tasks += [task.request.queue for task in await store.claim_activities("survivor", QUEUES, 10)]
+        assert sorted(claimed) == sorted(QUEUES)
+        assert sorted(tasks) == sorted(QUEUES[1:])
     finally:
         await store.close()
 
@@ -78,7 +94,7 @@ async def test_the_lease_of_a_dead_process_on_an_instance_that_was_paused_meanwh
         bench = Bench(store, SystemClock(), OpensStores())
         for name in ("one", "two", "three"):
             await bench.create(name)
-        child = start_claiming(url, temporary)
+        child = start_claiming(url, temporary, tasks=0)
         await bench.deliver(events.WorkflowPaused(), "one")
         kill(child)
         other = RedisStore(url, SystemClock(), name="other", lease=600_000)
@@ -106,17 +122,27 @@ async def test_the_activities_of_a_dead_process_are_claimed_at_once(b):
     await dead.close()
 
 
+async def test_a_lease_of_a_dead_process_does_not_hold_up_an_instance_that_is_begun_on_request(b):
+    dead = RedisStore(b.url, b.clock, name="dead", lease=LEASE)
+    await b.create(begins_at=b.clock.now())
+    [claim] = await dead.claim("dead", [QUEUE], 1)
+    await Bench(dead, b.clock, OpensStores()).committed(claim, status=Status.SCHEDULED, release=False)
+    await reap(b.store._link, dead._link.owner)
+    assert not await b.claim()
+    await b.deliver(events.WorkflowBegun())
+    assert (await b.claim_one()).epoch == 2
+    await dead.close()
+
+
 async def test_a_store_that_is_opened_later_ends_them_before_its_first_claim(temporary):
-    url = fresh_url()
+    url = fresh_url("partitions=1")
     first = RedisStore(url, SystemClock(), name="first", lease=600_000)
-    bench = Bench(first, SystemClock(), OpensStores())
-    for name in ("one", "two", "three"):
-        await bench.create(name)
+    await work_in_each_queue(first)
     await first.close()
-    kill(start_claiming(url, temporary))
+    kill(start_claiming(url, temporary, tasks=2))
     second = RedisStore(url, SystemClock(), name="second", lease=600_000)
     try:
-        assert len(await second.claim("second", [QUEUE], 10)) == 3
+        assert len(await second.claim("second", QUEUES, 10)) == 3
     finally:
         await second.close()
     assert list(temporary.glob("resurgam-*/*")) == []

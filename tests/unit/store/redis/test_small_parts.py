@@ -111,3 +111,14 @@ async def test_the_workers_of_a_dead_process_are_gone_at_once(b):
     assert [found.worker_id for found in await b.store.workers.list()] == ["one"]
     await b.store._link.ask(0, "reap", [b.store._link.owner])
     assert await b.store.workers.list() == []
+
+
+async def test_a_query_behind_many_that_have_expired_is_found(b):
+    instance = await b.create()
+    old = [query_task(f"old-{number}", instance, b.clock.now() + 10) for number in range(350)]
+    await b.store.queries.submit(old)
+    await b.pass_time(10)
+    await b.store.queries.submit([query_task("new", instance, b.clock.now() + HOUR)])
+    assert await b.is_there(r.Work(worker="first", queues=(instance.queue,), instances=False, activities=False))
+    [claimed] = await b.store.queries.claim("first", (instance.queue,), 1)
+    assert claimed.query_id == routed("new")

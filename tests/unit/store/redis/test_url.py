@@ -65,6 +65,13 @@ def test_the_text_of_an_address_has_no_password():
         ("redis://:sec/ret@host", "/ as %2F"),
         ("redis://:sec?ret@host", r"\? as %3F"),
         ("redis://:secret@[::1", "write host:port"),
+        ("redis://:secret@host:0", "write host:port"),
+        ("redis://:secret@host:99999", "write host:port"),
+        (f"redis://:secret@{'a' * 64}.example", "write host:port"),
+        ("redis://:secret@a..b", "write host:port"),
+        ("redis://:secret@a\0b", "write host:port"),
+        (f"redis://:secret@host/{'9' * 5000}", "the database must be a number"),
+        (f"redis://:secret@host?wait={'9' * 5000}", "wait must be a number"),
     ],
 )
 def test_a_url_that_cannot_be_understood_is_refused_without_its_password(url, reason):

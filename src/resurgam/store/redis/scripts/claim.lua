@@ -25,8 +25,7 @@ local function find_claimable(call, kind, id, worker)
   if kind == 'parked-' and leases.is_tried(call, id, worker) then return nil, false end
   local row = instances.find(call, id)
   if not row then return nil, true end
-  local leased_until = row.fields.leased_until
-  local may = not (leased_until and leased_until > call.now) and not leases.has_tried(call, row, worker)
+  local may = leases.is_free(call, row) and not leases.has_tried(call, row, worker)
   return may and row or nil, false
 end
 
@@ -36,7 +35,7 @@ local function lease_from(call, kind, worker, queues, limit, claims)
   repeat
     local progress = false
     for _, candidate in ipairs(candidates(call, kind, queues, seen, limit)) do
-      if #claims >= limit then return end
+      if #claims >= limit then break end
       local key = candidate[3]
       local row, gone = find_claimable(call, kind, candidate[2], worker)
       if gone then
@@ -49,7 +48,8 @@ local function lease_from(call, kind, worker, queues, limit, claims)
       end
       progress = true
     end
-  until not progress
+    offers.save(call) -- before the lists are read again
+  until not progress or #claims >= limit
 end
 
 local function claim(call, part)

@@ -11,8 +11,7 @@ local PAGE = 100 -- candidates that are looked at together
 local function is_free(call, kind, id, worker)
   if kind == 'parked-' and leases.is_tried(call, id, worker) then return false end
   local row = instances.find(call, id)
-  local leased_until = row and row.fields.leased_until
-  return row and not (leased_until and leased_until > call.now) and not leases.has_tried(call, row, worker)
+  return row and leases.is_free(call, row) and not leases.has_tried(call, row, worker)
 end
 
 -- Whether a list of instances has one for a worker.

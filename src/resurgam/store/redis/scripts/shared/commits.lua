@@ -88,6 +88,7 @@ local function update(call, row, part, rest)
   local fields, before, parked_before = row.fields, instances.shown_status(row), instances.is_parked(row)
   local status, parked, deactivated, schemas, failure, answer, instance = unpack(rest, 11, 17)
   if status == 'scheduled' and fields.status == 'running' then status = 'running' end
+  local later = status == 'scheduled' or fields.status == 'scheduled'
   local closes = TERMINAL[status] and not fields.closed_at
   if parked_before ~= (status == 'diverged') then offers.remove(call, row) end
   local resumes = TERMINAL[status] and fields.paused
@@ -115,7 +116,7 @@ local function update(call, row, part, rest)
     redis.call('SADD', call.prefix .. 'tried-' .. row.id, part[6])
     instances.set(row, 'tried', 1)
   end
-  if resumes or parked_before ~= instances.is_parked(row) then offers.lease(call, row) end
+  if resumes or later or parked_before ~= instances.is_parked(row) then offers.lease(call, row) end
 end
 
 -- Apply what few commits have: promises, effects, a successor.

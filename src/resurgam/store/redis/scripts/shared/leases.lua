@@ -14,6 +14,12 @@ function leases.held(call, entity_id, execution_id, epoch)
   return row
 end
 
+-- Whether nobody holds an instance: it is not leased, or its lease is lost and it is not scheduled for later.
+function leases.is_free(call, row)
+  local leased_until = row.fields.leased_until
+  return not leased_until or (leased_until <= call.now and instances.may_begin(call, row))
+end
+
 -- Whether a worker has tried an instance, and its code does not fit.
 function leases.has_tried(call, row, worker)
   return row.fields.tried and leases.is_tried(call, row.id, worker)

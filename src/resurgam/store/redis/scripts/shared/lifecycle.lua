@@ -38,6 +38,7 @@ function lifecycle.hand_on(call, row, entry)
     instances.set(row, 'status', 'running')
     instances.set(row, 'wake_at', nil)
     listing.show(call, row, before)
+    if row.fields.leased_until then offers.lease(call, row) end
   end
   inbox.put(call, row, entry)
 end

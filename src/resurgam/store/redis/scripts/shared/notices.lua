@@ -1,10 +1,14 @@
 -- Notices: what a call has changed that others may wait for. The caller gets them with its answer, other processes by
 -- PUBLISH, each once per call. counters HASH: due-<queue> is the moment that was last announced for a queue.
 
+local last_prefix, last_channels -- most calls are those of one store
+
 -- Return a channel: all begin with the prefix of the keys, without the partition.
 local function channel(call, name)
-  if not call.channels then call.channels = string.gsub(call.prefix, '{p%d+}:$', '') end
-  return call.channels .. name
+  if last_prefix ~= call.prefix then
+    last_prefix, last_channels = call.prefix, string.gsub(call.prefix, '{p%d+}:$', '')
+  end
+  return last_channels .. name
 end
 
 local function tell(call, kind, value, name, message)
@@ -58,7 +62,8 @@ local function note_closed(call, execution_id, owner)
 end
 
 -- A log has grown, and the feed with it. Every step does this, so all logs share a channel, and a call tells of all of them
--- together. The caller gets no notice: those who follow a log listen to the channel in its process too.
+-- together, as MessagePack: an id may have any character. The caller gets no notice: those who follow a log listen to the
+-- channel in its process too.
 local function note_log(call, execution_id)
   local grown = call.grown
   if not grown then
@@ -69,7 +74,7 @@ local function note_log(call, execution_id)
 end
 
 local function announce_logs(call)
-  if call.grown then redis.call('PUBLISH', channel(call, 'log'), table.concat(call.grown, ' ')) end
+  if call.grown then redis.call('PUBLISH', channel(call, 'log'), cmsgpack.pack(call.grown)) end
 end
 
 local function note_topic(call, topic)

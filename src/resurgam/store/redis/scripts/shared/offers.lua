@@ -1,6 +1,8 @@
 -- uses: instances, notices, unlock
 -- Instances that are offered to workers. A leased one is listed by the end of its lease, so that an expired lease needs no
 -- recovery. Paused instances and dead letters are not listed, nor are scheduled ones before their moment.
+-- The lists are written after the keys of the instances: Redis does not roll back a function that fails, and an instance that
+-- is listed must be as its list says.
 -- keys: ready-<queue> ZSET, parked-<queue> ZSET, timers ZSET
 
 local offers = {}
@@ -15,14 +17,42 @@ local function is_held_back(row)
   return row.fields.paused or row.fields.dead_letter
 end
 
+-- Put an instance on a list with a score, or with false take it off, when the lists are written.
+local function put(call, key, id, score)
+  local lists = call.lists
+  if not lists then
+    lists = {}
+    call.lists = lists
+  end
+  local list = lists[key]
+  if not list then
+    list = {}
+    lists[key] = list
+  end
+  list[id] = score
+end
+
+-- Write the keys of the instances that have changed, then their lists.
+function offers.save(call)
+  instances.save(call)
+  local lists = call.lists
+  if not lists then return end
+  call.lists = nil
+  for key, list in pairs(lists) do
+    for id, score in pairs(list) do
+      if score then redis.call('ZADD', key, score, id) else redis.call('ZREM', key, id) end
+    end
+  end
+end
+
 -- Do not wake an instance at its moment.
 function offers.call_off(call, row)
-  if row.fields.wake_at then redis.call('ZREM', call.prefix .. 'timers', row.id) end
+  if row.fields.wake_at then put(call, call.prefix .. 'timers', row.id, false) end
 end
 
 -- Take an instance off all lists; before a change of its status, its pause or its dead letter.
 function offers.remove(call, row)
-  redis.call('ZREM', list_of(call, row), row.id)
+  put(call, list_of(call, row), row.id, false)
   offers.call_off(call, row)
 end
 
@@ -32,13 +62,26 @@ local function offered(call, row)
   call.offered[row.id] = row.fields.queue
 end
 
+-- Return when an instance is offered whose lease is lost: not before its moment if it is scheduled for later, and then
+-- never if that is not known.
+local function lost_at(row)
+  local fields = row.fields
+  if fields.status ~= 'scheduled' then return fields.leased_until end
+  return fields.wake_at and math.max(fields.leased_until, fields.wake_at)
+end
+
 -- List an instance as leased.
 function offers.lease(call, row)
   if call.offered then call.offered[row.id] = nil end
   if is_held_back(row) then return end
-  redis.call('ZADD', list_of(call, row), row.fields.leased_until * 1000, row.id)
   offers.call_off(call, row)
-  note_due(call, row.fields.queue, row.fields.leased_until)
+  local moment = lost_at(row)
+  if not moment then
+    put(call, list_of(call, row), row.id, false)
+    return
+  end
+  put(call, list_of(call, row), row.id, moment * 1000)
+  note_due(call, row.fields.queue, moment)
 end
 
 -- List a free instance by what it is: ready, parked, or waiting for its moment. One that is ready goes behind all others.
@@ -46,12 +89,12 @@ function offers.list(call, row)
   local fields = row.fields
   if is_held_back(row) then return end
   if fields.ready or instances.is_parked(row) then
-    redis.call('ZADD', list_of(call, row), unlock_now(call), row.id)
+    put(call, list_of(call, row), row.id, unlock_now(call))
     offered(call, row)
   else
-    redis.call('ZREM', list_of(call, row), row.id)
+    put(call, list_of(call, row), row.id, false)
     if fields.wake_at then
-      redis.call('ZADD', call.prefix .. 'timers', fields.wake_at, row.id)
+      put(call, call.prefix .. 'timers', row.id, fields.wake_at)
       note_due(call, fields.queue, fields.wake_at)
     end
   end
@@ -63,7 +106,7 @@ function offers.make_ready(call, row)
   instances.set(row, 'ready', 1)
   offers.call_off(call, row)
   if not is_held_back(row) and not instances.is_parked(row) then
-    redis.call('ZADD', list_of(call, row), unlock_now(call), row.id)
+    put(call, list_of(call, row), row.id, unlock_now(call))
     offered(call, row)
   end
 end
@@ -77,11 +120,11 @@ end
 
 local function wake(call, id, moment)
   local row = instances.find(call, id)
-  redis.call('ZREM', call.prefix .. 'timers', id)
+  put(call, call.prefix .. 'timers', id, false)
   if not row or row.fields.leased_until or row.fields.ready then return end
   instances.set(row, 'ready', 1)
   if not is_held_back(row) and not instances.is_parked(row) then
-    redis.call('ZADD', list_of(call, row), moment * 1000, id)
+    put(call, list_of(call, row), id, moment * 1000)
     offered(call, row)
   end
 end
@@ -91,14 +134,21 @@ function offers.wake_due(call)
   local due = redis.call('ZRANGE', call.prefix .. 'timers', '-inf', call.now, 'BYSCORE', 'LIMIT', 0, DUE_AT_ONCE,
     'WITHSCORES')
   for number = 1, #due, 2 do wake(call, due[number], tonumber(due[number + 1])) end
+  if #due > 0 then offers.save(call) end -- who asks for them reads the lists
   return #due == 2 * DUE_AT_ONCE
 end
 
 -- Whether another instance than this one waits in its queue.
 function offers.others_wait(call, row)
-  local first = redis.call('ZRANGE', call.prefix .. 'ready-' .. row.fields.queue, '-inf', unlocked(call), 'BYSCORE',
-    'LIMIT', 0, 2)
-  return #first > 1 or (first[1] ~= nil and first[1] ~= row.id)
+  local key = call.prefix .. 'ready-' .. row.fields.queue
+  local unwritten = call.lists and call.lists[key] or {}
+  for id, score in pairs(unwritten) do
+    if id ~= row.id and score and score <= unlocked(call) then return true end
+  end
+  for _, id in ipairs(redis.call('ZRANGE', key, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', 0, 3)) do
+    if id ~= row.id and unwritten[id] == nil then return true end
+  end
+  return false
 end
 
 -- Return how many instances of some queues may be claimed, if the worker has not tried them.

@@ -5,9 +5,9 @@ local function answer_each(call, parts, run)
   local answers = {}
   for number, part in ipairs(parts) do
     answers[number] = run(call, part)
-    instances.save(call)
+    if call.rows then offers.save(call) end
   end
-  offers.announce(call)
+  if call.offered then offers.announce(call) end
   announce_logs(call)
   return answers
 end

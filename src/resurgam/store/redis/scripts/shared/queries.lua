@@ -42,13 +42,8 @@ end
 -- Return up to limit queries that may be claimed, oldest first, each as its unlock, its id and its queue.
 function queries.claimable(call, queues, limit)
   local found = {}
-  for _, queue in ipairs(queues) do
-    local listed = {}
-    take_claimable(call, 'queries-', queue, limit, listed)
-    for _, one in ipairs(listed) do
-      if queries.state(call, one[2]) == 'open' then found[#found + 1] = one end
-    end
-  end
+  local function is_open(id) return queries.state(call, id) == 'open' end
+  for _, queue in ipairs(queues) do take_claimable(call, 'queries-', queue, limit, found, is_open) end
   table.sort(found, function(a, b) return a[1] < b[1] end)
   for number = #found, limit + 1, -1 do found[number] = nil end
   return found
@@ -65,5 +60,5 @@ end
 
 -- Whether there is a query to be claimed.
 function queries.are_waiting(call, queues)
-  return #queries.claimable(call, queues, QUERIES_AT_ONCE) > 0
+  return #queries.claimable(call, queues, 1) > 0
 end

@@ -32,16 +32,21 @@ local function unlocked(call)
   return math.max(call.now * 1000 + 999, last_unlock(call))
 end
 
--- Add up to limit members of a list whose time has come, each as its unlock, itself and the queue.
-local function take_claimable(call, list, queue, limit, found)
-  local key, seen, most = call.prefix .. list .. queue, 0, #found + limit
+local PAGE = 100 -- members of a list that are looked at together, at least
+
+-- Add up to limit members of a list whose time has come, and that fit if that is asked, each as its unlock, itself and the
+-- queue.
+local function take_claimable(call, list, queue, limit, found, fits)
+  local key, seen, most, count = call.prefix .. list .. queue, 0, #found + limit, fits and math.max(PAGE, limit) or limit
   while #found < most do
-    local page = redis.call('ZRANGE', key, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', seen, limit, 'WITHSCORES')
+    local page = redis.call('ZRANGE', key, '-inf', unlocked(call), 'BYSCORE', 'LIMIT', seen, count, 'WITHSCORES')
     for number = 1, #page, 2 do
-      local unlock = tonumber(page[number + 1])
-      if not is_to_come(call, unlock) and #found < most then found[#found + 1] = { unlock, page[number], queue } end
+      local unlock, id = tonumber(page[number + 1]), page[number]
+      if #found < most and not is_to_come(call, unlock) and (not fits or fits(id)) then
+        found[#found + 1] = { unlock, id, queue }
+      end
     end
-    if #page < 2 * limit then return end
-    seen = seen + limit
+    if #page < 2 * count then return end
+    seen = seen + count
   end
 end
