@@ -15,8 +15,8 @@ from resurgam.core.outcome import ActivityRequest
 from resurgam.store import records as r
 from resurgam.store.postgres.parts import CANCELLED, Undecodable, entries_of, entry_part
 
-REPEATABLE: Final = ("claim", "claim_activities", "extend", "grown", "look", "progress")
-"""Verbs that may be called again if their answer is lost: they read, or find again what they have done."""
+REPEATABLE: Final = ("extend", "grown", "look", "progress")
+"""Verbs that may be called again if their answer is lost: they read, or do the same again."""
 
 _requests: Final = msgspec.json.Decoder(ActivityRequest)
 
