@@ -21,7 +21,7 @@ from resurgam.core.event import decode_event, encode_event
 from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.system import SystemClock
 from resurgam.worker import watchdog
-from support.redis import fresh_url
+from support import redis
 
 Counted: TypeAlias = Callable[[], AbstractContextManager[object]]
 
@@ -133,13 +133,16 @@ async def until_at_rest(engine: Engine) -> None:
 
 
 class Workload(NamedTuple):
-    """A workload, its name in the budget, its two sizes, how many units there are for each of its size, and its store."""
+    """A workload, its name in the budget, its two sizes, how many units there are for each of its size.
+
+    *server* returns the URL of an empty store on a server; None: the store is a file.
+    """
 
     run: Callable[[Engine, int, Counted], Awaitable[None]]
     unit: str
     sizes: tuple[int, int]
     units: int = 1
-    on_redis: bool = False
+    server: Callable[[], str] | None = None
 
     def per_unit(self, short: float, long: float) -> float:
         """Return the cost of one unit from the costs of both sizes."""
@@ -154,17 +157,17 @@ WORKLOADS = {
     "W5": Workload(reaction, "signal", (15, 60)),
     "replay": Workload(replay, "replayed event", (60, 120), 2),
     "W7": Workload(sleepers, "sleeper", (15, 75)),
-    "W1-redis": Workload(sequential, "sequential step on Redis", (60, 120), on_redis=True),
-    "W2-redis": Workload(concurrent, "step of many workflows on Redis", (20, 60), CHAIN, on_redis=True),
+    "W1-redis": Workload(sequential, "sequential step on Redis", (60, 120), server=redis.fresh_url),
+    "W2-redis": Workload(concurrent, "step of many workflows on Redis", (20, 60), CHAIN, server=redis.fresh_url),
 }
-"""On Redis only what the engine's own process does is counted."""
+"""On a server only what the engine's own process does is counted."""
 
 
 async def run(name: str, counted: Counted) -> None:
-    """Run a workload on a file or a prefix of its own: once to fill every cache, then counted at both sizes."""
+    """Run a workload on a store of its own: once to fill every cache, then counted at both sizes."""
     workload = WORKLOADS[name]
     with tempfile.TemporaryDirectory(prefix="resurgam-counted-") as folder:
-        url = fresh_url() if workload.on_redis else f"sqlite:///{folder}/counted.db"
+        url = workload.server() if workload.server is not None else f"sqlite:///{folder}/counted.db"
         async with Engine(url, registry=programs.registry, clock=CountingClock(), tick_limit=3600) as engine:
             await workload.run(engine, workload.sizes[0], contextlib.nullcontext)
             for size in workload.sizes:

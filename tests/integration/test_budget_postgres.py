@@ -1,0 +1,117 @@
+"""What a step costs on a Postgres server, in counts: they are the same on a busy machine as on a quiet one.
+
+The budget is `tests/budget.json`. Round trips are counted on the wire, by a proxy between the engine and the server; rows and
+WAL by a server that does nothing else meanwhile.
+"""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+
+from resurgam import Engine
+from resurgam.bench import programs
+from support.budget import within
+from support.count_workloads import until_at_rest
+from support.postgres import execute, fresh_url, own_server
+from support.wire import proxied
+
+
+@asynccontextmanager
+async def warm_engine(url):
+    # A long lease: the round trips of a renewal would be counted as those of the steps.
+    async with Engine(url, registry=programs.registry, lease=3600) as opened:
+        await opened.execute(programs.chain, 20)
+        await opened.execute(programs.fan, 20)
+        await until_at_rest(opened)
+        yield opened
+
+
+@pytest.fixture
+async def wired():
+    async with proxied(fresh_url()) as (wire, url), warm_engine(url) as opened:
+        yield wire, opened
+
+
+async def test_round_trips_of_a_sequential_step(wired) -> None:
+    wire, engine = wired
+    counts = []
+    for length in (200, 100):
+        before = wire.round_trips
+        await engine.execute(programs.chain, length)
+        counts.append(wire.round_trips - before)
+    within("round trips per sequential step", (counts[0] - counts[1]) / 100)
+
+
+async def test_round_trips_of_a_step_of_many_at_once(wired) -> None:
+    wire, engine = wired
+    before = wire.round_trips
+    await asyncio.gather(*(engine.execute(programs.chain, 10) for _ in range(200)))
+    assert (wire.round_trips - before) / 2000 <= 0.1  # how many share a flight depends on the machine
+
+
+async def test_round_trips_of_a_start_with_one_step(wired) -> None:
+    wire, engine = wired
+    before = wire.round_trips
+    for _ in range(20):
+        await engine.execute(programs.chain, 1)
+    within("round trips per start and step", (wire.round_trips - before) / 20)
+
+
+async def test_round_trips_of_a_signal_and_the_result_that_it_brings(wired) -> None:
+    wire, engine = wired
+    handles = [await engine.start(programs.answering) for _ in range(20)]
+    await until_at_rest(engine)
+    before = wire.round_trips
+    for handle in handles:
+        await handle.signal("go", 1)
+        await handle.result()
+    within("round trips per signal", (wire.round_trips - before) / 20)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    server = own_server("autovacuum=off")
+    yield server.url
+    server.kill()
+
+
+async def position(url) -> int:
+    return (await execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint", url=url))[0][0]
+
+
+async def test_wal_of_a_sequential_step(alone) -> None:
+    async with warm_engine(f"{alone}?schema=wal") as engine:
+        counts = []
+        for length in (400, 200):
+            before = await position(alone)
+            await engine.execute(programs.chain, length)
+            counts.append(await position(alone) - before)
+    within("bytes of WAL per sequential step on Postgres", (counts[0] - counts[1]) / 200)
+
+
+_WRITTEN = """
+SELECT relname::text AS name, n_tup_ins AS inserted, n_tup_upd AS updated, n_tup_hot_upd AS hot, n_tup_del AS deleted
+FROM pg_stat_user_tables WHERE schemaname = $1 AND n_tup_ins + n_tup_upd + n_tup_del > 0
+"""
+
+
+async def rows_written(url, schema, length) -> dict[tuple[str, str], int]:
+    """Return what a chain writes to each table of a new store, once the server has the figures of all its connections."""
+    async with Engine(f"{url}?schema={schema}", registry=programs.registry, lease=3600) as engine:
+        await engine.execute(programs.chain, length)
+    while (await execute("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'resurgam%'", url=url))[0][
+        0
+    ]:
+        pass
+    rows = await execute(_WRITTEN, schema, url=url)
+    return {(row["name"], kind): row[kind] for row in rows for kind in ("inserted", "updated", "hot", "deleted")}
+
+
+async def test_rows_that_a_sequential_step_writes(alone) -> None:
+    short, long = [await rows_written(alone, f"rows{length}", length) for length in (100, 200)]
+    assert {what: count - short[what] for what, count in long.items() if count != short[what]} == {
+        ("events", "inserted"): 200,
+        ("states", "updated"): 100,
+        ("states", "hot"): pytest.approx(100, abs=8),  # a page is full now and then
+    }
