@@ -56,6 +56,7 @@ $(BENCH_STAMP): benchmarks/requirements.txt benchmarks/requirements-restate.txt
 bench: $(STAMP) $(BENCH_STAMP)  ## beside the raw limit, DBOS and Restate, and what grows with what; takes an hour or more
 	@$(BIN)/python benchmarks/limit.py --repeats $(REPEATS) --scale $(SCALE)
 	@$(BIN)/python benchmarks/compare.py $(BENCH_VENV)/bin/python --repeats $(REPEATS) --scale $(SCALE)
+	@$(BIN)/python benchmarks/postgres.py $(BENCH_VENV)/bin/python --repeats $(REPEATS) --scale $(SCALE)
 	@$(BIN)/python benchmarks/growth.py --scale $(SCALE)
 	@$(BENCH_VENV)/bin/python benchmarks/plot.py
 	@$(BIN)/python benchmarks/publish.py

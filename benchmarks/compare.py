@@ -1,11 +1,15 @@
 """Compare Resurgam with DBOS on SQLite and with Restate: ``compare.py PEER_PYTHON [--repeats 3] [--scale 1] [--only W1]``.
 
+With ``--store postgresql://...`` both are compared on that server, every run in a database of its own; see `postgres`.
+
 The sides alternate within each workload, every run in its own process and on its own file, so that a disturbance of the
-machine affects all. Restate is left out if its server or its SDK is not installed. Results are written after every run, and with ``--only`` added to the existing ones. A workload that
-fails or exceeds the limit is recorded as such.
+machine affects all. Restate is left out if its server or its SDK is not installed. Results are written after every run, and
+with ``--only`` added to the existing ones. A workload that fails or exceeds the limit is recorded as such.
 """
 
 import argparse
+import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -13,10 +17,14 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from machine import Failed, TooLong, load, machine, output
-from results import HERE, RESULTS, SIDES, TITLES, UNITS, Results, keep, known, print_progress
+from results import EXPECTED, HERE, ON_POSTGRES, RESULTS, SIDES, TITLES, UNITS, Results, keep, known, print_progress
+from resurgam.bench.schemas import connected, settings_of
+from resurgam.store.postgres.url import parse
 from tables import comparison
 
 AT_ONCE = {"W2": (1000, 500, 200, 100, 50, 20), "W7": (1000, 500, 200, 100, 50, 20)}
@@ -33,7 +41,8 @@ RESTATE = ("W1", "W2", "W3", "W4", "W5", "W7")
 class Plan:
     """The options: *limit* is the number of seconds that one run of one workload may take.
 
-    *restate* is the program of Restate's server, None if there is none.
+    *restate* is the program of Restate's server, None if there is none; *store* is the URL of a Postgres server, None for
+    files; *sides* are those that take turns.
     """
 
     peer: str
@@ -43,6 +52,8 @@ class Plan:
     folder: Path
     limit: float
     results: Path
+    store: str | None = None
+    sides: tuple[str, ...] = SIDES
 
 
 @dataclass
@@ -94,9 +105,10 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that one run of one workload may take")
     parser.add_argument("--folder", type=Path, default=Path(), help="where the files are made; this folder without it")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where the results are written")
+    parser.add_argument("--store", help="a Postgres server, as postgresql://user:password@host:port/database")
+    parser.add_argument("--without", action="append", default=[], choices=SIDES[1:], help="a peer that is left out")
     options = parser.parse_args()
-    restate = options.restate or installed_restate(options.peer)
-    described, restate = described_restate(options.peer, restate)
+    described, restate = described_server(options)
     plan = Plan(
         peer=options.peer,
         restate=restate,
@@ -104,7 +116,9 @@ def main() -> None:
         scale=options.scale,
         folder=options.folder.resolve(),
         limit=options.limit,
-        results=options.results,
+        results=options.results / ("compare.json" if options.store is None else "postgres.json"),
+        store=options.store,
+        sides=tuple(side for side in SIDES if side not in options.without),
     )
     names = options.only.upper().split(",")
     if unknown := set(names) - set(TITLES):
@@ -114,13 +128,20 @@ def main() -> None:
     for name in names:
         for tallies in measured(name, plan):
             write(name, tallies, plan, where)
-    print(comparison(known(plan.results / "compare.json")))
+    print(comparison(known(plan.results), EXPECTED if plan.store is None else ON_POSTGRES))
 
 
 def dbos_version(peer: str) -> str:
     """Return the version of DBOS."""
     code = "import importlib.metadata as m; print(m.version('dbos'))"
     return subprocess.run([peer, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def described_server(options: argparse.Namespace) -> tuple[Results, str | None]:
+    """Return what is known of the servers that are measured, and the program of Restate's."""
+    if options.store is not None:
+        return {"server": asyncio.run(settings_of(parse(options.store)))}, None
+    return described_restate(options.peer, options.restate or installed_restate(options.peer))
 
 
 def installed_restate(peer: str) -> str | None:
@@ -142,7 +163,7 @@ def described_restate(peer: str, server: str | None) -> tuple[Results, str | Non
 def measured(name: str, plan: Plan) -> Iterator[dict[str, Tally]]:
     """Alternate the sides in a workload; yield the results after each run. A side that fails is not run again."""
     has_restate = plan.restate is not None and name in RESTATE
-    tallies = {side: Tally() for side in SIDES if side != "restate" or has_restate}
+    tallies = {side: Tally() for side in plan.sides if side != "restate" or has_restate}
     for repeat in range(plan.repeats):
         for side, tally in tallies.items():
             if tally.failed is None:
@@ -174,30 +195,55 @@ def attempt(side: str, name: str, plan: Plan, tally: Tally, wanted: int) -> None
 
 def run(side: str, name: str, plan: Plan, at_once: int | None) -> list[dict[str, Any]]:
     """Return the figures of one run."""
-    with tempfile.TemporaryDirectory(prefix="compare-", dir=plan.folder, ignore_cleanup_errors=True) as folder:
+    with new_database(plan.store) if plan.store is not None else new_folder(plan.folder) as place:
         if side == SIDES[0]:
-            command = [sys.executable, "-m", "resurgam.bench", name, repr(plan.scale), f"sqlite:///{folder}/x.db"]
+            url = place if plan.store is not None else f"sqlite:///{place}/x.db"
+            command = [sys.executable, "-m", "resurgam.bench", name, repr(plan.scale), url]
         else:
-            command = peer_command(side, name, plan, folder, at_once or 1000)
+            command = peer_command(side, name, plan, place, at_once or 1000)
         found: list[dict[str, Any]] = json.loads(output(command, plan.limit))
     return found
 
 
-def peer_command(side: str, name: str, plan: Plan, folder: str, at_once: int) -> list[str]:
-    """Return the command that runs one workload of a peer."""
+@contextlib.contextmanager
+def new_folder(beside: Path) -> Iterator[str]:
+    """Make a folder, and remove it afterwards."""
+    with tempfile.TemporaryDirectory(prefix="compare-", dir=beside, ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+@contextlib.contextmanager
+def new_database(server: str) -> Iterator[str]:
+    """Create a database on a Postgres server, and drop it afterwards; yield its URL."""
+    name = f"compare_{token_hex(4)}"
+    asyncio.run(execute(server, f"CREATE DATABASE {name}"))
+    try:
+        yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+    finally:
+        asyncio.run(execute(server, f"DROP DATABASE {name} WITH (FORCE)"))
+
+
+async def execute(server: str, statement: str) -> None:
+    """Execute a statement, then write everything to disk, so that no run pays for the one before it."""
+    async with connected(parse(server)) as connection:
+        await connection.execute(statement)
+        await connection.execute("CHECKPOINT")
+
+
+def peer_command(side: str, name: str, plan: Plan, place: str, at_once: int) -> list[str]:
+    """Return the command that runs one workload of a peer, in a folder or a database."""
     if side == "restate":
         assert plan.restate is not None
         program, setting, scale = "peer_restate.py", plan.restate, plan.scale
     else:
         program, setting = "peer_dbos.py", "fast" if side == "dbos, tuned" else "default"
         scale = plan.scale * DBOS_SHARE[name][0] if name in DBOS_SHARE else plan.scale
-    return [plan.peer, str(HERE / program), name, setting, folder, repr(scale), str(at_once)]
+    return [plan.peer, str(HERE / program), name, setting, place, repr(scale), str(at_once)]
 
 
 def write(name: str, tallies: dict[str, Tally], plan: Plan, where: Results) -> None:
     """Replace the results of a workload in the file."""
-    file = plan.results / "compare.json"
-    report = known(file)
+    report = known(plan.results)
     cases = {case: found for case, found in report.get("cases", {}).items() if case.partition(" ")[0] != name}
     # A case without any figure has a row for its failure.
     for case in dict.fromkeys(case for tally in tallies.values() for case in tally.runs) or [name]:
@@ -206,7 +252,7 @@ def write(name: str, tallies: dict[str, Tally], plan: Plan, where: Results) -> N
             "repeats": plan.repeats,
             "sides": {side: tally.summary(case, plan, side) for side, tally in tallies.items()},
         }
-    keep(file, {"machine": where, "cases": cases})
+    keep(plan.results, {"machine": where, "cases": cases})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Write the results into docs/performance.md: ``publish.py [--check]``, after `limit`, `compare` and `growth`.
 
-The figures of a Redis server are those of ``resurgam bench --store redis://... --json > benchmarks/results/redis.json``.
+The figures of a Redis server are those of ``resurgam bench --store redis://... --json > benchmarks/results/redis.json``, those
+of a Postgres server those of `postgres`.
 
 Each table is between two comments with its name, and everything between them is replaced. A part without results is left
 unchanged. ``--check`` writes nothing and reports whether anything would change.
@@ -14,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from limit import limits
-from results import HERE, RESULTS, known
+from results import EXPECTED, HERE, ON_POSTGRES, RESULTS, known
 from resurgam.bench.run import Report
 from resurgam.bench.table import SERVER_FIGURES, VERDICTS, server_rows, verdict_rows
 from tables import CURVES, MEMORY, comparison, growth, table, trial
@@ -28,12 +29,16 @@ def blocks(results: Path) -> dict[str, str]:
     if limit := known(results / "limit.json"):
         found["limit"] = limits(limit)
     if compare := known(results / "compare.json"):
-        found["compare"] = comparison(compare)
+        found["compare"] = comparison(compare, EXPECTED)
     if curves := known(results / "growth.json"):
         found["growth"] = f"![What grows with what](../benchmarks/results/growth.svg)\n\n{growth(curves, CURVES)}"
         found["memory"] = growth(curves, MEMORY)
     if server := known(results / "redis.json"):
         found["redis"] = on_server(msgspec.convert(server, Report))
+    if beside := known(results / "postgres.json"):
+        found["postgres"] = comparison(beside, ON_POSTGRES)
+    if server := known(results / "postgres-bench.json"):
+        found["postgres-bench"] = on_server(msgspec.convert(server, Report))
     return found
 
 

@@ -32,6 +32,9 @@ EXPECTED = {
 }
 """How many times better than a peer a workload is expected to be."""
 
+ON_POSTGRES = {"dbos": {"W1": 4, "W2": 20, "W4": 30, "W5": 2, "W6": 15}}
+"""The same, both on one Postgres server."""
+
 Results = dict[str, Any]
 
 

@@ -1,13 +1,14 @@
 """Write results as Markdown tables; depends on the files of results only."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from results import EXPECTED, PEERS, SIDES, UNITS, Results, order, ratio, title, value
+from results import PEERS, SIDES, UNITS, Results, order, ratio, title, value
 
 MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 MEMORY_BUDGET = 300_000_000
 
+Expected = Mapping[str, Mapping[str, int]]
 Keys = Sequence[tuple[str, Callable[[Any], str]]]
 Shown = dict[str, tuple[Sequence[str], Keys]]
 """For each curve the headings of its table, and the fields of a point with their formats."""
@@ -27,6 +28,11 @@ def measured_on(machine: Results, levels: Iterable[str | None]) -> str:
     if "restate" in machine:
         peers += f", Restate {machine['restate']} (SDK {machine['restate_sdk']})"
         syncs = f", Restate's `rocksdb-disable-wal-fsync` {machine['restate_disable_wal_fsync']}"
+    if "server" in machine:
+        return (
+            f"{machine['processor']}, {machine['cores']} cores, {machine['file_system']}; Python {machine['python']}{peers}; "
+            f"all on one server on the same cores: {machine['server']}."
+        )
     return (
         f"{machine['processor']}, {machine['cores']} cores, {machine['file_system']}; Python {machine['python']}, "
         f"SQLite {machine['sqlite']}{peers}; `synchronous` reads {read}{syncs}."
@@ -46,7 +52,7 @@ def trial(scale: float) -> str:
 # Beside the peers.
 
 
-def comparison(report: Results) -> str:
+def comparison(report: Results, expected: Expected) -> str:
     """Return the comparison with the peers, and which expectations it meets."""
     cases = sorted(report["cases"].items(), key=lambda item: order(item[0]))
     peers = [peer for peer in PEERS if any(peer in found["sides"] for _, found in cases)]
@@ -69,14 +75,14 @@ def comparison(report: Results) -> str:
         lines.append("".join(f"- {MARKS[number]} {note}\n" for number, note in enumerate(notes)))
     if why := report["machine"].get("no_restate"):
         lines.append(f"Restate was not measured: {why}.\n")
-    if judged := list(expectations(cases)):
+    if judged := list(expectations(cases, expected)):
         lines.append(table(["", "expected", "measured", ""], judged))
     return "\n".join(lines)
 
 
-def expectations(cases: Sequence[tuple[str, Results]]) -> Iterator[Sequence[str]]:
+def expectations(cases: Sequence[tuple[str, Results]], wanted: Expected) -> Iterator[Sequence[str]]:
     """Yield a row for each expected ratio of the cases that were measured at full size."""
-    for peer, expected in EXPECTED.items():
+    for peer, expected in wanted.items():
         for case, found in cases:
             name, length = order(case)
             measured = ratio(case, found["sides"], peer)

@@ -92,7 +92,7 @@ class Schemas:
         """Write a history with one statement for each of its commits, one after another; return the seconds of each time."""
         async with Engine(self.url("raw"), worker=False) as engine:
             await engine.store.inspector.stats()  # the tables are there from now on
-        async with _connected(self.address) as connection:
+        async with connected(self.address) as connection:
             schema = self.prefix + "raw"
             statement = await connection.prepare(in_schema(_RAW, schema))
             found = []
@@ -115,7 +115,7 @@ class Schemas:
 
     async def memory(self) -> int | None:
         """Return the bytes of all tables and indexes of this run."""
-        async with _connected(self.address) as connection:
+        async with connected(self.address) as connection:
             size: int = await connection.fetchval(
                 "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c "
                 "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind = 'r' AND starts_with(n.nspname, $1)",
@@ -126,7 +126,7 @@ class Schemas:
     async def copy_sleepers(self, name: str, number: int) -> int:
         """Copy a sleeping workflow of a store; then let the server vacuum the tables, as it would in the long run."""
         schema = self.prefix + name
-        async with _connected(self.address) as connection:
+        async with connected(self.address) as connection:
             ids = await connection.fetchrow(in_schema(_SLEEPER, schema))
             statements = [await _copying(connection, schema, table) for table in ("instances", "states", "events")]
             for first in range(0, number, _AT_ONCE):
@@ -179,7 +179,7 @@ def open_schemas(url: str) -> Iterator[Schemas]:
     """Choose new names for schemas on the server of *url*, and drop all of them afterwards."""
     address = parse(url)
     prefix = f"{address.schema[:30]}_bench_{token_hex(4)}_"
-    schemas = Schemas(address, asyncio.run(_settings(address)), prefix, url)
+    schemas = Schemas(address, asyncio.run(settings_of(address)), prefix, url)
     try:
         yield schemas
     finally:
@@ -187,7 +187,7 @@ def open_schemas(url: str) -> Iterator[Schemas]:
 
 
 @contextlib.asynccontextmanager
-async def _connected(address: Address) -> AsyncIterator[Any]:
+async def connected(address: Address) -> AsyncIterator[Any]:
     """Connect, without the limits that a store sets."""
     connection = await connect(address, name="bench")
     try:
@@ -197,8 +197,9 @@ async def _connected(address: Address) -> AsyncIterator[Any]:
         await connection.close()
 
 
-async def _settings(address: Address) -> str:
-    async with _connected(address) as connection:
+async def settings_of(address: Address) -> str:
+    """Return what a server is, and how it keeps its data."""
+    async with connected(address) as connection:
         found = await connection.fetch("SELECT name, setting FROM pg_settings WHERE name = ANY ($1)", [*_SHOWN])
         version: str = await connection.fetchval("SHOW server_version")
     settings = {row["name"]: row["setting"] for row in found}
@@ -206,7 +207,7 @@ async def _settings(address: Address) -> str:
 
 
 async def _drop_all(address: Address, prefix: str) -> None:
-    async with _connected(address) as connection:
+    async with connected(address) as connection:
         names = await connection.fetch("SELECT nspname::text FROM pg_namespace WHERE starts_with(nspname, $1)", prefix)
         for row in names:  # each by itself: a transaction can lock so many tables and functions only
             await connection.execute(in_schema("DROP SCHEMA {schema} CASCADE", row["nspname"]))
