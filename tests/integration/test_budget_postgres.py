@@ -5,13 +5,14 @@ WAL by a server that does nothing else meanwhile.
 """
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
 from resurgam import Engine
 from resurgam.bench import programs
-from support.budget import within
+from support.budget import all_within, within
+from support.costs import of_a_sequential_step, of_a_signal, of_a_start_with_one_step
 from support.count_workloads import until_at_rest
 from support.postgres import execute, fresh_url, own_server
 from support.wire import proxied
@@ -33,14 +34,22 @@ async def wired():
         yield wire, opened
 
 
-async def test_round_trips_of_a_sequential_step(wired) -> None:
+def round_trips(wire):
+    """Return what counts the round trips on a wire."""
+
+    @contextmanager
+    def counting(_):
+        counts, before = {}, wire.round_trips
+        yield counts
+        counts["round trips"] = wire.round_trips - before
+
+    return counting
+
+
+@pytest.mark.parametrize("costs", [of_a_sequential_step, of_a_start_with_one_step, of_a_signal])
+async def test_round_trips(wired, costs) -> None:
     wire, engine = wired
-    counts = []
-    for length in (200, 100):
-        before = wire.round_trips
-        await engine.execute(programs.chain, length)
-        counts.append(wire.round_trips - before)
-    within("round trips per sequential step", (counts[0] - counts[1]) / 100)
+    all_within(await costs(engine, round_trips(wire)))
 
 
 async def test_round_trips_of_a_step_of_many_at_once(wired) -> None:
@@ -48,25 +57,6 @@ async def test_round_trips_of_a_step_of_many_at_once(wired) -> None:
     before = wire.round_trips
     await asyncio.gather(*(engine.execute(programs.chain, 10) for _ in range(200)))
     assert (wire.round_trips - before) / 2000 <= 0.1  # how many share a flight depends on the machine
-
-
-async def test_round_trips_of_a_start_with_one_step(wired) -> None:
-    wire, engine = wired
-    before = wire.round_trips
-    for _ in range(20):
-        await engine.execute(programs.chain, 1)
-    within("round trips per start and step", (wire.round_trips - before) / 20)
-
-
-async def test_round_trips_of_a_signal_and_the_result_that_it_brings(wired) -> None:
-    wire, engine = wired
-    handles = [await engine.start(programs.answering) for _ in range(20)]
-    await until_at_rest(engine)
-    before = wire.round_trips
-    for handle in handles:
-        await handle.signal("go", 1)
-        await handle.result()
-    within("round trips per signal", (wire.round_trips - before) / 20)
 
 
 @pytest.fixture(scope="module")
