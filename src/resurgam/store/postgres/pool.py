@@ -80,6 +80,9 @@ class Verb(msgspec.Struct, frozen=True):
     recognises: bool = False
     """Whether its last argument is whether it may have been done before: then it finds out by itself."""
 
+    alone: "Verb | None" = None
+    """How a flight with one part is called, if by a function of its own."""
+
 
 class Flight:
     """One function call, and what has become of it so far."""
@@ -163,12 +166,21 @@ class Pool:
 
     # The calls of the verbs.
 
-    def verb(self, verb: str, arguments: Arguments = as_json, *, keeps: bool = True, recognises: bool = False) -> Verb:
+    def verb(
+        self,
+        verb: str,
+        arguments: Arguments = as_json,
+        *,
+        keeps: bool = True,
+        recognises: bool = False,
+        alone: Arguments | None = None,
+    ) -> Verb:
         """Say how a verb is called, if not with its parts as one JSON array.
 
         A verb that is idempotent, or only reads, need not keep its answers: it is repeated if they are lost. Nor need one that
-        *recognises* what it has done before.
+        *recognises* what it has done before. One part is given to a function of its own if there are arguments for it *alone*.
         """
+        by_itself = None if alone is None else self.verb(f"{verb}_alone", alone, keeps=keeps, recognises=recognises)
         keeps = keeps and not recognises
         count = 3 + len(arguments([])) + recognises
         places = ", ".join(f"${n}" for n in range(1, count + 1))
@@ -176,7 +188,7 @@ class Pool:
         if keeps:
             kept = f"{{schema}}.calls_keep_{{code}}($3, ${count + 1}, ${count + 2}, a.notices, a.answers)"
             text = text.replace("a.answers FROM", f"a.answers, {kept} FROM")
-        known = Verb(self._library.in_schema(text, self.address.schema), arguments, keeps, recognises)
+        known = Verb(self._library.in_schema(text, self.address.schema), arguments, keeps, recognises, by_itself)
         self._verbs[verb] = known
         return known
 
@@ -276,6 +288,8 @@ class Pool:
         """Send a flight, and hand out its answers; if its values are the fault, find the part that is to blame."""
         try:
             known = self._verbs.get(verb) or self.verb(verb)
+            if known.alone is not None and len(calls) == 1:
+                known = known.alone
             given = known.arguments([part for part, _ in calls])
             flight = Flight(
                 verb,

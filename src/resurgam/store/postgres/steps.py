@@ -85,6 +85,14 @@ def step_arguments(steps: list[Step]) -> tuple[Any, ...]:
     return _arrays(steps, _STEP)
 
 
+def step_alone_arguments(steps: list[Step]) -> tuple[Any, ...]:
+    """Return the arguments of ``step_alone``: the elements of one step, without the number of its events; types and bodies."""
+    if not steps:
+        return (None,) * (_STEP - 1 + 2)
+    step, (_, _, types, bodies) = steps[0]
+    return (*step[:-1], types, bodies)
+
+
 def end_arguments(ends: list[Step]) -> tuple[Any, ...]:
     """Return the arguments of ``finish``, in the same way."""
     return _arrays(ends, _END)

@@ -36,7 +36,7 @@ class PostgresStore:
         """The open instances that this store leases, as far as it knows."""
 
         self._pool = pool = Pool(parse(url), clock, name=name, lease=lease)
-        pool.verb("step", s.step_arguments, recognises=True)
+        pool.verb("step", s.step_arguments, recognises=True, alone=s.step_alone_arguments)
         pool.verb("finish", s.end_arguments, recognises=True)
         for verb in ("read", *w.REPEATABLE):
             pool.verb(verb, keeps=False)

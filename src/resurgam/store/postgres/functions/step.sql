@@ -9,27 +9,42 @@
 -- tables: states, events; reads activities
 -- locks: the states in the order of entity ids
 
--- Return the number of a step that was committed, alone.
-CREATE FUNCTION {schema}.step_one_{code}(
-    until bigint, key bigint, entity text, id text, held_epoch bigint, base bigint, seen bigint, runs text, work_queue text,
-    types text[], bodies text[]
+-- Commit a step alone, as most are that nothing else is done beside: without arrays of one element.
+CREATE FUNCTION {schema}.step_alone_{code}(
+    moment bigint, lease bigint, owner text, entity text, id text, held_epoch bigint, base bigint, seen bigint, runs text,
+    work_queue text, types text[], bodies text[], repeated boolean, OUT notices text[], OUT answers jsonb
 )
-RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    key bigint;
 BEGIN
+    notices := '{}';
     UPDATE {schema}.states s SET
-        last_seq = base + cardinality(types), feed_key = greatest(s.feed_key, key), covered = runs, commits = s.commits + 1,
-        deliveries = 0, last_failure = '', wake_at = NULL
+        last_seq = base + cardinality(types), covered = runs, commits = s.commits + 1, deliveries = 0, last_failure = '',
+        wake_at = NULL, feed_key = greatest(s.feed_key, pg_current_xact_id()::text::bigint + {schema}.feed_offset())
     WHERE s.execution_id = id AND s.entity_id = entity AND s.epoch = held_epoch AND s.last_seq = base AND s.wake = seen
         AND s.leased_until IS NOT NULL AND s.status = 'running' AND s.paused IS NULL
-        AND NOT EXISTS (SELECT FROM {schema}.activities a WHERE a.queue = work_queue AND a.offered_at <= until)
+        AND NOT EXISTS (
+            SELECT FROM {schema}.activities a WHERE a.queue = work_queue
+                AND a.offered_at <= coalesce(moment, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) * 1000 + 999
+        )
     RETURNING s.feed_key INTO key;
-    IF NOT FOUND THEN RETURN NULL; END IF;
+    IF NOT FOUND THEN
+        answers := CASE
+            WHEN repeated AND {schema}.step_is_done_{code}(entity, id, held_epoch, base, bodies) THEN '[1]' ELSE '[null]'
+        END;
+        RETURN;
+    END IF;
     INSERT INTO {schema}.events (execution_id, seq, feed_key, type, body)
     SELECT id, base + e.number, key, e.type, e.body FROM unnest(types, bodies) WITH ORDINALITY e (type, body, number);
-    RETURN '{1}';
+    answers := '[1]';
+    IF {schema}.notices_followed_{code}() THEN
+        PERFORM {schema}.notices_log_{code}(NULL, id);
+        PERFORM {schema}.notices_send_{code}({schema}.frame_begin_{code}(moment, lease, owner));
+    END IF;
 END $$;
 
--- Return the numbers of the steps that were committed, of several. They are looked up one after another, and so locked in the
+-- Return the numbers of the steps that were committed. They are looked up one after another, and so locked in the
 -- order of entity ids.
 CREATE FUNCTION {schema}.step_all_{code}(
     until bigint, key bigint, entity_ids text[], execution_ids text[], epochs bigint[], base_seqs bigint[], wakes bigint[],
@@ -110,15 +125,8 @@ DECLARE
     size CONSTANT int := cardinality(counts);
     done bigint[];
 BEGIN
-    IF size = 1 THEN
-        done := {schema}.step_one_{code}(
-            until, key, entity_ids[1], execution_ids[1], epochs[1], base_seqs[1], wakes[1], covereds[1], queues[1], types,
-            bodies);
-    ELSE
-        done := {schema}.step_all_{code}(
-            until, key, entity_ids, execution_ids, epochs, base_seqs, wakes, covereds, queues, counts, ids, seqs, types,
-            bodies);
-    END IF;
+    done := {schema}.step_all_{code}(
+        until, key, entity_ids, execution_ids, epochs, base_seqs, wakes, covereds, queues, counts, ids, seqs, types, bodies);
     IF cardinality(done) = size THEN
         answers := to_jsonb(array_fill(1, ARRAY[size]));
     ELSE
