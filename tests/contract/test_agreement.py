@@ -5,10 +5,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from contract.test_sabotaged_stores import SABOTAGE, opened
+from resurgam.testing import ManualClock
 from support.agreement.coverage import Coverage
+from support.agreement.races import race
 from support.agreement.sides import Side
 from support.agreement.story import WORKERS
-from support.agreement.subjects import SUBJECTS, Subject, nothing, tell
+from support.agreement.subjects import SUBJECTS, Subject, nothing, open_postgres, tell
 
 STEPS = 200
 SEEDS = {
@@ -57,3 +59,20 @@ def sabotaged(kind):
 async def test_a_store_tells_many_stories_as_memory_does(name, seeds):
     for seed in seeds:
         await tell(SUBJECTS[name], seed, STEPS, Coverage())
+
+
+async def races(seed, steps):
+    clock = ManualClock()
+    async with open_postgres(clock) as side:
+        return await race(side, clock, seed, steps)
+
+
+async def test_verbs_that_wait_for_the_same_rows_do_what_some_order_of_them_does():
+    assert await races(3, 30) >= 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [MORE_SEEDS[n : n + 10] for n in range(0, 60, 10)], ids=str)
+async def test_in_many_stories_verbs_at_once_do_what_some_order_of_them_does(seeds):
+    for seed in seeds:
+        await races(seed, STEPS)

@@ -1,101 +1,153 @@
-"""A standby takes over while calls are under way: nothing acknowledged is lost if the primary waits for it."""
+"""A standby takes over from a Postgres server that dies: what is lost then, counted, and that runs go on."""
 
 import asyncio
-from contextlib import asynccontextmanager
-from pathlib import Path
+import contextlib
+import itertools
 
+import asyncpg
 import pytest
+from msgspec import Raw
 
+from resurgam import Engine
+from resurgam.core import event as events
+from resurgam.core.errors import StoreError
 from resurgam.runtime.system import SystemClock
-from resurgam.store.postgres import functions
-from resurgam.store.postgres.functions import join
-from resurgam.store.postgres.pool import Pool
-from resurgam.store.postgres.url import parse
-from support.postgres import execute, own_server, temporary_folder
+from resurgam.store import records as r
+from resurgam.store.postgres.store import PostgresStore
+from resurgam.testing.contract.bench import Bench, OpensStores, ids
+from support.chains import STEPS, WORKFLOWS, Run
+from support.limits import HANGS
+from support.postgres import own_server, temporary_folder
 
-CALLS = (Path(functions.__file__).parent / "functions" / "shared" / "calls.sql").read_text()
-PUT = """
-CREATE FUNCTION {schema}.put_{code}(moment bigint, lease bigint, owner text, parts jsonb)
-RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql AS $$
-BEGIN
-    INSERT INTO {schema}.stored_values (key, value, expires_at)
-    SELECT part || half, '', 1 FROM jsonb_array_elements_text(parts) part, unnest(ARRAY['a', 'b']) half
-    ON CONFLICT (key) DO UPDATE SET expires_at = stored_values.expires_at + 1;
-    RETURN QUERY SELECT '{}'::text[], parts;
-END $$;
-"""
-"""Writes two rows for each part, and counts how often."""
+pytestmark = pytest.mark.long
+
+WRITERS = 10
+EVENTS = 3
+"""Entries of each commit."""
 
 
-@asynccontextmanager
-async def pair(*, synchronous):
-    """Yield a primary with a standby that follows it."""
-    primary = own_server()
-    standby = primary.standby(temporary_folder())
-    try:
+class Pair:
+    """A primary, its standby, and the URL that names both."""
+
+    def __init__(self, *, synchronous):
+        self.synchronous = synchronous
+        self.primary = own_server()
+        self.standby = self.primary.standby(temporary_folder(), name="standby")
         if synchronous:
-            primary.reload("synchronous_standby_names = 'standby'")
-            state = "SELECT sync_state FROM pg_stat_replication"
-            while await execute(state, url=primary.url) != [("sync",)]:
+            self.primary.reload("synchronous_standby_names = 'standby'", "synchronous_commit = on")
+        hosts = f"127.0.0.1:{self.primary.port},127.0.0.1:{self.standby.port}"
+        self.url = self.primary.url.replace(f"127.0.0.1:{self.primary.port}", hosts) + "?schema=s"
+
+    async def until_synchronous(self):
+        """Wait until commits wait for the standby."""
+        connection = await asyncpg.connect(self.primary.url)
+        async with asyncio.timeout(HANGS):
+            while not await connection.fetch("SELECT FROM pg_stat_replication WHERE sync_state = 'sync'"):
                 await asyncio.sleep(0.01)
-        yield primary, standby
-    finally:
-        standby.kill()
-        primary.kill()
+        await connection.close()
+
+    def fail_over(self):
+        self.primary.kill()
+        self.standby.promote()
+
+    def close(self):
+        self.primary.kill()
+        self.standby.kill()
 
 
-async def acknowledged_before_and_after(primary, standby):
-    """Let the standby take over under load; return the keys of all calls that were acknowledged, before it and after."""
-    hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
-    url = f"postgresql://resurgam:{primary.password}@{hosts}/postgres?schema=s"
-    pool = Pool(parse(url), SystemClock(), name="test", lease=10_000, code=join([CALLS, PUT]))
-    before, after = [], []
-    acknowledged, stop = before, asyncio.Event()
-
-    async def load(name):
-        number = 0
-        while not stop.is_set():
-            number += 1
-            acknowledged.append(await pool.ask("put", f"{name}-{number}-"))
-
-    tasks = [asyncio.ensure_future(load(name)) for name in "xyz"]
+@pytest.fixture
+async def pair(request):
+    pair = Pair(synchronous=request.param)
     try:
-        while len(before) < 300:
-            await asyncio.sleep(0)
-        primary.kill()
-        acknowledged = after
-        await asyncio.to_thread(standby.promote)
-        while len(after) < 300:
-            await asyncio.sleep(0.001)
-            assert not any(task.done() for task in tasks)
+        if request.param:
+            await pair.until_synchronous()
+        yield pair
     finally:
-        stop.set()
-        await asyncio.gather(*tasks)
-        await pool.close()
-    return before, after
+        pair.close()
 
 
-async def written(standby):
-    """Return how often each row was written on the server that has taken over."""
-    rows = await execute("SELECT key, expires_at FROM s.stored_values", url=standby.url)
-    return {row["key"]: row["expires_at"] for row in rows}
+class Load:
+    """Writers that commit as fast as the store takes it, and note what was acknowledged."""
+
+    def __init__(self, store):
+        self.store = store
+        self.acknowledged = {}
+        """The last seq of each execution, by its entity."""
+
+        self._bench = Bench(store, SystemClock(), OpensStores())
+        self._commits = 0
+        self._grown = asyncio.Event()
+
+    async def write_until_it_fails(self, entity_id):
+        with contextlib.suppress(StoreError):
+            await self._bench.create(entity_id, queue=entity_id)
+            self.acknowledged[entity_id] = 1
+            claim = await self._bench.claim_one(queues=[entity_id])
+            for seq in itertools.count(1, EVENTS):
+                log = [
+                    events.SignalReceived(seq=seq + n + 1, at=1, name="n", id=f"{seq + n}", value=Raw(b"1"))
+                    for n in range(EVENTS)
+                ]
+                done = await self._bench.commit(claim, *log, base_seq=seq, release=False, consumed=ids(claim.inbox))
+                assert isinstance(done, r.Committed)
+                self.acknowledged[entity_id] = seq + EVENTS
+                self._commits += 1
+                self._grown.set()
+
+    async def more(self, count):
+        """Wait until *count* more commits are acknowledged."""
+        wanted = self._commits + count
+        while self._commits < wanted:
+            self._grown.clear()
+            await self._grown.wait()
 
 
-@pytest.mark.long
-async def test_nothing_is_lost_if_the_primary_waits_for_its_standby():
-    async with pair(synchronous=True) as (primary, standby):
-        before, after = await acknowledged_before_and_after(primary, standby)
-        found = await written(standby)
-        assert {key + half for key in before + after for half in "ab"} == found.keys()
-        assert set(found.values()) == {1}
+@pytest.mark.parametrize("pair", [True, False], indirect=True, ids=["synchronous", "asynchronous"])
+async def test_a_failover_loses_whole_commits_if_any_and_none_with_a_synchronous_standby(pair, monkeypatch):
+    monkeypatch.setattr("resurgam.store.postgres.connections.PATIENCE", 0.5)
+    monkeypatch.setattr("resurgam.store.postgres.pool.PATIENCE", 0.5)
+    store = PostgresStore(f"{pair.primary.url}?schema=s", SystemClock(), name="load", lease=3_600_000)
+    load = Load(store)
+    async with asyncio.timeout(HANGS):
+        writers = [asyncio.create_task(load.write_until_it_fails(f"order-{n}")) for n in range(WRITERS)]
+        await load.more(300)
+        await asyncio.to_thread(pair.primary.kill)
+        await asyncio.gather(*writers)
+    await store.close()
+    pair.standby.promote()
+    after = PostgresStore(pair.url, SystemClock(), name="counting", lease=1000)
+    try:
+        there = {name: await last_seq(after, name) for name in load.acknowledged}
+    finally:
+        await after.close()
+    lost = sum(max(0, seq - there[name]) // EVENTS for name, seq in load.acknowledged.items())
+    print(f"{lost} of {sum(load.acknowledged.values()) // EVENTS} commits lost")
+    assert not pair.synchronous or all(there[name] >= seq for name, seq in load.acknowledged.items())
 
 
-@pytest.mark.long
-async def test_whole_calls_are_lost_if_the_primary_does_not_wait():
-    async with pair(synchronous=False) as (primary, standby):
-        before, after = await acknowledged_before_and_after(primary, standby)
-        found = await written(standby)
-        lost = [key for key in before if key + "a" not in found]
-        print(f"{len(lost)} of {len(before)} acknowledged calls were lost")
-        assert [key for key in before if key + "b" not in found] == lost
-        assert all(found.get(key + half) == 1 for key in after for half in "ab")
+async def last_seq(store, entity_id):
+    """Return how far the log of an execution goes, which is whole: no commit is there in part."""
+    instance = await store.inspector.get(entity_id)
+    if instance is None:
+        return 0
+    log = await store.inspector.history(instance)
+    assert [entry.seq for entry in log] == list(range(1, instance.last_seq + 1))
+    assert (instance.last_seq - 1) % EVENTS == 0
+    return instance.last_seq
+
+
+@pytest.mark.parametrize("pair", [True, False], indirect=True, ids=["synchronous", "asynchronous"])
+async def test_an_engine_goes_on_with_the_standby(pair):
+    """The URL names both. Runs whose last commits are lost go on from what is there."""
+    run = Run()
+    async with asyncio.timeout(HANGS), Engine(pair.url, registry=run.registry, lease=3) as engine:
+        handles = [await engine.start(run.chain, f"n{n}", id=f"n{n}") for n in range(WORKFLOWS)]
+        await run.more(100)
+        await asyncio.to_thread(pair.fail_over)
+        found = [await engine.store.inspector.get(f"n{n}") for n in range(WORKFLOWS)]
+        left = [handle for handle, instance in zip(handles, found, strict=True) if instance is not None]
+        assert await asyncio.gather(*(handle.result() for handle in left)) == [STEPS] * len(left)
+        for handle in left:
+            history = await handle.history()
+            assert [event.seq for event in history] == list(range(1, len(history) + 1))
+            assert sum(event.type == "activity_completed" for event in history) == STEPS

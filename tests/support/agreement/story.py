@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from resurgam.core import event as events
 from resurgam.core.outcome import Outcome
 from resurgam.store import records as r
+from resurgam.store.protocol import Store
 from resurgam.store.rules import MESSAGES_KEPT, REDELIVERIES
 from resurgam.testing.contract import LEASE
 from support.agreement.chance import CHILDREN, ENTITIES, NAMES, QUEUES, SCHEMAS, TOPICS, Chance
@@ -134,7 +135,7 @@ class Story:
 
     async def claim(self, worker: str) -> list[Hold]:
         queues = self.chance.choice((("x",), QUEUES))
-        answers = [await side.stores[worker].claim(worker, queues, 1000) for side in self.sides]
+        answers = [await _claim_all(side.stores[worker], worker, queues) for side in self.sides]
         self.coverage.note("claim", "claims" if answers[0] else "nothing")
         found = [{claim.instance.execution_id: claim for claim in answer} for answer in answers]
         assert_same(sorted(found[0]), sorted(found[1]), "claim")
@@ -163,19 +164,22 @@ class Story:
         # Of a batch one commit has effects: those of several would cross each other on their ways between partitions.
         parts = [self.commit_of(hold, effects=number == 0) for number, hold in enumerate(holds)]
         if len(parts) == 1 and self.chance.hits(0.5):
-            [made] = parts
-            answers = [[await self.submit(hold.worker, number, made[number])] for number in range(len(self.sides))]
-            self.agree("commit", answers)
+            answers = await self.submit(hold.worker, parts[0])
         else:
             answers = await self.tell(hold.worker, "commit", each=lambda number: [made[number] for made in parts])
         for one, made, both in zip(holds, parts, pairs(answers), strict=True):
             if isinstance(both[0], r.Committed):
                 self.committed(one, made[0].outcome, both, made)
 
-    async def submit(self, worker: str, number: int, part: r.Commit) -> r.Committed | r.Refused:
-        told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.sides[number].stores[worker].submit(part, told.set_result)
-        return await told
+    async def submit(self, worker: str, made: Sequence[r.Commit]) -> list[Any]:
+        """Submit the commit that is made for each side; return the answers of both, as `tell` does."""
+        answers = []
+        for side, part in zip(self.sides, made, strict=True):
+            told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            side.stores[worker].submit(part, told.set_result)
+            answers.append([await told])
+        self.agree("commit", answers)
+        return answers
 
     def commit_of(self, hold: Hold, *, effects: bool) -> list[r.Commit]:
         """Return a commit for each store: they differ in the ids of consumed entries and in the wake counter."""
@@ -461,6 +465,14 @@ class Story:
         copies = tuple(await self.sides[0].stores[worker].transfer.copies(entity_id))
         if copies:
             self.copies = {**self.copies, entity_id: copies}
+
+
+async def _claim_all(store: Store, worker: str, queues: Sequence[str]) -> list[r.Claim]:
+    """Claim until there is nothing more: a store may leave the other workers their share at first."""
+    claims: list[r.Claim] = []
+    while found := await store.claim(worker, queues, 1000):
+        claims += found
+    return claims
 
 
 def _addressed(task: r.ActivityTask) -> dict[str, str]:
