@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 import asyncpg
 import pytest
@@ -14,7 +15,10 @@ from resurgam.store.postgres import opening
 from resurgam.store.postgres.functions import join, library
 from resurgam.store.postgres.migrate import migrations
 from resurgam.store.postgres.pool import Pool
+from resurgam.store.postgres.store import PostgresStore
 from resurgam.store.postgres.url import parse
+from resurgam.testing import ManualClock
+from resurgam.testing.contract.bench import LEASE, Bench, OpensStores
 from support.postgres import execute, fresh_url, own_server, run_script, shared_server, temporary_folder
 
 SECRET = "s3cret"
@@ -294,13 +298,17 @@ async def test_functions_of_several_versions_stay_side_by_side():
         assert await old.fetch("calls_find", "me", 1, 1) == await new.fetch("calls_find", "me", 1, 1) == []
 
 
-@pytest.mark.parametrize("name", ["Umläut", 'with"quote', "with'quote", "with space", "select", "x" * 63])
-async def test_any_name_can_be_that_of_the_schema(name):
-    from urllib.parse import quote
-
+@pytest.mark.parametrize("name", ["Umläut", 'with"quote', "with\\slash", "with space", "select", "x" * 63])
+async def test_a_store_works_in_a_schema_of_an_unusual_name(name):
     url = f"{shared_server().url}?schema={quote(name)}"
-    async with opened(url) as pool:
-        assert await pool.fetch("calls_find", "me", 1, 1) == []
+    clock = ManualClock()
+    store = PostgresStore(url, clock, name="test", lease=LEASE)
+    try:
+        bench = Bench(store, clock, OpensStores())
+        created = await bench.create("order")
+        assert [claim.instance.execution_id for claim in await bench.claim("worker")] == [created.execution_id]
+    finally:
+        await store.close()
     await run_script(f'DROP SCHEMA "{name.replace(chr(34), chr(34) * 2)}" CASCADE')
 
 

@@ -37,6 +37,9 @@ _WITHOUT_EFFECT: Final = frozenset({"keepalives", "keepalives_count", "keepalive
 _LONGEST_NAME: Final = 63
 """Bytes of a name in Postgres."""
 
+_NOT_IN_A_SCHEMA: Final = frozenset("'${}\0")
+"""Characters that mean something where the name of the schema stands in the text of a function."""
+
 
 class Address(msgspec.Struct, frozen=True):
     """Where a store is and how it is opened; its text has no password."""
@@ -167,10 +170,12 @@ def _number(where: str, options: dict[str, str], name: str, default: int, least:
 
 
 def _schema(where: str, name: str) -> str:
-    if not name or len(name.encode()) > _LONGEST_NAME or "\0" in name or name.startswith("pg_"):
+    if not name or len(name.encode()) > _LONGEST_NAME or name.startswith("pg_"):
         raise StoreError(
             f"{where}: schema must be a name of at most {_LONGEST_NAME} bytes that does not begin with pg_, got {name!r}"
         )
+    if not _NOT_IN_A_SCHEMA.isdisjoint(name):
+        raise StoreError(f"{where}: schema must be a name without ', $, {{ and }}, got {name!r}")
     return name
 
 

@@ -59,6 +59,9 @@ def test_what_a_url_says(url, address):
         (f"postgresql://me:{SECRET}@host/db?schema=pg_x", "does not begin with pg_"),
         (f"postgresql://me:{SECRET}@host/db?schema=", "schema must be a name"),
         (f"postgresql://me:{SECRET}@host/db?schema={'x' * 64}", "of at most 63 bytes"),
+        (f"postgresql://me:{SECRET}@host/db?schema=o'clock", "without ', $, { and }"),
+        (f"postgresql://me:{SECRET}@host/db?schema=a$$b", "without ', $, { and }"),
+        (f"postgresql://me:{SECRET}@host/db?schema={{code}}", "without ', $, { and }"),
     ],
 )
 def test_a_url_that_cannot_be_understood_is_refused_without_its_password(url, said):

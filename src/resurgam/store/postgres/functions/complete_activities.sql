@@ -102,7 +102,7 @@ BEGIN
     ) THEN
         answers := {schema}.complete_activities_at_once_{code}(frame, parts);
     ELSE
-            FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
+        FOR part IN SELECT * FROM jsonb_array_elements(parts) LOOP
             list := array_append(list, {schema}.complete_activities_part_{code}(frame, part));
         END LOOP;
         answers := to_jsonb(list);
