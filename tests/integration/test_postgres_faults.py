@@ -9,12 +9,14 @@ import asyncpg
 import pytest
 
 from resurgam import Engine
+from resurgam.core.outcome import Outcome
+from resurgam.core.state import Status
 from resurgam.errors import StoreError
 from resurgam.store import records as r
 from resurgam.store.postgres.store import PostgresStore
 from resurgam.store.postgres.url import parse
 from resurgam.testing import ManualClock
-from resurgam.testing.contract.bench import LEASE, Bench, OpensStores, signal
+from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, signal
 from support.agreement.coverage import Coverage
 from support.agreement.sides import Side
 from support.agreement.story import WORKERS
@@ -45,6 +47,14 @@ CREATE TRIGGER spoil AFTER INSERT OR UPDATE OR DELETE ON {schema}.states EXECUTE
 CREATE TRIGGER spoil AFTER INSERT OR UPDATE OR DELETE ON {schema}.activities EXECUTE FUNCTION {schema}.spoil();
 """
 """A sixteenth of all statements that change something fail, and their transactions with them."""
+
+OPEN = """
+INSERT INTO {schema}.instances (
+    execution_id, entity_id, run_id, tree_id, generation, attempt, kind, name, queue, status, created_at, first_run
+)
+VALUES ('x', '{entity_id}', 'x', 'x', 1, 1, 'workflow', 'x', 'x', 'running', 1, 'x')
+"""
+"""An open execution of an entity."""
 
 FULL = """
 CREATE TABLE {schema}.ballast ();
@@ -221,6 +231,40 @@ async def test_a_batch_that_the_server_stops_in_a_deadlock_is_sent_again():
         for claim in await b.claim():
             assert [entry.event.id for entry in claim.inbox] == [f"signal-{n + 1}" for n in range(number)]
         await holder.close()
+
+
+async def test_a_creation_that_was_held_uses_the_execution_that_has_ended_meanwhile():
+    """The flight waits for one entity. Another one of it runs and ends in that time, and is not run again."""
+    async with emptied_url() as url, opened(url, "one", "two") as [one, two]:
+        await two.store.inspector.get("b")
+        holder = await asyncpg.connect(url.partition("?")[0])
+        async with holding(holder, OPEN.format(schema=parse(url).schema, entity_id="a")):
+            parts = [attached(one, name) for name in "ab"]
+            sent = asyncio.ensure_future(one.store.create(parts))
+            await until_held(holder, 1)
+            await two.create("b", queue="another", execution_id="other", run_id="other")
+            await two.end(await two.claim_one(queues=["another"]))
+        begun, found = await asyncio.wait_for(sent, HANGS)
+        assert isinstance(begun, r.Created)
+        assert isinstance(found, r.Exists)
+        assert found.instance.status is Status.COMPLETED
+        await holder.close()
+
+
+def attached(bench, name):
+    """Return a creation with its first commit, which does nothing if there is an execution."""
+    started = bench.started(name)
+    first = r.Commit(
+        entity_id=name,
+        execution_id=started.execution_id,
+        epoch=1,
+        base_seq=1,
+        wake=0,
+        outcome=Outcome(),
+        worker="one",
+    )
+    offer = r.EagerOffer(worker="one", queues=(QUEUE,))
+    return r.Creation(started=started, attach=True, offer=offer, first=first)
 
 
 def send(bench, names, value):

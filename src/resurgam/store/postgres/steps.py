@@ -123,6 +123,8 @@ def start_part(part: r.Creation) -> p.Part | None:
     first, offer = part.first, part.offer
     if first is None or offer is None or part.inbox or part.follows is not None or not _is_first(first):
         return None
+    if part.attach:  # a start does not see an execution that begins and ends while it waits for another one
+        return None
     if part.started.queue not in offer.queues or r.Instance.of(part.started).status is not Status.RUNNING:
         return None
     outcome = first.outcome
