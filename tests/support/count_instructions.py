@@ -2,7 +2,7 @@
 
     py tests/support/count_instructions.py                      all workloads: instructions and calls per unit
     py tests/support/count_instructions.py W2 replay            selected ones; also W1, W3, W4, W5, W7,
-        W1-redis, W2-redis
+        W1-redis, W2-redis, W1-postgres, W2-postgres
     py tests/support/count_instructions.py W2 --by-function     the same with lists, each per unit: instructions by
         library, by C function without and with what it calls, and the calls that Python makes, by file and line
     --top 40                                                    the length of the lists

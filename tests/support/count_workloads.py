@@ -21,7 +21,7 @@ from resurgam.core.event import decode_event, encode_event
 from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.system import SystemClock
 from resurgam.worker import watchdog
-from support import redis
+from support import postgres, redis
 
 Counted: TypeAlias = Callable[[], AbstractContextManager[object]]
 
@@ -159,6 +159,10 @@ WORKLOADS = {
     "W7": Workload(sleepers, "sleeper", (15, 75)),
     "W1-redis": Workload(sequential, "sequential step on Redis", (60, 120), server=redis.fresh_url),
     "W2-redis": Workload(concurrent, "step of many workflows on Redis", (20, 60), CHAIN, server=redis.fresh_url),
+    "W1-postgres": Workload(sequential, "sequential step on Postgres", (60, 120), server=postgres.fresh_url),
+    "W2-postgres": Workload(
+        concurrent, "step of many workflows on Postgres", (20, 60), CHAIN, server=postgres.fresh_url
+    ),
 }
 """On a server only what the engine's own process does is counted."""
 
