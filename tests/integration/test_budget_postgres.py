@@ -89,10 +89,10 @@ _KEPT = ["calls", "workers", "announced"]
 """Tables with a row for each connection, worker or queue: who begins, and when, depends on the machine."""
 
 
-async def rows_written(url, schema, length) -> dict[tuple[str, str], int]:
-    """Return what a chain writes to each table of a new store, once the server has the figures of all its connections."""
+async def rows_written(url, schema, length, workflows=1) -> dict[tuple[str, str], int]:
+    """Return what chains write to each table of a new store, once the server has the figures of all its connections."""
     async with Engine(f"{url}?schema={schema}", registry=programs.registry, lease=3600) as engine:
-        await engine.execute(programs.chain, length)
+        await asyncio.gather(*(engine.execute(programs.chain, length) for _ in range(workflows)))
     while (await execute("SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'resurgam%'", url=url))[0][
         0
     ]:
@@ -108,3 +108,10 @@ async def test_rows_that_a_sequential_step_writes(alone) -> None:
         ("states", "updated"): 100,
         ("states", "hot"): pytest.approx(100, abs=8),  # a page is full now and then
     }
+
+
+async def test_steps_of_many_at_once_touch_no_index_of_their_states(alone) -> None:
+    written = await rows_written(alone, "many", 10, workflows=300)
+    ends = 300  # these leave the list of leases
+    assert written["states", "updated"] == 300 * 10
+    assert written["states", "updated"] - written["states", "hot"] <= 1.1 * ends

@@ -46,7 +46,8 @@ CREATE INDEX instances_tree ON {schema}.instances (tree_id, created_at DESC, exe
 CREATE INDEX instances_failed ON {schema}.instances (failure, created_at DESC, execution_id DESC) WHERE failure IS NOT NULL;
 CREATE INDEX instances_ended ON {schema}.instances (closed_at, execution_id) WHERE deactivated;
 
-CREATE TABLE {schema}.states (                  -- a step changes no column of it that has an index
+CREATE TABLE {schema}.states (                  -- a step changes no column of it that has an index; half of a page is free, so
+                                                -- that one transaction can change all rows on it without leaving it
     execution_id text COLLATE "C" PRIMARY KEY,
     entity_id    text COLLATE "C" NOT NULL,
     queue        text COLLATE "C" NOT NULL,
@@ -79,7 +80,7 @@ CREATE TABLE {schema}.states (                  -- a step changes no column of i
             ELSE least(ready_at, wake_at * 1000)
         END
     ) STORED
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 CREATE INDEX states_offered ON {schema}.states (queue, offered_at, turn)
     WHERE offered_at IS NOT NULL AND status <> 'diverged';
