@@ -187,7 +187,27 @@ async def held(connection):
     return [row["pid"] for row in await connection.fetch("SELECT DISTINCT pid FROM pg_locks WHERE NOT granted")]
 
 
-# Deadlocks.
+# Other defaults, and deadlocks.
+
+
+@pytest.mark.parametrize("options", ["", "&pooler=transaction"], ids=["direct", "pooler"])
+async def test_a_verb_that_has_waited_sees_what_it_waited_for_whatever_isolation_is_the_default(options):
+    server = own_server("default_transaction_isolation=serializable")
+    url = f"{server.url}?schema=s{options}"
+    try:
+        async with opened(url, "one", "two") as [one, two]:
+            await one.create("a")
+            await two.store.inspector.get("a")
+            holder = await asyncpg.connect(server.url)
+            before = [b.store.flights for b in (one, two)]
+            async with holding(holder, "SELECT FROM s.states FOR UPDATE"):
+                sent = [send(one, "a", "one"), send(two, "a", "two")]
+                await until_held(holder, 2)
+            assert await asyncio.wait_for(asyncio.gather(*sent), HANGS) == [[r.Delivered()]] * 2
+            assert [b.store.flights - count for b, count in zip((one, two), before, strict=True)] == [1, 1]
+            await holder.close()
+    finally:
+        server.kill()
 
 
 async def test_batches_in_opposite_order_do_not_stop_each_other():

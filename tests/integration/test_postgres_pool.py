@@ -420,7 +420,7 @@ async def test_a_pooler_sees_no_named_statements_and_only_whole_transactions():
         requests = wire.requests = []
         assert await pool.ask("count", "n") == "n"
         assert [request[:1] for request in requests] == [b"Q", b"P", b"P", b"Q"]
-        assert requests[0][5:].startswith(b"BEGIN; SET LOCAL")
+        assert requests[0][5:].startswith(b"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL")
         assert requests[1][5:6] == requests[2][5:6] == b"\0"  # the statement has no name
         assert requests[3][5:] == b"COMMIT\0"
         assert await counted(pool) == 2

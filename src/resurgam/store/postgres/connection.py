@@ -14,6 +14,7 @@ _SETTINGS: Final = {
     "statement_timeout": "30s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "30s",
+    "default_transaction_isolation": "read committed",
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
@@ -26,7 +27,10 @@ _SETTINGS: Final = {
 Every statement finds its rows by an index, whatever the values: to plan it for each call would take longer than to run it. It
 is planned once, perhaps while the tables are empty, and must not read them whole when they have grown."""
 
-_BEGIN: Final = "; ".join(("BEGIN", *(f"SET LOCAL {name} = '{value}'" for name, value in _SETTINGS.items())))
+_READ_COMMITTED: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""Each statement of a function sees what was committed before it, whatever the default of the server is."""
+
+_BEGIN: Final = "; ".join((_READ_COMMITTED, *(f"SET LOCAL {name} = '{value}'" for name, value in _SETTINGS.items())))
 
 _ANSWER: Final = 40.0
 """Seconds without an answer after which the connection is given up; the server gives up a statement before."""
