@@ -52,6 +52,16 @@ class FencingCases(OpensStores):
             third = await b.claim_one("third")
             assert third.epoch > fresh.epoch
 
+    async def test_of_two_leases_on_an_instance_in_one_batch_only_the_held_one_is_renewed(self) -> None:
+        """Workers of one process renew their leases together, also one that does not know yet that it lost its own."""
+        async with self.bench() as b:
+            await b.create()
+            stale = await b.claim_one("first")
+            await b.pass_time(LEASE)
+            fresh = await b.claim_one("second")
+            answers = await b.store.extend([lease_of(stale), lease_of(fresh), lease_of(stale)])
+            assert [type(answer) for answer in answers] == [r.Refused, r.Extended, r.Refused]
+
     async def test_an_activity_that_lost_its_lease_is_refused(self) -> None:
         """A stale epoch completes, renews and releases nothing; the new holder's answer counts."""
         async with self.bench() as b:

@@ -40,7 +40,7 @@ BEGIN
         UPDATE {schema}.states s SET leased_until = until FROM asked a
         WHERE s.execution_id = a.execution_id AND s.entity_id = a.entity_id AND s.epoch = a.epoch
             AND s.leased_until IS NOT NULL
-        RETURNING s.execution_id, s.queue, s.wake
+        RETURNING s.execution_id, s.entity_id, s.epoch, s.queue, s.wake
     )
     SELECT array_agg(DISTINCT e.queue) FILTER (WHERE e.queue IS NOT NULL), jsonb_object_agg(a.number, CASE
         WHEN e.execution_id IS NOT NULL THEN jsonb_build_array(
@@ -48,7 +48,8 @@ BEGIN
         ELSE to_jsonb({schema}.leases_refusal_{code}(s, a.entity_id, a.epoch))
     END)
     INTO queues, answers
-    FROM asked a LEFT JOIN extended e ON e.execution_id = a.execution_id
+    FROM asked a
+    LEFT JOIN extended e ON e.execution_id = a.execution_id AND e.entity_id = a.entity_id AND e.epoch = a.epoch
     LEFT JOIN {schema}.states s ON s.execution_id = a.execution_id;
     PERFORM {schema}.notices_due_{code}(frame, queue, until) FROM unnest(queues) queue;
     RETURN coalesce(answers, '{}');

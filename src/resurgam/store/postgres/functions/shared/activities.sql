@@ -112,14 +112,6 @@ END $$;
 
 -- Activities that the lease on their instance covers.
 
--- Replace them by the requests that are given.
-CREATE FUNCTION {schema}.activities_cover_{code}(state {schema}.states, requests jsonb)
-RETURNS {schema}.states LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    state.covered := CASE WHEN requests <> '[]' THEN requests::text END;
-    RETURN state;
-END $$;
-
 -- Put what the lease has covered back on its queues.
 CREATE FUNCTION {schema}.activities_put_back_{code}(
     frame {schema}.frame_{code}, state {schema}.states, deliveries bigint

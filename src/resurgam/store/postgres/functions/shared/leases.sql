@@ -141,17 +141,6 @@ BEGIN
     );
 END $$;
 
--- Lease an instance that is locked to the worker that offers itself, if it may have it; return the claim, or NULL. The state
--- that is given must have been written.
-CREATE FUNCTION {schema}.leases_claim_eagerly_{code}(frame {schema}.frame_{code}, state {schema}.states, offer jsonb)
-RETURNS jsonb LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    IF NOT {schema}.leases_accepts_{code}(frame, state, offer) THEN RETURN NULL; END IF;
-    state := {schema}.leases_take_{code}(frame, state, offer ->> 0);
-    PERFORM {schema}.instances_save_{code}(state);
-    RETURN (SELECT {schema}.leases_claimed_{code}(i, state) FROM {schema}.instances i WHERE i.execution_id = state.execution_id);
-END $$;
-
 -- Whether the worker that offers itself with [worker, queue, ...] may have an instance, because no older work waits in its
 -- queue.
 CREATE FUNCTION {schema}.leases_accepts_{code}(frame {schema}.frame_{code}, state {schema}.states, offer jsonb)
@@ -168,15 +157,6 @@ BEGIN
         WHERE s.queue = state.queue AND s.offered_at <= {schema}.frame_end_{code}(frame) AND s.status <> 'diverged'
             AND s.execution_id <> state.execution_id
     );
-END $$;
-
--- Renew the lease on an instance.
-CREATE FUNCTION {schema}.leases_extend_{code}(frame {schema}.frame_{code}, state {schema}.states)
-RETURNS {schema}.states LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-    state.leased_until := frame.now + frame.lease;
-    PERFORM {schema}.notices_due_{code}(frame, state.queue, state.leased_until);
-    RETURN state;
 END $$;
 
 -- End the lease on an instance without a commit: it is offered again, or with a reason a dead letter.
