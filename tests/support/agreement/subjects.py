@@ -73,8 +73,8 @@ def open_redis(make_url: Callable[[], str]) -> Callable[[ManualClock], AbstractA
 @asynccontextmanager
 async def open_postgres(clock: ManualClock) -> AsyncIterator[Side]:
     """Open one schema for each worker."""
-    url = postgres.fresh_url()
     async with AsyncExitStack() as stack:
+        url = await stack.enter_async_context(postgres.emptied_url())
         stores = {}
         for worker in WORKERS:
             stores[worker] = PostgresStore(url, clock, name=worker, lease=LEASE)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from resurgam.core.clock import Clock
+from resurgam.core.clock import Clock, is_system
 from resurgam.store.postgres.pool import Pool
 
 INSTANCES: Final = "claim"
@@ -126,7 +126,7 @@ class Outlook:
         if isinstance(answer, Exception):
             return
         _, due, now = answer
-        self._ahead = now - self._clock.now()
+        self._ahead = now - self._clock.now() if is_system(self._clock) else 0
         self._undated = False
         self._due = None if due is None else max(due, now + 1) - self._ahead
         self._set_alarm()

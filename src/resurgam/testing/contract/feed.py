@@ -137,6 +137,19 @@ class FeedCases(OpensStores):
                 ("moved", 2),
             ]
 
+    async def test_adopted_executions_of_an_entity_enter_the_feed_oldest_first(self) -> None:
+        """Those that have ended come before the one that is open."""
+        async with self.bench() as a, self.bench(a.clock) as b:
+            for name in ("first", "second"):
+                await a.create(execution_id=name, run_id=name)
+                await a.end(await a.claim_one())
+                await a.pass_time(1)
+            await a.create(execution_id="open", run_id="open")
+            copies = tuple(await a.store.transfer.copies("order"))
+            await b.store.transfer.adopt([r.Adoption(entity_id="order", copies=copies)])
+            found = [entry.execution_id for entry in await read_all(b)]
+            assert list(dict.fromkeys(found)) == ["first", "second", "open"]
+
     async def test_a_wait_for_the_feed_ends_with_the_next_event(self) -> None:
         """Of any execution; one for a cursor that is behind ends at once."""
         async with self.bench() as b:

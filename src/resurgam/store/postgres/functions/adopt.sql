@@ -45,6 +45,9 @@ BEGIN
         END IF;
         inserted := inserted + 1;
     END LOOP;
+    FOR copy IN SELECT value FROM jsonb_array_elements(part -> 4) WITH ORDINALITY AS c (value, number) ORDER BY c.number LOOP
+        PERFORM {schema}.transfer_insert_log_{code}(copy);
+    END LOOP;
     IF part -> 3 <> (
         SELECT coalesce(jsonb_agg(i.execution_id ORDER BY i.position), '[]')
         FROM {schema}.instances i WHERE i.entity_id = part ->> 0

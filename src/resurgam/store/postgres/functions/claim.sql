@@ -111,9 +111,9 @@ BEGIN
     );
 END $$;
 
--- Return how many instances a worker may claim at once: its part of what waits, if several workers serve the queues. All of them
--- are woken at the same moment, and the first one must not take everything.
-CREATE FUNCTION {schema}.claim_share_{code}(frame {schema}.frame_{code}, queues text[], count bigint)
+-- Return how many instances a worker may claim at once: its part of what waits, if other live workers serve one of the queues.
+-- All of them are woken at the same moment, and the first one must not take everything.
+CREATE FUNCTION {schema}.claim_share_{code}(frame {schema}.frame_{code}, worker text, queues text[], count bigint)
 RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     until CONSTANT bigint := {schema}.frame_end_{code}(frame);
@@ -121,10 +121,13 @@ DECLARE
     serving bigint;
     waiting bigint;
 BEGIN
-    SELECT count(*) INTO serving FROM {schema}.workers w
-    WHERE w.expires_at > frame.now
-        AND EXISTS (SELECT FROM unnest(queues) AS q (queue) WHERE strpos(w.body, to_json(q.queue)::text) > 0);
-    IF serving < 2 OR count <= least_share THEN RETURN count; END IF;
+    IF count <= least_share THEN RETURN count; END IF;
+    SELECT 1 + count(*) INTO serving FROM {schema}.workers w
+    WHERE w.expires_at > frame.now AND w.worker_id <> worker AND EXISTS (
+        SELECT FROM json_array_elements(w.body::json -> 'queues') AS own (queue), unnest(queues) AS q (queue)
+        WHERE own.queue::text = to_json(q.queue)::text
+    );
+    IF serving = 1 THEN RETURN count; END IF;
     SELECT count(*) INTO waiting FROM unnest(queues) AS q (queue) CROSS JOIN LATERAL (
         SELECT FROM {schema}.states s
         WHERE s.queue = q.queue AND s.offered_at <= until AND s.status <> 'diverged' LIMIT count * serving
@@ -147,7 +150,7 @@ BEGIN
     SELECT array_agg(s.execution_id ORDER BY s.turn) INTO ids
     FROM {schema}.states s WHERE s.owner = frame.owner AND s.claim = token;
     IF ids IS NULL THEN
-        share := {schema}.claim_share_{code}(frame, queues, count);
+        share := {schema}.claim_share_{code}(frame, worker, queues, count);
         ids := {schema}.claim_find_{code}(frame, false, worker, queues, share);
         IF cardinality(ids) < share THEN
             parked := {schema}.claim_find_{code}(frame, true, worker, queues, share - cardinality(ids));

@@ -76,8 +76,9 @@ CREATE TABLE {schema}.states (                  -- a step changes no column of i
                                                 -- closed one that is ready is: its code must see what came afterwards
         CASE
             WHEN paused IS NOT NULL OR dead_letter IS NOT NULL THEN NULL
-            WHEN leased_until IS NOT NULL THEN leased_until * 1000
-            ELSE least(ready_at, wake_at * 1000)
+            WHEN leased_until IS NULL THEN least(ready_at, wake_at * 1000)
+            WHEN status <> 'scheduled' THEN leased_until * 1000
+            WHEN wake_at IS NOT NULL THEN greatest(leased_until, wake_at) * 1000  -- its code may not run before its moment
         END
     ) STORED
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);

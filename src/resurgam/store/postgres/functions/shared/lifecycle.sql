@@ -63,6 +63,9 @@ BEGIN
         state.wake_at := NULL;
         UPDATE {schema}.instances i SET status = 'running'
         WHERE i.execution_id = state.execution_id AND state.paused IS NULL;
+        IF state.leased_until IS NOT NULL AND state.paused IS NULL THEN
+            PERFORM {schema}.notices_due_{code}(frame, state.queue, state.leased_until);  -- it is offered then
+        END IF;
     END IF;
     RETURN {schema}.inbox_put_{code}(frame, state, entry, holes);
 END $$;

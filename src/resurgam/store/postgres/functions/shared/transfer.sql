@@ -10,7 +10,7 @@ SELECT concat_ws(' ', state.last_seq, state.epoch, state.commits, state.wake, st
      FROM {schema}.activities a WHERE a.execution_id = state.execution_id))))
 $$;
 
--- Insert an execution from another store, ready unless it is complete or waits for its moment. The answer is whether it could
+-- Insert an execution from another store, without its log, ready unless it is complete or waits for its moment. The answer is whether it could
 -- be: not if its entity has an open one meanwhile, or it is there already.
 CREATE FUNCTION {schema}.transfer_insert_{code}(frame {schema}.frame_{code}, copy jsonb)
 RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
@@ -41,7 +41,6 @@ BEGIN
     RETURNING * INTO state;
     INSERT INTO {schema}.instance_tags (name, value, created_at, execution_id)
     SELECT tag.key, tag.value, (copy ->> 'created_at')::bigint, id FROM jsonb_each_text(copy -> 'tag_rows') AS tag;
-    PERFORM {schema}.transfer_insert_log_{code}(id, key, copy);
     PERFORM {schema}.transfer_insert_activities_{code}(frame, state, copy -> 'activities');
     DELETE FROM {schema}.promises p USING jsonb_array_elements(copy -> 'promises') AS one WHERE p.promise_id = one ->> 0;
     INSERT INTO {schema}.promises (promise_id, entity_id, execution_id, name, schema, settled)
@@ -58,9 +57,12 @@ BEGIN
     RETURN true;
 END $$;
 
--- Insert the log of an execution, with what is forgotten of it, and its inbox.
-CREATE FUNCTION {schema}.transfer_insert_log_{code}(id text, key bigint, copy jsonb)
+-- Insert the log of an execution that was inserted, with what is forgotten of it, and its inbox.
+CREATE FUNCTION {schema}.transfer_insert_log_{code}(copy jsonb)
 RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    id CONSTANT text := copy ->> 'execution_id';
+    key CONSTANT bigint := {schema}.log_key_{code}();
 BEGIN
     INSERT INTO {schema}.events (execution_id, seq, feed_key, type, body)
     SELECT id, (e.entry ->> 0)::bigint, key, e.entry ->> 1, e.entry ->> 2
