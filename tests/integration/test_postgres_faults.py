@@ -7,8 +7,10 @@ import subprocess
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from resurgam import Engine
+from resurgam.core import event as events
 from resurgam.core.outcome import Outcome
 from resurgam.core.state import Status
 from resurgam.errors import StoreError
@@ -17,6 +19,7 @@ from resurgam.store.postgres.store import PostgresStore
 from resurgam.store.postgres.url import parse
 from resurgam.testing import ManualClock
 from resurgam.testing.contract.bench import LEASE, QUEUE, Bench, OpensStores, signal
+from resurgam.testing.contract.feed import entry
 from support.agreement.coverage import Coverage
 from support.agreement.sides import Side
 from support.agreement.story import WORKERS
@@ -133,6 +136,36 @@ async def test_many_stories_over_a_bad_line_are_those_that_memory_tells(options)
 @pytest.mark.parametrize("code", ["40001", "40P01", "55P03"])
 async def test_a_story_among_transactions_that_stop_it_is_the_one_that_memory_tells(code):
     await tell(among_others(code), 6, 60, Coverage())
+
+
+# Commits of one execution by several functions.
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["finish", "commit"])
+async def test_a_commit_does_not_overtake_the_step_before_it(ends):
+    """Though the step is lost on its way several times, and the commit has a connection of its own."""
+    async with emptied_url() as given, proxied(given) as (wire, url), opened(url, "one") as [b]:
+        await b.create()
+        claim = await b.claim_one()
+        step = r.Commit(
+            entity_id="order",
+            execution_id=claim.instance.execution_id,
+            epoch=claim.epoch,
+            base_seq=1,
+            wake=claim.wake,
+            outcome=Outcome(events=(entry(2),)),
+            release=False,
+        )
+        last = Outcome(events=(events.WorkflowCompleted(seq=3),), status=Status.COMPLETED)
+        last = last if ends else Outcome(events=(entry(3),), wake_at=b.clock.now() + LEASE)
+        await asyncio.gather(*(b.store.inspector.get("nothing") for _ in range(8)))  # connections for both
+        wire.lose_requests, wire.when = 3, lambda request: b".step" in request
+        told = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        for part, one in zip((step, replace(step, base_seq=2, outcome=last, release=True)), told, strict=True):
+            b.store.submit(part, one.set_result)
+        answers = await asyncio.wait_for(asyncio.gather(*told), HANGS)
+        assert [type(answer) for answer in answers] == [r.Committed, r.Committed]
+        assert not wire.lose_requests
 
 
 # Claims whose answer is lost while the server still works on them.

@@ -14,6 +14,7 @@ from resurgam.store.postgres import steps as s
 from resurgam.store.postgres import work_parts as w
 from resurgam.store.postgres.feed import PostgresFeed
 from resurgam.store.postgres.inspector import PostgresInspector
+from resurgam.store.postgres.lines import Lines
 from resurgam.store.postgres.outlook import ACTIVITIES, INSTANCES
 from resurgam.store.postgres.pool import Pool
 from resurgam.store.postgres.queries import PostgresQueries
@@ -40,6 +41,7 @@ class PostgresStore:
         pool.verb("finish", s.end_arguments, recognises=True)
         for verb in ("read", *w.REPEATABLE):
             pool.verb(verb, keeps=False)
+        self._lines = Lines()
         self._watcher = Watcher(pool, clock, self._leased.__contains__)
         self._owner = Owner(pool, lambda owner: pool.ask("reap", owner))
         pool.notify = self._watcher.note
@@ -170,17 +172,23 @@ class PostgresStore:
             verb, request = "step", s.step_part(part)
             if request is None:
                 verb, request = "finish", s.end_part(part)
-            if request is None:
-                self._submit_commit(part, done)
-                return
         except Exception as error:  # noqa: BLE001 -- handed on as any other
             done(error)
             return
+        if request is None:
+            self._submit_commit(part, done)
+        else:
+            self._lines.call(part.execution_id, verb, lambda: self._send(verb, request, part, done))
+
+    def _send(self, verb: str, request: s.Step, part: r.Commit, done: _Done) -> None:
+        """Send a step or an end; what is more than that, as a commit."""
 
         def answered(answer: object) -> None:
             if answer is None:
-                self._submit_commit(part, done)
-            elif isinstance(answer, Exception):
+                self._send_commit(part, done)
+                return
+            self._lines.answered(part.execution_id)
+            if isinstance(answer, Exception):
                 done(answer)
             else:
                 self._watcher.note_log(part.execution_id)
@@ -189,10 +197,21 @@ class PostgresStore:
         self._pool.call(verb, request, answered)
 
     def _submit_commit(self, part: r.Commit, done: _Done) -> None:
+        self._lines.call(part.execution_id, "commit", lambda: self._send_commit(part, done))
+
+    def _send_commit(self, part: r.Commit, done: _Done) -> None:
+        try:
+            request = p.commit_part(part)
+        except Exception as error:  # noqa: BLE001 -- handed on as any other
+            self._lines.answered(part.execution_id)
+            done(error)
+            return
+
         def answered(answer: object) -> None:
+            self._lines.answered(part.execution_id)
             done(answer if isinstance(answer, Exception) else self._committed(part, answer))
 
-        self._pool.call("commit", p.commit_part(part), answered)
+        self._pool.call("commit", request, answered)
 
     def _committed(self, part: r.Commit, answer: Any) -> r.Committed | r.Refused:
         try:
