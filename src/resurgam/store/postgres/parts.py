@@ -16,6 +16,7 @@ from resurgam.core.event import decode_event, encode_event
 from resurgam.core.outcome import ActivityRequest, ChildRequest, Entry, Message, Outcome, Publication, Succession
 from resurgam.core.state import Status
 from resurgam.store import records as r
+from resurgam.store.answers import Undecodable, eager_tasks
 from resurgam.store.encoding import encode
 from resurgam.store.postgres.rows import instance_of
 from resurgam.store.rules import COVERED, first_run, kept_answer, settlement
@@ -67,17 +68,6 @@ def entries_of(stored: Sequence[tuple[int, str]]) -> tuple[Entry, ...]:
         except ValueError as error:
             raise Undecodable(f"inbox entry {number}", error) from error
     return tuple(entries)
-
-
-class Undecodable(ValueError):
-    """Something that a newer version wrote; *reason* is that of a dead letter."""
-
-    def __init__(self, what: str, error: ValueError) -> None:
-        self.reason = (
-            f"{what} cannot be decoded by this version of Resurgam: {error}; "
-            "start workers of the version that wrote it, then retry the run"
-        )
-        super().__init__(self.reason)
 
 
 # Executions.
@@ -319,24 +309,3 @@ def committed_of(part: r.Commit, answer: Any) -> r.Committed | r.Refused:
         return r.Refused(reason=answer)
     wake, inbox, refs = answer
     return r.Committed(wake=wake, inbox=entries_of(inbox), tasks=eager_tasks(part, refs))
-
-
-def eager_tasks(part: r.Commit, refs: Sequence[int]) -> tuple[r.ActivityTask, ...]:
-    """Return the tasks of the activities that a commit has claimed; the lease covers the first of them."""
-    if not refs:
-        return ()
-    requests = {request.ref: request for request in part.outcome.activities}
-    room = COVERED - len(part.running) if part.covers else 0
-    return tuple(
-        [
-            r.ActivityTask(
-                entity_id=part.entity_id,
-                execution_id=part.execution_id,
-                epoch=0 if number < room else 1,
-                attempt=1,
-                deliveries=0,
-                request=requests[ref],
-            )
-            for number, ref in enumerate(refs)
-        ]
-    )

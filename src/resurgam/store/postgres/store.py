@@ -8,6 +8,7 @@ from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.state import closing_entry
 from resurgam.store import records as r
+from resurgam.store.answers import Undecodable, eager_tasks
 from resurgam.store.owner import Owner
 from resurgam.store.postgres import parts as p
 from resurgam.store.postgres import steps as s
@@ -134,7 +135,7 @@ class PostgresStore:
         """Return a claim; an instance that this version cannot decode becomes a dead letter instead."""
         try:
             return self._keep(p.claim_of(answer))
-        except p.Undecodable as error:
+        except Undecodable as error:
             await self._bury(p.lease_of(answer), error)
             return None
 
@@ -149,7 +150,7 @@ class PostgresStore:
             self._leased.discard(execution_id)
             self._watcher.note_lease_gone(execution_id)
 
-    async def _bury(self, lease: r.Lease, error: p.Undecodable) -> None:
+    async def _bury(self, lease: r.Lease, error: Undecodable) -> None:
         await self.release([r.Release(lease=lease, failed=error.reason, final=True)])
 
     async def commit(self, parts: Sequence[r.Commit]) -> Sequence[r.Committed | r.Refused]:
@@ -216,7 +217,7 @@ class PostgresStore:
     def _committed(self, part: r.Commit, answer: Any) -> r.Committed | r.Refused:
         try:
             committed = p.committed_of(part, answer)
-        except p.Undecodable as error:
+        except Undecodable as error:
             committed = self._give_up(part, answer, error)
         return self._noted(part, committed)
 
@@ -228,13 +229,13 @@ class PostgresStore:
             self._let_go(part.execution_id)
         return committed
 
-    def _give_up(self, part: r.Commit, answer: Any, error: p.Undecodable) -> r.Committed:
+    def _give_up(self, part: r.Commit, answer: Any, error: Undecodable) -> r.Committed:
         """Make an instance a dead letter whose inbox cannot be decoded; this commit counts, the next finds no lease."""
         lease = r.Lease(entity_id=part.entity_id, execution_id=part.execution_id, epoch=part.epoch)
         request = w.release_part(r.Release(lease=lease, failed=error.reason, final=True))
         self._pool.call("release", request, lambda _: None)
         wake, _, refs = answer
-        return r.Committed(wake=wake, tasks=p.eager_tasks(part, refs))
+        return r.Committed(wake=wake, tasks=eager_tasks(part, refs))
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
         """Renew leases."""
@@ -247,7 +248,7 @@ class PostgresStore:
         wake, inbox = answer
         try:
             return r.Extended(wake=wake, inbox=p.entries_of(inbox))
-        except p.Undecodable as error:
+        except Undecodable as error:
             await self._bury(lease, error)
             return r.Refused(reason=error.reason)
 
@@ -271,7 +272,7 @@ class PostgresStore:
         """Return a task; an activity that this version cannot decode becomes a dead letter instead."""
         try:
             return w.task_of(answer)
-        except p.Undecodable as error:
+        except Undecodable as error:
             await self._bury(p.lease_of(answer, ref=answer[3]), error)
             return None
 

@@ -13,7 +13,8 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core.outcome import ActivityRequest
 from resurgam.store import records as r
-from resurgam.store.postgres.parts import CANCELLED, Undecodable, entries_of, entry_part
+from resurgam.store.answers import Undecodable
+from resurgam.store.postgres.parts import CANCELLED, entries_of, entry_part
 
 REPEATABLE: Final = ("extend", "grown", "look", "progress")
 """Verbs that may be called again if their answer is lost: they read, or do the same again."""

@@ -10,6 +10,7 @@ from resurgam.core.errors import CorruptHistory
 from resurgam.core.event import decode_event
 from resurgam.core.state import closing_entry
 from resurgam.store import records as r
+from resurgam.store.answers import Undecodable, eager_tasks
 from resurgam.store.owner import Owner
 from resurgam.store.redis import parts as p
 from resurgam.store.redis.feed import RedisFeed
@@ -140,11 +141,11 @@ class RedisStore:
         """Return a claim; an instance that this version cannot decode becomes a dead letter instead."""
         try:
             return self._keep(p.claim_of(answer))
-        except p.Undecodable as error:
+        except Undecodable as error:
             await self._bury(p.lease_of(answer), error)
             return None
 
-    async def _bury(self, lease: r.Lease, error: p.Undecodable) -> None:
+    async def _bury(self, lease: r.Lease, error: Undecodable) -> None:
         await self.release([r.Release(lease=lease, failed=error.reason, final=True)])
 
     def _leases(self, execution_id: str) -> bool:
@@ -197,7 +198,7 @@ class RedisStore:
             return p.stepped(part)
         try:
             committed = p.committed_of(part, answer)
-        except p.Undecodable as error:
+        except Undecodable as error:
             committed = self._give_up(part, answer, error)
         if part.outcome.status.terminal and isinstance(committed, r.Committed):
             self._watcher.note_closed(part.execution_id, closing_entry(part.outcome.events))
@@ -208,13 +209,13 @@ class RedisStore:
             self._claimed[part.execution_id] = p.instance_after(instance, part)
         return committed
 
-    def _give_up(self, part: r.Commit, answer: Any, error: p.Undecodable) -> r.Committed:
+    def _give_up(self, part: r.Commit, answer: Any, error: Undecodable) -> r.Committed:
         """Make an instance a dead letter whose inbox cannot be decoded; this commit counts, the next finds no lease."""
         lease = r.Lease(entity_id=part.entity_id, execution_id=part.execution_id, epoch=part.epoch)
         request = p.release_part(r.Release(lease=lease, failed=error.reason, final=True))
         self._link.call(self._at(part.entity_id), "release", request, lambda _: None)
         wake, _, refs = answer
-        return r.Committed(wake=wake, tasks=p.eager_tasks(part, refs))
+        return r.Committed(wake=wake, tasks=eager_tasks(part, refs))
 
     async def extend(self, leases: Sequence[r.Lease]) -> Sequence[r.Extended | r.Refused]:
         """Renew leases."""
@@ -226,7 +227,7 @@ class RedisStore:
     async def _extended(self, lease: r.Lease, answer: Any) -> r.Extended | r.Refused:
         try:
             extended = p.extended_of(answer)
-        except p.Undecodable as error:
+        except Undecodable as error:
             await self._bury(lease, error)
             return r.Refused(reason="something in the inbox cannot be decoded")
         if isinstance(extended, r.Refused) and lease.ref is None:
@@ -254,7 +255,7 @@ class RedisStore:
         """Return a task; an activity that this version cannot decode becomes a dead letter instead."""
         try:
             return p.task_of(answer)
-        except p.Undecodable as error:
+        except Undecodable as error:
             await self._bury(p.lease_of(answer, ref=answer[3]), error)
             return None
 
