@@ -101,5 +101,6 @@ async def transactions_ended() -> AsyncIterator[Callable[[], Awaitable[None]]]:
 
 
 def is_busy(store: PostgresStore) -> bool:
-    """Whether calls of a store are under way."""
-    return store._pool.busy or store._watcher.busy
+    """Whether calls of a store are under way, or looks of its waiters, which may have to listen before."""
+    looks = any(waiter._looking and not waiter.near for waiter in store._watcher._all())
+    return looks or store._pool.busy or store._watcher.busy
