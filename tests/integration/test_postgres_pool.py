@@ -13,7 +13,7 @@ from resurgam.store.postgres import connections, functions
 from resurgam.store.postgres.functions import join
 from resurgam.store.postgres.pool import Pool
 from resurgam.store.postgres.url import parse
-from support.postgres import execute, fresh_url, own_server, run_script
+from support.postgres import execute, fresh_url, own_server, run_script, shared_server
 from support.wire import proxied
 
 CALLS = (Path(functions.__file__).parent / "functions" / "shared" / "calls.sql").read_text()
@@ -262,6 +262,34 @@ async def test_a_function_that_was_removed_is_installed_again():
         await execute(f"DROP FUNCTION {pool.address.schema}.count_{pool._library.code}")
         await pool.ask("count", "n")
         assert await counted(pool) == 2
+
+
+async def test_no_store_is_made_in_place_of_one_that_was_dropped_under_load():
+    async with opened(COUNT, READ) as pool:
+        await pool.ask("count", "n")
+        schema = pool.address.schema
+        await run_script(f"ALTER SCHEMA {schema} RENAME TO {schema}_away")
+        for statement in ("SELECT 1", f"CREATE SCHEMA {schema}"):
+            await run_script(statement)
+            with pytest.raises(StoreError, match=f"the store is gone, the schema '{schema}' was dropped; restore it"):
+                await pool.ask("count", "n")
+        await run_script(f"DROP SCHEMA {schema}; ALTER SCHEMA {schema}_away RENAME TO {schema}")
+        await pool.ask("count", "n")
+        assert await counted(pool) == 2
+
+
+async def test_a_store_in_place_of_one_that_was_dropped_is_not_used():
+    async with opened(COUNT, READ) as pool:
+        await pool.ask("count", "n")
+        schema = pool.address.schema
+        await run_script(f"ALTER SCHEMA {schema} RENAME TO {schema}_away")
+        with pytest.raises(StoreError, match="the store is gone"):
+            await pool.ask("count", "n")
+        async with opened(COUNT, READ, url=f"{shared_server().url}?schema={schema}") as other:
+            await other.ask("count", "m")
+            with pytest.raises(StoreError, match=f"the store is gone, another one is in the schema '{schema}' now"):
+                await pool.ask("count", "m")
+            assert await counted(other, "m") == 1
 
 
 # Lost connections.

@@ -31,6 +31,9 @@ _ENDED: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
 _AGAIN: Final = frozenset({"40001", "40P01", "55P03"})
 """Serialization failure, deadlock, lock timeout."""
 
+_MISSING: Final = frozenset({"3F000", "42883", "42P01"})
+"""There is no such schema, function or table."""
+
 _LATER: Final = frozenset({"53300", "57P03"})
 """No connection is left, or the server is starting up."""
 
@@ -53,8 +56,8 @@ class Fault(Enum):
     READ_ONLY = auto()
     """Nothing was done: the server takes no writes (any longer)."""
 
-    NO_FUNCTION = auto()
-    """Nothing was done: the function is not there."""
+    MISSING = auto()
+    """Nothing was done: the function, a table or the schema is not there."""
 
     FINAL = auto()
     """Nothing was done, and the next time would be no different."""
@@ -82,8 +85,8 @@ def fault(error: Exception) -> Fault:
         return Fault.AGAIN
     if code == "25006":
         return Fault.READ_ONLY
-    if code == "42883":
-        return Fault.NO_FUNCTION
+    if code in _MISSING or (code == "XX000" and "cache lookup failed" in str(error)):
+        return Fault.MISSING
     if code or isinstance(error, asyncpg.DataError | StoreError):
         return Fault.FINAL
     lost = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError | OSError)

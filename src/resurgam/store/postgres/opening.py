@@ -57,10 +57,15 @@ class _Found(msgspec.Struct, frozen=True):
     """Whether nothing is missing in it."""
 
 
-async def open_schema(connection: Any, address: Address, library: Library, steps: tuple[str, ...]) -> Meta:
-    """Return what the schema says of itself, once its tables and functions are those that this version needs."""
+async def open_schema(
+    connection: Any, address: Address, library: Library, steps: tuple[str, ...], known: str = ""
+) -> Meta:
+    """Return what the schema says of itself, once its tables and functions are those that this version needs.
+
+    Who has used a store before names its id as *known*: if it is gone, no other is made or used in its place.
+    """
     async with connection.transaction():
-        found = await _look(connection, address, library, steps)
+        found = await _look(connection, address, library, steps, known)
         if found.meta is not None and found.complete:
             return found.meta
     async with connection.transaction():
@@ -70,7 +75,7 @@ async def open_schema(connection: Any, address: Address, library: Library, steps
         )
         # Who alters a table that is in use waits in front of all others: not for long, but again and again.
         await connection.execute("SET LOCAL lock_timeout = '2s'")
-        found = await _look(connection, address, library, steps)
+        found = await _look(connection, address, library, steps, known)
         if not found.complete:
             await _complete(connection, address.schema, library, found.meta, steps)
         meta = found.meta if found.complete else await read_meta(connection, address.schema)
@@ -88,7 +93,7 @@ async def _complete(connection: Any, schema: str, library: Library, meta: Meta |
         await connection.execute(in_schema(_RAISE_KEYS, schema))
 
 
-async def _look(connection: Any, address: Address, library: Library, steps: tuple[str, ...]) -> _Found:
+async def _look(connection: Any, address: Address, library: Library, steps: tuple[str, ...], known: str) -> _Found:
     """Return what is there; raise `StoreError` if it cannot be used."""
     schema = address.schema
     [row] = await connection.fetch(_LOOK, schema, f"_{library.code}")
@@ -96,8 +101,15 @@ async def _look(connection: Any, address: Address, library: Library, steps: tupl
     if not row["ours"]:
         if row["relation"] is not None:
             raise foreign(address, row["relation"])
+        if known:
+            raise StoreError(f"{address}: the store is gone, the schema {address.schema!r} was dropped; restore it")
         return _Found(None, complete=False)
     meta = await _read_meta(connection, address)
+    if known not in ("", meta.id):
+        raise StoreError(
+            f"{address}: the store is gone, another one is in the schema {address.schema!r} now; "
+            "restart this process to use that one"
+        )
     check_version(address, meta, len(steps))
     if meta.version < len(steps) or row["functions"] < len(library.names):
         return _Found(meta, complete=False)

@@ -366,8 +366,8 @@ class Pool:
         flight.repetitions += 1
         if kind is Fault.AGAIN and flight.repetitions <= _REPETITIONS:
             await asyncio.sleep(random.uniform(0, min(_PAUSE * 2**flight.repetitions, _LONGEST_PAUSE)))
-        elif kind is Fault.NO_FUNCTION and flight.repetitions == 1:
-            self._open = False  # another version of the code, or a person, has removed it: install it again
+        elif kind is Fault.MISSING and flight.repetitions == 1:
+            self._open = False  # another version of the code, or a person, has removed it: look, and install it again
         else:
             raise failed(self.address, flight.name, error) from error
 
@@ -421,7 +421,7 @@ class Pool:
         while True:
             connection = await self._connections.take()
             try:
-                meta = await open_schema(connection.raw, self.address, self._library, self._steps)
+                meta = await open_schema(connection.raw, self.address, self._library, self._steps, self.store_id)
             except StoreError:
                 self._connections.drop(connection)
                 raise
