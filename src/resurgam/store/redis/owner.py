@@ -20,9 +20,6 @@ from resurgam.store.redis.link import Link
 _CHECK: Final = 1.0
 """Seconds between two checks of the other owners."""
 
-_UNLISTED: Final = ("by-status-paused", "by-status-scheduled")
-"""The indexes of instances that may be leased and are on no queue."""
-
 _logger: Final = logging.getLogger("resurgam.store")
 
 
@@ -71,7 +68,7 @@ class Owner:
     async def _reap(self, partition: int, owner: str) -> None:
         """End the leases of an owner in one partition, list by list."""
         queues = await self._link.ask(partition, "reap", [owner])
-        lists = [*product(("ready-", "parked-", "activities-"), queues), *((kind, b"") for kind in _UNLISTED)]
+        lists = [("by-status-paused", b""), *product(("ready-", "parked-", "activities-"), queues)]
         for kind, queue in lists:
             position = None
             while True:
