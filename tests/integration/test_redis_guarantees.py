@@ -16,7 +16,7 @@ from resurgam.testing.contract.bench import HOUR, LEASE, QUEUE, Bench, OpensStor
 from resurgam.testing.contract.children import request_of
 from resurgam.testing.contract.messages import DELIVERED, MISSING, message
 from resurgam.testing.contract.succession import MOVES
-from support.engines import Engines, Interposed, run
+from support.engines import Engines, Interposed
 from support.redis import effects_arrived, fresh_cluster_url, fresh_url, shared_cluster, shared_server
 from support.stores import STORES
 
@@ -366,13 +366,16 @@ async def test_two_hundred_signals_that_come_before_any_worker_are_heard_in_orde
 async def test_an_activity_that_ends_because_its_lease_is_lost_is_not_recorded_as_failed():
     """Another worker runs it, and that result is the one in the log."""
     registry = Registry()
-    begun = []
+    begun, stopped = [], []
 
     @registry.activity
     async def work() -> str:
         begun.append(len(begun) + 1)
         if len(begun) == 1:
-            await asyncio.Event().wait()  # until it is cancelled
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.append(1)
         return f"attempt {len(begun)}"
 
     @registry.workflow
@@ -382,11 +385,14 @@ async def test_an_activity_that_ends_because_its_lease_is_lost_is_not_recorded_a
     engines = Engines(STORES["redis"], 1000)
     clock = ManualClock()
     async with engines.open_store(clock) as store:
-        async with engines.serve(Forgetful(store), clock, registry) as lost:
+        forgetful = Forgetful(store)
+        async with engines.serve(forgetful, clock, registry) as lost:
             handle = await lost.start(once)
             async with engines.serve(store, clock, registry) as other:
                 result = await other.finish(other.handle(handle.entity_id).result())
             assert result == "attempt 2"
+            assert stopped == [1]
+            assert set(forgetful.answers) <= {"activity_completed"}  # it may have claimed the second attempt
             history = await store.inspector.history(await store.inspector.get(handle.entity_id))
         assert "activity_failed" not in [entry.type for entry in history]
 
@@ -396,6 +402,11 @@ class Forgetful:
 
     def __init__(self, store):
         self._store = store
+        self.answers = []
+
+    async def complete_activities(self, results):
+        self.answers += [result.event.type for result in results]
+        return await self._store.complete_activities(results)
 
     async def extend(self, leases):
         return [r.Refused(reason="the lease is lost") for _ in leases]
@@ -426,8 +437,16 @@ async def test_a_worker_whose_commit_is_refused_goes_on_from_the_log():
     clock = ManualClock()
     async with engines.open_store(clock) as store:
         async with engines.serve(Interposed(store, take_over), clock, registry) as env:
-            assert await run(env, steps) == [0, 1, 2]
-    assert refused
+            disturbed = await env.start(steps)
+            assert await env.finish(disturbed.result()) == [0, 1, 2]
+            assert refused
+            undisturbed = await env.start(steps)
+            assert await env.finish(undisturbed.result()) == [0, 1, 2]
+            first, second = [
+                await store.inspector.history(await store.inspector.get(one.entity_id))
+                for one in (disturbed, undisturbed)
+            ]
+    assert [(entry.seq, entry.type) for entry in first] == [(entry.seq, entry.type) for entry in second]
 
 
 def _ids(claim):

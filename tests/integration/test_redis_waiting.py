@@ -88,12 +88,12 @@ async def test_work_of_another_queue_costs_an_idle_store_nothing(two):
 
 async def test_a_timer_wakes_an_idle_store_at_its_moment_without_a_look_before(two):
     task = await two.wait(WORK)
+    looks = two.looks
     await two.other.create("sooner", begins_at=two.clock.now() + 2000)
     await two.other.create("later", begins_at=two.clock.now() + 5000)
     async with asyncio.timeout(PATIENT):  # until both are announced
         while two.clock.next_due() != two.clock.now() + 2000:
             await asyncio.sleep(0.001)
-    looks = two.looks
     two.clock.move_to(two.clock.now() + 1999)
     await asyncio.sleep(0)
     assert not task.done()

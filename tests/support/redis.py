@@ -107,7 +107,7 @@ class Ears:
 
         self._link = store._link
         self._subscriptions = store._watcher.subscriptions
-        self._channel = f"{self._link.address.prefix}until now"
+        self._channel = f"{self._link.address.prefix}until now {self._link.owner}"
         self._on_message = self._subscriptions.on_message
         self._subscriptions.on_message = self._heard
         self._marks: dict[bytes, asyncio.Event] = {}

@@ -77,4 +77,5 @@ class Commits:
         else:
             # Workers that tried it stay excluded: their code does not fit, now or later.
             self._table.parked.pop(part.execution_id, None)
+            self._table.withhold(row)
             self._table.offer(row)  # its lease may have expired while it was parked

@@ -105,6 +105,14 @@ class Table:
             row.ready = True
             self.offer(row)
 
+    def withhold(self, row: Row) -> None:
+        """Take an instance back whose lease has expired if its holder has scheduled it for later meanwhile."""
+        if row.ready and not row.begins(self.clock.now()):
+            row.ready = False
+            self.ready.pop(row.instance.execution_id, None)
+            if row.instance.wake_at is not None:
+                self.remind(row.instance.wake_at, row.instance.execution_id)
+
     def offer(self, row: Row) -> None:
         """List an instance that is ready, unless it is parked, paused or a dead letter."""
         held_back = row.instance.execution_id in self.parked or row.instance.dead_letter is not None

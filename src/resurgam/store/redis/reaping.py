@@ -2,12 +2,8 @@
 
 import asyncio
 from itertools import product
-from typing import Final
 
 from resurgam.store.redis.link import Link
-
-_UNLISTED: Final = ("by-status-paused", "by-status-scheduled")
-"""The indexes of instances that may be leased and are on no queue."""
 
 
 async def reap(link: Link, owner: str) -> None:
@@ -17,7 +13,7 @@ async def reap(link: Link, owner: str) -> None:
 
 async def _reap(link: Link, partition: int, owner: str) -> None:
     queues = await link.ask(partition, "reap", [owner])
-    lists = [*product(("ready-", "parked-", "activities-"), queues), *((kind, b"") for kind in _UNLISTED)]
+    lists = [("by-status-paused", b""), *product(("ready-", "parked-", "activities-"), queues)]
     for kind, queue in lists:
         position = None
         while True:

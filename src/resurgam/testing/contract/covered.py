@@ -213,6 +213,16 @@ class CoveredCases(OpensStores):
             await b.pass_time(LEASE)
             assert not await b.tasks("second")
 
+    async def test_what_is_covered_is_counted_though_its_instance_is_left_deferred(self) -> None:
+        """No moment is known at which that instance is offered again."""
+        async with self.bench() as b:
+            await b.create(queue=COVERING, begins_at=b.clock.now())
+            claim = await b.claim_one(queues=[COVERING])
+            step = {"activities": (request(2),), "eager": (2,), "covers": True, "release": False}
+            await b.committed(claim, scheduled(request(2)), status=Status.SCHEDULED, **step)
+            assert await b.queue(QUEUE) == r.QueueStats(claimed_activities=1)
+            assert await b.queue(COVERING) == r.QueueStats()
+
     async def test_a_step_answers_one_and_covers_the_next(self) -> None:
         """What a commit does not name as running is answered; a lost worker's successor gets the rest only."""
         async with self.bench() as b:

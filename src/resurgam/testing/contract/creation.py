@@ -155,6 +155,20 @@ class CreationCases(OpensStores):
             await b.pass_time(2 * LEASE)
             assert (await b.claim_one("second")).epoch == 2
 
+    async def test_an_instance_that_is_scheduled_under_an_expired_lease_is_offered_at_its_moment(self) -> None:
+        """Nobody has taken the lease, so its holder may use it."""
+        async with self.bench() as b:
+            await b.create(begins_at=b.clock.now())
+            claim = await b.claim_one()
+            await b.pass_time(LEASE)
+            assert await b.store.wait(r.Work(worker="second", queues=(QUEUE,)), 0)
+            later = b.clock.now() + LEASE
+            await b.committed(claim, status=Status.SCHEDULED, wake_at=later, release=False)
+            assert not await b.claim("second")
+            assert not await b.store.wait(r.Work(worker="second", queues=(QUEUE,)), 0)
+            await b.pass_time(LEASE)
+            assert (await b.claim_one("second")).epoch == 2
+
     async def test_a_lost_lease_of_an_instance_left_deferred_is_offered_on_request(self) -> None:
         """Its holder does not begin it any more."""
         async with self.bench() as b:

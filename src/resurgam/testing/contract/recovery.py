@@ -234,6 +234,18 @@ class RecoveryCases(OpensStores):
                 names += [found.entity_id for found in page.instances]
             assert sorted(names) == [f"order-{number}" for number in range(8)]
 
+    async def test_a_moment_wakes_no_worker_that_has_tried_the_run(self) -> None:
+        """The code of another has taken it on; that of the first does not fit, now or later."""
+        async with self.bench() as b:
+            await b.create()
+            tried = events.WorkflowDiverged(seq=2, diagnosis="no such step")
+            await b.committed(await b.claim_one("first"), tried, worker="first", status=Status.DIVERGED)
+            claim = await b.claim_one("second")
+            await b.committed(claim, base_seq=2, worker="second", wake_at=b.clock.now() + 5)
+            await b.pass_time(5)
+            assert not await b.store.wait(r.Work(worker="first", queues=(QUEUE,)), 0)
+            assert await b.store.wait(r.Work(worker="second", queues=(QUEUE,)), 0)
+
     async def _park(self, b: Bench, worker: str, diagnosis: str, *, consume: bool = False) -> None:
         claim = await b.claim_one(worker)
         entry = events.WorkflowDiverged(seq=claim.instance.last_seq + 1, diagnosis=diagnosis, worker=worker)

@@ -28,15 +28,16 @@ local function offers_one(call, kind, queue, worker)
   end
 end
 
--- Whether an instance whose moment has come is in one of the queues.
-local function is_due(call, queues)
+-- Whether an instance whose moment has come is in one of the queues, and the worker has not tried it.
+local function is_due(call, queues, worker)
   local served = {}
   for _, queue in ipairs(queues) do served[queue] = true end
   local seen = 0
   while true do
     local page = redis.call('ZRANGE', call.prefix .. 'timers', '-inf', call.now, 'BYSCORE', 'LIMIT', seen, PAGE)
     for _, id in ipairs(page) do
-      if served[redis.call('HGET', call.prefix .. 'state-' .. id, 'queue')] then return true end
+      local queue, tried = unpack(redis.call('HMGET', call.prefix .. 'state-' .. id, 'queue', 'tried'))
+      if served[queue] and not (tried and leases.is_tried(call, id, worker)) then return true end
     end
     if #page < PAGE then return false end
     seen = seen + PAGE
@@ -48,7 +49,7 @@ local function is_there(call, worker, queues, with_instances, with_activities, w
     for _, queue in ipairs(queues) do
       if offers_one(call, 'ready-', queue, worker) or offers_one(call, 'parked-', queue, worker) then return true end
     end
-    if is_due(call, queues) then return true end
+    if is_due(call, queues, worker) then return true end
   end
   if with_activities and #activities.claimable(call, queues, 1) > 0 then return true end
   return with_queries and queries.are_waiting(call, queues)

@@ -1,5 +1,5 @@
 -- Begin to end the leases of an owner that is dead: remove its workers, and report the outboxes that it may have left. The
--- leases are in the lists of all queues, and on instances that are paused or scheduled; `reap_list` ends those of one list.
+-- leases are in the lists of all queues, and in that of paused instances; `reap_list` ends those of one list.
 -- part: owner
 -- answer: the names of all queues
 -- reads: queues SET, unsent ZSET

@@ -1,6 +1,5 @@
 -- End the leases of an owner that is dead, those in one list, a bounded number of members at a time.
--- part: owner, kind of ZSET ('ready-', 'parked-', 'activities-', 'by-status-paused', 'by-status-scheduled'), queue or '',
---   position or nil
+-- part: owner, kind of ZSET ('ready-', 'parked-', 'activities-', 'by-status-paused'), queue or '', position or nil
 -- answer: the position from which to go on, or false at the end
 -- writes: ready-<queue>, parked-<queue>, activities-<queue> ZSET, state-<id>, activity-<id>-<ref> HASH
 
@@ -16,7 +15,8 @@ end
 -- Return from when on something can be claimed: now, unless it is an instance that is scheduled for later.
 local function free_from(call, key)
   local status, wake_at = unpack(redis.call('HMGET', key, 'status', 'wake_at'))
-  return status == 'scheduled' and wake_at and math.max(call.now, tonumber(wake_at)) or call.now
+  if status ~= 'scheduled' then return call.now end
+  return math.max(call.now, tonumber(wake_at or offers.NEVER))
 end
 
 local function reap_listed(call, kind, queue, owner, position)
@@ -32,28 +32,21 @@ local function reap_listed(call, kind, queue, owner, position)
   return last
 end
 
-local UNLISTED = { ['by-status-paused'] = true, ['by-status-scheduled'] = true }
-
-local function reap_aside(call, id, owner)
-  for _, activity in ipairs(activities.of_execution(call, id)) do
-    if activity.owner == owner then
-      redis.call('HSET', call.prefix .. 'activity-' .. activity.id, 'leased_until', call.now, 'aside', call.now * 1000)
-    end
-  end
-end
-
--- A paused instance and its activities are on no queue, nor is one that begins on request; they are listed by the ends of
--- their leases when the pause ends, or when it begins.
-local function reap_unlisted(call, kind, owner, position)
+-- A paused instance and its activities are on no queue; they are listed by the ends of their leases when the pause ends.
+local function reap_paused(call, kind, owner, position)
   return walks.along(call.prefix .. kind, false, position, function(id)
     local key = call.prefix .. 'state-' .. id
     if redis.call('HGET', key, 'owner') == owner then redis.call('HSET', key, 'leased_until', call.now) end
-    if kind == 'by-status-paused' then reap_aside(call, id, owner) end
+    for _, activity in ipairs(activities.of_execution(call, id)) do
+      if activity.owner == owner then
+        redis.call('HSET', call.prefix .. 'activity-' .. activity.id, 'leased_until', call.now, 'aside', call.now * 1000)
+      end
+    end
   end)
 end
 
 local function reap_list(call, part)
   local owner, kind, queue, position = unpack(part, 1, 4)
-  if UNLISTED[kind] then return reap_unlisted(call, kind, owner, position) or false end
+  if kind == 'by-status-paused' then return reap_paused(call, kind, owner, position) or false end
   return reap_listed(call, kind, queue, owner, position) or false
 end

@@ -7,6 +7,8 @@
 
 local offers = {}
 
+offers.NEVER = 253402300799999 -- the last moment of the year 9999
+
 local DUE_AT_ONCE = 200 -- timers that one call moves at most, so that it stays short
 
 local function list_of(call, row)
@@ -62,12 +64,12 @@ local function offered(call, row)
   call.offered[row.id] = row.fields.queue
 end
 
--- Return when an instance is offered whose lease is lost: not before its moment if it is scheduled for later, and then
--- never if that is not known.
+-- Return when an instance is offered whose lease is lost: not before its moment if it is scheduled for later. Without a moment
+-- that is never; it is listed all the same, as those who count or reap what is leased go by the lists.
 local function lost_at(row)
   local fields = row.fields
   if fields.status ~= 'scheduled' then return fields.leased_until end
-  return fields.wake_at and math.max(fields.leased_until, fields.wake_at)
+  return math.max(fields.leased_until, fields.wake_at or offers.NEVER)
 end
 
 -- List an instance as leased.
@@ -76,12 +78,8 @@ function offers.lease(call, row)
   if is_held_back(row) then return end
   offers.call_off(call, row)
   local moment = lost_at(row)
-  if not moment then
-    put(call, list_of(call, row), row.id, false)
-    return
-  end
   put(call, list_of(call, row), row.id, moment * 1000)
-  note_due(call, row.fields.queue, moment)
+  if moment < offers.NEVER then note_due(call, row.fields.queue, moment) end
 end
 
 -- List a free instance by what it is: ready, parked, or waiting for its moment. One that is ready goes behind all others.
