@@ -1,8 +1,8 @@
 -- Adopt executions of one entity, all of them or none, if what the plan was made from still holds; the answer is whether it does.
 -- part: entity id; its executions, oldest first: id and whether it is closed; promises: id and the execution that holds it, or
 --   null; the order of all its executions afterwards; copies to insert, see shared/transfer.sql
--- tables: locks the executions of all entities and the holders of all promises in states, in the order of entity ids; inserts
---   into instances, states, instance_tags, events, inbox, activities, answers; replaces promises
+-- tables: instances, states, instance_tags, events, inbox, activities, answers, promises
+-- locks: the states of the executions of all entities and of the holders of all promises, in the order of entity ids
 
 CREATE FUNCTION {schema}.adopt_{code}(moment bigint, lease bigint, owner text, parts jsonb)
 RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql VOLATILE AS $$

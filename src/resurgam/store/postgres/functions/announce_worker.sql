@@ -1,6 +1,7 @@
 -- Register a worker, or renew it; the answer is all live workers, in the order in which they started: body, start, last seen.
 -- part: id, announcement as JSON, milliseconds for which it is known
--- tables: workers; one row is locked, and those that have expired, if nobody else has locked them
+-- tables: workers
+-- locks: those that have expired, with SKIP LOCKED, then the rows in the order of their ids
 
 CREATE FUNCTION {schema}.announce_worker_{code}(moment bigint, lease bigint, owner text, parts jsonb)
 RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql VOLATILE AS $$

@@ -1,7 +1,7 @@
 -- Lease instances that are ready, whose moment has come, or whose lease has expired, in the order of becoming so.
 -- part: worker, queues, limit, token
--- answer: 0, 1 if there may be more, 2 if others hold what is left, or 3 if it is their share; then claims [entity id, execution id, epoch, view, wake,
---   [[wake of an entry, body], ...]]
+-- answer: 0, 1 if there may be more, 2 if others hold what is left, or 3 if it is their share; then claims [entity id,
+--   execution id, epoch, view, wake, [[wake of an entry, body], ...]]
 -- tables: states, activities and announced; reads instances, inbox, tried, workers
 -- locks: the states that it leases, in the order of the queue, with SKIP LOCKED: it waits for none
 

@@ -1,7 +1,8 @@
 -- Lease queries, oldest first.
 -- part: queues, limit
 -- answer: 1 if there may be more, otherwise 0; then of each its id, entity id, execution id, queue, name, input as JSON, deadline
--- tables: queries; rows that others have locked are passed over
+-- tables: queries, announced
+-- locks: the queries that it leases, and expired ones, with SKIP LOCKED: it waits for none
 
 CREATE FUNCTION {schema}.claim_queries_{code}(moment bigint, lease bigint, owner text, parts jsonb)
 RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql VOLATILE AS $$

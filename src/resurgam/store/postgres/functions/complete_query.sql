@@ -1,6 +1,7 @@
 -- Keep the first result of each query that waits for one; others are ignored.
 -- part: query id, result as JSON, failure as JSON or null
--- tables: queries; rows are locked in the order of their ids
+-- tables: queries
+-- locks: the rows in the order of their ids
 
 CREATE FUNCTION {schema}.complete_query_{code}(moment bigint, lease bigint, owner text, parts jsonb)
 RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql VOLATILE AS $$

@@ -1,6 +1,7 @@
 -- Delete the values of keys.
 -- part: key
--- tables: stored_values; rows are locked in the order of their keys
+-- tables: stored_values
+-- locks: the rows in the order of their keys
 
 CREATE FUNCTION {schema}.delete_value_{code}(moment bigint, lease bigint, owner text, parts jsonb)
 RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql VOLATILE AS $$

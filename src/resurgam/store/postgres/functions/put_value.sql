@@ -1,6 +1,7 @@
 -- Store a value, unless one is there that is not to be replaced; the answer is the value that is there now, in hex.
 -- part: key, value in hex, moment at which it expires or null, whether it replaces one that is there
--- tables: stored_values; rows are locked in the order of their keys, then a few that have expired, if nobody else has locked them
+-- tables: stored_values
+-- locks: the rows in the order of their keys, then a few that have expired, with SKIP LOCKED
 
 CREATE FUNCTION {schema}.put_value_{code}(moment bigint, lease bigint, owner text, parts jsonb)
 RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql VOLATILE AS $$

@@ -1,6 +1,7 @@
 -- Delete executions of an entity, open or closed, unless one of them has changed; the answer is whether they were deleted.
 -- part: entity id; executions, oldest first: id and version (shared/transfer.sql)
--- tables: locks all executions in states, in the order of entity ids; deletes what purge deletes
+-- tables: those of purge.sql
+-- locks: the states in the order of entity ids, then the rest
 
 CREATE FUNCTION {schema}.remove_{code}(moment bigint, lease bigint, owner text, parts jsonb)
 RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql VOLATILE AS $$

@@ -1,6 +1,7 @@
 -- Remove workers that have stopped; unknown ones are ignored.
 -- part: id
--- tables: workers; rows are locked in the order of their ids
+-- tables: workers
+-- locks: the rows in the order of their ids
 
 CREATE FUNCTION {schema}.remove_worker_{code}(moment bigint, lease bigint, owner text, parts jsonb)
 RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql VOLATILE AS $$

@@ -1,6 +1,7 @@
 -- Offer queries to the workers of their queues; the answer is whether the execution is there. One that is known stays as it is.
 -- part: query id, entity id, execution id, queue, name, input as JSON, deadline
--- tables: states, shared, in the order of entity ids; queries are inserted, and a few that have expired deleted, if nobody else has locked them
+-- tables: reads states; inserts queries, and deletes a few that have expired
+-- locks: the states, shared, in the order of entity ids; expired queries with SKIP LOCKED
 
 CREATE FUNCTION {schema}.submit_query_{code}(moment bigint, lease bigint, owner text, parts jsonb)
 RETURNS TABLE (notices text[], answers jsonb) LANGUAGE plpgsql VOLATILE AS $$
