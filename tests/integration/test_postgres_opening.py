@@ -298,6 +298,27 @@ async def test_functions_of_several_versions_stay_side_by_side():
         assert await old.fetch("calls_find", "me", 1, 1) == await new.fetch("calls_find", "me", 1, 1) == []
 
 
+@pytest.mark.parametrize("options", ["", "&pooler=transaction"])
+async def test_functions_that_a_user_finds_first_are_not_taken_for_those_of_the_server(options):
+    name, url = await role(
+        """
+        CREATE SCHEMA own_{0} AUTHORIZATION {0};
+        CREATE SCHEMA false_{0};
+        CREATE FUNCTION false_{0}.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz';
+        GRANT USAGE ON SCHEMA false_{0} TO {0};
+        ALTER ROLE {0} SET search_path = false_{0}, pg_catalog;
+        """
+    )
+    clock = SystemClock()
+    store = PostgresStore(f"{url}?schema=own_{name}{options}", clock, name="test", lease=LEASE)
+    try:
+        bench = Bench(store, clock, OpensStores())
+        created = await bench.create("order")
+        assert [claim.instance.execution_id for claim in await bench.claim("worker")] == [created.execution_id]
+    finally:
+        await store.close()
+
+
 @pytest.mark.parametrize("name", ["Umläut", 'with"quote', "with\\slash", "with space", "select", "x" * 63])
 async def test_a_store_works_in_a_schema_of_an_unusual_name(name):
     url = f"{shared_server().url}?schema={quote(name)}"

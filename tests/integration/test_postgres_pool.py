@@ -292,6 +292,18 @@ async def test_a_store_in_place_of_one_that_was_dropped_is_not_used():
             assert await counted(other, "m") == 1
 
 
+async def test_an_error_of_the_server_is_one_line():
+    async with opened(function("two", "RAISE 'one' USING DETAIL = 'two', HINT = 'three';")) as pool:
+        with pytest.raises(StoreError, match=r"'two' failed: one DETAIL: two HINT: three \(P0001\)$"):
+            await pool.ask("two", 1)
+
+
+async def test_text_that_postgres_cannot_store_is_said():
+    async with opened() as pool:
+        with pytest.raises(WriteRejected, match="Postgres stores no text with the character NUL"):
+            await pool.ask("echo", "a\0b")
+
+
 # Lost connections.
 
 

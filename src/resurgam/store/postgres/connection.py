@@ -11,6 +11,7 @@ from resurgam.store.postgres.errors import unreachable
 from resurgam.store.postgres.url import Address
 
 _SETTINGS: Final = {
+    "search_path": "pg_catalog",
     "statement_timeout": "30s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "30s",
@@ -25,7 +26,8 @@ _SETTINGS: Final = {
 """Settings of every session, or with a pooler of every transaction.
 
 Every statement finds its rows by an index, whatever the values: to plan it for each call would take longer than to run it. It
-is planned once, perhaps while the tables are empty, and must not read them whole when they have grown."""
+is planned once, perhaps while the tables are empty, and must not read them whole when they have grown. No function of another
+schema, such as a ``greatest`` of somebody's own, is taken for the one of the server."""
 
 _READ_COMMITTED: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 """Each statement of a function sees what was committed before it, whatever the default of the server is."""

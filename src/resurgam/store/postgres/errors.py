@@ -11,6 +11,8 @@ from resurgam.core.errors import StoreError, WriteRejected
 from resurgam.store.postgres.url import Address
 
 _REMEDIES: Final = {
+    "08P01": "if the server is behind PgBouncer, add pooler=transaction to the URL",
+    "22P05": "Postgres stores no text with the character NUL; leave it out of ids, names and tags",
     "28P01": "the user or the password of the URL is wrong",
     "28000": "the server does not let this user in; see its pg_hba.conf",
     "3D000": "create the database, or name another one in the URL",
@@ -128,7 +130,7 @@ def _reason(error: BaseException) -> str:
     code = sqlstate(error)
     if code:
         remedy = _REMEDIES.get(code, "")
-        return f"{error} ({code}){remedy and '; '}{remedy}"
+        return f"{' '.join(str(error).split())} ({code}){remedy and '; '}{remedy}"
     if isinstance(error, TimeoutError):
         return "the server did not answer in time"
     if isinstance(error, socket.gaierror):

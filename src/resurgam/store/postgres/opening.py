@@ -69,7 +69,9 @@ async def open_schema(
         if found.meta is not None and found.complete:
             return found.meta
     async with connection.transaction():
-        await connection.execute("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0")
+        await connection.execute(
+            "SET LOCAL search_path = pg_catalog; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"
+        )
         await connection.execute(
             f"SELECT pg_advisory_xact_lock(hashtextextended({literal(channel_of(address.schema))}, 0))"
         )
