@@ -50,8 +50,15 @@ _emptied: Final[list[str]] = []
 """Schemas with all tables and functions, and no rows."""
 
 _EMPTY: Final = """
-SELECT format('TRUNCATE %s RESTART IDENTITY', string_agg(oid::regclass::text, ', '))
-FROM pg_class WHERE relnamespace = to_regnamespace($1) AND relkind = 'r' AND relname <> 'meta'
+DO $$
+DECLARE
+    tables CONSTANT text := (
+        SELECT string_agg(oid::regclass::text, ', ') FROM pg_class
+        WHERE relnamespace = to_regnamespace('{schema}') AND relkind = 'r' AND relname <> 'meta'
+    );
+BEGIN
+    IF tables IS NOT NULL THEN EXECUTE 'TRUNCATE ' || tables || ' RESTART IDENTITY'; END IF;
+END $$
 """
 
 
@@ -60,9 +67,8 @@ async def emptied_url() -> AsyncIterator[str]:
     """Yield the URL of a store that is empty, in a schema that others have used before: that takes less time."""
     schema = _emptied.pop() if _emptied else f"t{next(_stores)}"
     yield f"{shared_server().url}?schema={schema}"
-    if statement := (await execute(_EMPTY, schema))[0][0]:
-        await execute(statement)
-        _emptied.append(schema)
+    await run_script(_EMPTY.format(schema=schema))
+    _emptied.append(schema)
 
 
 async def execute(statement: str, *arguments: Any, url: str | None = None) -> list[Any]:
