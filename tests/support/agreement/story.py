@@ -445,9 +445,6 @@ class Story:
                 "transfer.remove",
                 each=lambda side: [r.Removal(entity_id=entity_id, copies=sides[side][:last] or sides[side])],
             )
-            for side in self.sides:  # stores may wake those who wait for events that are gone, or not
-                await side.settle()
-                side.cursors["feed"] = await side.stores[worker].feed.now()
         entity_id = self.chance.choice((*ENTITIES, *CHILDREN))
         found = [tuple(await side.stores[worker].transfer.copies(entity_id)) for side in self.sides]
         if found[0]:
