@@ -476,7 +476,7 @@ def test_it_works_while_a_worker_holds_leases(shop):
         (["checked_fine.py", "--store", "sqlite:///text.db"], "file is not a database"),
         (["checked_fine.py", "--store", "sqlite:///empty.db"], "schema version 0"),
         (["checked_fine.py", "--store", "sqlite:///other.db"], "the database of another program"),
-        (["checked_fine.py", "--store", "postgres://x/y"], "no store for 'postgres://x/y'"),
+        (["checked_fine.py", "--store", "mysql://x/y"], "no store for 'mysql://x/y'"),
         (["checked_fine.py", "--store", "memory://"], "does not outlive this process"),
         (["checked_fine.py", "--limit", "0"], "0 is not in the range"),
         (["checked_fine.py", "--processes", "0"], "0 is not in the range"),

@@ -47,7 +47,8 @@ ARGUMENTS = {
     "vacuum": (),
     "worker": ("greetings.py",),
 }
-WITHOUT_STORE = {"dev", "lint"}
+WITHOUT_STORE = {"dev", "lint", "move"}
+"""Commands that take no ``--store``; `move` has two of its own, and tests of its own."""
 
 
 @functools.cache

@@ -200,7 +200,7 @@ class File:
     async def bury(self, store: Any) -> None:
         """Close the file, and leave what a dead process leaves: an unheld lock."""
         self._open.remove(store)
-        lock = store._owner._path
+        lock = store._owner._file._path
         await store.close()
         lock.parent.mkdir(exist_ok=True)
         lock.touch()

@@ -167,7 +167,7 @@ class Listener:
             pause = min(2 * pause, _LONGEST_LOOK)
 
     def _lock(self) -> str:
-        """Return the key of the lock, as `notices_followers` in ``functions/shared/notices.sql`` does."""
+        """Return the key of the lock, as the function ``notices_followers`` in ``functions/shared/notices.sql`` does."""
         return f"hashtextextended('resurgam followers of ' || {literal(channel_of(self._pool.address.schema))}, 0)"
 
     def _on_notice(self, _: object, __: int, ___: str, payload: object) -> None:
