@@ -158,6 +158,7 @@ class Pool:
         self._steps = migrations() if steps is None else steps
         self._verbs: dict[str, Verb] = {}
         self._waiting: dict[str, list[tuple[Any, Done]]] = {}
+        self._turns: dict[str, asyncio.Future[None]] = {}
         self._under_way: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._connections = Connections(address, self.owner)
@@ -227,8 +228,19 @@ class Pool:
 
     async def _read(self, name: str, text: str, arguments: Sequence[object]) -> list[Any]:
         flight = Flight(name, text, lambda _: arguments, reads=True)
-        rows: list[Any] = await _wait_for(self._spawn(self._perform(flight), f"postgres {name}"))
-        return rows
+        # Reads go over several connections, but return in the order of their calls: what a program does after one read, such
+        # as a delivery, comes before what it does after the next one like it.
+        before = self._turns.get(name)
+        turn = self._turns[name] = asyncio.get_running_loop().create_future()
+        try:
+            rows: list[Any] = await _wait_for(self._spawn(self._perform(flight), f"postgres {name}"))
+            if before is not None and not before.done():
+                await asyncio.wait([before])
+            return rows
+        finally:
+            turn.set_result(None)
+            if self._turns.get(name) is turn:
+                del self._turns[name]
 
     async def connect(self) -> Any:
         """Return a new connection of the client library that is the caller's own, once the store is open."""
