@@ -16,5 +16,8 @@ from support.count_workloads import WORKLOADS
     count_instructions.VALGRIND is None, reason="instructions are counted by valgrind, which is not on this machine"
 )
 def test_instructions(tmp_path) -> None:
-    counted = count_instructions.count(list(WORKLOADS), tmp_path)
+    # On Postgres the client's cost depends on how many connections it opens in time, which varies between runs; there the
+    # calls of Python functions have a budget, and round trips.
+    names = [name for name in WORKLOADS if not name.endswith("-postgres")]
+    counted = count_instructions.count(names, tmp_path)
     all_within({f"instructions per {WORKLOADS[dumps.name].unit}": dumps.instructions() for dumps in counted})
