@@ -1,0 +1,199 @@
+"""Events of goal flows and of the catalog of steps.
+
+A work item is numbered within its flow; ``ref`` is that number in every event about one. ``cause`` is the ``seq`` of the
+entry that led to an event: the result of a step to the start of the next, for instance.
+"""
+
+from typing import Final
+
+from msgspec import Raw
+
+from resurgam.core.entry import NULL, Event, Failure
+from resurgam.core.lifecycle import Started
+
+FLOW: Final = "flow"
+"""The kind of instances that follow a plan."""
+CATALOG: Final = "catalog"
+"""The kind of the instance whose log holds the registered steps."""
+
+
+class FlowStarted(Started, frozen=True, kw_only=True, tag="flow_started"):
+    """A flow begins. *input* holds its goals, what it was given, and its plan."""
+
+    kind: str = FLOW
+
+
+class FlowActivated(Event, frozen=True, kw_only=True, tag="flow_activated"):
+    """The flow is among the active ones."""
+
+
+class FlowCompleted(Event, frozen=True, kw_only=True, tag="flow_completed"):
+    """Every goal is decided. *result* holds the outputs of the goals by name."""
+
+    result: Raw = NULL
+
+
+class FlowFailed(Event, frozen=True, kw_only=True, tag="flow_failed"):
+    """A goal failed or cannot be reached."""
+
+    failure: Failure
+
+
+class FlowCancelled(Event, frozen=True, kw_only=True, tag="flow_cancelled"):
+    """The flow was cancelled on request."""
+
+
+class FlowDigestUpdated(Event, frozen=True, kw_only=True, tag="flow_digest_updated"):
+    """The summary of the flow that lists show: its status, and the message of its failure."""
+
+    status: str
+    error: str = ""
+
+
+class FlowDeactivated(Event, frozen=True, kw_only=True, tag="flow_deactivated"):
+    """The flow has ended, and no work of it is outstanding: its log is complete."""
+
+
+class StepStarted(Event, frozen=True, kw_only=True, tag="step_started"):
+    """A step has its inputs. Its work items have the numbers from *first* on, with what differs in the input of each."""
+
+    step: str
+    inputs: Raw
+    first: int
+    items: tuple[Raw, ...]
+
+
+class StepCompleted(Event, frozen=True, kw_only=True, tag="step_completed"):
+    """All work items of a step succeeded."""
+
+    step: str
+    outputs: Raw = NULL
+
+
+class StepFailed(Event, frozen=True, kw_only=True, tag="step_failed"):
+    """A work item failed for good, or the step cannot start; *unsatisfied* are the inputs that are the reason."""
+
+    step: str
+    failure: Failure
+    unsatisfied: tuple[str, ...] = ()
+
+
+class StepSkipped(Event, frozen=True, kw_only=True, tag="step_skipped"):
+    """A step will not run; *unsatisfied* are the inputs that are the reason, if inputs are."""
+
+    step: str
+    reason: str
+    unsatisfied: tuple[str, ...] = ()
+
+
+class AttributeSet(Event, frozen=True, kw_only=True, tag="attribute_set"):
+    """A step has provided a value of an attribute."""
+
+    attribute: str
+    value: Raw
+    step: str
+
+
+class WorkStarted(Event, frozen=True, kw_only=True, tag="work_started"):
+    """A worker began an attempt of a work item."""
+
+    ref: int
+    step: str
+    attempt: int = 1
+
+
+class WorkSucceeded(Event, frozen=True, kw_only=True, tag="work_succeeded"):
+    """A work item has its result."""
+
+    ref: int
+    step: str
+    outputs: Raw = NULL
+
+
+class WorkFailed(Event, frozen=True, kw_only=True, tag="work_failed"):
+    """A work item failed for good."""
+
+    ref: int
+    step: str
+    failure: Failure
+
+
+class WorkNotCompleted(Event, frozen=True, kw_only=True, tag="work_not_completed"):
+    """An attempt of a work item did not lead to a result."""
+
+    ref: int
+    step: str
+    failure: Failure
+
+
+class WorkCancelled(Event, frozen=True, kw_only=True, tag="work_cancelled"):
+    """A work item was withdrawn before a worker began it."""
+
+    ref: int
+    step: str
+
+
+class RetryScheduled(Event, frozen=True, kw_only=True, tag="retry_scheduled"):
+    """A work item will be attempted again, at *next_retry_at*."""
+
+    ref: int
+    step: str
+    retry_count: int
+    next_retry_at: int
+
+
+class CompStarted(Event, frozen=True, kw_only=True, tag="comp_started"):
+    """The compensation of a work item was begun; *item* is the number of the item, ``ref`` that of its compensation."""
+
+    ref: int
+    step: str
+    item: int
+
+
+class CompRetryScheduled(Event, frozen=True, kw_only=True, tag="comp_retry_scheduled"):
+    """A compensation will be attempted again, at *next_retry_at*."""
+
+    ref: int
+    step: str
+    retry_count: int
+    next_retry_at: int
+    failure: Failure
+
+
+class CompSucceeded(Event, frozen=True, kw_only=True, tag="comp_succeeded"):
+    """A work item is compensated."""
+
+    ref: int
+    step: str
+
+
+class CompFailed(Event, frozen=True, kw_only=True, tag="comp_failed"):
+    """The compensation of a work item failed for good."""
+
+    ref: int
+    step: str
+    failure: Failure
+
+
+class CatalogStarted(Started, frozen=True, kw_only=True, tag="catalog_started"):
+    """The catalog of a store begins."""
+
+    kind: str = CATALOG
+
+
+class StepRegistered(Event, frozen=True, kw_only=True, tag="step_registered"):
+    """A step was added to the catalog."""
+
+    step: Raw
+
+
+class StepUpdated(Event, frozen=True, kw_only=True, tag="step_updated"):
+    """A step of the catalog has a new definition."""
+
+    step: Raw
+
+
+class StepUnregistered(Event, frozen=True, kw_only=True, tag="step_unregistered"):
+    """A step was removed from the catalog."""
+
+    step_id: str

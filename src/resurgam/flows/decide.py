@@ -1,0 +1,349 @@
+"""Decide what follows from an event: the rules of a flow, without any I/O.
+
+`decide` is given the state of a flow and what has happened. It returns the entries to append, that one first; the state
+has moved along. The result depends on nothing else: not on the order of sets, and on time only through *now*.
+
+After each event the flow comes to rest: steps that can no longer start fail or are skipped, the end is decided, steps that
+nobody needs are skipped, and those that have their inputs start. A flow ends with the event that decides its last goal, and
+then nothing new starts.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.core import flow_event as fe
+from resurgam.core import lifecycle
+from resurgam.core.entry import NULL, Event, Failure
+from resurgam.flows import model as m
+from resurgam.flows.inputs import Inputs
+from resurgam.flows.judge import NOTHING, ExpressionFailed, Judge
+from resurgam.flows.planner import Gate
+from resurgam.flows.state import FlowState, FlowStatus, StepStatus, WorkItem, WorkStatus
+
+NO_MATCH: Final = "required match did not match"
+NOT_NEEDED: Final = "outputs not needed"
+PREDICATE_FALSE: Final = "predicate returned false"
+HAS_VALUE: Final = "starts only without a value"
+UNAVAILABLE: Final = "required input no longer available"
+
+_ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+def decide(state: FlowState, event: Event | None, judge: Judge, now: int) -> Sequence[Event]:
+    """Return the entries that an event leads to, itself included; None: only the time has moved on.
+
+    A second answer of a work item leads to nothing. A late one is recorded and changes no outcome.
+    """
+    decision = _Decision(state, judge, now)
+    decision.take(event)
+    return decision.entries
+
+
+def wake_at(state: FlowState, judge: Judge, now: int) -> int | None:
+    """Return the next moment at which a deadline decides something."""
+    if state.status is not FlowStatus.ACTIVE:
+        return None
+    inputs = Inputs(state, judge)
+    pending = (one for one, step in state.steps.items() if step.status is StepStatus.PENDING)
+    return min(
+        (until for until in (inputs.waits_until(one, now) for one in pending) if until is not None), default=None
+    )
+
+
+class _Decision:
+    """One event, and what follows from it."""
+
+    def __init__(self, state: FlowState, judge: Judge, now: int) -> None:
+        self.entries: list[Event] = []
+        self._state = state
+        self._judge = judge
+        self._now = now
+        self._inputs = Inputs(state, judge)
+        self._cause: int | None = None
+
+    def take(self, event: Event | None) -> None:
+        state = self._state
+        if not state.activated:
+            self._append(fe.FlowActivated())
+        match event:
+            case None:
+                pass
+            case fe.WorkStarted() | fe.RetryScheduled() | fe.CompRetryScheduled() | fe.WorkCancelled():
+                self._record(event)
+            case fe.WorkSucceeded() if self._record(event):
+                self._succeed(event)
+            case fe.WorkFailed() if self._record(event):
+                self._fail(event)
+            case fe.WorkNotCompleted() | fe.CompSucceeded() | fe.CompFailed():
+                self._record(event)
+            case lifecycle.CancelRequested():
+                self._record_first(event)
+                if state.status is FlowStatus.ACTIVE:
+                    self._end(fe.FlowCancelled())
+            case lifecycle.WorkflowPaused() | lifecycle.WorkflowResumed():
+                self._record_first(event)
+            case _:
+                pass
+        self._come_to_rest()
+
+    # What an event leads to.
+
+    def _succeed(self, event: fe.WorkSucceeded) -> None:
+        step = self._state.steps[event.step]
+        if step.status is StepStatus.FAILED:
+            self._compensate(event.step)
+        elif step.status is StepStatus.ACTIVE:
+            items = [self._state.items[number] for number in step.items]
+            if all(item.status is WorkStatus.SUCCEEDED for item in items):
+                self._complete(event.step, items)
+
+    def _fail(self, event: fe.WorkFailed) -> None:
+        if self._state.steps[event.step].status is StepStatus.ACTIVE:
+            self._append(fe.StepFailed(step=event.step, failure=event.failure))
+            self._compensate(event.step)
+
+    def _complete(self, step_id: str, items: Sequence[WorkItem]) -> None:
+        """Set the attributes that a step provides; if that is not possible, the step itself has failed."""
+        step = self._state.plan.steps[step_id]
+        try:
+            outputs = dict(self._outputs(step, items))
+        except ExpressionFailed as error:
+            self._append(fe.StepFailed(step=step_id, failure=_failure(error)))
+            self._compensate(step_id)
+            return
+        for name, value in outputs.items():
+            self._append(fe.AttributeSet(attribute=name, value=Raw(_ENCODE(value)), step=step_id))
+        self._append(fe.StepCompleted(step=step_id, outputs=Raw(_ENCODE(outputs))))
+
+    def _outputs(self, step: m.Step, items: Sequence[WorkItem]) -> Iterator[tuple[str, object]]:
+        result = _joined(step, items)
+        for name, config in sorted(step.outputs.items()):
+            mapping = config.mapping or m.Mapping()
+            if mapping.script is not None:
+                value = self._judge.map_output(mapping.script, result)
+            else:
+                value = result.get(mapping.name or name, NOTHING)
+            if value is not NOTHING:
+                yield name, value
+
+    def _compensate(self, step_id: str) -> None:
+        """Undo what a failed step has done: its work items that succeeded."""
+        if not is_compensable(self._state.plan.steps[step_id]):
+            return
+        for number in self._state.steps[step_id].items:
+            if self._state.items[number].status is WorkStatus.SUCCEEDED:
+                self._append(fe.CompStarted(ref=self._state.next_number, step=step_id, item=number))
+
+    # Coming to rest.
+
+    def _come_to_rest(self) -> None:
+        state = self._state
+        while state.status is FlowStatus.ACTIVE and not state.paused:
+            if self._settle_pending():
+                continue
+            if self._decide_end():
+                break
+            if not self._skip_unused() and not self._start_ready():
+                break
+        if state.status is not FlowStatus.ACTIVE and not state.deactivated and not state.outstanding:
+            self._append(fe.FlowDeactivated())
+
+    def _pending(self) -> Sequence[str]:
+        return [
+            step_id for step_id in sorted(self._state.steps) if self._state.steps[step_id].status is StepStatus.PENDING
+        ]
+
+    def _settle_pending(self) -> bool:
+        """Fail or skip steps that can no longer start; return whether there were any."""
+        settled = [step_id for step_id in self._pending() if self._settle(step_id)]
+        return bool(settled)
+
+    def _settle(self, step_id: str) -> bool:
+        try:
+            if names := self._inputs.unmatched(step_id):
+                self._skip(step_id, NO_MATCH, names)
+            elif names := self._inputs.unwanted(step_id):
+                self._skip(step_id, HAS_VALUE, names)
+            elif self._inputs.gate(step_id) is Gate.OPEN and (names := self._inputs.impossible(step_id)):
+                failure = Failure(type="StepFailed", message=f"{UNAVAILABLE}: {', '.join(names)}")
+                self._append(fe.StepFailed(step=step_id, failure=failure, unsatisfied=tuple(names)))
+            else:
+                return False
+        except ExpressionFailed as error:
+            self._append(fe.StepFailed(step=step_id, failure=_failure(error)))
+        return True
+
+    def _skip(self, step_id: str, reason: str, names: Sequence[str] = ()) -> None:
+        self._append(fe.StepSkipped(step=step_id, reason=reason, unsatisfied=tuple(names)))
+
+    def _skip_unused(self) -> bool:
+        goals = self._state.plan.goals
+        unused = [
+            step_id
+            for step_id in self._pending()
+            if step_id not in goals
+            and not any(self._inputs.is_needed(step_id, name) for name in self._state.plan.steps[step_id].outputs)
+        ]
+        for step_id in unused:
+            self._skip(step_id, NOT_NEEDED)
+        return bool(unused)
+
+    def _start_ready(self) -> bool:
+        """Start the steps that have their inputs; return whether one is decided already, so that others may follow."""
+        for step_id in self._pending():
+            if self._inputs.gate(step_id) is Gate.OPEN:
+                self._start(step_id)
+                if self._state.steps[step_id].status.terminal:
+                    return True
+        return False
+
+    def _start(self, step_id: str) -> None:
+        step = self._state.plan.steps[step_id]
+        try:
+            inputs = self._inputs.collect(step_id, self._now)
+            if inputs is None:
+                return
+            if step.predicate is not None and not self._judge.holds(step.predicate, inputs):
+                self._skip(step_id, PREDICATE_FALSE)
+                return
+            changes = _expand(step, inputs)
+        except ExpressionFailed as error:
+            self._append(fe.StepFailed(step=step_id, failure=_failure(error)))
+            return
+        first = self._state.next_number
+        self._append(fe.StepStarted(step=step_id, inputs=Raw(_ENCODE(inputs)), first=first, items=changes))
+        if not changes:
+            self._complete(step_id, ())
+
+    def _decide_end(self) -> bool:
+        state = self._state
+        goals = {goal: state.steps[goal] for goal in state.plan.goals if goal in state.steps}
+        failed = sorted(goal for goal, step in goals.items() if step.status is StepStatus.FAILED)
+        if failed:
+            cause = goals[failed[0]].failure
+            message = f"step {failed[0]!r} failed: {cause.message if cause is not None else ''}"
+            self._end(fe.FlowFailed(failure=Failure(type="StepFailed", message=message, cause=cause)))
+        elif not all(step.status.terminal for step in goals.values()):
+            return False
+        elif self._all_pruned():
+            message = (
+                "no goal can be reached: the match of every one has failed, or it starts only without a given value"
+            )
+            self._end(fe.FlowFailed(failure=Failure(type="StepFailed", message=message)))
+        else:
+            self._end(fe.FlowCompleted(result=Raw(_ENCODE(self._result()))))
+        return True
+
+    def _all_pruned(self) -> bool:
+        state = self._state
+        pruned = [
+            goal in state.plan.excluded.blocked
+            or (goal in state.steps and state.steps[goal].reason in (NO_MATCH, HAS_VALUE))
+            for goal in state.plan.goals
+        ]
+        return all(pruned)
+
+    def _result(self) -> Mapping[str, object]:
+        """Return the outputs of the goals; those of a goal whose outputs were all given are the given ones."""
+        result: dict[str, object] = {}
+        for goal in self._state.plan.goals:
+            if goal in self._state.steps:
+                outputs = self._state.steps[goal].outputs
+                result |= msgspec.json.decode(outputs) if outputs != NULL else {}
+            for name in self._state.plan.excluded.satisfied.get(goal, ()):
+                result[name] = msgspec.json.decode(self._state.attributes[name][0].value)
+        return result
+
+    def _end(self, event: fe.FlowCompleted | fe.FlowFailed | fe.FlowCancelled) -> None:
+        self._append(event)
+        error = event.failure.message if isinstance(event, fe.FlowFailed) else ""
+        self._append(fe.FlowDigestUpdated(status=self._state.status, error=error))
+
+    # The log.
+
+    def _record(self, event: Event) -> bool:
+        if self._state.deactivated or not self._state.accepts(event):
+            return False
+        self._record_first(event)
+        return True
+
+    def _record_first(self, event: Event) -> None:
+        """Append what has happened; everything after it was caused by it."""
+        if not self._state.deactivated:
+            self._append(event)
+            self._cause = self._state.last_seq
+
+    def _append(self, event: Event) -> None:
+        state = self._state
+        seq, at = state.last_seq + 1, max(self._now, state.last_at)
+        cause = event.cause if event.cause is not None else self._cause or state.last_seq
+        entry = msgspec.structs.replace(event, seq=seq, at=at, cause=cause)
+        state.apply(entry)
+        self.entries.append(entry)
+
+
+def is_compensable(step: m.Step) -> bool:
+    """Whether the work items of a step can be undone."""
+    return bool((step.python and step.python.compensate) or (step.http and step.http.compensate))
+
+
+def iterates(step: m.Step) -> Sequence[str]:
+    """Return the inputs over whose elements a step runs, by their names inside it."""
+    return sorted(
+        (config.mapping.name if config.mapping is not None and config.mapping.name else name)
+        for name, config in step.inputs.items()
+        if config.for_each
+    )
+
+
+def _expand(step: m.Step, inputs: Mapping[str, object]) -> tuple[Raw, ...]:
+    """Return what each work item has in place of the inputs of the step: one for each combination of elements."""
+    names = [name for name in iterates(step) if name in inputs]
+    lists: list[list[object]] = []
+    count = 1
+    for name in names:
+        value = inputs[name]
+        if not isinstance(value, list):
+            raise ExpressionFailed(
+                f"input {name!r} has for_each, so its value must be a list, got {type(value).__name__}"
+            )
+        lists.append(value)
+        count *= len(value)
+    if count > m.MAX_WORK_ITEMS:
+        raise ExpressionFailed(
+            f"a step has at most {m.MAX_WORK_ITEMS:,} work items, got {count:,}; pass fewer elements"
+        )
+    return tuple(Raw(_ENCODE(dict(zip(names, elements, strict=True)))) for elements in product(*lists))
+
+
+def _joined(step: m.Step, items: Sequence[WorkItem]) -> dict[str, object]:
+    """Return the result of a step: that of its one item, or with for_each a list for each output, in input order."""
+    results = [_fields(item.outputs) for item in items]
+    if not iterates(step):
+        return results[0]
+    names = sorted({name for result in results for name in result} | _result_names(step))
+    return {
+        name: [
+            {**_fields(item.changes), name: result[name]}
+            for item, result in zip(items, results, strict=True)
+            if name in result
+        ]
+        for name in names
+    }
+
+
+def _result_names(step: m.Step) -> set[str]:
+    return {(one.mapping.name if one.mapping is not None else "") or name for name, one in step.outputs.items()}
+
+
+def _fields(value: Raw) -> dict[str, object]:
+    decoded = msgspec.json.decode(value)
+    return decoded if isinstance(decoded, dict) else {}
+
+
+def _failure(error: ExpressionFailed) -> Failure:
+    return Failure(type="ExpressionFailed", message=str(error))

@@ -1,0 +1,36 @@
+"""The protocol of expressions: what predicates, matches and mappings say about values."""
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from msgspec import UNSET
+
+from resurgam.core.errors import ResurgamError
+from resurgam.flows.model import Expression
+
+NOTHING: Final = UNSET
+"""A mapping has found no value."""
+
+
+class ExpressionFailed(ResurgamError):
+    """An expression could not be evaluated: it is wrong, it does not fit the value, or it exceeded a limit."""
+
+
+class Judge(Protocol):
+    """Evaluate expressions over plain JSON values. Each method raises `ExpressionFailed`."""
+
+    def matches(self, expression: Expression, value: object) -> bool:
+        """Whether a value of an attribute counts for an input."""
+        ...
+
+    def holds(self, expression: Expression, inputs: Mapping[str, object]) -> bool:
+        """Whether the predicate of a step holds for its inputs."""
+        ...
+
+    def map_input(self, expression: Expression, value: object) -> object:
+        """Return the value of an input inside the step, or `NOTHING`."""
+        ...
+
+    def map_output(self, expression: Expression, result: Mapping[str, object]) -> object:
+        """Return the value of an output from the result of a step, or `NOTHING`."""
+        ...

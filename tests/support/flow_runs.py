@@ -1,0 +1,161 @@
+"""Run flows by the rules alone: results arrive in an order that a seed decides, and no time passes but on request.
+
+After every entry the law of the log is checked: folding it gives the live state.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.core import flow_event as fe
+from resurgam.core.entry import Event, Failure
+from resurgam.flows import model as m
+from resurgam.flows.catalog import Catalog
+from resurgam.flows.decide import decide, wake_at
+from resurgam.flows.judge import ExpressionFailed
+from resurgam.flows.planner import plan
+from resurgam.flows.state import FlowInput, FlowState, FlowStatus, WorkStatus
+
+Handler = Callable[[dict[str, Any]], Any]
+
+
+class NotNow(Exception):
+    """Raised by a handler: the attempt did not lead to a result."""
+
+
+class Equality:
+    """A judge for tests: an expression is a value as JSON, or ``!``, which fails; a mapping names a field."""
+
+    def matches(self, expression: m.Expression, value: object) -> bool:
+        return bool(value == self._value(expression))
+
+    def holds(self, expression: m.Expression, inputs: Mapping[str, object]) -> bool:
+        return bool(self._value(expression))
+
+    def map_input(self, expression: m.Expression, value: Any) -> object:
+        return value[self._value(expression)]
+
+    def map_output(self, expression: m.Expression, result: Mapping[str, object]) -> object:
+        return result[self._value(expression)]
+
+    def _value(self, expression: m.Expression) -> Any:
+        if expression.script == "!":
+            raise ExpressionFailed("the expression is wrong")
+        return msgspec.json.decode(expression.script)
+
+
+class FlowRun:
+    """One flow, from its start to its end."""
+
+    def __init__(
+        self,
+        steps: Sequence[m.Step],
+        goals: Sequence[str],
+        init: Mapping[str, Sequence[object]] = {},
+        handlers: Mapping[str, Handler] = {},
+        *,
+        seed: int = 0,
+        retries: int = 3,
+    ) -> None:
+        self.judge = Equality()
+        self.now = 1000
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.log: list[Event] = []
+        self._handlers = handlers
+        self._chance = random.Random(seed)
+        self._retries = retries
+        made = plan(Catalog(steps), goals, init, "strict", self.judge.matches)
+        given = {name: tuple(Raw(msgspec.json.encode(one)) for one in values) for name, values in init.items()}
+        first = fe.FlowStarted(
+            seq=1,
+            at=self.now,
+            name="flow",
+            queue="default",
+            entity_id="flow",
+            execution_id="execution",
+            run_id="run",
+            tree_id="run",
+            input=Raw(msgspec.json.encode(FlowInput(made, given))),
+        )
+        self.log.append(first)
+        self.state = FlowState([first])
+        self.take(None)
+
+    def take(self, event: Event | None) -> None:
+        """Let something happen, and check that the log tells all of it."""
+        entries = decide(self.state, event, self.judge, self.now)
+        self.log += entries
+        assert described(FlowState(self.log)) == described(self.state)
+
+    def run(self) -> "FlowRun":
+        """Complete what is outstanding, in the order of the seed, until the flow is deactivated or waits for time."""
+        while self.step():
+            pass
+        return self
+
+    def step(self) -> bool:
+        """Let one outstanding item come to a result; return whether there was one."""
+        waiting = list(self.state.outstanding)
+        if not waiting:
+            return False
+        self.finish(self._chance.choice(waiting))
+        return True
+
+    def finish(self, ref: int) -> None:
+        """Run the handler of an item, or of its compensation, and take its result."""
+        item = self.state.item_of(ref)
+        assert item is not None
+        if item.status is WorkStatus.COMPENSATING:
+            self._compensate(ref, item.step)
+            return
+        self.take(fe.WorkStarted(ref=ref, step=item.step, attempt=item.attempts + 1))
+        step = self.state.steps[item.step]
+        arguments = {**msgspec.json.decode(step.inputs), **msgspec.json.decode(item.changes)}
+        self.calls.append((item.step, arguments))
+        try:
+            result = self._handlers.get(item.step, lambda _: {})(arguments)
+        except NotNow as error:
+            self.take(fe.WorkNotCompleted(ref=ref, step=item.step, failure=failure(error)))
+            if item.status is WorkStatus.NOT_COMPLETED and self.state.status is FlowStatus.ACTIVE:
+                self._retry(ref, item.step, item.retry_count, error)
+        except Exception as error:  # noqa: BLE001 -- whatever a handler raises fails its item
+            self.take(fe.WorkFailed(ref=ref, step=item.step, failure=failure(error)))
+        else:
+            self.take(fe.WorkSucceeded(ref=ref, step=item.step, outputs=Raw(msgspec.json.encode(result))))
+
+    def _retry(self, ref: int, step: str, count: int, error: Exception) -> None:
+        if count < self._retries:
+            self.take(fe.RetryScheduled(ref=ref, step=step, retry_count=count + 1, next_retry_at=self.now + 1))
+        else:
+            self.take(fe.WorkFailed(ref=ref, step=step, failure=failure(error)))
+
+    def _compensate(self, ref: int, step: str) -> None:
+        self.calls.append((f"undo {step}", {}))
+        self.take(fe.CompSucceeded(ref=ref, step=step))
+
+    def pass_time(self) -> None:
+        """Move on to the next deadline."""
+        moment = wake_at(self.state, self.judge, self.now)
+        assert moment is not None
+        self.now = moment
+        self.take(None)
+
+    @property
+    def result(self) -> Any:
+        return msgspec.json.decode(self.state.result)
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        return {step_id: str(step.status) for step_id, step in self.state.steps.items()}
+
+
+def failure(error: Exception) -> Failure:
+    return Failure(type=type(error).__name__, message=str(error))
+
+
+def described(state: FlowState) -> bytes:
+    """Return everything that a state says."""
+    return msgspec.json.encode(vars(state), enc_hook=repr)
