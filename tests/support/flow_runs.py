@@ -29,6 +29,9 @@ class NotNow(Exception):
 class Equality:
     """A judge for tests: an expression is a value as JSON, or ``!``, which fails; a mapping names a field."""
 
+    def check(self, expression: m.Expression, parameters: Sequence[str]) -> None:
+        self._value(expression)
+
     def matches(self, expression: m.Expression, value: object) -> bool:
         return bool(value == self._value(expression))
 
@@ -111,7 +114,7 @@ class FlowRun:
         if item.status is WorkStatus.COMPENSATING:
             self._compensate(ref, item.step)
             return
-        self.take(fe.WorkStarted(ref=ref, step=item.step, attempt=item.attempts + 1))
+        self.take(fe.WorkStarted(item=ref, step=item.step, attempt=item.attempts + 1))
         step = self.state.steps[item.step]
         arguments = {**msgspec.json.decode(step.inputs), **msgspec.json.decode(item.changes)}
         self.calls.append((item.step, arguments))
@@ -121,14 +124,14 @@ class FlowRun:
             self.take(fe.WorkNotCompleted(ref=ref, step=item.step, failure=failure(error)))
             if item.status is WorkStatus.NOT_COMPLETED and self.state.status is FlowStatus.ACTIVE:
                 self._retry(ref, item.step, item.retry_count, error)
-        except Exception as error:  # noqa: BLE001 -- whatever a handler raises fails its item
+        except Exception as error:
             self.take(fe.WorkFailed(ref=ref, step=item.step, failure=failure(error)))
         else:
             self.take(fe.WorkSucceeded(ref=ref, step=item.step, outputs=Raw(msgspec.json.encode(result))))
 
     def _retry(self, ref: int, step: str, count: int, error: Exception) -> None:
         if count < self._retries:
-            self.take(fe.RetryScheduled(ref=ref, step=step, retry_count=count + 1, next_retry_at=self.now + 1))
+            self.take(fe.RetryScheduled(item=ref, step=step, retry_count=count + 1, next_retry_at=self.now + 1))
         else:
             self.take(fe.WorkFailed(ref=ref, step=step, failure=failure(error)))
 

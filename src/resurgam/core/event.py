@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Raw
 
+from resurgam.core import flow_event
 from resurgam.core.entry import NULL as NULL
 from resurgam.core.entry import Answer as Answer
 from resurgam.core.entry import Command as Command
@@ -452,6 +453,32 @@ AnyEvent: TypeAlias = (
     | SagaStepRegistered
     | SagaCompensationStarted
     | SagaClosed
+    | flow_event.FlowStarted
+    | flow_event.FlowActivated
+    | flow_event.FlowCompleted
+    | flow_event.FlowFailed
+    | flow_event.FlowCancelled
+    | flow_event.FlowDigestUpdated
+    | flow_event.FlowDeactivated
+    | flow_event.StepStarted
+    | flow_event.StepCompleted
+    | flow_event.StepFailed
+    | flow_event.StepSkipped
+    | flow_event.AttributeSet
+    | flow_event.WorkStarted
+    | flow_event.WorkSucceeded
+    | flow_event.WorkFailed
+    | flow_event.WorkNotCompleted
+    | flow_event.WorkCancelled
+    | flow_event.RetryScheduled
+    | flow_event.CompStarted
+    | flow_event.CompRetryScheduled
+    | flow_event.CompSucceeded
+    | flow_event.CompFailed
+    | flow_event.CatalogStarted
+    | flow_event.StepRegistered
+    | flow_event.StepUpdated
+    | flow_event.StepUnregistered
 )
 
 

@@ -1,7 +1,8 @@
 """Events of goal flows and of the catalog of steps.
 
-A work item is numbered within its flow; ``ref`` is that number in every event about one. ``cause`` is the ``seq`` of the
-entry that led to an event: the result of a step to the start of the next, for instance.
+Work items, and their compensations, are numbered within their flow. An event that answers one carries its number as ``ref``,
+as answers do; any other event about a work item has it as ``item``. ``cause`` is the ``seq`` of the entry that led to an event: the
+result of a step to the start of the next, for instance.
 """
 
 from typing import Final
@@ -97,7 +98,7 @@ class AttributeSet(Event, frozen=True, kw_only=True, tag="attribute_set"):
 class WorkStarted(Event, frozen=True, kw_only=True, tag="work_started"):
     """A worker began an attempt of a work item."""
 
-    ref: int
+    item: int
     step: str
     attempt: int = 1
 
@@ -136,18 +137,18 @@ class WorkCancelled(Event, frozen=True, kw_only=True, tag="work_cancelled"):
 class RetryScheduled(Event, frozen=True, kw_only=True, tag="retry_scheduled"):
     """A work item will be attempted again, at *next_retry_at*."""
 
-    ref: int
+    item: int
     step: str
     retry_count: int
     next_retry_at: int
 
 
 class CompStarted(Event, frozen=True, kw_only=True, tag="comp_started"):
-    """The compensation of a work item was begun; *item* is the number of the item, ``ref`` that of its compensation."""
+    """The compensation of a work item was begun; *number* is that of the compensation."""
 
-    ref: int
-    step: str
     item: int
+    step: str
+    number: int
 
 
 class CompRetryScheduled(Event, frozen=True, kw_only=True, tag="comp_retry_scheduled"):

@@ -136,7 +136,7 @@ class _Decision:
             return
         for number in self._state.steps[step_id].items:
             if self._state.items[number].status is WorkStatus.SUCCEEDED:
-                self._append(fe.CompStarted(ref=self._state.next_number, step=step_id, item=number))
+                self._append(fe.CompStarted(item=number, step=step_id, number=self._state.next_number))
 
     # Coming to rest.
 

@@ -1,6 +1,6 @@
 """The protocol of expressions: what predicates, matches and mappings say about values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec import UNSET
@@ -18,6 +18,10 @@ class ExpressionFailed(ResurgamError):
 
 class Judge(Protocol):
     """Evaluate expressions over plain JSON values. Each method raises `ExpressionFailed`."""
+
+    def check(self, expression: Expression, parameters: Sequence[str]) -> None:
+        """Raise `ExpressionFailed` if an expression cannot be compiled. *parameters* are the names it may use."""
+        ...
 
     def matches(self, expression: Expression, value: object) -> bool:
         """Whether a value of an attribute counts for an input."""

@@ -245,12 +245,12 @@ class _Demand:
         blocked: dict[str, tuple[str, ...]] = {}
         for step_id in sorted(self._seen.difference(self.included)):
             profile = self._catalog.profile(step_id)
-            if names := self._blocked_by(profile):
-                blocked[step_id] = tuple(sorted(names))
+            if refused := self._blocked_by(profile):
+                blocked[step_id] = tuple(sorted(refused))
             elif self._is_satisfied(profile):
                 satisfied[step_id] = tuple(sorted(profile.outputs))
-            elif names := {name for name in profile.needed if name not in self._reach.attributes}:
-                missing[step_id] = tuple(sorted(names))
+            elif absent := set(profile.needed) - self._reach.attributes:
+                missing[step_id] = tuple(sorted(absent))
         return Excluded(missing, satisfied, blocked)
 
     def _is_satisfied(self, profile: Profile) -> bool:

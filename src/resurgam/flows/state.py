@@ -187,7 +187,7 @@ class FlowState:
 
     def accepts(self, event: Event) -> bool:
         """Whether an event about a work item may be recorded: the item has no answer yet."""
-        item = self.item_of(event.ref)
+        item = self.item_of(number_of(event))
         return item is not None and item.status in TRANSITIONS[type(event)][0]
 
     def item_of(self, ref: int | None) -> WorkItem | None:
@@ -211,6 +211,11 @@ class FlowState:
             number for number, item in self.compensations.items() if self.items[item].status is WorkStatus.COMPENSATING
         ]
         return running + undoing
+
+
+def number_of(event: Event) -> int | None:
+    """Return the number of the work item, or of the compensation, that an event is about."""
+    return event.ref if event.ref is not None else getattr(event, "item", None)
 
 
 E_ = TypeVar("E_", bound=Event)
@@ -324,7 +329,7 @@ def _set(state: FlowState, entry: fe.AttributeSet) -> None:
 
 @_effect(*TRANSITIONS)
 def _work(state: FlowState, entry: Event) -> None:
-    number = entry.item if isinstance(entry, fe.CompStarted) else entry.ref
+    number = number_of(entry)
     item = state.item_of(number)
     before, after = TRANSITIONS[type(entry)]
     if item is None or item.status not in before:
@@ -344,9 +349,9 @@ def _work(state: FlowState, entry: Event) -> None:
         case fe.RetryScheduled():
             item.retry_count, item.next_retry_at = entry.retry_count, entry.next_retry_at
         case fe.CompStarted():
-            item.compensation = entry.ref
-            state.compensations[entry.ref] = entry.item
-            state.next_number = max(state.next_number, entry.ref + 1)
+            item.compensation = entry.number
+            state.compensations[entry.number] = entry.item
+            state.next_number = max(state.next_number, entry.number + 1)
         case fe.CompRetryScheduled():
             item.comp_retry_count, item.next_retry_at = entry.retry_count, entry.next_retry_at
         case _:

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from resurgam.core import flow_event as fe
+from resurgam.core.entry import Failure
 from resurgam.flows import model as m
 from support.flow_runs import FlowRun, Handler, NotNow
-from unit.flows.test_planner import step
+from support.flow_steps import step
 
 ORDERS = range(10)
 
@@ -277,13 +278,11 @@ def test_a_second_answer_is_not_recorded() -> None:
     ref = run.state.outstanding[0]
     run.finish(ref)
     before = len(run.log)
-    run.take(fe.WorkFailed(ref=ref, step="A", failure=m_failure("late")))
+    run.take(fe.WorkFailed(ref=ref, step="A", failure=late_failure("late")))
     assert len(run.log) == before
 
 
-def m_failure(message: str) -> Any:
-    from resurgam.core.entry import Failure
-
+def late_failure(message: str) -> Failure:
     return Failure(type="Late", message=message)
 
 

@@ -1,8 +1,8 @@
 """Plans, by vectors; and that a plan depends on nothing but the sets that it is made from."""
 
 import random
-from typing import NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,26 +11,7 @@ from resurgam.core.errors import DefinitionError, NotFound
 from resurgam.flows import model as m
 from resurgam.flows.catalog import Catalog
 from resurgam.flows.planner import Mode, Plan, Reason, Use, plan
-
-# A step is written as "id: inputs > outputs": "?x" is optional, "x/last" collects last, "x=postal" must match.
-
-
-def step(text: str) -> m.Step:
-    step_id, _, rest = text.partition(":")
-    inputs, _, outputs = rest.partition(">")
-    attributes: dict[str, m.Attribute] = {}
-    for word in inputs.split():
-        name, _, match = word.partition("=")
-        name, _, collect = name.partition("/")
-        if name.startswith("?"):
-            attributes[name[1:]] = m.Optional(optional=m.OptionalConfig(collect=collect or "first"))  # type: ignore[arg-type]
-        else:
-            rule = m.Expression(language="cel", script=match) if match else None
-            attributes[name] = m.Required(required=m.RequiredConfig(collect=collect or "first", match=rule))  # type: ignore[arg-type]
-    attributes |= {name: m.Output() for name in outputs.split()}
-    return m.Step(
-        id=step_id, name=step_id, type="python", python=m.PythonConfig(activity=step_id), attributes=attributes
-    )
+from support.flow_steps import step
 
 
 def equals(expression: m.Expression, value: object) -> bool:
@@ -46,7 +27,7 @@ TWO = "P1: k > d; P2: > d; G: d > r"
 ROUTE = "R: > t; G: t=postal c > r"
 
 
-class Vector(NamedTuple):
+class Vector(msgspec.Struct, frozen=True):
     steps: str
     goals: str
     init: dict[str, list[object]]
