@@ -25,6 +25,7 @@ class FlowStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    TERMINATED = "terminated"
 
 
 class StepStatus(StrEnum):
@@ -90,6 +91,7 @@ _FLOW_ENDS: Final[Mapping[type[Event], FlowStatus]] = {
     fe.FlowCompleted: FlowStatus.COMPLETED,
     fe.FlowFailed: FlowStatus.FAILED,
     fe.FlowCancelled: FlowStatus.CANCELLED,
+    lifecycle.WorkflowTerminated: FlowStatus.TERMINATED,
 }
 
 

@@ -82,12 +82,13 @@ class Committer:
                 continue
             if attempt.has_lease:
                 self.leases.drop(attempt.key)
-            if isinstance(entry, events.ActivityRetryScheduled):
+            # Not the entry: a brain records the event in words of its own.
+            if isinstance(attempt.event, events.ActivityRetryScheduled):
                 retries.append(
                     Pending(
                         request=attempt.task.request,
-                        visible_at=entry.next_at,
-                        attempt=entry.attempt + 1,
+                        visible_at=attempt.event.next_at,
+                        attempt=attempt.event.attempt + 1,
                         details=attempt.details,
                         heartbeat_at=attempt.heartbeat_at,
                     )
