@@ -15,7 +15,7 @@ from resurgam.core.entry import Event, Failure
 from resurgam.flows import model as m
 from resurgam.flows.catalog import Catalog
 from resurgam.flows.decide import decide, wake_at
-from resurgam.flows.judge import ExpressionFailed
+from resurgam.flows.errors import ExpressionFailed
 from resurgam.flows.planner import plan
 from resurgam.flows.state import FlowInput, FlowState, FlowStatus, WorkStatus
 

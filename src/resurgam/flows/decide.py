@@ -19,8 +19,9 @@ from resurgam.core import flow_event as fe
 from resurgam.core import lifecycle
 from resurgam.core.entry import NULL, Event, Failure
 from resurgam.flows import model as m
+from resurgam.flows.errors import ExpressionFailed
 from resurgam.flows.inputs import Inputs
-from resurgam.flows.judge import NOTHING, ExpressionFailed, Judge
+from resurgam.flows.judge import NOTHING, Judge
 from resurgam.flows.planner import Gate
 from resurgam.flows.state import FlowState, FlowStatus, StepStatus, WorkItem, WorkStatus
 

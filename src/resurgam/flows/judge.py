@@ -5,15 +5,10 @@ from typing import Final, Protocol
 
 from msgspec import UNSET
 
-from resurgam.core.errors import ResurgamError
 from resurgam.flows.model import Expression
 
 NOTHING: Final = UNSET
 """A mapping has found no value."""
-
-
-class ExpressionFailed(ResurgamError):
-    """An expression could not be evaluated: it is wrong, it does not fit the value, or it exceeded a limit."""
 
 
 class Judge(Protocol):

@@ -8,7 +8,8 @@ import msgspec
 
 from resurgam.core.errors import DefinitionError
 from resurgam.flows import model as m
-from resurgam.flows.judge import ExpressionFailed, Judge
+from resurgam.flows.errors import ExpressionFailed
+from resurgam.flows.judge import Judge
 
 YEAR: Final = 365 * 24 * 3600 * 1000
 """Milliseconds; the longest deadline of an input."""

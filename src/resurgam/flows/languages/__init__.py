@@ -1,0 +1,1 @@
+"""The languages of expressions and scripts, each behind the protocol `compiled.Compiled`."""
