@@ -137,11 +137,17 @@ class FlowConfig(_Value, frozen=True):
 
 
 class PythonConfig(_Value, frozen=True):
-    """A step that is a Python function: an activity, on its queue. *compensate* is the activity that undoes it."""
+    """A step that is a Python function: an activity, on its queue. *compensate* is the activity that undoes it.
+
+    *parameters* are the names of its arguments by position; without them it gets one argument, the object of its inputs.
+    *fields*: the fields of its result are outputs.
+    """
 
     activity: str
     queue: str = ""
     compensate: str = ""
+    parameters: tuple[str, ...] | None = None
+    fields: bool = True
 
 
 class WorkflowConfig(_Value, frozen=True):

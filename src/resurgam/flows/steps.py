@@ -1,0 +1,249 @@
+"""Define steps: ``@step`` for Python functions, and steps that are scripts, flows or whole workflows.
+
+A function says by its signature what it needs and what it provides: parameters are inputs, those with a default are
+optional, and the fields of the result are outputs. A result without fields is one output, named after the step.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, TypeVar, get_args, get_origin, get_type_hints, is_typeddict, overload
+
+import msgspec
+
+from resurgam.core.codec import codec_for
+from resurgam.core.errors import DefinitionError
+from resurgam.core.retry import Duration, RetryPolicy, milliseconds
+from resurgam.flows import model as m
+from resurgam.flows.validate import check_id
+from resurgam.runtime.definitions.signature import defined_at
+from resurgam.runtime.registry import Registry, default_registry
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TYPES: Final[Mapping[object, m.ValueType]] = {
+    str: "string",
+    int: "number",
+    float: "number",
+    bool: "boolean",
+    list: "array",
+    tuple: "array",
+    set: "array",
+    frozenset: "array",
+    dict: "object",
+    type(None): "null",
+}
+
+
+class Input(msgspec.Struct, frozen=True):
+    """How a parameter takes the values of its attribute, in ``Annotated``.
+
+    *collect* says which values: the first, the last, those that there are in the end (``some``), those of every provider
+    (``all``), or only that there is ``none``. With *for_each* the step runs once for each element. *deadline* is how long an
+    optional input is waited for once the required ones are there. Only values for which *match*, an expression in CEL,
+    holds count. *mapping* is an expression that computes the argument.
+    """
+
+    collect: m.Collect = "first"
+    for_each: bool = False
+    deadline: Duration | None = None
+    match: str | None = None
+    mapping: str | None = None
+
+
+class Const(msgspec.Struct, frozen=True):
+    """A parameter that always has this value, in ``Annotated``."""
+
+    value: Any
+
+
+class Meta(msgspec.Struct, frozen=True):
+    """A parameter that is metadata of the flow or of the call, such as ``flow_id``, in ``Annotated``."""
+
+    key: str
+
+
+class StepOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of ``@step``."""
+
+    name: str | None = None
+    predicate: str | None = None
+    memoize: Duration | bool | None = None
+    parallelism: int = 1
+    retry: RetryPolicy | None = None
+    compensate: Callable[..., Any] | None = None
+    queue: str | None = None
+    labels: Mapping[str, str] = {}
+
+
+class StepDecorator:
+    """The decorator ``@step``, bare or with options."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.defined: dict[str, m.Step] = {}
+        """The steps that were defined, by id."""
+
+    @overload
+    def __call__(self, function: F, /) -> F: ...
+    @overload
+    def __call__(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        predicate: str | None = None,
+        memoize: Duration | bool | None = None,
+        parallelism: int = 1,
+        retry: RetryPolicy | None = None,
+        compensate: Callable[..., Any] | None = None,
+        queue: str | None = None,
+        labels: Mapping[str, str] = ...,
+    ) -> Callable[[F], F]: ...
+    def __call__(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Define a step that calls a function; it stays a plain function."""
+        settings = StepOptions(**options)
+
+        def define(function: F) -> F:
+            made = self._step_of(function, settings)
+            self.defined[made.id] = made
+            function.__resurgam_step__ = made  # type: ignore[attr-defined]  # `step_of` finds it there
+            return function
+
+        return define if function is None else define(function)
+
+    def _step_of(self, function: Callable[..., Any], options: StepOptions) -> m.Step:
+        step_id = options.name or function.__name__
+        try:
+            check_id("step", step_id)
+            given: dict[str, Any] = {} if options.retry is None else {"retry": options.retry}
+            activity: Any = self._registry.activity(name=step_id, queue=options.queue, **given)
+            activity(function)
+            return _described(step_id, function, options, self._compensation(step_id, options))
+        except DefinitionError as error:
+            raise DefinitionError(f"{defined_at(function)}: {error}") from None
+
+    def _compensation(self, step_id: str, options: StepOptions) -> str:
+        if options.compensate is None:
+            return ""
+        name = f"{step_id}.compensate"
+        self._registry.activity(name=name)(options.compensate)
+        return name
+
+
+def _described(step_id: str, function: Callable[..., Any], options: StepOptions, compensate: str) -> m.Step:
+    hints = get_type_hints(function, include_extras=True)
+    parameters = list(inspect.signature(function).parameters.values())
+    attributes: dict[str, m.Attribute] = {}
+    for parameter in parameters:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise DefinitionError(
+                f"parameter {parameter.name!r}: the inputs of a step have names, so no *args or **kwargs"
+            )
+        attributes[parameter.name] = _input_of(parameter, hints.get(parameter.name, Any))
+    outputs = _outputs_of(step_id, hints.get("return", Any))
+    for name, value_type in (outputs or {step_id: type_name(hints.get("return", Any))}).items():
+        if name in attributes:
+            raise DefinitionError(f"{name!r} is an input and an output; a step cannot provide what it takes")
+        attributes[name] = m.Output(type=value_type)
+    memoize = options.memoize
+    return m.Step(
+        id=step_id,
+        name=(inspect.getdoc(function) or step_id).partition("\n")[0],
+        type="python",
+        attributes=attributes,
+        labels=dict(options.labels),
+        predicate=_cel(options.predicate),
+        memoizable=memoize is not None and memoize is not False,
+        memo_ttl=0 if memoize is None or isinstance(memoize, bool) else milliseconds(memoize),
+        python=m.PythonConfig(
+            activity=step_id,
+            queue=options.queue or "",
+            compensate=compensate,
+            parameters=tuple(parameter.name for parameter in parameters),
+            fields=outputs is not None,
+        ),
+        work_config=m.WorkConfig(parallelism=options.parallelism),
+    )
+
+
+def _input_of(parameter: inspect.Parameter, hint: Any) -> m.Attribute:
+    notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    note = next((one for one in notes if isinstance(one, Input | Const | Meta)), Input())
+    if isinstance(note, Const):
+        return m.Const(const=m.ConstConfig(value=codec_for(hint).encode(note.value).decode()), type=type_name(hint))
+    if isinstance(note, Meta):
+        return m.Meta(meta=m.MetaConfig(key=note.key), type=type_name(hint))
+    script = _cel(note.mapping)
+    mapping = None if script is None else m.Mapping(script=script)
+    # An input that collects a list, or runs for each element, has another type than its attribute.
+    shown: m.ValueType = "" if note.for_each or note.collect in ("some", "all") else type_name(hint)
+    if parameter.default is parameter.empty:
+        if note.deadline is not None:
+            raise DefinitionError(f"parameter {parameter.name!r}: a deadline needs a default, which counts after it")
+        return m.Required(
+            type=shown,
+            required=m.RequiredConfig(
+                collect=note.collect, for_each=note.for_each, mapping=mapping, match=_cel(note.match)
+            ),
+        )
+    if note.match is not None:
+        raise DefinitionError(f"parameter {parameter.name!r}: match is for required inputs, so it must have no default")
+    return m.Optional(
+        type=shown,
+        optional=m.OptionalConfig(
+            collect=note.collect,
+            for_each=note.for_each,
+            mapping=mapping,
+            default=codec_for(hint).encode(parameter.default).decode(),
+            deadline=0 if note.deadline is None else milliseconds(note.deadline),
+        ),
+    )
+
+
+def _cel(script: str | None) -> m.Expression | None:
+    return None if script is None else m.Expression(language="cel", script=script)
+
+
+def _outputs_of(step_id: str, hint: Any) -> dict[str, m.ValueType] | None:
+    """Return the fields of a result, which are outputs; None if it has none, so that it is one output as a whole."""
+    kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    fields: Sequence[str]
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        fields = [field.encode_name for field in msgspec.structs.fields(kind)]
+    elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        fields = [field.name for field in dataclasses.fields(kind)]
+    elif is_typeddict(kind):
+        fields = list(get_type_hints(kind))
+    elif isinstance(kind, type) and hasattr(kind, "model_fields"):
+        fields = list(kind.model_fields)
+    else:
+        return None
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: type_name(hints.get(name, Any)) for name in fields}
+
+
+def type_name(hint: Any) -> m.ValueType:
+    """Return the type of an attribute for an annotation; one that may be several is ``any``."""
+    if get_origin(hint) is Annotated:
+        return type_name(get_args(hint)[0])
+    kind = get_origin(hint) or hint
+    if kind in _TYPES:
+        return _TYPES[kind]
+    structured = isinstance(kind, type) and (
+        issubclass(kind, msgspec.Struct) or dataclasses.is_dataclass(kind) or hasattr(kind, "model_fields")
+    )
+    return "object" if structured or is_typeddict(kind) else "any"
+
+
+step: Final = StepDecorator(default_registry)
+
+
+def step_of(definition: object) -> m.Step:
+    """Return the step that a decorated function, or a definition, stands for."""
+    found = definition if isinstance(definition, m.Step) else getattr(definition, "__resurgam_step__", None)
+    if not isinstance(found, m.Step):
+        raise DefinitionError(
+            f"a step must be a function with @step, or a definition such as ScriptStep(...), got {definition!r}"
+        )
+    return found
