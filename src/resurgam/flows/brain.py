@@ -42,37 +42,46 @@ class LiveFlow:
 
     @property
     def started(self) -> Started:
+        """The first entry of its log."""
         return self._state.started
 
     @property
     def last_seq(self) -> int:
+        """The ``seq`` of the newest entry."""
         return self._state.last_seq
 
     @property
     def delivered_seq(self) -> int:
+        """The same: a flow takes in every entry at once."""
         return self._state.last_seq
 
     @property
     def paused(self) -> bool:
+        """Whether it is paused: nothing new starts."""
         return self._state.paused
 
     @property
     def wants_more(self) -> bool:
+        """Nothing: an advance brings the flow to rest."""
         return False
 
     def holds(self, entry: Entry) -> bool:
+        """Nothing: every entry is consumed."""
         return False
 
     def take_operations(self) -> Sequence[Operation]:
+        """Return nothing: all work of a flow is on queues."""
         return ()
 
     def is_open(self, ref: int) -> bool:
+        """Whether a work item or a compensation still waits for its result."""
         return ref in self._state.outstanding
 
     def log_failure(self) -> None:
         """A failed flow says why in its log; no exception has left any code."""
 
     def close(self) -> None:
+        """Do not advance it any more."""
         self.closed = True
 
     def advance(self, inbox: Sequence[Entry], clock: int, worker: str = "") -> Outcome:
@@ -145,14 +154,15 @@ class LiveFlow:
         elif number in self._state.compensations:
             yield from _about_compensation(event, number, item.step, item.comp_retry_count)
         else:
-            yield from _about_item(event, number, item.step, item.retry_count)
+            whole = (python := self._state.plan.steps[item.step].python) is not None and not python.fields
+            yield from _about_item(event, number, item.step, item.retry_count, whole=whole)
 
 
-def _about_item(event: Event, number: int, step: str, retries: int) -> Iterator[Event]:
+def _about_item(event: Event, number: int, step: str, retries: int, *, whole: bool) -> Iterator[Event]:
     """Return what an entry about the activity of a work item means."""
     match event:
         case events.ActivityCompleted():
-            yield fe.WorkSucceeded(ref=number, step=step, outputs=outputs_of(event.result, step))
+            yield fe.WorkSucceeded(ref=number, step=step, outputs=outputs_of(event.result, step, whole=whole))
         case events.ActivityFailed():
             yield fe.WorkFailed(ref=number, step=step, failure=event.failure)
         case events.ActivityRetryScheduled():
@@ -178,13 +188,11 @@ def _about_compensation(event: Event, number: int, step: str, retries: int) -> I
             yield event
 
 
-def outputs_of(result: Raw, step: str) -> Raw:
-    """Return the fields of a result; one without fields is one output, named after the step."""
-    return (
-        result
-        if bytes(result).lstrip()[:1] == b"{"
-        else Raw(b"{" + msgspec.json.encode(step) + b":" + bytes(result) + b"}")
-    )
+def outputs_of(result: Raw, step: str, *, whole: bool) -> Raw:
+    """Return the outputs in a result: its fields; if it has none, or counts as a *whole*, one that is named after the step."""
+    if not whole and bytes(result[:1]) == b"{":
+        return result
+    return Raw(b"{" + msgspec.json.encode(step) + b":" + bytes(result) + b"}")
 
 
 class FlowBrain(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """Evaluate expressions in any of their languages. The compiled ones are kept."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
 
@@ -33,20 +34,15 @@ def _compile_jsonpath(script: str, parameters: Sequence[str]) -> Compiled:
     return compile_jsonpath(script, parameters)
 
 
-class _needed:
+@contextmanager
+def _needed(package: str, module: str) -> Iterator[None]:
     """Say which package a language needs, if it is missing."""
-
-    def __init__(self, package: str, module: str) -> None:
-        self._package, self._module = package, module
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ModuleNotFoundError) and error.name == self._module:
-            raise ExpressionFailed(
-                f"this expression needs the package {self._package}: pip install 'resurgam[flows]'"
-            ) from None
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise ExpressionFailed(f"this expression needs the package {package}: pip install 'resurgam[flows]'") from None
 
 
 _LANGUAGES: Final[dict[Language, Callable[[str, Sequence[str]], Compiled]]] = {

@@ -35,15 +35,27 @@ def activity_request(state: FlowState, number: int) -> ActivityRequest:
     undoes = item.status is WorkStatus.COMPENSATING
     arguments = {**msgspec.json.decode(state.steps[item.step].inputs), **msgspec.json.decode(item.changes)}
     arguments |= _metadata(state, step, number)
-    passed = {"input": arguments, "output": msgspec.json.decode(item.outputs)} if undoes else arguments
+    if undoes:
+        passed: object = [{"input": arguments, "output": msgspec.json.decode(item.outputs)}]
+    else:
+        passed = _passed(step.python.parameters, arguments)
     return ActivityRequest(
         ref=number,
         name=step.python.compensate if undoes else step.python.activity,
         queue=step.python.queue or state.started.queue,
-        input=Raw(_ENCODE([passed])),
+        input=Raw(_ENCODE(passed)),
         entity_id=entity_of(state.started.run_id, place_of(number)),
         retry=retry_rule(step.work_config),
     )
+
+
+def _passed(parameters: tuple[str, ...] | None, arguments: dict[str, Any]) -> object:
+    """Return the arguments of a function as its activity takes them: by position, if all of them are there."""
+    if parameters is None:
+        return [arguments]
+    if len(arguments) == len(parameters):
+        return [arguments[name] for name in parameters]
+    return {"args": [], "kwargs": arguments}
 
 
 def _metadata(state: FlowState, step: m.Step, number: int) -> dict[str, Any]:
