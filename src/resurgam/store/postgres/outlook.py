@@ -121,15 +121,24 @@ class Outlook:
         return [self.worker, self.queues, *(kind in kinds for kind in KINDS)]
 
     def _dated(self, answer: Any) -> None:
-        """Take the next moment, which is the server's, from a look."""
+        """Take the next moment, which is the server's, from a look.
+
+        An earlier one that is known stays: it may have been announced after the server looked.
+        """
         self._looking = False
         if isinstance(answer, Exception):
             return
         _, due, now = answer
         self._ahead = now - self._clock.now() if is_system(self._clock) else 0
         self._undated = False
-        self._due = None if due is None else max(due, now + 1) - self._ahead
-        self._set_alarm()
+        if due is not None:
+            self._expect(max(due, now + 1) - self._ahead)
+
+    def _expect(self, when: int) -> None:
+        """Look again at a moment, unless an earlier one is expected."""
+        if self._due is None or self._due > when:
+            self._due = when
+            self._set_alarm()
 
     # What is heard.
 
@@ -144,9 +153,8 @@ class Outlook:
         when = moment - self._ahead
         if when <= self._clock.now():
             self.note_work()
-        elif self._due is None or self._due > when:
-            self._due = when
-            self._set_alarm()
+        else:
+            self._expect(when)
 
     def forget(self) -> None:
         """Know nothing: notices may have been missed."""
