@@ -1,6 +1,6 @@
 """Run flows by the rules alone: results arrive in an order that a seed decides, and no time passes but on request.
 
-After every entry the law of the log is checked: folding it gives the live state.
+After every entry the law of the log is checked: folding what is written of it by then gives the live state.
 """
 
 import random
@@ -11,11 +11,13 @@ import msgspec
 from msgspec import Raw
 
 from resurgam.core import flow_event as fe
-from resurgam.core.entry import Event, Failure
+from resurgam.core.entry import Event, Failure, encode_event
+from resurgam.core.event import decode_event
 from resurgam.flows import model as m
 from resurgam.flows.catalog import Catalog
 from resurgam.flows.decide import decide, wake_at
 from resurgam.flows.errors import ExpressionFailed
+from resurgam.flows.judge import Judge
 from resurgam.flows.planner import plan
 from resurgam.flows.state import FlowInput, FlowState, FlowStatus, WorkStatus
 
@@ -70,28 +72,22 @@ class FlowRun:
         self._handlers = handlers
         self._chance = random.Random(seed)
         self._retries = retries
-        made = plan(Catalog(steps), goals, init, "strict", self.judge.matches)
-        given = {name: tuple(Raw(msgspec.json.encode(one)) for one in values) for name, values in init.items()}
-        first = fe.FlowStarted(
-            seq=1,
-            at=self.now,
-            name="flow",
-            queue="default",
-            entity_id="flow",
-            execution_id="execution",
-            run_id="run",
-            tree_id="run",
-            input=Raw(msgspec.json.encode(FlowInput(made, given))),
-        )
+        first = started(steps, goals, init, self.judge, at=self.now)
         self.log.append(first)
         self.state = FlowState([first])
+        self._seen = watch(self.state)
+        self._folded = FlowState([first])
         self.take(None)
 
     def take(self, event: Event | None) -> None:
         """Let something happen, and check that the log tells all of it."""
         entries = decide(self.state, event, self.judge, self.now)
         self.log += entries
-        assert described(FlowState(self.log)) == described(self.state)
+        for entry, seen in zip(entries, self._seen, strict=True):
+            self._folded.apply(decode_event(encode_event(entry)))
+            assert described(self._folded) == seen
+        self._seen.clear()
+        assert described(self._folded) == described(self.state)
 
     def run(self) -> "FlowRun":
         """Complete what is outstanding, in the order of the seed, until the flow is deactivated or waits for time."""
@@ -155,10 +151,49 @@ class FlowRun:
         return {step_id: str(step.status) for step_id, step in self.state.steps.items()}
 
 
+def started(
+    steps: Sequence[m.Step],
+    goals: Sequence[str],
+    init: Mapping[str, Sequence[object]],
+    judge: Judge,
+    *,
+    at: int = 1000,
+    metadata: Mapping[str, object] = {},
+) -> fe.FlowStarted:
+    """Return the first entry of a flow."""
+    made = plan(Catalog(steps), goals, init, "strict", judge.matches)
+    given = {name: tuple(Raw(msgspec.json.encode(one)) for one in values) for name, values in init.items()}
+    about = {key: Raw(msgspec.json.encode(value)) for key, value in metadata.items()}
+    return fe.FlowStarted(
+        seq=1,
+        at=at,
+        name=",".join(goals),
+        queue="default",
+        entity_id="flow",
+        execution_id="execution",
+        run_id="run",
+        tree_id="run",
+        input=Raw(msgspec.json.encode(FlowInput(made, given, about))),
+    )
+
+
 def failure(error: Exception) -> Failure:
     return Failure(type=type(error).__name__, message=str(error))
 
 
+def watch(state: FlowState) -> list[bytes]:
+    """Return a list that gets everything that a state says, after each entry that is applied to it."""
+    seen: list[bytes] = []
+    apply = state.apply
+
+    def applied(entry: Event) -> None:
+        apply(entry)
+        seen.append(described(state))
+
+    state.apply = applied  # type: ignore[method-assign]  # what only tests look at, the code need not provide
+    return seen
+
+
 def described(state: FlowState) -> bytes:
     """Return everything that a state says."""
-    return msgspec.json.encode(vars(state), enc_hook=repr)
+    return msgspec.json.encode({name: one for name, one in vars(state).items() if name != "apply"}, enc_hook=repr)

@@ -17,11 +17,19 @@ class Entry(msgspec.Struct, gc=False, frozen=True):
     event: Event
 
 
-class ActivityRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
+class Memo(msgspec.Struct, gc=False, frozen=True):
+    """Where the result of an activity is kept for others, and for how long: milliseconds; 0 is without limit."""
+
+    key: str
+    ttl: int = 0
+
+
+class ActivityRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True):
     """An activity to be queued. *ref* is the command that scheduled it.
 
     If *executor* or *retry* is None, the definition on the worker that runs the activity decides. *workflow_attempt* is
-    the number of the attempt of the workflow.
+    the number of the attempt of the workflow. With *memo* the worker takes a result that is kept under this key, and
+    keeps one that it has computed. One that *outlives* its instance is begun even after the instance has ended.
     """
 
     ref: int
@@ -34,6 +42,8 @@ class ActivityRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     heartbeat: int | None = None
     executor: Literal["thread", "process"] | None = None
     workflow_attempt: int = 1
+    memo: Memo | None = None
+    outlives: bool = False  # the last field: stores find it at the end of the text
 
 
 class Withdrawal(msgspec.Struct, gc=False, frozen=True):

@@ -37,7 +37,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How often a failed attempt is retried, and after which delay.
 
     *max_attempts* counts all attempts; ``None`` means no limit. The delay before attempt *k + 1* is
-    ``initial_interval * backoff ** (k - 1)``, at most *max_interval*, varied by *jitter* (a fraction, both ways).
+    ``initial_interval * backoff ** (k - 1)``, if *linear* ``initial_interval * k``, at most *max_interval*, varied by
+    *jitter* (a fraction, both ways).
     *non_retryable* lists errors that are not retried, as types or by name. With ``redeliver=False`` an attempt counts
     even if its worker dies or loses its lease; by default such an attempt does not count.
     """
@@ -49,6 +50,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     jitter: float = 0.1
     non_retryable: Sequence[type[BaseException] | str] = ()
     redeliver: bool = True
+    linear: bool = False
 
     def __post_init__(self) -> None:
         if self.max_attempts is not None and not is_whole(self.max_attempts, 1):
@@ -80,6 +82,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             jitter=self.jitter,
             non_retryable=self.non_retryable_names(),
             redeliver=self.redeliver,
+            linear=self.linear,
         )
 
 
@@ -93,6 +96,7 @@ class RetryRule(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
     jitter: float = 0.1
     non_retryable: tuple[str, ...] = ()
     redeliver: bool = True
+    linear: bool = False
 
     def policy(self) -> RetryPolicy:
         """Return the stored policy."""
@@ -106,7 +110,8 @@ class RetryRule(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_defaul
         if self.max_attempts is not None and attempt >= self.max_attempts:
             return None
         try:
-            base = min(self.max_interval, self.initial_interval * float(self.backoff) ** (attempt - 1))
+            growth = attempt if self.linear else float(self.backoff) ** (attempt - 1)
+            base = min(self.max_interval, self.initial_interval * growth)
         except OverflowError:  # 2.0 ** 1100 exceeds float; the cap was reached long before
             base = self.max_interval if self.initial_interval else 0.0
         return round(min(base * 1000 * (1 + self.jitter * (2 * chance - 1)), _LONGEST_DELAY))

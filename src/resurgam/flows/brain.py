@@ -1,6 +1,6 @@
 """The plan brain: instances of kind ``flow``. Each is a fold over its log, and advances by `decide`."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -10,12 +10,14 @@ from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.core.errors import NotFound
 from resurgam.core.event import Event, Started
+from resurgam.core.failure import root_type
 from resurgam.core.operation import Operation
-from resurgam.core.outcome import Entry, Message, Outcome, Withdrawal
+from resurgam.core.outcome import Entry, Outcome, Withdrawal
 from resurgam.core.state import Status
+from resurgam.flows.answers import translated
 from resurgam.flows.decide import decide, wake_at
 from resurgam.flows.judge import Judge
-from resurgam.flows.requests import activity_request, notify_parent
+from resurgam.flows.requests import activity_request, is_activity, notify_parent
 from resurgam.flows.state import FlowState, FlowStatus
 
 _STATUS: Final = {
@@ -89,110 +91,44 @@ class LiveFlow:
         assert not self.closed
         self._new = []
         self.brought = [entry for entry in inbox if entry.id is None]
-        ended_before = self._state.status is not FlowStatus.ACTIVE
         for entry in inbox:
-            for event in self._translated(entry.event):
+            for event in translated(self._state, entry.event):
                 self._decide(event, clock)
         self._decide(None, clock)
-        if self._state.status is not FlowStatus.ACTIVE:
-            # Handed over by this very commit, so no worker can have started it.
-            for number in self._handed_over():
-                if number not in self._state.compensations:
-                    item = self._state.items[number]
-                    self._decide(fe.WorkCancelled(ref=number, step=item.step), clock)
-        return self._outcome(inbox, clock, ended_before=ended_before)
+        for number in self._handed_over():
+            if not self._state.is_wanted(number):
+                # Handed over by an entry of this advance and dropped by a later one, so no worker can have begun it.
+                self._decide(fe.WorkCancelled(ref=number, step=self._state.items[number].step), clock)
+        return self._outcome(inbox, clock)
 
     def _decide(self, event: Event | None, clock: int) -> None:
         if not self._state.deactivated:
             self._new += decide(self._state, event, self._judge, clock)
 
     def _handed_over(self) -> Sequence[int]:
+        """Return what no commit has requested yet."""
         return [number for number in self._state.outstanding if number not in self._requested]
 
-    def _outcome(self, inbox: Sequence[Entry], clock: int, *, ended_before: bool) -> Outcome:
+    def _outcome(self, inbox: Sequence[Entry], clock: int) -> Outcome:
         state = self._state
+        withdrawn = [one for one in state.outstanding if one in self._requested and not state.is_wanted(one)]
         handed_over = self._handed_over()
-        withdrawn = self._withdrawn()
         self._requested.update(handed_over)
-        ended = state.status is not FlowStatus.ACTIVE
+        ends = any(isinstance(entry, fe.FlowDigestUpdated) for entry in self._new)
         return Outcome(
             events=tuple(self._new),
             consumed=tuple(entry.id for entry in inbox if entry.id is not None),
-            activities=tuple(activity_request(state, number) for number in handed_over),
+            activities=tuple(activity_request(state, one) for one in handed_over if is_activity(state, one)),
+            # Only what no worker has begun. Asked for again with every commit, since a failed attempt may be retried.
             withdrawals=tuple(
-                Withdrawal(number, answered=False, entry=events.ActivityCancelled(at=clock, ref=number))
-                for number in withdrawn
+                Withdrawal(one, answered=False, entry=events.ActivityCancelled(at=clock, ref=one)) for one in withdrawn
             ),
-            messages=tuple(self._notifications(clock)) if ended and not ended_before else (),
+            messages=tuple(notify_parent(state, clock)) if ends else (),
             status=_STATUS[state.status],
             deactivated=state.deactivated,
             wake_at=wake_at(state, self._judge, clock),
-            failure=state.failure.type if state.failure is not None else None,
+            failure=None if state.failure is None else root_type(state.failure.cause or state.failure),
         )
-
-    def _withdrawn(self) -> Iterator[int]:
-        """Yield the items that are waited for no longer: they are taken off their queues, unless a worker has begun them."""
-        state = self._state
-        for number in state.outstanding:
-            if number in self._requested and number not in state.compensations:
-                item = state.items[number]
-                if state.status is not FlowStatus.ACTIVE or state.steps[item.step].status.terminal:
-                    yield number
-
-    def _notifications(self, clock: int) -> Iterator[Message]:
-        for entry in self._new:
-            if isinstance(entry, fe.FlowCompleted | fe.FlowFailed | fe.FlowCancelled):
-                yield from notify_parent(self._state, entry, clock)
-
-    # What the entries of an inbox mean to a flow.
-
-    def _translated(self, event: Event) -> Iterator[Event]:
-        number = event.ref
-        item = self._state.item_of(number)
-        if number is None or item is None:
-            yield event
-        elif number in self._state.compensations:
-            yield from _about_compensation(event, number, item.step, item.comp_retry_count)
-        else:
-            whole = (python := self._state.plan.steps[item.step].python) is not None and not python.fields
-            yield from _about_item(event, number, item.step, item.retry_count, whole=whole)
-
-
-def _about_item(event: Event, number: int, step: str, retries: int, *, whole: bool) -> Iterator[Event]:
-    """Return what an entry about the activity of a work item means."""
-    match event:
-        case events.ActivityCompleted():
-            yield fe.WorkSucceeded(ref=number, step=step, outputs=outputs_of(event.result, step, whole=whole))
-        case events.ActivityFailed():
-            yield fe.WorkFailed(ref=number, step=step, failure=event.failure)
-        case events.ActivityRetryScheduled():
-            yield fe.WorkNotCompleted(ref=number, step=step, failure=event.failure)
-            yield fe.RetryScheduled(item=number, step=step, retry_count=retries + 1, next_retry_at=event.next_at)
-        case events.ActivityCancelled():
-            yield fe.WorkCancelled(ref=number, step=step)
-        case _:
-            yield event
-
-
-def _about_compensation(event: Event, number: int, step: str, retries: int) -> Iterator[Event]:
-    match event:
-        case events.ActivityCompleted():
-            yield fe.CompSucceeded(ref=number, step=step)
-        case events.ActivityFailed():
-            yield fe.CompFailed(ref=number, step=step, failure=event.failure)
-        case events.ActivityRetryScheduled():
-            yield fe.CompRetryScheduled(
-                ref=number, step=step, retry_count=retries + 1, next_retry_at=event.next_at, failure=event.failure
-            )
-        case _:
-            yield event
-
-
-def outputs_of(result: Raw, step: str, *, whole: bool) -> Raw:
-    """Return the outputs in a result: its fields; if it has none, or counts as a *whole*, one that is named after the step."""
-    if not whole and bytes(result[:1]) == b"{":
-        return result
-    return Raw(b"{" + msgspec.json.encode(step) + b":" + bytes(result) + b"}")
 
 
 class FlowBrain(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from resurgam.flows.errors import ExpressionFailed
 from resurgam.flows.inputs import Inputs
 from resurgam.flows.judge import NOTHING, Judge
 from resurgam.flows.planner import Gate
-from resurgam.flows.state import FlowState, FlowStatus, StepStatus, WorkItem, WorkStatus
+from resurgam.flows.state import TRANSITIONS, FlowState, FlowStatus, StepStatus, WorkItem, WorkStatus, number_of
 
 NO_MATCH: Final = "required match did not match"
 NOT_NEEDED: Final = "outputs not needed"
@@ -46,7 +46,7 @@ def decide(state: FlowState, event: Event | None, judge: Judge, now: int) -> Seq
 
 def wake_at(state: FlowState, judge: Judge, now: int) -> int | None:
     """Return the next moment at which a deadline decides something."""
-    if state.status is not FlowStatus.ACTIVE:
+    if state.status is not FlowStatus.ACTIVE or state.paused:
         return None
     inputs = Inputs(state, judge)
     pending = (one for one, step in state.steps.items() if step.status is StepStatus.PENDING)
@@ -68,28 +68,40 @@ class _Decision:
 
     def take(self, event: Event | None) -> None:
         state = self._state
-        if not state.activated:
+        if state.status is not FlowStatus.ACTIVE and not state.digest:
+            self._update_digest()  # the store has ended it
+        elif not state.activated and state.status is FlowStatus.ACTIVE:
             self._append(fe.FlowActivated())
+        if type(event) in TRANSITIONS:
+            assert event is not None
+            self._take_work(event)
+        elif event is not None:
+            self._take_request(event)
+        self._come_to_rest()
+
+    def _take_work(self, event: Event) -> None:
+        """Record what has become of a work item, or of a compensation."""
+        if isinstance(event, fe.RetryScheduled) and not self._state.is_wanted(event.item):
+            return  # a late attempt is recorded and not made again
+        if not self._record(event):
+            return
+        if isinstance(event, fe.WorkSucceeded):
+            self._succeed(event)
+        elif isinstance(event, fe.WorkFailed):
+            self._fail(event)
+
+    def _take_request(self, event: Event) -> None:
+        """Record what a client wants of the flow."""
+        is_active = self._state.status is FlowStatus.ACTIVE
         match event:
-            case None:
-                pass
-            case fe.WorkStarted() | fe.RetryScheduled() | fe.CompRetryScheduled() | fe.WorkCancelled():
-                self._record(event)
-            case fe.WorkSucceeded() if self._record(event):
-                self._succeed(event)
-            case fe.WorkFailed() if self._record(event):
-                self._fail(event)
-            case fe.WorkNotCompleted() | fe.CompSucceeded() | fe.CompFailed():
-                self._record(event)
             case lifecycle.CancelRequested():
                 self._record_first(event)
-                if state.status is FlowStatus.ACTIVE:
+                if is_active:
                     self._end(fe.FlowCancelled())
-            case lifecycle.WorkflowPaused() | lifecycle.WorkflowResumed():
+            case lifecycle.WorkflowPaused() | lifecycle.WorkflowResumed() if is_active:
                 self._record_first(event)
             case _:
                 pass
-        self._come_to_rest()
 
     # What an event leads to.
 
@@ -97,15 +109,16 @@ class _Decision:
         step = self._state.steps[event.step]
         if step.status is StepStatus.FAILED:
             self._compensate(event.step)
-        elif step.status is StepStatus.ACTIVE:
-            items = [self._state.items[number] for number in step.items]
-            if all(item.status is WorkStatus.SUCCEEDED for item in items):
-                self._complete(event.step, items)
+        elif step.status is StepStatus.ACTIVE and step.succeeded == len(step.items):
+            self._complete(event.step, self._state.items_of(event.step))
 
     def _fail(self, event: fe.WorkFailed) -> None:
         if self._state.steps[event.step].status is StepStatus.ACTIVE:
-            self._append(fe.StepFailed(step=event.step, failure=event.failure))
-            self._compensate(event.step)
+            self._fail_step(event.step, event.failure)
+
+    def _fail_step(self, step_id: str, failure: Failure) -> None:
+        self._append(fe.StepFailed(step=step_id, failure=failure))
+        self._compensate(step_id)
 
     def _complete(self, step_id: str, items: Sequence[WorkItem]) -> None:
         """Set the attributes that a step provides; if that is not possible, the step itself has failed."""
@@ -113,8 +126,7 @@ class _Decision:
         try:
             outputs = dict(self._outputs(step, items))
         except ExpressionFailed as error:
-            self._append(fe.StepFailed(step=step_id, failure=_failure(error)))
-            self._compensate(step_id)
+            self._fail_step(step_id, _failure(error))
             return
         for name, value in outputs.items():
             self._append(fe.AttributeSet(attribute=name, value=Raw(_ENCODE(value)), step=step_id))
@@ -261,28 +273,40 @@ class _Decision:
 
     def _end(self, event: fe.FlowCompleted | fe.FlowFailed | fe.FlowCancelled) -> None:
         self._append(event)
-        error = event.failure.message if isinstance(event, fe.FlowFailed) else ""
-        self._append(fe.FlowDigestUpdated(status=self._state.status, error=error))
+        self._update_digest()
+
+    def _update_digest(self) -> None:
+        """Write down the outcome for lists, after the entry that decided it."""
+        state = self._state
+        assert state.ended is not None
+        error = state.failure.message if state.failure is not None else ""
+        self._append(fe.FlowDigestUpdated(cause=state.ended.seq, status=state.status, error=error))
 
     # The log.
 
     def _record(self, event: Event) -> bool:
+        """Append an event about a work item, unless the item is answered."""
         if self._state.deactivated or not self._state.accepts(event):
             return False
-        self._record_first(event)
+        item = self._state.item_of(number_of(event))
+        assert item is not None
+        self._record_first(msgspec.structs.replace(event, cause=item.cause))
         return True
 
     def _record_first(self, event: Event) -> None:
         """Append what has happened; everything after it was caused by it."""
         if not self._state.deactivated:
-            self._append(event)
+            self._write(event)
             self._cause = self._state.last_seq
 
     def _append(self, event: Event) -> None:
+        """Append what follows from the event; what follows from the time alone was caused by the activation."""
+        cause = self._cause or self._state.activated or self._state.started.seq
+        self._write(event if event.cause is not None else msgspec.structs.replace(event, cause=cause))
+
+    def _write(self, event: Event) -> None:
         state = self._state
-        seq, at = state.last_seq + 1, max(self._now, state.last_at)
-        cause = event.cause if event.cause is not None else self._cause or state.last_seq
-        entry = msgspec.structs.replace(event, seq=seq, at=at, cause=cause)
+        entry = msgspec.structs.replace(event, seq=state.last_seq + 1, at=max(self._now, state.last_at))
         state.apply(entry)
         self.entries.append(entry)
 

@@ -4,19 +4,26 @@ A work item has a place in its flow: its number. Its id is derived from it, so t
 """
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
+from resurgam.core import errors, lifecycle
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
+from resurgam.core.failure import capture
 from resurgam.core.identity import entity_of
 from resurgam.core.location import Location
-from resurgam.core.outcome import ActivityRequest, Message
+from resurgam.core.outcome import ActivityRequest, Memo, Message
 from resurgam.core.retry import RetryRule
 from resurgam.flows import model as m
-from resurgam.flows.state import FlowState, WorkStatus
+from resurgam.flows.state import FlowState, WorkItem
+from resurgam.flows.validate import inner_inputs
+
+SCRIPT_ACTIVITY: Final = "resurgam.script"
+"""The activity of the engine that evaluates scripts."""
 
 _ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -26,27 +33,71 @@ def place_of(number: int) -> Location:
     return Location((number,))
 
 
+def is_activity(state: FlowState, number: int) -> bool:
+    """Whether a work item, or a compensation, is an activity: the others are children."""
+    item = state.item_of(number)
+    assert item is not None
+    return state.plan.steps[item.step].type in ("python", "script")
+
+
 def activity_request(state: FlowState, number: int) -> ActivityRequest:
     """Return the activity of a work item, or of a compensation."""
     item = state.item_of(number)
     assert item is not None
     step = state.plan.steps[item.step]
+    inputs = {**msgspec.json.decode(state.steps[item.step].inputs), **msgspec.json.decode(item.changes)}
+    # A compensation gets what the work item got.
+    arguments = inputs | _metadata(state, step, state.compensations.get(number, number))
+    about: dict[str, Any] = {
+        "ref": number,
+        "queue": state.started.queue,
+        "entity_id": entity_of(state.started.run_id, place_of(number)),
+    }
+    if number in state.compensations:
+        return _compensation(step, item, arguments, about)
+    if step.memoizable:
+        about["memo"] = Memo(memo_key(step, inputs), step.memo_ttl)
+    if step.script is not None:
+        return _script(step, arguments, about)
     assert step.python is not None
-    undoes = item.status is WorkStatus.COMPENSATING
-    arguments = {**msgspec.json.decode(state.steps[item.step].inputs), **msgspec.json.decode(item.changes)}
-    arguments |= _metadata(state, step, number)
-    if undoes:
-        passed: object = [{"input": arguments, "output": msgspec.json.decode(item.outputs)}]
-    else:
-        passed = _passed(step.python.parameters, arguments)
+    about["queue"] = step.python.queue or about["queue"]
     return ActivityRequest(
-        ref=number,
-        name=step.python.compensate if undoes else step.python.activity,
-        queue=step.python.queue or state.started.queue,
-        input=Raw(_ENCODE(passed)),
-        entity_id=entity_of(state.started.run_id, place_of(number)),
+        name=step.python.activity,
+        input=Raw(_ENCODE(_passed(step.python.parameters, arguments))),
         retry=retry_rule(step.work_config),
+        **about,
     )
+
+
+def _compensation(step: m.Step, item: WorkItem, arguments: dict[str, Any], about: dict[str, Any]) -> ActivityRequest:
+    """Return the activity that undoes a work item. It has a policy, and a count of attempts, of its own."""
+    assert step.python is not None
+    about["queue"] = step.python.queue or about["queue"]
+    passed = [{"input": arguments, "output": msgspec.json.decode(item.outputs)}]
+    return ActivityRequest(
+        name=step.python.compensate,
+        input=Raw(_ENCODE(passed)),
+        retry=retry_rule(step.work_config),
+        outlives=True,
+        **about,
+    )
+
+
+def _script(step: m.Step, arguments: dict[str, Any], about: dict[str, Any]) -> ActivityRequest:
+    """Return the activity that evaluates a script. A parameter without a value is null; what fails once fails again."""
+    every = dict.fromkeys(inner_inputs(step)) | arguments
+    return ActivityRequest(
+        name=SCRIPT_ACTIVITY, input=Raw(_ENCODE([step.script, every])), retry=RetryRule(max_attempts=1), **about
+    )
+
+
+def memo_key(step: m.Step, inputs: dict[str, Any]) -> str:
+    """Return the key of a memoized result: what the step does, and with which arguments, whatever it is called.
+
+    Metadata does not count.
+    """
+    does = msgspec.structs.replace(step, id="", name="", labels={}, memo_ttl=0)
+    return f"memo:{blake2b(_ENCODE([does, inputs]), digest_size=16).hexdigest()}"
 
 
 def _passed(parameters: tuple[str, ...] | None, arguments: dict[str, Any]) -> object:
@@ -81,12 +132,14 @@ def retry_rule(work: m.WorkConfig) -> RetryRule | None:
         initial_interval=work.init_backoff / 1000 if work.init_backoff else usual.initial_interval,
         max_interval=work.max_backoff / 1000 if work.max_backoff else usual.max_interval,
         backoff=1.0 if work.backoff_type == "fixed" else usual.backoff,
+        linear=work.backoff_type == "linear",
     )
 
 
-def notify_parent(state: FlowState, ended: events.Event, at: int) -> Iterator[Message]:
+def notify_parent(state: FlowState, at: int) -> Iterator[Message]:
     """Return the message with the outcome of a flow to the workflow or flow that started it."""
-    parent = state.started.parent
+    started, ended = state.started, state.ended
+    parent = started.parent
     if parent is None or parent.detached:
         return
     about: dict[str, Any] = {"ref": 0, "at": at, "child": str(parent.location), "by": parent.execution_id}
@@ -96,6 +149,9 @@ def notify_parent(state: FlowState, ended: events.Event, at: int) -> Iterator[Me
             answer = events.ChildCompleted(**about, result=ended.result)
         case fe.FlowFailed():
             answer = events.ChildFailed(**about, failure=ended.failure)
+        case lifecycle.WorkflowTerminated():
+            error = errors.WorkflowTerminated(started.name, started.entity_id, ended.reason)
+            answer = events.ChildFailed(**about, failure=capture(error))
         case _:
             answer = events.ChildCancelled(**about)
     yield Message(event=answer, entity_id=parent.entity_id, run_id=parent.run_id, kept=True)

@@ -60,11 +60,6 @@ class WorkStatus(StrEnum):
     COMPENSATION_FAILED = "compensation_failed"
 
 
-OUTSTANDING: Final = frozenset(
-    {WorkStatus.PENDING, WorkStatus.ACTIVE, WorkStatus.NOT_COMPLETED, WorkStatus.COMPENSATING}
-)
-"""A work item in one of these may still bring a result."""
-
 _ANSWERABLE = frozenset({WorkStatus.PENDING, WorkStatus.ACTIVE, WorkStatus.NOT_COMPLETED})
 
 TRANSITIONS: Final[Mapping[type[Event], tuple[frozenset[WorkStatus], WorkStatus]]] = {
@@ -80,6 +75,14 @@ TRANSITIONS: Final[Mapping[type[Event], tuple[frozenset[WorkStatus], WorkStatus]
     fe.CompFailed: (frozenset({WorkStatus.COMPENSATING}), WorkStatus.COMPENSATION_FAILED),
 }
 """For each event about a work item: in which status it may come, and the one that follows."""
+
+_SETTLED: Final = frozenset(
+    {
+        *(WorkStatus.SUCCEEDED, WorkStatus.FAILED, WorkStatus.CANCELLED),
+        *(WorkStatus.COMPENSATED, WorkStatus.COMPENSATION_FAILED),
+    }
+)
+"""A work item, or a compensation, that reaches one of these brings no more results."""
 
 _STEP_TRANSITIONS: Final[Mapping[type[Event], tuple[frozenset[StepStatus], StepStatus]]] = {
     fe.StepStarted: (frozenset({StepStatus.PENDING}), StepStatus.ACTIVE),
@@ -112,10 +115,14 @@ class Provided(msgspec.Struct, frozen=True, gc=False):
 
 
 class WorkItem(msgspec.Struct):
-    """One work item. *changes* is what differs in its input from that of the step."""
+    """One work item. *changes* is what differs in its input from that of the step.
+
+    *cause* is the ``seq`` of the entry that its next attempt follows from: the start of its step, a retry, a compensation.
+    """
 
     step: str
     changes: Raw
+    cause: int
     status: WorkStatus = WorkStatus.PENDING
     outputs: Raw = NULL
     failure: Failure | None = None
@@ -137,6 +144,7 @@ class StepState(msgspec.Struct):
     inputs: Raw = NULL
     items: range = range(0)
     handed: int = 0
+    succeeded: int = 0
     outputs: Raw = NULL
     failure: Failure | None = None
     reason: str = ""
@@ -158,7 +166,13 @@ class FlowState:
         self.plan = given.plan
         self.metadata = given.metadata
         self.status = FlowStatus.ACTIVE
-        self.activated = self.deactivated = False
+        self.ended: Event | None = None
+        """The entry that decided the outcome."""
+        self.digest = ""
+        """The status that lists show."""
+        self.activated = 0
+        """The ``seq`` of its activation."""
+        self.deactivated = False
         self.cancel_requested = False
         self.paused = False
         self.result: Raw = NULL
@@ -168,6 +182,8 @@ class FlowState:
         self.items: dict[int, WorkItem] = {}
         self.compensations: dict[int, int] = {}
         """The work item that a compensation belongs to, by the number of the compensation."""
+        self.outstanding: dict[int, None] = {}
+        """The numbers of what was handed over and may still bring a result, compensations included."""
         self.next_number = 1
         self.attributes: dict[str, list[Provided]] = {
             name: [Provided(value, "", first.at) for value in values] for name, values in given.init.items() if values
@@ -200,19 +216,11 @@ class FlowState:
         """Return the work items of a step, in the order of its input."""
         return [self.items[number] for number in self.steps[step_id].items]
 
-    def is_outstanding(self, number: int) -> bool:
-        """Whether a work item is on its queue or beyond, without a result."""
-        item = self.items[number]
-        return item.status in _ANSWERABLE and number < self.steps[item.step].handed
-
-    @property
-    def outstanding(self) -> Sequence[int]:
-        """The numbers of what was handed over and may still bring a result, compensations included."""
-        running = [number for number in self.items if self.is_outstanding(number)]
-        undoing = [
-            number for number, item in self.compensations.items() if self.items[item].status is WorkStatus.COMPENSATING
-        ]
-        return running + undoing
+    def is_wanted(self, number: int) -> bool:
+        """Whether the flow still needs what is outstanding: a compensation always, a work item while its step is active."""
+        return number in self.compensations or (
+            self.status is FlowStatus.ACTIVE and self.steps[self.items[number].step].status is StepStatus.ACTIVE
+        )
 
 
 def number_of(event: Event) -> int | None:
@@ -235,7 +243,7 @@ def _effect(*kinds: type[E_]) -> Callable[[Callable[[FlowState, Any], None]], Ca
 
 @_effect(fe.FlowActivated)
 def _activate(state: FlowState, entry: fe.FlowActivated) -> None:
-    state.activated = True
+    state.activated = entry.seq
 
 
 @_effect(lifecycle.CancelRequested)
@@ -257,7 +265,7 @@ def _resume(state: FlowState, entry: lifecycle.WorkflowResumed) -> None:
 def _end(state: FlowState, entry: Event) -> None:
     if state.status is not FlowStatus.ACTIVE:
         raise CorruptHistory(f"entry {entry.seq} is {entry.type}, but the flow is {state.status}")
-    state.status = _FLOW_ENDS[type(entry)]
+    state.status, state.ended = _FLOW_ENDS[type(entry)], entry
     if isinstance(entry, fe.FlowCompleted):
         state.result = entry.result
     elif isinstance(entry, fe.FlowFailed):
@@ -268,7 +276,7 @@ def _end(state: FlowState, entry: Event) -> None:
 
 @_effect(fe.FlowDigestUpdated)
 def _update_digest(state: FlowState, entry: fe.FlowDigestUpdated) -> None:
-    """The digest is for lists; it says nothing that the state does not know."""
+    state.digest = entry.status
 
 
 @_effect(fe.FlowDeactivated)
@@ -296,7 +304,8 @@ def _start(state: FlowState, entry: fe.StepStarted) -> None:
     parallelism = max(state.plan.steps[entry.step].work_config.parallelism, 1)
     step.handed = min(step.items.start + parallelism, step.items.stop)
     for number, changes in zip(step.items, entry.items, strict=True):
-        state.items[number] = WorkItem(entry.step, changes)
+        state.items[number] = WorkItem(entry.step, changes, entry.seq)
+    state.outstanding.update(dict.fromkeys(range(step.items.start, step.handed)))
     state.next_number = max(state.next_number, step.items.stop)
 
 
@@ -338,23 +347,34 @@ def _work(state: FlowState, entry: Event) -> None:
         found = "unknown" if item is None else item.status
         raise CorruptHistory(f"entry {entry.seq} is {entry.type} of work item {number}, which is {found}")
     item.status = after
+    if after in _SETTLED:
+        state.outstanding.pop(number or 0, None)
     match entry:
         case fe.WorkStarted():
             item.attempts, item.next_retry_at = entry.attempt, None
         case fe.WorkSucceeded():
             item.outputs = entry.outputs
-            step = state.steps[item.step]
-            if step.status is StepStatus.ACTIVE and state.status is FlowStatus.ACTIVE:
-                step.handed = min(step.handed + 1, step.items.stop)
-        case fe.WorkFailed() | fe.WorkNotCompleted() | fe.CompFailed():
+            _make_room(state, state.steps[item.step])
+        case fe.WorkFailed() | fe.CompFailed():
             item.failure = entry.failure
+        case fe.WorkNotCompleted():
+            item.failure, item.cause = entry.failure, entry.seq
         case fe.RetryScheduled():
-            item.retry_count, item.next_retry_at = entry.retry_count, entry.next_retry_at
+            item.retry_count, item.next_retry_at, item.cause = entry.retry_count, entry.next_retry_at, entry.seq
         case fe.CompStarted():
-            item.compensation = entry.number
+            item.compensation, item.cause = entry.number, entry.seq
             state.compensations[entry.number] = entry.item
+            state.outstanding[entry.number] = None
             state.next_number = max(state.next_number, entry.number + 1)
         case fe.CompRetryScheduled():
-            item.comp_retry_count, item.next_retry_at = entry.retry_count, entry.next_retry_at
+            item.comp_retry_count, item.next_retry_at, item.cause = entry.retry_count, entry.next_retry_at, entry.seq
         case _:
             pass
+
+
+def _make_room(state: FlowState, step: StepState) -> None:
+    """Hand over the next item in place of one that has succeeded."""
+    step.succeeded += 1
+    if step.status is StepStatus.ACTIVE and state.status is FlowStatus.ACTIVE and step.handed < step.items.stop:
+        state.outstanding[step.handed] = None
+        step.handed += 1

@@ -68,6 +68,8 @@ def _check_config(step: m.Step) -> None:
         raise ValueError("a memoizable step cannot be compensated: its result may be that of another flow")
     if step.memoizable and step.python is not None and step.python.compensate:
         raise ValueError("a memoizable step cannot be compensated: its result may be that of another flow")
+    if step.memoizable and step.type in ("flow", "workflow"):
+        raise ValueError(f"a step of type {step.type!r} cannot be memoized; memoize the steps or activities inside it")
     if step.memo_ttl and not step.memoizable:
         raise ValueError("memo_ttl is for memoizable steps")
 

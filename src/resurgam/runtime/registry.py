@@ -60,6 +60,10 @@ class _Definitions(Generic[D]):
         """Store a definition, replacing one of the same name."""
         self._known[definition.name] = definition
 
+    def provide(self, definition: D) -> None:
+        """Add a definition that the engine needs itself."""
+        self._built_in[definition.name] = definition
+
     def update(self, others: "_Definitions[D]") -> None:
         """Add all definitions of another registry."""
         self._known.update(others._known)

@@ -19,6 +19,9 @@ REDELIVERIES: Final = 20
 """Deliveries without an answer after which work becomes a dead letter: a task that kills its worker must not kill
 all of them."""
 
+OUTLIVES: Final = '"outlives":true}'
+"""How the text of an activity ends that is begun even after its instance has ended: the encoder writes this field last."""
+
 PROMISES_KEPT: Final = 1000
 """Settled promises that an execution keeps, so that late settlements are answered as late. A loop that runs for ever
 would otherwise leave ever more of them."""

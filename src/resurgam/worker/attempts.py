@@ -24,6 +24,7 @@ from resurgam.runtime.loop.interrupts import reraise_ctrl_c
 from resurgam.runtime.registry import Registry
 from resurgam.store.records import ActivityTask
 from resurgam.worker.heartbeat import AttemptTimeouts, Result, RunningAttempt, identity_of
+from resurgam.worker.memo import Memos
 from resurgam.worker.process_main import Answer, Call
 from resurgam.worker.processes import Process, Processes, import_path_of, processors
 from resurgam.worker.threads import Ended, ThreadCall
@@ -51,9 +52,16 @@ class ActivityRunner:
     """Runs attempts: async functions on this loop, others in threads or in processes."""
 
     def __init__(
-        self, registry: Registry, clock: Clock, *, chance: Callable[[], float], max_payload: int = MAX_PAYLOAD
+        self,
+        registry: Registry,
+        clock: Clock,
+        *,
+        chance: Callable[[], float],
+        max_payload: int = MAX_PAYLOAD,
+        memos: Memos | None = None,
     ) -> None:
         self._registry = registry
+        self._memos = memos
         self._clock = clock
         self._chance = chance
         self.max_payload = max_payload
@@ -75,7 +83,7 @@ class ActivityRunner:
                 raise LeaseLost(f"the worker that ran attempt {task.attempt} of activity {request.name!r} was lost")
             activity = self._registry.activities.find(request.name)
             enter_activity(attempt)
-            if activity.is_async and request.timeout is None and request.heartbeat is None:
+            if activity.is_async and request.timeout is None and request.heartbeat is None and request.memo is None:
                 # The fast path, for most attempts: the function is awaited here, with nothing to watch beside it.
                 assert activity.signature is not None
                 assert activity.function is not None
@@ -106,7 +114,18 @@ class ActivityRunner:
         return self._failed(task, RuntimeError(f"activity {task.request.name!r} was cancelled from within"))
 
     async def _run(self, attempt: RunningAttempt, activity: Activity[..., Any]) -> Raw:
-        """Run an attempt that has timeouts, or runs in a thread or a process."""
+        """Run an attempt that is memoized, has timeouts, or runs in a thread or a process."""
+        memo = attempt.task.request.memo
+        if memo is None or self._memos is None:
+            return await self._execute(attempt, activity)
+        found = await self._memos.find(memo)
+        if found is not None:
+            return found
+        result = await self._execute(attempt, activity)
+        await self._memos.keep(memo, result)
+        return result
+
+    async def _execute(self, attempt: RunningAttempt, activity: Activity[..., Any]) -> Raw:
         request = attempt.task.request
         if activity.runs_in_process(request.executor):
             result = await self._in_process(attempt, activity)

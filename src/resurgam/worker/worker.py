@@ -9,6 +9,7 @@ from resurgam.core.clock import Clock
 from resurgam.core.codec import MAX_PAYLOAD
 from resurgam.core.errors import StoreError
 from resurgam.core.event import Started
+from resurgam.flows.scripts import SCRIPT
 from resurgam.runtime import system
 from resurgam.runtime.registry import Registry
 from resurgam.store.protocol import Store
@@ -19,6 +20,7 @@ from resurgam.worker.commit import Committer
 from resurgam.worker.held import HeldInstance
 from resurgam.worker.instances import InstanceRunner
 from resurgam.worker.leases import Leases
+from resurgam.worker.memo import Memos
 from resurgam.worker.options import WorkerOptions
 from resurgam.worker.presence import Presence
 from resurgam.worker.queries import QueryRunner
@@ -53,7 +55,10 @@ class Worker:
         self._options = options
         self._tasks = Tasks()
         self._leases = Leases(store, clock, self._tasks, length=options.lease)
-        runner = ActivityRunner(registry, clock, chance=system.chance, max_payload=max_payload)
+        registry.activities.provide(SCRIPT)
+        runner = ActivityRunner(
+            registry, clock, chance=system.chance, max_payload=max_payload, memos=Memos(store.values, clock)
+        )
         self._presence = Presence(
             store.workers, name=options.name, build=build_of(registry), queues=options.queues, lease=options.lease
         )

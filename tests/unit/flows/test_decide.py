@@ -275,7 +275,7 @@ def test_a_late_sibling_of_a_failed_item_is_recorded() -> None:
 
 def test_a_second_answer_is_not_recorded() -> None:
     run = FlowRun(CHAIN, ["C"], handlers=LINKS)
-    ref = run.state.outstanding[0]
+    ref = next(iter(run.state.outstanding))
     run.finish(ref)
     before = len(run.log)
     run.take(fe.WorkFailed(ref=ref, step="A", failure=late_failure("late")))

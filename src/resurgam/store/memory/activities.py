@@ -79,7 +79,7 @@ class Activities:
         """Lease an activity; None if it must not run again."""
         table = self._table
         row = table.rows[activity.execution_id]
-        if row.instance.status.terminal:
+        if row.instance.status.terminal and not activity.request.outlives:
             # Its worker is lost and its workflow closed: it is not begun again.
             table.drop(row, activity.request.ref)
             table.put(row, events.ActivityCancelled(at=table.clock.now(), ref=activity.request.ref))

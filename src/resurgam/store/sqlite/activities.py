@@ -10,7 +10,7 @@ from resurgam.core import event as events
 from resurgam.core.outcome import ActivityRequest, Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.rules import REDELIVERIES, activity_dead_letter, is_withdrawn
+from resurgam.store.rules import OUTLIVES, REDELIVERIES, activity_dead_letter, is_withdrawn
 from resurgam.store.sqlite import inbox
 from resurgam.store.sqlite.claimable import claimable_activities
 from resurgam.store.sqlite.covered import lease_named
@@ -31,7 +31,7 @@ def claim(t: Transaction, queues: Sequence[str], limit: int) -> list[r.ActivityT
 def _lease(t: Transaction, row: Row) -> r.ActivityTask | None:
     """Lease one activity; None if it is withdrawn, or a dead letter from now on."""
     execution_id, ref = row["execution_id"], row["ref"]
-    if Status(row["status"]).terminal:
+    if Status(row["status"]).terminal and not row["request"].endswith(OUTLIVES):
         # The attempt was lost and the workflow is closed: the activity is cancelled instead of begun again.
         t.session.run("remove_activity", (execution_id, ref))
         inbox.put(t, execution_id, events.ActivityCancelled(at=t.now, ref=ref))

@@ -1,11 +1,13 @@
 """Termination of an instance from outside, and revival of dead letters."""
 
+import msgspec
+
 from resurgam.core import event as events
 from resurgam.core.location import Location
 from resurgam.core.state import InstanceState, Status
 from resurgam.store import records as r
 from resurgam.store.rules import REDELIVERIES
-from resurgam.testing.contract.bench import LEASE, QUEUE, UNKNOWN, Bench, OpensStores, request
+from resurgam.testing.contract.bench import LEASE, QUEUE, UNKNOWN, Bench, OpensStores, ids, request
 
 
 class TerminationCases(OpensStores):
@@ -60,6 +62,27 @@ class TerminationCases(OpensStores):
             assert not await b.store.claim_activities("other", (QUEUE,), 10)
             [told] = (await b.claim_one("other")).inbox
             assert (told.event.type, told.event.ref) == ("activity_cancelled", 2)
+
+    async def test_an_activity_that_outlives_its_instance_is_handed_out_after_the_end(self) -> None:
+        """Also one that the last commit or a later one schedules, and again if its worker dies; its result is delivered."""
+        async with self.bench() as b:
+            await b.create()
+            before, last, later = (msgspec.structs.replace(request(ref), outlives=True) for ref in (2, 3, 4))
+            await b.committed(await b.claim_one(), activities=(before,))
+            await b.send_signal("order", "go on")
+            await b.committed(await b.claim_one(), activities=(last, request(5)), status=Status.FAILED)
+            first = {task.request.ref: task for task in await b.tasks()}
+            assert sorted(first) == [2, 3]
+            await b.answer(first[2])
+            late = await b.claim_one()
+            told = {entry.event.ref: entry.event.type for entry in late.inbox}
+            assert (told[2], told[5]) == ("activity_completed", "activity_cancelled")
+            await b.committed(late, activities=(later,), status=Status.FAILED, consumed=ids(late.inbox))
+            assert [task.request.ref for task in await b.tasks()] == [4]
+            b.clock.move_to(b.clock.now() + LEASE)
+            again = await b.tasks("other")
+            assert sorted(task.request.ref for task in again) == [3, 4]
+            assert [await b.answer(task) for task in again] == [r.Accepted(), r.Accepted()]
 
     async def test_a_dead_instance_that_is_revived_is_handed_out_again(self) -> None:
         """With a new delivery count; a healthy instance is unchanged."""

@@ -45,7 +45,10 @@ DECLARE
     candidate record;
 BEGIN
     FOR candidate IN
-        SELECT f.activity, {schema}.instances_is_closed_{code}(f.status) AS is_closed FROM (
+        SELECT f.activity,
+            -- One that outlives its workflow says so at the end of its text.
+            {schema}.instances_is_closed_{code}(f.status) AND right((f.activity).request, 16) <> '"outlives":true}' AS is_closed
+        FROM (
             SELECT n.activity, (
                 SELECT s.status FROM {schema}.states s WHERE s.execution_id = (n.activity).execution_id
             ) AS status

@@ -302,7 +302,8 @@ local function dead_letter_of(activity)
     .. ' times without an answer'
 end
 
--- Lease an activity by its id; nil if it must not run again. cancelled is the entry for one whose workflow is closed.
+-- Lease an activity by its id; nil if it must not run again. cancelled is the entry for one whose workflow is closed, unless it
+-- outlives the workflow.
 function activities.claim(call, queue, id, worker, cancelled)
   local activity = load(call, id)
   local row = activity and instances.find(call, activity.execution_id)
@@ -310,7 +311,9 @@ function activities.claim(call, queue, id, worker, cancelled)
     unlist(call, { queue = queue, id = id }) -- whatever has left it there, it must not be in the way of others
     return nil
   end
-  if instances.is_closed(row) then
+  -- The encoder writes this field last, and only if it is true.
+  local outlives = string.sub(activity.request, -16) == '"outlives":true}'
+  if instances.is_closed(row) and not outlives then
     activities.drop(call, activity)
     inbox.put(call, row, cancelled, { at = call.now, ref = activity.ref })
     return nil

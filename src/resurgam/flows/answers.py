@@ -1,0 +1,85 @@
+"""What the entries of an inbox mean to a flow: answers of activities become events of work items and compensations."""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core import flow_event as fe
+from resurgam.core.entry import Event, Failure
+from resurgam.flows import model as m
+from resurgam.flows.state import FlowState, WorkItem, WorkStatus, number_of
+from resurgam.flows.validate import inner_outputs
+
+_OBJECT: Final = ord("{")
+
+LOST: Final = Failure(
+    type="resurgam.worker.attempts.LeaseLost", message="the worker that ran this attempt died or lost its lease"
+)
+"""Recorded for an attempt that a later one shows to be lost."""
+
+
+def translated(state: FlowState, event: Event) -> Iterator[Event]:
+    """Yield what an entry means to a flow. An entry that is not about its work items means itself."""
+    number = number_of(event)
+    item = state.item_of(number)
+    if number is None or item is None:
+        yield event
+    elif number in state.compensations:
+        yield from _about_compensation(event, number, item)
+    else:
+        yield from _about_item(event, number, item, state.plan.steps[item.step])
+
+
+def _about_item(event: Event, number: int, item: WorkItem, step: m.Step) -> Iterator[Event]:
+    match event:
+        case events.ActivityCompleted():
+            yield fe.WorkSucceeded(ref=number, step=step.id, outputs=outputs_of(event.result, step))
+        case events.ActivityFailed():
+            yield fe.WorkFailed(ref=number, step=step.id, failure=event.failure)
+        case events.ActivityRetryScheduled():
+            yield fe.WorkNotCompleted(ref=number, step=step.id, failure=event.failure)
+            retries = item.retry_count + 1
+            yield fe.RetryScheduled(item=number, step=step.id, retry_count=retries, next_retry_at=event.next_at)
+        case events.ActivityCancelled():
+            yield fe.WorkCancelled(ref=number, step=step.id)
+        case fe.WorkStarted() if event.attempt > item.attempts:
+            if item.status is WorkStatus.ACTIVE:
+                yield fe.WorkNotCompleted(ref=number, step=step.id, failure=LOST)
+            yield event
+        case fe.WorkStarted():
+            pass  # recorded already
+        case _:
+            yield event
+
+
+def _about_compensation(event: Event, number: int, item: WorkItem) -> Iterator[Event]:
+    match event:
+        case events.ActivityCompleted():
+            yield fe.CompSucceeded(ref=number, step=item.step)
+        case events.ActivityFailed():
+            yield fe.CompFailed(ref=number, step=item.step, failure=event.failure)
+        case events.ActivityRetryScheduled():
+            yield fe.CompRetryScheduled(
+                ref=number,
+                step=item.step,
+                retry_count=item.comp_retry_count + 1,
+                next_retry_at=event.next_at,
+                failure=event.failure,
+            )
+        case _:
+            yield event
+
+
+def outputs_of(result: Raw, step: m.Step) -> Raw:
+    """Return the outputs in the result of a step: its fields. One without fields is an output named after the step.
+
+    Of a script it is ``result``, if the step has an output of that name inside.
+    """
+    has_fields = step.python is None or step.python.fields
+    if has_fields and memoryview(result)[0] == _OBJECT:
+        return result
+    name = "result" if step.script is not None and "result" in inner_outputs(step) else step.id
+    return Raw(b"{" + msgspec.json.encode(name) + b":" + bytes(result) + b"}")

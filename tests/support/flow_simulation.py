@@ -1,0 +1,219 @@
+"""Run a flow by its brain alone, in an order that a seed decides: claims, results, batches, lost workers and crashes.
+
+The store and the worker are reduced to what the brain can notice of them. An activity is queued, claimed (which puts
+``work_started`` into the inbox), and ends; an attempt that is lost is delivered again. After a crash the flow goes on from
+its log. Each prefix of the log, as it is written, is folded and compared with the live state at that point.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from resurgam.core import event as events
+from resurgam.core import flow_event as fe
+from resurgam.core.entry import Event, encode_event
+from resurgam.core.errors import NonRetryable
+from resurgam.core.event import decode_event
+from resurgam.core.outcome import ActivityRequest, Entry, Outcome
+from resurgam.core.retry import RetryRule
+from resurgam.core.state import Status
+from resurgam.flows import model as m
+from resurgam.flows.brain import LiveFlow
+from resurgam.flows.judge import Judge
+from resurgam.flows.state import FlowState
+from support.flow_runs import Equality, described, failure, started, watch
+
+Function = Callable[..., Any]
+"""What an activity does with its arguments."""
+
+
+class FlowSimulation:
+    """One flow and its surroundings. *functions* are the activities by name."""
+
+    def __init__(
+        self,
+        steps: Sequence[m.Step],
+        goals: Sequence[str],
+        init: Mapping[str, Sequence[object]] = {},
+        functions: Mapping[str, Function] = {},
+        *,
+        seed: int = 0,
+        judge: Judge | None = None,
+        metadata: Mapping[str, object] = {},
+        losses: bool = True,
+    ) -> None:
+        self.judge: Judge = judge or Equality()
+        self.now = 1000
+        self.calls: list[tuple[str, Any]] = []
+        self.requests: dict[int, ActivityRequest] = {}
+        self.log: list[Event] = [started(steps, goals, init, self.judge, at=self.now, metadata=metadata)]
+        self.outcome = Outcome()
+        self._functions = functions
+        self._chance = random.Random(seed)
+        self._losses = losses
+        self._queued: dict[int, int] = {}
+        self._running: dict[int, int] = {}
+        self._attempts: dict[int, int] = {}
+        self._claims: dict[int, int] = {}
+        self._inbox: list[Entry] = []
+        self._entries = 0
+        self._folded = FlowState(self.log)
+        self._load()
+        self.advance()
+
+    # What can happen.
+
+    def run(self) -> "FlowSimulation":
+        """Let things happen until there is nothing left but the time; then let that pass too."""
+        while (actions := self._possible()) or self._wakes():
+            if actions:
+                self._chance.choice(actions)()
+        return self
+
+    def deliver(self, event: Event) -> None:
+        """Put something into the inbox."""
+        self._entries += 1
+        self._inbox.append(Entry(self._entries, event))
+
+    def advance(self) -> None:
+        """Let the flow take its inbox, and do what it wants."""
+        inbox, self._inbox = self._inbox, []
+        outcome = self._live.advance(inbox, self.now)
+        assert [entry.seq for entry in outcome.events] == [
+            *range(len(self.log) + 1, len(self.log) + len(outcome.events) + 1)
+        ]
+        for entry, seen in zip(outcome.events, self._seen, strict=True):
+            self._record(entry)
+            assert described(self._folded) == seen
+        self._seen.clear()
+        for request in outcome.activities:
+            assert request.ref not in self.requests, "an activity is requested once"
+            self.requests[request.ref], self._queued[request.ref] = request, 1
+        for withdrawal in outcome.withdrawals:
+            if withdrawal.ref in self._queued:
+                del self._queued[withdrawal.ref]
+                assert withdrawal.entry is not None
+                self.deliver(withdrawal.entry)
+        self.outcome = outcome
+
+    def crash(self) -> None:
+        """Lose the flow in memory; it goes on from its log."""
+        self._load()
+
+    def lose_commit(self) -> None:
+        """Let the flow take its inbox, and lose it before the commit is durable."""
+        self._live.advance(self._inbox, self.now)
+        self._load()
+
+    def claim(self, ref: int) -> None:
+        """Let a worker begin an attempt; one of a flow that has ended is cancelled instead."""
+        attempt = self._queued.pop(ref)
+        if self.outcome.status.terminal and not self.requests[ref].outlives:
+            self.deliver(events.ActivityCancelled(ref=ref))
+            return
+        self._running[ref] = attempt
+        self._claims[ref] = self._claims.get(ref, 0) + 1
+        item = self.state.item_of(ref)
+        assert item is not None
+        if not self.requests[ref].outlives:
+            self.deliver(fe.WorkStarted(item=ref, step=item.step, attempt=self._claims[ref]))
+
+    def finish(self, ref: int) -> None:
+        """Let an attempt come to its end."""
+        attempt, request = self._running.pop(ref), self.requests[ref]
+        arguments = msgspec.json.decode(request.input)
+        args, kwargs = (arguments, {}) if isinstance(arguments, list) else ([], arguments["kwargs"])
+        self.calls.append((request.name, kwargs or (args[0] if len(args) == 1 else args)))
+        try:
+            result = self._functions.get(request.name, lambda *_, **__: {})(*args, **kwargs)
+        except Exception as error:
+            rule = request.retry or RetryRule()
+            pause = None if isinstance(error, NonRetryable) else rule.delay_after(attempt, 0.5)
+            if pause is None:
+                self.deliver(events.ActivityFailed(ref=ref, attempt=attempt, failure=failure(error)))
+            else:
+                again = {"attempt": attempt, "next_at": self.now + pause, "failure": failure(error)}
+                self.deliver(events.ActivityRetryScheduled(ref=ref, **again))
+                self._queued[ref] = attempt + 1
+        else:
+            self.deliver(events.ActivityCompleted(ref=ref, attempt=attempt, result=Raw(msgspec.json.encode(result))))
+
+    def lose(self, ref: int) -> None:
+        """Lose the worker of an attempt. It is delivered again, or cancelled if its flow has ended."""
+        attempt = self._running.pop(ref)
+        if self.outcome.status is Status.RUNNING or self.requests[ref].outlives:
+            self._queued[ref] = attempt
+        else:
+            self.deliver(events.ActivityCancelled(ref=ref))
+
+    def terminate(self) -> None:
+        """Let the store end the flow, whatever it does."""
+        assert self.outcome.status is Status.RUNNING
+        self._record(events.WorkflowTerminated(seq=len(self.log) + 1, at=self.now, reason="enough"))
+        for ref in [ref for ref in self._queued if not self.requests[ref].outlives]:
+            del self._queued[ref]
+            self.deliver(events.ActivityCancelled(ref=ref))
+        self.outcome = Outcome(status=Status.TERMINATED)
+        self._load()
+
+    @property
+    def queued(self) -> Sequence[int]:
+        """The activities that wait for a worker."""
+        return list(self._queued)
+
+    @property
+    def running(self) -> Sequence[int]:
+        """The activities that run."""
+        return list(self._running)
+
+    def _possible(self) -> list[Callable[[], None]]:
+        def of(action: Callable[[int], None], ref: int) -> Callable[[], None]:
+            return lambda: action(ref)
+
+        actions = [*(of(self.claim, ref) for ref in self._queued), *(of(self.finish, ref) for ref in self._running)]
+        if self._inbox or (self.outcome.status.terminal and not self.state.deactivated and not actions):
+            actions += [self.advance, self.advance, self.crash, self.lose_commit]
+        if self._losses:
+            actions += [of(self.lose, ref) for ref in self._running if self._claims[ref] < 3]
+        return actions
+
+    def _wakes(self) -> bool:
+        if self.outcome.wake_at is None:
+            return False
+        self.now = max(self.now, self.outcome.wake_at)
+        self.advance()
+        return True
+
+    def _record(self, entry: Event) -> None:
+        written = decode_event(encode_event(entry))
+        self.log.append(written)
+        self._folded.apply(written)
+
+    def _load(self) -> None:
+        self._live = LiveFlow(self.log, self.judge)
+        self._seen = watch(self._live._state)
+
+    # What has become of it.
+
+    @property
+    def state(self) -> FlowState:
+        return self._live._state
+
+    @property
+    def result(self) -> Any:
+        return msgspec.json.decode(self.state.result)
+
+    @property
+    def statuses(self) -> dict[str, str]:
+        return {step_id: str(step.status) for step_id, step in self.state.steps.items()}
+
+    @property
+    def types(self) -> list[str]:
+        return [entry.type for entry in self.log]
+
+    @property
+    def called(self) -> list[str]:
+        return [name for name, _ in self.calls]
