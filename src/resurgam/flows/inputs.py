@@ -85,6 +85,21 @@ class Inputs:
         choices = [self._choose(name, config, anchor, now) for name, config in self._optional(step_id)]
         return min((one.until for one in choices if isinstance(one, Undecided) and one.until is not None), default=None)
 
+    def awaited(self, step_id: str, now: int) -> Sequence[tuple[str, int | None]]:
+        """Return the inputs that a step waits for, each with the moment at which its deadline decides it, if that is known."""
+        anchor = self.anchor(step_id)
+        found: list[tuple[str, int | None]] = []
+        for name, config in self._configs(step_id):
+            if isinstance(config, m.RequiredConfig):
+                if self._fulfilled_at(name, config) is None:
+                    found.append((name, None))
+            elif anchor is None:
+                if config.deadline and self._fulfilled_at(name, config) is None and not self.is_final(name):
+                    found.append((name, None))
+            elif isinstance(choice := self._choose(name, config, anchor, now), Undecided):
+                found.append((name, choice.until))
+        return found
+
     def collect(self, step_id: str, now: int) -> Mapping[str, object] | None:
         """Return the inputs of a step under their names inside it; None if it cannot start yet.
 
