@@ -11,6 +11,7 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.core.event import Event
+from resurgam.core.state import Status
 from resurgam.flows import model as m
 from resurgam.flows.brain import FlowBrain
 from resurgam.flows.catalog import Catalog
@@ -112,6 +113,12 @@ class FlowWorld:
             while not (await self.instance(entity_id)).deactivated:
                 await asyncio.sleep(0)
         return FlowState(await self.log(entity_id))
+
+    async def until(self, status: Status, entity_id: str = "flow") -> None:
+        """Wait until a flow has a status: its worker looks for what arrives only now and then."""
+        async with asyncio.timeout(60):
+            while (await self.instance(entity_id)).status is not status:
+                await asyncio.sleep(0)
 
     async def types(self, entity_id: str = "flow") -> list[str]:
         """Return the kinds of the entries of a flow."""
