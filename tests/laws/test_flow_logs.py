@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from laws.random_flows import RandomFlow, flows
 from resurgam.core import event as events
 from resurgam.core.errors import DefinitionError
+from resurgam.flows.errors import ExpressionFailed
 from support.flow_simulation import FlowSimulation
 
 CALM = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None, "derandomize": True}
@@ -24,7 +25,7 @@ def simulated(flow: RandomFlow, seed: int, **options: Any) -> FlowSimulation | N
     """Return a flow that has started; None if it cannot be planned."""
     try:
         return FlowSimulation(flow.steps, flow.goals, flow.init, flow.functions, seed=seed, **options)
-    except DefinitionError:
+    except (DefinitionError, ExpressionFailed):
         return None
 
 
