@@ -18,6 +18,7 @@ from typing import Any, Final, Self, TypeVar
 from resurgam import Engine, Registry
 from resurgam.core import event as events
 from resurgam.core.errors import NotFound, StoreError
+from resurgam.core.flow_event import CATALOG
 from resurgam.core.retry import milliseconds
 from resurgam.runtime.definitions.info import activity_info
 from resurgam.store.memory.store import MemoryStore
@@ -330,7 +331,9 @@ class World:
     async def _until_ended(self, meant: Callable[[Any], bool], limit: float) -> None:
         end = self.clock.now() + milliseconds(limit)
         await self.settle()
-        while left := [one for one in await self.instances() if meant(one) and not one.deactivated]:
+        while left := [
+            one for one in await self.instances() if meant(one) and not one.deactivated and one.kind != CATALOG
+        ]:
             due = self.clock.next_due()
             if due is None or due > end:
                 raise AssertionError(f"nothing is due, and open are {[(one.entity_id, one.status) for one in left]}")

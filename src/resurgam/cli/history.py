@@ -22,6 +22,7 @@ _VALUES: Final = (
 _IDS: Final = {
     "child_scheduled": "entity_id",
     "child_started": "execution_id",
+    "flow_scheduled": "entity_id",
     "promise_created": "promise_id",
     "signal_sent": "entity_id",
     "workflow_continued": "run_id",

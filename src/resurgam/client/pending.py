@@ -121,7 +121,7 @@ class Survey(msgspec.Struct, frozen=True):
         match command:
             case events.ActivityScheduled():
                 return self._activity(work, command.seq)
-            case events.ChildScheduled():
+            case events.ChildCommand():
                 return await self._child(work, command, text)
             case _:
                 return work
@@ -154,7 +154,7 @@ class Survey(msgspec.Struct, frozen=True):
             return "running" if row.leased_until > self.now else "lost"
         return "retrying" if row.visible_at > self.now else "queued"
 
-    async def _child(self, work: PendingWork, command: events.ChildScheduled, text: str) -> PendingWork:
+    async def _child(self, work: PendingWork, command: events.ChildCommand, text: str) -> PendingWork:
         child = await self.store.inspector.get(command.entity_id, command.run_id)
         if child is None:
             return work
@@ -204,7 +204,9 @@ def _text_of(command: events.Command, state: InstanceState) -> str | None:
             return None
         case events.SagaStepRegistered() if command.seq not in state.compensating:
             return None
-        case events.ChildScheduled():
+        case events.FlowScheduled():
+            return f"child flow {command.name!r} ({command.entity_id}) on queue {command.queue!r}"
+        case events.ChildCommand():
             return f"child workflow {command.name!r} ({command.entity_id}) on queue {command.queue!r}"
         case events.PromiseCreated():
             until = "" if command.deadline is None else f" until {moment(command.deadline).isoformat()}"

@@ -158,7 +158,7 @@ class _TreeReader(msgspec.Struct, frozen=True):
         work = None if execution.deactivated else await self.store.inspector.open_work(execution)
         return {} if work is None else {activity.request.ref: activity for activity in work.activities}
 
-    async def _child(self, run_id: str, command: events.ChildScheduled) -> Child:
+    async def _child(self, run_id: str, command: events.ChildCommand) -> Child:
         chain = [member for member in self.members if _is_called_by(member, run_id, command)]
         if not chain:
             found = await self.store.inspector.get(command.entity_id, command.run_id)
@@ -168,7 +168,7 @@ class _TreeReader(msgspec.Struct, frozen=True):
         return Child(location=str(command.location), detached=command.detach, workflow=workflow)
 
 
-def _is_called_by(child: Instance, run_id: str, command: events.ChildScheduled) -> bool:
+def _is_called_by(child: Instance, run_id: str, command: events.ChildCommand) -> bool:
     call = child.parent
     same_call = call is not None and call.run_id == run_id and call.location == command.location
     return same_call and child.entity_id == command.entity_id
@@ -179,7 +179,7 @@ class _RunSteps(msgspec.Struct, frozen=True):
 
     run_id: str
     found: dict[tuple[Location, str, int], Step] = msgspec.field(default_factory=dict)
-    children: dict[tuple[Location, str, str], events.ChildScheduled] = msgspec.field(default_factory=dict)
+    children: dict[tuple[Location, str, str], events.ChildCommand] = msgspec.field(default_factory=dict)
     sagas: dict[Location, Location] = msgspec.field(default_factory=dict)
 
     def read(self, execution: Instance, log: Iterable[events.Event], activities: Mapping[int, OpenActivity]) -> None:
@@ -190,7 +190,7 @@ class _RunSteps(msgspec.Struct, frozen=True):
         for entry in log:
             if isinstance(entry, events.WorkflowStarted):
                 undone = {carried.location: carried.times for carried in entry.carried if carried.times}
-            elif isinstance(entry, events.ChildScheduled):
+            elif isinstance(entry, events.ChildCommand):
                 # A detached child that is started once more is another child.
                 self.children[entry.location, entry.entity_id, entry.run_id if entry.detach else ""] = entry
             elif isinstance(entry, events.Command) and (kind := COMMANDS[type(entry)].step) is not None:

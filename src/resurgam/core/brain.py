@@ -1,12 +1,12 @@
 """The interface between a worker and the brain that advances an instance.
 
 The worker finds the `Brain` by the instance's kind and knows nothing else about it: a workflow's coroutine and a fold
-over events are served alike. Both protocols are synchronous and do no I/O, except that `Brain.answer` and
-`LiveInstance.advance` may run user code. The worker watches these calls, and interrupts one that does not return.
+over events are served alike. Both are synchronous and do no I/O, except that `Brain.answer` and `LiveInstance.advance`
+may run user code; a `PreparedBrain` does its I/O in `prepare`. The worker watches these calls, and interrupts one that does not return.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Raw
 
@@ -104,6 +104,19 @@ class Brain(Protocol):
 
     def answer(self, log: Sequence[Event], query: str, input: Raw) -> Raw:
         """Return the result of a query from the log alone; exceptions of its handler propagate."""
+        ...
+
+
+@runtime_checkable
+class PreparedBrain(Protocol):
+    """A brain that must look something up before it can build some of its instances."""
+
+    def wants_preparation(self, log: Sequence[Event]) -> bool:
+        """Whether `prepare` must be called, after its claim, before the instance with this log is loaded."""
+        ...
+
+    async def prepare(self) -> None:
+        """Look up what the brain needs. A failure counts against the instance for which it is called."""
         ...
 
 

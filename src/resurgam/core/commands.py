@@ -58,7 +58,7 @@ def _promise_id(command: events.PromiseCreated) -> str:
     return command.promise_id
 
 
-def _call_location(command: events.ChildScheduled) -> str:
+def _call_location(command: events.ChildCommand) -> str:
     return str(command.location)
 
 
@@ -149,6 +149,16 @@ _KINDS: Final = (
         verb="workflow",
         label="child",
         answers=(events.ChildCompleted, events.ChildFailed, events.ChildCancelled),
+        late=True,
+        address=_call_location,
+        answered_by="work",
+    ),
+    CommandKind(
+        event=events.FlowScheduled,
+        type="Flow",
+        verb="flow",
+        label="flow",
+        answers=(events.FlowAnswered,),
         late=True,
         address=_call_location,
         answered_by="work",

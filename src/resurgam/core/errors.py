@@ -164,25 +164,33 @@ class OperationFailed(_Caused):
 
 
 class ChildWorkflowFailed(_Caused):
-    """A child failed, was terminated, or could not be started; `cause` says which."""
+    """A child workflow or flow failed, was terminated, or could not be started; `cause` says which."""
 
-    def __init__(self, name: str, entity_id: str) -> None:
+    kind = "workflow"
+
+    def __init__(self, name: str, entity_id: str, kind: str = "workflow") -> None:
         super().__init__(name, entity_id)
         self.name, self.entity_id = name, entity_id
+        if kind != self.kind:
+            self.kind = kind
 
     def _summary(self) -> str:
-        return f"child workflow {self.name!r} ({self.entity_id}) failed"
+        return f"child {self.kind} {self.name!r} ({self.entity_id}) failed"
 
 
 class ChildWorkflowCancelled(ResurgamError):
-    """A child was cancelled, but not by its parent's own code."""
+    """A child workflow or flow was cancelled, but not by its parent's own code."""
 
-    def __init__(self, name: str, entity_id: str) -> None:
+    kind = "workflow"
+
+    def __init__(self, name: str, entity_id: str, kind: str = "workflow") -> None:
         super().__init__(name, entity_id)
         self.name, self.entity_id = name, entity_id
+        if kind != self.kind:
+            self.kind = kind
 
     def __str__(self) -> str:
-        return f"child workflow {self.name!r} ({self.entity_id}) was cancelled"
+        return f"child {self.kind} {self.name!r} ({self.entity_id}) was cancelled"
 
 
 class PromiseRejected(_Caused):
@@ -419,6 +427,8 @@ _MISMATCHES = {
     ("Promise", "name"): "Promise name",
     ("ChildWorkflow", "name"): "Child workflow name",
     ("ChildWorkflow", "kind"): "Child workflow kind",
+    ("Flow", "name"): "Flow name",
+    ("Flow", "kind"): "Flow goals",
     ("Settlement", "name"): "Promise ID",
 }
 

@@ -240,8 +240,8 @@ class StepRemoved(Command, frozen=True, kw_only=True, tag="step_removed"):
     removed: str
 
 
-class ChildScheduled(Command, frozen=True, kw_only=True, tag="child_scheduled"):
-    """Start a child workflow. *name* is its definition; the ids are those of its first execution.
+class ChildCommand(Command, frozen=True, kw_only=True):
+    """Start a child, a workflow or a flow. *name* is its definition; the ids are those of its first execution.
 
     *retry* and *timeout* override the definition, if the call gave them.
     """
@@ -256,6 +256,10 @@ class ChildScheduled(Command, frozen=True, kw_only=True, tag="child_scheduled"):
     on_parent_close: str = "cancel"
     retry: RetryRule | None = None
     timeout: int | None = None
+
+
+class ChildScheduled(ChildCommand, frozen=True, kw_only=True, tag="child_scheduled"):
+    """Start a child workflow."""
 
 
 class ChildStarted(Answer, frozen=True, kw_only=True, tag="child_started"):
@@ -294,6 +298,21 @@ class ChildFailed(ChildAnswer, frozen=True, kw_only=True, tag="child_failed"):
 
 class ChildCancelled(ChildAnswer, frozen=True, kw_only=True, tag="child_cancelled"):
     """The child was cancelled; without *child*, before it had been started."""
+
+
+class FlowScheduled(ChildCommand, frozen=True, kw_only=True, tag="flow_scheduled"):
+    """Start a goal flow as a child. *name* is its goals, *input* holds them with what the flow is given."""
+
+
+class FlowAnswered(ChildAnswer, frozen=True, kw_only=True, tag="flow_answered"):
+    """The end of a flow that was started as a child. *outcome* is ``completed``, ``failed`` or ``cancelled``.
+
+    As with `ChildCancelled`, a flow that was cancelled before it had been started has no *child*.
+    """
+
+    outcome: str = "completed"
+    result: Raw = NULL
+    failure: Failure | None = None
 
 
 class PromiseCreated(Command, frozen=True, kw_only=True, tag="promise_created"):
@@ -440,6 +459,8 @@ AnyEvent: TypeAlias = (
     | ChildCompleted
     | ChildFailed
     | ChildCancelled
+    | FlowScheduled
+    | FlowAnswered
     | PromiseCreated
     | PromiseResolved
     | PromiseRejected
@@ -480,6 +501,24 @@ AnyEvent: TypeAlias = (
     | flow_event.StepUpdated
     | flow_event.StepUnregistered
 )
+
+
+def child_outcome(answer: ChildAnswer) -> str:
+    """Return how a child ended, a workflow or a flow: ``completed``, ``failed`` or ``cancelled``."""
+    match answer:
+        case FlowAnswered():
+            return answer.outcome
+        case ChildCompleted():
+            return "completed"
+        case ChildCancelled():
+            return "cancelled"
+        case _:
+            return "failed"
+
+
+def was_never_started(entry: Event) -> bool:
+    """Whether an entry records that the code cancelled a child before it was started."""
+    return isinstance(entry, ChildAnswer) and not entry.child and child_outcome(entry) == "cancelled"
 
 
 def _read_location(kind: type, value: object) -> Location:

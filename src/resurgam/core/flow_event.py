@@ -5,8 +5,10 @@ as answers do; any other event about a work item has it as ``item``. ``cause`` i
 result of a step to the start of the next, for instance.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
+import msgspec
 from msgspec import Raw
 
 from resurgam.core.entry import NULL, Event, Failure
@@ -18,6 +20,19 @@ CATALOG: Final = "catalog"
 """The kind of the instance whose log holds the registered steps."""
 
 
+class FlowRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The input of a flow that is planned when it begins: the values of each given attribute, and its metadata."""
+
+    goals: tuple[str, ...]
+    init: dict[str, tuple[Raw, ...]] = {}
+    metadata: dict[str, Raw] = {}
+
+
+def flow_name(goals: Iterable[str]) -> str:
+    """Return the name of a flow: its goals."""
+    return ",".join(goals)
+
+
 class FlowStarted(Started, frozen=True, kw_only=True, tag="flow_started"):
     """A flow begins. *input* holds its goals, what it was given, and its plan."""
 
@@ -25,7 +40,9 @@ class FlowStarted(Started, frozen=True, kw_only=True, tag="flow_started"):
 
 
 class FlowActivated(Event, frozen=True, kw_only=True, tag="flow_activated"):
-    """The flow is among the active ones."""
+    """The flow is among the active ones. *plan* is its plan, if it was started without one."""
+
+    plan: Raw = NULL
 
 
 class FlowCompleted(Event, frozen=True, kw_only=True, tag="flow_completed"):

@@ -209,7 +209,7 @@ def by_sequence(cursor: Cursor, intent: Intent) -> Match:
     found = cursor.next_of(intent.type)
     if found is None:
         return New(cursor.appended)
-    if isinstance(found, events.ChildScheduled):
+    if isinstance(found, events.ChildCommand):
         if intent.target not in (None, found.entity_id):
             return Diverged(found, "name", str(intent.target), found.entity_id)
         if intent.name != found.name:

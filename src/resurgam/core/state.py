@@ -165,9 +165,9 @@ class InstanceState:
         return [child for child in children if child.open and child.run_id not in self.children]
 
     @property
-    def awaited_children(self) -> list[events.ChildScheduled | events.EarlierChild]:
+    def awaited_children(self) -> list[events.ChildCommand | events.EarlierChild]:
         """The calls of the children whose end this execution waits for: its own open calls, and earlier ones."""
-        calls = [command for command in self.open.values() if isinstance(command, events.ChildScheduled)]
+        calls = [command for command in self.open.values() if isinstance(command, events.ChildCommand)]
         return [*self.earlier_children, *calls]
 
     def accepts(self, answer: events.Event) -> bool:
@@ -232,7 +232,7 @@ def _open(state: InstanceState, entry: events.Command) -> None:
 def _open_to_outside(state: InstanceState, entry: events.Command) -> None:
     state.open[entry.seq] = entry
     state.addresses[address_of(entry)] = entry.seq
-    if isinstance(entry, events.ChildScheduled):
+    if isinstance(entry, events.ChildCommand):
         state.children[entry.run_id] = None
 
 
@@ -267,7 +267,7 @@ def _close_to_outside(state: InstanceState, entry: events.Answer) -> None:
     assert command is not None
     state.addresses.pop(address_of(command), None)
     state.cancel_requested.pop(entry.ref, None)
-    if isinstance(entry, events.ChildCancelled) and not entry.child:
+    if events.was_never_started(entry):
         state.never_started[entry.ref] = None
 
 
@@ -289,9 +289,9 @@ def _request_cancel(state: InstanceState, entry: events.ChildCancelRequested) ->
     state.cancel_requested[entry.ref] = None
 
 
-def _open_child(state: InstanceState, entry: events.Answer) -> events.ChildScheduled:
+def _open_child(state: InstanceState, entry: events.Answer) -> events.ChildCommand:
     command = state.open.get(entry.ref)
-    if not isinstance(command, events.ChildScheduled):
+    if not isinstance(command, events.ChildCommand):
         raise CorruptHistory(f"entry {entry.seq} ({entry.type}) refers to entry {entry.ref}, which is no open child")
     return command
 

@@ -17,7 +17,10 @@ from resurgam.core import event as events
 from resurgam.core.event import NULL
 from resurgam.core.location import Location
 
-_MARKED: Final = (events.ActivityCompleted, events.ChildCompleted, events.PromiseResolved, events.PromiseRejected)
+_MARKED: Final = (
+    *(events.ActivityCompleted, events.ChildCompleted, events.FlowAnswered),
+    *(events.PromiseResolved, events.PromiseRejected),
+)
 _KEPT: Final = (*_MARKED, events.SignalDelivered)
 _SAGA: Final = str(events.SagaStepRegistered.__struct_config__.tag)
 
@@ -132,7 +135,9 @@ def _answered(log: Iterable[events.Event], commands: dict[int, events.Command]) 
 
 def _is_kept(answer: events.Event, command: events.Command) -> bool:
     """Whether the next attempt reuses an answer. A detached child need only have started."""
-    detached = isinstance(command, events.ChildScheduled) and command.detach
+    if isinstance(answer, events.FlowAnswered) and answer.outcome != "completed":
+        return False
+    detached = isinstance(command, events.ChildCommand) and command.detach
     return isinstance(answer, _KEPT) or (detached and isinstance(answer, events.ChildStarted))
 
 
@@ -147,13 +152,13 @@ def _children(log: Sequence[events.Event]) -> Iterator[events.EarlierChild]:
     started = log[0]
     assert isinstance(started, events.WorkflowStarted)
     before = {one.run_id: one for one in started.children}
-    calls = {entry.seq: entry for entry in log if isinstance(entry, events.ChildScheduled) and not entry.detach}
+    calls = {entry.seq: entry for entry in log if isinstance(entry, events.ChildCommand) and not entry.detach}
     executions = {entry.ref: entry.execution_id for entry in log if isinstance(entry, events.ChildStarted)}
     ends = {entry.ref: entry for entry in log if isinstance(entry, events.ChildAnswer)}
     called = {call.run_id for call in calls.values()}
     yield from (one for one in started.children if one.run_id not in called)
     for seq, call in calls.items():
-        if not isinstance(ends.get(seq), events.ChildCompleted | None):
+        if seq in ends and events.child_outcome(ends[seq]) != "completed":
             continue
         known = before.get(call.run_id)
         yield events.EarlierChild(

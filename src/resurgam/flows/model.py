@@ -151,10 +151,11 @@ class PythonConfig(_Value, frozen=True):
 
 
 class WorkflowConfig(_Value, frozen=True):
-    """A step that is a whole workflow."""
+    """A step that is a whole workflow; it gets its inputs as arguments by name. *fields*: as of a function."""
 
     workflow: str
     queue: str = ""
+    fields: bool = True
 
 
 class WorkConfig(_Value, frozen=True):

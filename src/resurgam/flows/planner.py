@@ -7,8 +7,9 @@ least fixed point, and what is written down is sorted.
 2. What is demanded (`_Demand`): goals, and providers of the inputs of what is demanded, as far as no given value decides.
 3. The plan: the demanded steps, without those that are blocked, and without goals whose outputs are all given.
 
-Values are given in advance only where they are known. A flow step is planned with its flow, when the values of its inputs
-are not known yet: then they are `UNKNOWN`, which satisfies an input but decides no match.
+A flow step is planned when it starts, with the values that it has then, from the steps that its goals lead to as they
+are now: the plan of its flow holds a snapshot of them. It is tried when its flow is planned, so that a flow step that
+contains itself is found before anything runs. Its inputs are `UNKNOWN` then, which satisfies an input but decides no match.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +78,8 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True):
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a flow will run. It holds the steps as they were when the flow was planned.
 
-    *required* are the attributes that must be given and are not. *children* are the plans of flow steps.
+    *required* are the attributes that must be given and are not. *children* are, for each flow step, the steps that its
+    goals can lead to; *within* are the flow steps that this plan is inside of.
     """
 
     goals: tuple[str, ...]
@@ -86,17 +88,31 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     required: tuple[str, ...] = ()
     excluded: Excluded = Excluded()
     reasons: dict[str, Reason] = {}
-    children: "dict[str, Plan]" = {}
+    children: dict[str, tuple[m.Step, ...]] = {}
+    within: tuple[str, ...] = ()
 
 
-def plan(catalog: Catalog, goals: Sequence[str], given: Given, mode: Mode, match: Match) -> Plan:
+def plan(
+    catalog: Catalog, goals: Sequence[str], given: Given, mode: Mode, match: Match, within: tuple[str, ...] = ()
+) -> Plan:
     """Return the plan that leads to the goals.
 
     Missing inputs are no error here: they are listed. With *preview* a step that cannot be had is planned all the same, so
-    that its own missing inputs are listed. Raise `NotFound` for an unknown goal, `DefinitionError` for none, or for a flow
-    step that contains itself.
+    that its own missing inputs are listed. *within* are the flow steps around a plan. Raise `NotFound` for an unknown goal,
+    `DefinitionError` for none, or for a flow step that contains itself.
     """
-    return _plan(catalog, goals, given, mode, match, ())
+    made = _plan(catalog, goals, given, mode, match, within)
+    _check_children(catalog, made, mode, match)
+    return made
+
+
+def check_given(plan: Plan) -> None:
+    """Raise `DefinitionError` if attributes must be given for a plan and are not."""
+    if plan.required:
+        raise DefinitionError(
+            f"required inputs not provided: {', '.join(plan.required)}; give them in init, or register steps that provide "
+            "them"
+        )
 
 
 def _plan(
@@ -117,19 +133,34 @@ def _plan(
         required=tuple(sorted(demand.required)),
         excluded=demand.excluded(),
         reasons={step_id: demand.reason(step_id) for step_id in demand.included},
-        children={
-            step_id: _plan_child(catalog, step, mode, match, within)
-            for step_id, step in steps.items()
-            if step.flow is not None
-        },
+        children={step_id: _snapshot(catalog, step.flow.goals) for step_id, step in steps.items() if step.flow},
+        within=within,
     )
 
 
-def _plan_child(catalog: Catalog, step: m.Step, mode: Mode, match: Match, within: tuple[str, ...]) -> Plan:
-    assert step.flow is not None
-    if step.id in within:
-        raise DefinitionError(f"flow step {step.id!r} contains itself: {' -> '.join([*within, step.id])}")
-    return _plan(catalog, step.flow.goals, _given_to_child(step), mode, match, (*within, step.id))
+def _snapshot(catalog: Catalog, goals: Sequence[str]) -> tuple[m.Step, ...]:
+    """Return all steps that goals can lead to, whatever is given, those of flow steps among them included."""
+    found: set[str] = set()
+    pending = list(goals)
+    while pending := [goal for goal in pending if goal in catalog and goal not in found]:
+        new = _ancestors(catalog, pending) - found
+        found |= new
+        flows = (catalog.profile(step_id).step.flow for step_id in new)
+        pending = [goal for flow in flows if flow is not None for goal in flow.goals]
+    return tuple(catalog.profile(step_id).step for step_id in sorted(found))
+
+
+def _check_children(catalog: Catalog, plan: Plan, mode: Mode, match: Match) -> None:
+    """Try to plan the flow steps of a plan, and theirs: raise `DefinitionError` if one contains itself."""
+    for step_id in plan.children:
+        step = plan.steps[step_id]
+        assert step.flow is not None
+        if step_id in plan.within:
+            path = " -> ".join([*plan.within, step_id])
+            raise DefinitionError(f"flow step {step_id!r} contains itself: {path}; take it out of its own goals")
+        within = (*plan.within, step_id)
+        child = _plan(catalog, step.flow.goals, _given_to_child(step), mode, match, within)
+        _check_children(catalog, child, mode, match)
 
 
 def _given_to_child(step: m.Step) -> Given:

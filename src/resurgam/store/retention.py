@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from resurgam.core.errors import CorruptHistory
+from resurgam.core.flow_event import FLOW
 from resurgam.core.state import InstanceState, Status
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
@@ -113,8 +114,9 @@ class Purge(msgspec.Struct):
             return False
         if is_compensation(ended):
             return True
-        if parent.status.terminal and parent.status is not Status.FAILED:
-            return False
+        if parent.kind == FLOW or (parent.status.terminal and parent.status is not Status.FAILED):
+            # A flow that is complete has the answers of all its children.
+            return parent.kind == FLOW and not parent.deactivated
         if parent.execution_id not in parents:
             parents[parent.execution_id] = await self._state(parent)
         state = parents[parent.execution_id]

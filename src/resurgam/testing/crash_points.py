@@ -80,7 +80,7 @@ def is_impossible_cut(
       again: it has had its effect when it was read.
     """
     sent, all_sent = (len(whole.children) + len(whole.messages) for whole in (part, outcome))
-    scheduled = {entry.seq for entry in part.events if isinstance(entry, events.ChildScheduled)}
+    scheduled = {entry.seq for entry in part.events if isinstance(entry, events.ChildCommand)}
     not_started = scheduled.difference(request.created.ref for request in outcome.children)
     rest = outcome.events[len(part.events) :]
     ends = any(isinstance(entry, _ENDS) for entry in rest)

@@ -8,7 +8,7 @@ from resurgam.core import event as events
 from resurgam.core.failure import capture
 from resurgam.core.outcome import Message
 from resurgam.core.state import InstanceState
-from resurgam.runtime.context.children import child_key, execution_id_of, message_to_child
+from resurgam.runtime.context.children import first_entry, message_to_child
 from resurgam.testing.simulated_store import SimulatedStore, StoredExecution, StoredPromise
 
 
@@ -23,7 +23,7 @@ def rebuild_store(log: Sequence[events.Event]) -> SimulatedStore:
         match command:
             case events.PromiseCreated():
                 execution.promises[command.promise_id] = StoredPromise(command.name)
-            case events.ChildScheduled():
+            case events.ChildCommand():
                 _start_child(store, execution, command, recorded=command.seq in recorded)
                 if command.seq in state.cancel_requested:
                     store.send(message_to_child(started, command, events.CancelRequested(at=store.clock)))
@@ -35,37 +35,12 @@ def rebuild_store(log: Sequence[events.Event]) -> SimulatedStore:
 
 
 def _start_child(
-    store: SimulatedStore, execution: StoredExecution, call: events.ChildScheduled, *, recorded: bool
+    store: SimulatedStore, execution: StoredExecution, call: events.ChildCommand, *, recorded: bool
 ) -> None:
-    own, execution_id = execution.started, execution_id_of(execution.started, call)
-    store.begin(
-        events.WorkflowStarted(
-            seq=1,
-            at=call.at,
-            name=call.name,
-            queue=call.queue,
-            entity_id=call.entity_id,
-            execution_id=execution_id,
-            run_id=call.run_id,
-            tree_id=own.tree_id,
-            python=own.python,
-            input=call.input,
-            parent=events.Parent(
-                entity_id=own.entity_id,
-                run_id=own.run_id,
-                execution_id=own.execution_id,
-                location=call.location,
-                key=child_key(own, call),
-                first_run=call.run_id,
-                detached=call.detach,
-            ),
-            deferred=call.deferred,
-            retry=call.retry,
-            timeout=call.timeout,
-        )
-    )
+    started = first_entry(execution.started, call, call.input)
+    store.begin(started)
     if not recorded:
-        store.put(execution, events.ChildStarted(ref=call.seq, at=call.at, execution_id=execution_id))
+        store.put(execution, events.ChildStarted(ref=call.seq, at=call.at, execution_id=started.execution_id))
 
 
 def _send(store: SimulatedStore, execution: StoredExecution, call: events.SignalSent) -> None:

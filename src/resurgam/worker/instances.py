@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, TypeVarTuple
 
 from resurgam.core import event as events
-from resurgam.core.brain import Brain, LiveInstance, find_brain
+from resurgam.core.brain import Brain, LiveInstance, PreparedBrain, find_brain
 from resurgam.core.errors import NotFound, StoreError, WriteRejected
 from resurgam.core.outcome import Entry, Outcome
 from resurgam.core.state import Status
@@ -51,6 +51,7 @@ class InstanceRunner:
         self._slots = committer.slots
         self._worker = committer.worker
         self._brains = brains
+        self._prepared = {kind: brain for kind, brain in brains.items() if isinstance(brain, PreparedBrain)}
         self._tasks = tasks
         self._watchdog = watchdog
         self._operations = Operations(self._clock, tasks, committer.slots.is_cancelled)
@@ -150,11 +151,21 @@ class InstanceRunner:
         log = await self._store.read(held.claim.instance)
         asyncio.get_running_loop().call_soon(self._build_and_advance, held, log)
 
-    def _build_and_advance(self, held: HeldInstance, log: Sequence[events.Event], **state: Any) -> None:
+    async def _prepare(self, held: HeldInstance, log: Sequence[events.Event], state: dict[str, Any]) -> None:
+        await self._prepared[held.claim.instance.kind].prepare()
+        build = partial(self._build_and_advance, held, log, prepared=True, **state)
+        asyncio.get_running_loop().call_soon(build)
+
+    def _build_and_advance(
+        self, held: HeldInstance, log: Sequence[events.Event], *, prepared: bool = False, **state: Any
+    ) -> None:
         """Build an instance from its log, unless it is no longer held, and advance it."""
         if held.released:
             return
         instance = held.claim.instance
+        if not prepared and instance.kind in self._prepared and self._prepared[instance.kind].wants_preparation(log):
+            self._spawn(held, self._prepare, log, state)
+            return
         try:
             brain = find_brain(self._brains, instance.kind)
             held.live = brain.load(instance.name, log, signal_schemas=held.signal_schemas, **state)

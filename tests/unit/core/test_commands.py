@@ -44,6 +44,7 @@ def test_commands_are_counted_under_fixed_types():
         "VersionChecked": "VersionCheck",
         "StepRemoved": "Removed",
         "ChildScheduled": "ChildWorkflow",
+        "FlowScheduled": "Flow",
         "PromiseCreated": "Promise",
         "SignalSent": "Signal",
         "PromiseSettled": "Settlement",

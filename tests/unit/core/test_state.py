@@ -76,6 +76,10 @@ MAKE = {
     "child_completed": lambda seq, ref: events.ChildCompleted(seq=seq, ref=ref),
     "child_failed": lambda seq, ref: events.ChildFailed(seq=seq, ref=ref, failure=FAILURE),
     "child_cancelled": lambda seq, ref: events.ChildCancelled(seq=seq, ref=ref),
+    "flow_scheduled": lambda seq, ref: events.FlowScheduled(
+        seq=seq, name="g", queue="q", entity_id="e2", run_id="r2", **PLACE
+    ),
+    "flow_answered": lambda seq, ref: events.FlowAnswered(seq=seq, ref=ref),
     "promise_created": lambda seq, ref: events.PromiseCreated(seq=seq, name="p", promise_id="i", **PLACE),
     "promise_resolved": lambda seq, ref: events.PromiseResolved(seq=seq, ref=ref),
     "promise_rejected": lambda seq, ref: events.PromiseRejected(seq=seq, ref=ref, failure=FAILURE),
@@ -90,7 +94,11 @@ MAKE = {
     "saga_compensation_started": lambda seq, ref: events.SagaCompensationStarted(seq=seq, ref=ref),
     "saga_closed": lambda seq, ref: events.SagaClosed(seq=seq, ref=ref, outcome="completed"),
 }
-TAG = {kind: str(kind.__struct_config__.tag) for kind in typing.get_args(AnyEvent)}
+TAG = {
+    kind: str(kind.__struct_config__.tag)
+    for kind in typing.get_args(AnyEvent)
+    if kind.__module__ != "resurgam.core.flow_event"  # flows have a state of their own
+}
 COMMAND_OF = {answer: command for command, kind in COMMANDS.items() for answer in kind.answers}
 COMMAND_OF[events.ActivityRetryScheduled] = events.ActivityScheduled
 COMMAND_OF[events.LoopCheckpointed] = events.LoopStarted
@@ -109,7 +117,7 @@ HALTS = {"workflow_paused", "workflow_resumed"}
 LATE = {tag for tag in MAKE if tag.startswith(("activity_", "operation_", "child_", "promise_"))} - {
     *("activity_scheduled", "operation_started", "child_scheduled"),
     *("promise_created", "promise_settled"),
-} | {"signal_delivered", "signal_failed"}
+} | {"signal_delivered", "signal_failed", "flow_answered"}
 ENDS = {
     "workflow_completed": "completed",
     "workflow_failed": "failed",

@@ -122,23 +122,52 @@ def flow_step(step_id: str, goals: str, inputs: str = "", outputs: str = "") -> 
     )
 
 
-def test_a_flow_step_is_planned_with_its_flow() -> None:
-    catalog = Catalog([step("A: k > a"), step("G: a m=postal > g"), flow_step("F", "G", "k m", "g")])
+def snapshot(made: Plan, step_id: str) -> list[str]:
+    return [one.id for one in made.children[step_id]]
+
+
+def test_a_plan_holds_the_steps_that_its_flow_steps_can_lead_to() -> None:
+    catalog = Catalog([step("A: k > a"), step("G: a m=postal > g"), step("X: > x"), flow_step("F", "G", "k m", "g")])
     made = plan(catalog, ["F"], {"k": [1], "m": [2]}, "strict", equals)
-    assert sorted(made.children["F"].steps) == ["A", "G"]
-    assert made.children["F"].required == ()
+    assert snapshot(made, "F") == ["A", "G"]
+    assert made.children["F"][0] == step("A: k > a")
 
 
-def test_a_match_on_a_value_that_is_not_known_yet_is_undecided() -> None:
+def test_it_holds_those_of_flow_steps_within_flow_steps_too() -> None:
+    catalog = Catalog([step("A: > a"), flow_step("I", "A", "", "i"), step("G: i > g"), flow_step("F", "G", "", "g")])
+    assert snapshot(plan(catalog, ["F"], {}, "strict", equals), "F") == ["A", "G", "I"]
+
+
+def test_a_provider_that_a_flow_step_may_need_is_in_the_snapshot_whatever_the_match_will_say() -> None:
     catalog = Catalog([step("R: > m"), step("G: m=postal > g"), flow_step("F", "G", "m", "g")])
-    made = plan(catalog, ["F"], {"m": ["email"]}, "strict", equals)
-    assert sorted(made.children["F"].steps) == ["G", "R"]
+    assert snapshot(plan(catalog, ["F"], {"m": ["email"]}, "strict", equals), "F") == ["G", "R"]
 
 
 def test_a_flow_step_that_contains_itself_is_refused() -> None:
     catalog = Catalog([flow_step("F", "G", "", "a"), step("G: a > g")])
     with pytest.raises(DefinitionError, match="flow step 'F' contains itself: F -> F"):
         plan(catalog, ["G"], {}, "strict", equals)
+
+
+def test_a_flow_step_that_contains_itself_by_way_of_others_is_refused() -> None:
+    catalog = Catalog([flow_step("F", "G", "", "a"), flow_step("I", "F", "", "b"), step("G: b > g")])
+    with pytest.raises(DefinitionError, match="flow step 'F' contains itself: F -> I -> F"):
+        plan(catalog, ["F"], {}, "strict", equals)
+
+
+def test_a_plan_within_a_flow_step_does_not_contain_that_step() -> None:
+    """Whatever the values are that it is planned with when it starts."""
+    catalog = Catalog([flow_step("F", "G", "", "a"), step("G: a > g")])
+    with pytest.raises(DefinitionError, match="flow step 'F' contains itself: F -> F"):
+        plan(catalog, ["G"], {}, "strict", equals, ("F",))
+    assert plan(catalog, ["G"], {"a": [1]}, "strict", equals, ("F",)).within == ("F",)
+
+
+def test_an_unknown_goal_of_a_flow_step_is_an_error_only_if_the_plan_needs_it() -> None:
+    catalog = Catalog([flow_step("F", "nowhere", "", "a"), step("G: a > g")])
+    with pytest.raises(NotFound, match="'nowhere'"):
+        plan(catalog, ["G"], {}, "strict", equals)
+    assert list(plan(catalog, ["G"], {"a": [1]}, "strict", equals).steps) == ["G"]
 
 
 NAMES = "abcdefg"

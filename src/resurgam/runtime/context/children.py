@@ -1,4 +1,4 @@
-"""Child workflows: their futures, their start, and their cancellation."""
+"""Children, workflows or flows: their futures, their start, and their cancellation."""
 
 import asyncio
 from hashlib import blake2b
@@ -11,6 +11,7 @@ from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.codec import Codec, check_size
 from resurgam.core.failure import capture
+from resurgam.core.flow_event import FlowStarted
 from resurgam.core.identity import entity_of
 from resurgam.core.location import Location
 from resurgam.core.outcome import ChildRequest, Message
@@ -18,12 +19,13 @@ from resurgam.runtime.context.outbound import send
 from resurgam.runtime.definitions.definition import Workflow
 from resurgam.runtime.ids import derived_id
 from resurgam.runtime.loop.futures import Durable
+from resurgam.runtime.matching.log import Log
 from resurgam.runtime.matching.recorder import Recorder
 from resurgam.runtime.system import python
 
 T = TypeVar("T")
 OnParentClose: TypeAlias = Literal["cancel", "abandon", "terminate"]
-ChildCall: TypeAlias = events.ChildScheduled | events.EarlierChild
+ChildCall: TypeAlias = events.ChildCommand | events.EarlierChild
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,23 +36,24 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
     detach: bool = False
     deferred: bool = False
     on_parent_close: OnParentClose | None = None
+    verb: str = "ctx.workflow"
 
     def __post_init__(self) -> None:
         for option in ("id", "queue"):
             value = getattr(self, option)
             if value is not None and not (isinstance(value, str) and value):
-                raise ValueError(f"ctx.workflow: {option} must be a non-empty string, got {value!r}")
+                raise ValueError(f"{self.verb}: {option} must be a non-empty string, got {value!r}")
         for option in ("detach", "deferred"):
             value = getattr(self, option)
             if not isinstance(value, bool):
-                raise TypeError(f"ctx.workflow: {option} must be True or False, got {value!r}")
+                raise TypeError(f"{self.verb}: {option} must be True or False, got {value!r}")
         if self.on_parent_close not in (None, "cancel", "abandon", "terminate"):
             raise ValueError(
-                f"ctx.workflow: on_parent_close must be 'cancel', 'abandon' or 'terminate', got {self.on_parent_close!r}"
+                f"{self.verb}: on_parent_close must be 'cancel', 'abandon' or 'terminate', got {self.on_parent_close!r}"
             )
         if self.detach and self.on_parent_close not in (None, "abandon"):
             raise ValueError(
-                f"ctx.workflow: on_parent_close must be 'abandon' for a detached child, got {self.on_parent_close!r}; "
+                f"{self.verb}: on_parent_close must be 'abandon' for a detached child, got {self.on_parent_close!r}; "
                 "omit one of the two"
             )
 
@@ -63,7 +66,7 @@ class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Child(Durable[T]):
-    """The future of a child workflow: await it for the result of the child's last generation.
+    """The future of a child: await it for the result of the child's last generation.
 
     Cancelling it cancels the child, and waits until the child has closed.
     """
@@ -77,9 +80,9 @@ class Child(Durable[T]):
         self._cancel_requested = False
 
     @property
-    def call(self) -> events.ChildScheduled:
+    def call(self) -> events.ChildCommand:
         """The command that started the child."""
-        assert isinstance(self.command, events.ChildScheduled)
+        assert isinstance(self.command, events.ChildCommand)
         return self.command
 
     @property
@@ -152,72 +155,124 @@ def message_to_child(own: events.WorkflowStarted, call: ChildCall, event: events
 def start_child(
     recorder: Recorder, definition: Workflow[..., Any], args: tuple[Any, ...], options: ChildOptions, step: int | None
 ) -> Child[Any]:
-    """Issue the command that starts a child, and put its request into the outbox."""
-    own = recorder.started
-    queue = options.queue or definition.queue or recorder.settings.queue_of(definition.name) or own.queue
-    written, digest = _encode(recorder, definition, args)
+    """Start a child workflow."""
+    queue = definition.queue or recorder.settings.queue_of(definition.name)
+    what = f"arguments of {definition.name!r}"
+    written = events.NULL if recorder.mode.rehearsing else definition.encode(args)
+    return issue_child(
+        recorder,
+        events.ChildScheduled,
+        definition.name,
+        definition.result,
+        fingerprinted(recorder, written, what),
+        options,
+        step,
+        queue=queue,
+        matching=definition.matching,
+        retry=definition.overrides.retry,
+        timeout=definition.overrides.timeout,
+    )
+
+
+def issue_child(  # noqa: PLR0913 -- what a command has, a workflow or a flow
+    recorder: Recorder,
+    kind: type[events.ChildCommand],
+    name: str,
+    codec: Codec[Any],
+    given: tuple[Raw, str | None],
+    options: ChildOptions,
+    step: int | None,
+    *,
+    queue: str | None = None,
+    matching: str | None = None,
+    **fields: Any,
+) -> Child[Any]:
+    """Issue the command that starts a child, and put its request into the outbox.
+
+    *given* is its input and the fingerprint of that; *queue* is the one of its definition.
+    """
+    own, (written, digest) = recorder.started, given
 
     def complete(location: Location) -> dict[str, Any]:
         entity_id = options.id or entity_of(own.run_id, location)
-        earlier = recorder.carryover.run_of(location, entity_id, definition.name, digest)
+        earlier = recorder.carryover.run_of(location, entity_id, name, digest)
         run_id = earlier or derived_id(recorder.log.stamp(), own.execution_id, location, "run")
         return {"entity_id": entity_id, "run_id": run_id}
 
     future = recorder.call(
-        events.ChildScheduled,
-        definition.name,
-        definition.result,
+        kind,
+        name,
+        codec,
         step=step,
         made=Child,
         complete=complete,
         target=options.id,
-        queue=queue,
+        queue=options.queue or queue or own.queue,
         input=written,
         digest=digest,
         detach=options.detach,
         deferred=options.deferred,
         on_parent_close=options.policy,
-        retry=definition.overrides.retry,
-        timeout=definition.overrides.timeout,
+        **fields,
     )
     if not isinstance(future, Child):
         return future  # type: ignore[return-value]  # the execution has a verdict and makes no more calls
     if recorder.is_wanted(future.command) and not recorder.mode.rehearsing:
-        request = _request(recorder, future.call, written, definition.matching)
-        recorder.outbox.add(future.command.seq, "children", request)
+        recorder.outbox.add(future.command.seq, "children", _request(recorder, future.call, written, matching))
     if recorder.mode.rehearsing or future.command.seq in recorder.pending.started_children:
         future.set_started(recorder.pending.started_children.get(future.command.seq, ""))
     return future
 
 
-def _encode(recorder: Recorder, definition: Workflow[..., Any], args: tuple[Any, ...]) -> tuple[Raw, str | None]:
-    """Return the arguments of a child as they are recorded, and their fingerprint; neither in a rehearsal."""
+def fingerprinted(recorder: Recorder, written: Raw, what: str) -> tuple[Raw, str | None]:
+    """Return the input of a child as it is recorded, and its fingerprint; a rehearsal has none."""
     if recorder.mode.rehearsing:
         return events.NULL, None
-    written = check_size(recorder.settings.max_payload, definition.encode(args), f"arguments of {definition.name!r}")
-    return written, blake2b(bytes(written), digest_size=8).hexdigest()
+    checked = check_size(recorder.settings.max_payload, written, what)
+    return checked, blake2b(bytes(checked), digest_size=8).hexdigest()
 
 
-def execution_id_of(parent: events.WorkflowStarted, call: events.ChildScheduled) -> str:
+def execution_id_of(parent: events.WorkflowStarted, call: events.ChildCommand) -> str:
     """Return the execution id of the child that a call starts, unless an earlier attempt has started it."""
     return derived_id(call.at, parent.execution_id, call.location, "execution")
 
 
-def _request(recorder: Recorder, call: events.ChildScheduled, written: Raw, matching: str | None) -> ChildRequest:
-    own, execution_id = recorder.started, execution_id_of(recorder.started, call)
-    started = events.WorkflowStarted(
-        seq=1,
-        at=call.at,
-        name=call.name,
-        queue=call.queue,
-        entity_id=call.entity_id,
-        execution_id=execution_id,
-        run_id=call.run_id,
-        tree_id=call.run_id if call.detach else own.tree_id,
-        matching=matching,
-        python=python(),
-        input=written,
-        parent=events.Parent(
+def _request(recorder: Recorder, call: events.ChildCommand, written: Raw, matching: str | None) -> ChildRequest:
+    own = recorder.started
+    started = first_entry(own, call, written, matching)
+    kind = started.kind
+    in_use = errors.AlreadyExists(
+        f"{kind} id {call.entity_id!r} is in use by an open execution; give the child another id, or omit it"
+    )
+    about: dict[str, Any] = {"ref": 0, "at": call.at, "child": str(call.location), "by": own.execution_id}
+    refused: events.ChildAnswer
+    if isinstance(call, events.FlowScheduled):
+        refused = events.FlowAnswered(**about, outcome="failed", failure=capture(in_use))
+    else:
+        refused = events.ChildFailed(**about, failure=capture(in_use))
+    return ChildRequest(
+        started=started,
+        created=events.ChildStarted(ref=call.seq, at=call.at, execution_id=started.execution_id),
+        refused=refused,
+    )
+
+
+def first_entry(
+    own: events.WorkflowStarted, call: events.ChildCommand, written: Raw, matching: str | None = None
+) -> events.Started:
+    """Return the first entry of the child that a call starts."""
+    about: dict[str, Any] = {
+        "seq": 1,
+        "at": call.at,
+        "name": call.name,
+        "queue": call.queue,
+        "entity_id": call.entity_id,
+        "execution_id": execution_id_of(own, call),
+        "run_id": call.run_id,
+        "tree_id": call.run_id if call.detach else own.tree_id,
+        "input": written,
+        "deferred": call.deferred,
+        "parent": events.Parent(
             entity_id=own.entity_id,
             run_id=own.run_id,
             execution_id=own.execution_id,
@@ -226,23 +281,21 @@ def _request(recorder: Recorder, call: events.ChildScheduled, written: Raw, matc
             first_run=call.run_id,
             detached=call.detach,
         ),
-        deferred=call.deferred,
-        retry=call.retry,
-        timeout=call.timeout,
-    )
-    in_use = errors.AlreadyExists(
-        f"workflow id {call.entity_id!r} is in use by an open execution; give the child another id, or omit it"
-    )
-    return ChildRequest(
-        started=started,
-        created=events.ChildStarted(ref=call.seq, at=call.at, execution_id=execution_id),
-        refused=events.ChildFailed(
-            ref=0, at=call.at, child=str(call.location), by=own.execution_id, failure=capture(in_use)
-        ),
-    )
+    }
+    if isinstance(call, events.FlowScheduled):
+        return FlowStarted(**about)
+    return events.WorkflowStarted(**about, matching=matching, python=python(), retry=call.retry, timeout=call.timeout)
 
 
-def cancel_child(recorder: Recorder, call: events.ChildScheduled) -> bool:
+def record_never_started(log: Log, call: events.ChildCommand) -> None:
+    """Record that a child was cancelled before it had been started."""
+    if isinstance(call, events.FlowScheduled):
+        log.add(events.FlowAnswered, ref=call.seq, outcome="cancelled")
+    else:
+        log.add(events.ChildCancelled, ref=call.seq)
+
+
+def cancel_child(recorder: Recorder, call: events.ChildCommand) -> bool:
     """Request the cancellation of a child; return True if it is final, because the child had not been started."""
     state, log = recorder.log.state, recorder.log
     if call.seq in state.never_started:
@@ -252,7 +305,7 @@ def cancel_child(recorder: Recorder, call: events.ChildScheduled) -> bool:
         return False
     if recorder.outbox.take_back(call.seq, "children"):
         recorder.pending.drop(call.seq)
-        log.add(events.ChildCancelled, ref=call.seq)
+        record_never_started(log, call)
         return True
     entry = log.add(events.ChildCancelRequested, ref=call.seq)
     request = events.CancelRequested(at=entry.at, reason=f"cancelled by its parent {recorder.started.entity_id}")

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import cached_property
@@ -17,6 +17,7 @@ from resurgam.core.operation import Operation
 from resurgam.core.retry import Duration, is_whole
 from resurgam.runtime.context import messaging, outbound
 from resurgam.runtime.context.activities import fingerprint, resolve_activity, schedule
+from resurgam.runtime.context.child_flows import start_flow
 from resurgam.runtime.context.children import Child, ChildOptions, OnParentClose, start_child
 from resurgam.runtime.context.continuation import Continuation
 from resurgam.runtime.context.durable_loop import Break, Continue, DurableLoop, check_bounds, state_codec
@@ -371,6 +372,26 @@ class Context:
         """
         refuse_options("ctx.workflow", workflow, options.keys() - set(ChildOptions.__struct_fields__))
         return start_child(self._recorder, workflow_of(workflow), args, ChildOptions(**options), self._step)
+
+    def flow(
+        self,
+        goals: Iterable[Any],
+        init: Mapping[str, Any] | None = None,
+        *,
+        id: str | None = None,
+        queue: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        detach: bool = False,
+        on_parent_close: OnParentClose | None = None,
+    ) -> Child[dict[str, Any]]:
+        """Start a goal flow as a child and return the future of its result: the outputs of its goals, by name.
+
+        *goals* are steps, or their ids; *init* is what the flow is given, by attribute. It is planned when it begins,
+        from the steps that are registered then. If it fails, or cannot be planned, `ChildWorkflowFailed` is raised. The
+        other options are those of `workflow`.
+        """
+        options = ChildOptions(id=id, queue=queue, detach=detach, on_parent_close=on_parent_close, verb="ctx.flow")
+        return start_flow(self._recorder, goals, init, metadata, options, self._step)
 
     def saga(self) -> Saga:
         """Return a saga: ``async with ctx.saga() as saga: await saga.step(book, trip, undo=cancel)``.

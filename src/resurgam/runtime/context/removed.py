@@ -6,9 +6,12 @@ effect.
 """
 
 import asyncio
+from collections.abc import Iterable
 
 from resurgam.core import event as events
 from resurgam.core.errors import DefinitionError
+from resurgam.core.flow_event import flow_name
+from resurgam.runtime.context.child_flows import goal_names
 from resurgam.runtime.definitions.definition import Activity, Workflow
 from resurgam.runtime.matching.recorder import Recorder
 
@@ -67,6 +70,11 @@ class Removed:
         """Note a removed child, by its function or its name; a running child is abandoned."""
         name = workflow.name if isinstance(workflow, Workflow) else workflow
         return self._remove(events.ChildScheduled, _check_name("workflow", name))
+
+    def flow(self, goals: Iterable[object] | str) -> "asyncio.Future[None]":
+        """Note a removed flow, by its goals, or by its name, which is its goals; a running flow is abandoned."""
+        name = goals if isinstance(goals, str) else flow_name(goal_names(goals))
+        return self._remove(events.FlowScheduled, _check_name("flow", name))
 
     def promise(self, name: str) -> "asyncio.Future[None]":
         """Note a removed promise, by its name."""

@@ -12,6 +12,7 @@ from resurgam.core.errors import ContinueAsNew, Evicted, NonRetryable, RetryAfte
 from resurgam.core.failure import capture, in_user_code
 from resurgam.core.outcome import Entry, Succession
 from resurgam.core.succession import next_attempt, next_generation, requeue
+from resurgam.runtime.context.children import record_never_started
 from resurgam.runtime.context.continuation import Continuation
 from resurgam.runtime.execution.checkpoints import Checkpoints
 from resurgam.runtime.execution.inbox import Inbox
@@ -28,7 +29,7 @@ logger = logging.getLogger("resurgam.runtime")
 _NEVER: Final = frozenset({f"{NonRetryable.__module__}.{NonRetryable.__qualname__}"})
 _MOVED: Final = ("update_accepted", "cancel_requested", "workflow_paused", "workflow_resumed")
 _MOVED_ON_RETRY: Final = (
-    *("child_completed", "child_failed", "child_cancelled", "promise_resolved", "promise_rejected"),
+    *("child_completed", "child_failed", "child_cancelled", "flow_answered", "promise_resolved", "promise_rejected"),
     "signal_received",
 )
 
@@ -110,9 +111,10 @@ class Completion:
         """Cancel the children that this very commit would start, and that must end with their parent."""
         log = self._recorder.log
         for command in list(log.state.open.values()):
-            ends = isinstance(command, events.ChildScheduled) and command.on_parent_close != "abandon"
-            if ends and self._recorder.outbox.take_back(command.seq, "children"):
-                log.add(events.ChildCancelled, ref=command.seq)
+            if not isinstance(command, events.ChildCommand) or command.on_parent_close == "abandon":
+                continue
+            if self._recorder.outbox.take_back(command.seq, "children"):
+                record_never_started(log, command)
 
     def _report_orphans(self) -> None:
         """Log recorded steps that the code has not reached, and cancel them if the workflow says so."""

@@ -105,7 +105,7 @@ class Inbox:
     def _is_by_another_attempt(self, event: events.Answer, ref: int) -> bool:
         """Whether an answer is of a child that another attempt started, even at the same location."""
         call = self._recorder.log.state.open[ref]
-        if not isinstance(event, events.ChildAnswer) or not isinstance(call, events.ChildScheduled):
+        if not isinstance(event, events.ChildAnswer) or not isinstance(call, events.ChildCommand):
             return False
         adopted = self._recorder.carryover.adopted(call)
         return event.by != (self._driver.started.execution_id if adopted is None else adopted.by)

@@ -61,7 +61,7 @@ def _notifications(log: Log, recorded: Sequence[events.Event]) -> tuple[Message,
     first = recorded[-1] is ended
     messages = (*notify_children(started, log.state, at, earlier=first), *notify_parent(started, ended, at))
     for command in list(log.state.open.values()):
-        asked = isinstance(command, events.ChildScheduled) and command.on_parent_close == "cancel"
+        asked = isinstance(command, events.ChildCommand) and command.on_parent_close == "cancel"
         if asked and command.seq not in log.state.cancel_requested:
             log.add(events.ChildCancelRequested, ref=command.seq)
     return messages

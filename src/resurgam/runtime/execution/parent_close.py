@@ -21,7 +21,7 @@ def notify_children(
     reason = f"its parent {own.entity_id} has ended"
     before = () if earlier else state.earlier_children
     for call in (call for call in state.awaited_children if call not in before):
-        asked = isinstance(call, events.ChildScheduled) and call.seq in state.cancel_requested
+        asked = isinstance(call, events.ChildCommand) and call.seq in state.cancel_requested
         if call.on_parent_close == "terminate":
             yield message_to_child(own, call, events.WorkflowTerminated(at=at, reason=reason))
         elif call.on_parent_close == "cancel" and not asked:

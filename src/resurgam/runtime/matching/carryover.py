@@ -60,7 +60,7 @@ class Carryover:
         child = self._children.get(answer.child)
         return child is not None and child.by == answer.by
 
-    def adopted(self, call: events.ChildScheduled) -> events.EarlierChild | None:
+    def adopted(self, call: events.ChildCommand) -> events.EarlierChild | None:
         """Return the child of an earlier attempt that a call has adopted."""
         child = self._children.get(str(call.location))
         return child if child is not None and child.run_id == call.run_id else None
@@ -73,13 +73,13 @@ class Carryover:
         child, held = self._children.get(str(location)), self._held.get(str(location))
         if child is None or (child.entity_id, child.name, child.digest) != (entity_id, name, digest):
             return None
-        return child.run_id if held is None or isinstance(held.event, events.ChildCompleted) else None
+        return child.run_id if held is None or _has_result(held.event) else None
 
     def ask(self, command: events.Command) -> None:
         """Make the answer of a call due, if one is carried over for the same call at its location."""
         order, found = self._kept.get((command.location, command.type), (0, None))
         held = self._held.pop(address_of(command), None)
-        other = isinstance(command, events.ChildScheduled) and self.adopted(command) is None
+        other = isinstance(command, events.ChildCommand) and self.adopted(command) is None
         if held is not None and other:
             # It failed, or was another child: it is consumed, and the call starts one anew.
             heappush(self.due, (len(self._kept), command.seq, None, held))
@@ -113,3 +113,7 @@ class Carryover:
     def times_undone(self, location: Location) -> int:
         """Return how often the saga step around a location was compensated."""
         return next((times for step, times in self.undone.items() if step.contains(location)), 0)
+
+
+def _has_result(answer: events.Event) -> bool:
+    return isinstance(answer, events.ChildAnswer) and events.child_outcome(answer) == "completed"

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, cast
 from resurgam.core import errors
 from resurgam.core import event as events
 from resurgam.core.failure import rebuild
+from resurgam.core.flow_event import FLOW
 from resurgam.runtime.context.children import Child
 from resurgam.runtime.loop.futures import Batch, Durable
 from resurgam.runtime.matching.divergence import cancelled_another, unasked, unfit
@@ -29,12 +30,7 @@ def answer_kinds() -> Iterable[type[events.Event]]:
 def is_answer(entry: events.Event) -> bool:
     """Whether an entry settles a future of the code."""
     kind = type(entry)
-    return (kind in _HANDLERS or kind is events.SignalsConsumed) and not never_started(entry)
-
-
-def never_started(entry: events.Event) -> bool:
-    """Whether an entry records that the code cancelled a child before it was started, so that the code knows."""
-    return type(entry) is events.ChildCancelled and not entry.child
+    return (kind in _HANDLERS or kind is events.SignalsConsumed) and not events.was_never_started(entry)
 
 
 def settle(recorder: Recorder, answer: events.Answer) -> None:
@@ -181,7 +177,7 @@ def _child_completed(recorder: Recorder, answer: events.ChildCompleted, future: 
 
 @_settles(events.ChildFailed)
 def _child_failed(recorder: Recorder, answer: events.ChildFailed, future: Durable[Any]) -> None:
-    call = cast("events.ChildScheduled", future.command)
+    call = cast("events.ChildCommand", future.command)
     error = errors.ChildWorkflowFailed(call.name, call.entity_id)
     error.__cause__ = rebuild(answer.failure)
     future.set_exception(error)
@@ -189,8 +185,21 @@ def _child_failed(recorder: Recorder, answer: events.ChildFailed, future: Durabl
 
 @_settles(events.ChildCancelled)
 def _child_cancelled(recorder: Recorder, answer: events.ChildCancelled, future: Durable[Any]) -> None:
-    call = cast("events.ChildScheduled", future.command)
+    call = cast("events.ChildCommand", future.command)
     future.set_exception(errors.ChildWorkflowCancelled(call.name, call.entity_id))
+
+
+@_settles(events.FlowAnswered)
+def _flow_answered(recorder: Recorder, answer: events.FlowAnswered, future: Durable[Any]) -> None:
+    call = cast("events.FlowScheduled", future.command)
+    if answer.outcome == "completed":
+        future.set_result(future.codec.decode(answer.result, f"result of flow {call.name!r}"))
+    elif answer.failure is None:
+        future.set_exception(errors.ChildWorkflowCancelled(call.name, call.entity_id, FLOW))
+    else:
+        error = errors.ChildWorkflowFailed(call.name, call.entity_id, FLOW)
+        error.__cause__ = rebuild(answer.failure)
+        future.set_exception(error)
 
 
 @_settles(events.PromiseResolved)

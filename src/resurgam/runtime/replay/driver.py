@@ -32,7 +32,6 @@ from resurgam.runtime.replay.delivery import (
     child_started,
     is_answer,
     is_still_awaited,
-    never_started,
     settle,
     settle_result,
 )
@@ -150,7 +149,7 @@ class Driver:
         """Deliver one entry to the code, and run it until nothing is ready."""
         kind, recorder = type(entry), self.recorder
         deliver = _DELIVERED.get(kind)
-        own = kind in _OWN_CANCELLATIONS and (deliver is None or never_started(entry))
+        own = kind in _MAY_BE_OWN and (deliver is None or events.was_never_started(entry))
         if own:
             deliver = _cancel_as_recorded if is_still_awaited(recorder, entry) else None
         if deliver is None:
@@ -198,7 +197,7 @@ class Driver:
         while recorder.early.overdue and self.verdict.reason is None:
             entry = recorder.early.next_overdue()
             recorder.now = entry.at
-            if type(entry) in _OWN_CANCELLATIONS or never_started(entry):
+            if type(entry) in _OWN_CANCELLATIONS or events.was_never_started(entry):
                 cancel_as_recorded(recorder, entry)
             elif isinstance(entry, events.Answer):
                 settle(recorder, entry)
@@ -377,5 +376,6 @@ _OWN_CANCELLATIONS: Final = frozenset(
     {events.ChildCancelled, *(kind.cancelled for kind in COMMANDS.values() if kind.cancelled is not None)}
 )
 """Entries that the code's own cancellations leave, which the code knows already."""
+_MAY_BE_OWN: Final = _OWN_CANCELLATIONS.union({events.FlowAnswered})
 _TICKS: Final = _OWN_CANCELLATIONS.union(_DELIVERED)
 """Entries that may reach the code."""
