@@ -1,11 +1,13 @@
 """Run flows by the rules alone: results arrive in an order that a seed decides, and no time passes but on request.
 
 After every entry the law of the log is checked: folding what is written of it by then gives the live state.
+`FlowRun.check_crashes` checks the other one: from every point of the log the flow goes on as it did. The fixtures of the
+tests of flows call it for every run.
 """
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Raw
@@ -37,7 +39,7 @@ class Equality:
     def matches(self, expression: m.Expression, value: object) -> bool:
         return bool(value == self._value(expression))
 
-    def holds(self, expression: m.Expression, inputs: Mapping[str, object]) -> bool:
+    def holds(self, expression: m.Expression, inputs: Mapping[str, object], parameters: Sequence[str]) -> bool:
         return bool(self._value(expression))
 
     def map_input(self, expression: m.Expression, value: Any) -> object:
@@ -55,6 +57,10 @@ class Equality:
 class FlowRun:
     """One flow, from its start to its end."""
 
+    usual_seed: ClassVar[int] = 0
+    made: ClassVar[list["FlowRun"]] = []
+    """The runs of the current test."""
+
     def __init__(
         self,
         steps: Sequence[m.Step],
@@ -62,7 +68,7 @@ class FlowRun:
         init: Mapping[str, Sequence[object]] = {},
         handlers: Mapping[str, Handler] = {},
         *,
-        seed: int = 0,
+        seed: int | None = None,
         retries: int = 3,
     ) -> None:
         self.judge = Equality()
@@ -70,13 +76,16 @@ class FlowRun:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.log: list[Event] = []
         self._handlers = handlers
-        self._chance = random.Random(seed)
+        self._chance = random.Random(self.usual_seed if seed is None else seed)
+        self._taken: list[tuple[Event | None, int, int]] = []
+        """What has happened, when, and the length of the log afterwards."""
         self._retries = retries
         first = started(steps, goals, init, self.judge, at=self.now)
         self.log.append(first)
         self.state = FlowState([first])
         self._seen = watch(self.state)
         self._folded = FlowState([first])
+        self.made.append(self)
         self.take(None)
 
     def take(self, event: Event | None) -> None:
@@ -88,6 +97,16 @@ class FlowRun:
             assert described(self._folded) == seen
         self._seen.clear()
         assert described(self._folded) == described(self.state)
+        self._taken.append((event, self.now, len(self.log)))
+
+    def check_crashes(self) -> None:
+        """Crash after every commit, go on from the log, and let the same happen: the rest of the log is the same."""
+        for number, (_, _, length) in enumerate(self._taken):
+            state, last = FlowState(self.log[:length]), length
+            for event, now, until in self._taken[number + 1 :]:
+                assert [*decide(state, event, self.judge, now)] == self.log[last:until]
+                last = until
+            assert described(state) == described(self.state)
 
     def run(self) -> "FlowRun":
         """Complete what is outstanding, in the order of the seed, until the flow is deactivated or waits for time."""

@@ -24,6 +24,7 @@ from resurgam.flows.inputs import Inputs
 from resurgam.flows.judge import NOTHING, Judge
 from resurgam.flows.planner import Gate
 from resurgam.flows.state import TRANSITIONS, FlowState, FlowStatus, StepStatus, WorkItem, WorkStatus, number_of
+from resurgam.flows.validate import inner_inputs
 
 NO_MATCH: Final = "required match did not match"
 NOT_NEEDED: Final = "outputs not needed"
@@ -220,7 +221,7 @@ class _Decision:
             inputs = self._inputs.collect(step_id, self._now)
             if inputs is None:
                 return
-            if step.predicate is not None and not self._judge.holds(step.predicate, inputs):
+            if step.predicate is not None and not self._holds(step, step.predicate, inputs):
                 self._skip(step_id, PREDICATE_FALSE)
                 return
             changes = _expand(step, inputs)
@@ -231,6 +232,9 @@ class _Decision:
         self._append(fe.StepStarted(step=step_id, inputs=Raw(_ENCODE(inputs)), first=first, items=changes))
         if not changes:
             self._complete(step_id, ())
+
+    def _holds(self, step: m.Step, predicate: m.Expression, inputs: Mapping[str, object]) -> bool:
+        return self._judge.holds(predicate, inputs, sorted(inner_inputs(step)))
 
     def _decide_end(self) -> bool:
         state = self._state

@@ -69,9 +69,11 @@ class Expressions:
         """Whether a value of an attribute counts for an input."""
         return _truth(expression, compiled(expression, _VALUE).evaluate({"value": value}))
 
-    def holds(self, expression: Expression, inputs: Mapping[str, object]) -> bool:
-        """Whether the predicate of a step holds for its inputs."""
-        return _truth(expression, compiled(expression, tuple(sorted(inputs))).evaluate(inputs))
+    def holds(self, expression: Expression, inputs: Mapping[str, object], parameters: Sequence[str]) -> bool:
+        """Whether the predicate of a step holds for its inputs; one that it has no value for is null."""
+        # The document of a path is the object of the inputs, also if it has only one.
+        names = () if expression.language == "jpath" else tuple(parameters)
+        return _truth(expression, compiled(expression, names).evaluate(inputs))
 
     def map_input(self, expression: Expression, value: object) -> object:
         """Return the value of an input inside the step, or `NOTHING`."""

@@ -22,8 +22,8 @@ class Judge(Protocol):
         """Whether a value of an attribute counts for an input."""
         ...
 
-    def holds(self, expression: Expression, inputs: Mapping[str, object]) -> bool:
-        """Whether the predicate of a step holds for its inputs."""
+    def holds(self, expression: Expression, inputs: Mapping[str, object], parameters: Sequence[str]) -> bool:
+        """Whether the predicate of a step holds for its inputs. *parameters* are the names of all that it may have."""
         ...
 
     def map_input(self, expression: Expression, value: object) -> object:

@@ -171,7 +171,7 @@ def _input_of(parameter: inspect.Parameter, hint: Any) -> m.Attribute:
     notes = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     note = next((one for one in notes if isinstance(one, Input | Const | Meta)), Input())
     if isinstance(note, Const):
-        return m.Const(const=m.ConstConfig(value=codec_for(hint).encode(note.value).decode()), type=type_name(hint))
+        return m.Const(const=m.ConstConfig(value=_json(hint, note.value)), type=type_name(hint))
     if isinstance(note, Meta):
         return m.Meta(meta=m.MetaConfig(key=note.key), type=type_name(hint))
     script = _cel(note.mapping)
@@ -195,10 +195,14 @@ def _input_of(parameter: inspect.Parameter, hint: Any) -> m.Attribute:
             collect=note.collect,
             for_each=note.for_each,
             mapping=mapping,
-            default=codec_for(hint).encode(parameter.default).decode(),
+            default=_json(hint, parameter.default),
             deadline=0 if note.deadline is None else milliseconds(note.deadline),
         ),
     )
+
+
+def _json(hint: Any, value: object) -> str:
+    return bytes(codec_for(hint).encode(value)).decode()
 
 
 def _cel(script: str | None) -> m.Expression | None:
