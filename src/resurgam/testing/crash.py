@@ -4,7 +4,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVarTuple
 
+import msgspec
+
 from resurgam.core import event as events
+from resurgam.core import flow_event as fe
 from resurgam.core.commands import COMMANDS
 from resurgam.core.state import ENDS
 from resurgam.runtime.context.context import Context
@@ -13,6 +16,9 @@ from resurgam.runtime.registry import Registry, default_registry
 from resurgam.testing.simulation import Point, Simulation
 
 Ts = TypeVarTuple("Ts")
+
+_WORK_ANSWERS = (fe.WorkSucceeded, fe.WorkFailed, fe.CompSucceeded, fe.CompFailed)
+_DECISIONS = (fe.StepCompleted, fe.StepFailed, fe.StepSkipped, fe.AttributeSet)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +60,16 @@ async def crash_everywhere(
     assert isinstance(workflow, Workflow), f"{workflow!r} is not a workflow; decorate it with @workflow"
     named = {key.name if isinstance(key, Activity) else key: value for key, value in (mocks or {}).items()}
 
-    def simulation(at: Point | None = None) -> Simulation:
+    def simulation(at: Point | None) -> Simulation:
         options: dict[str, Any] = {"mocks": named, "messages": messages, "promises": promises, "registry": registry}
         return Simulation(workflow, *args, at=at, keep=at is None, **options)
 
-    undisturbed = simulation()
+    return await sweep(simulation)
+
+
+async def sweep(simulation: Callable[[Point | None], Simulation]) -> Crashes:
+    """Run a simulation undisturbed, and then from each of its points; compare."""
+    undisturbed = simulation(None)
     whole = await undisturbed.run()
     for point in undisturbed.points[:-1]:
         resumed = simulation(point)
@@ -77,6 +88,7 @@ def _compare(whole: Simulation, resumed: Simulation, point: Point) -> None:
         again, name = after.get(execution_id, []), f"the run of {whole.store.executions[execution_id].started.name!r}"
         assert again, f"{where}, {name} ({execution_id}) was not started"
         assert commands(again) == commands(log), f"{where}, {name} issued other commands than undisturbed"
+        assert decisions(again) == decisions(log), f"{where}, {name} had other steps than undisturbed"
         assert outcome(again) == outcome(log), f"{where}, {name} had another outcome than undisturbed"
     assert after.keys() == before.keys(), f"{where}, more executions were started than undisturbed"
     done = {(of, ref) for of, execution in point.store.executions.items() for ref in answered(execution.full_log)}
@@ -86,8 +98,9 @@ def _compare(whole: Simulation, resumed: Simulation, point: Point) -> None:
 
 
 def answered(log: Sequence[events.Event]) -> set[int]:
-    """Return the ``seq`` of the answered activities of a history."""
-    return {entry.ref for entry in log if isinstance(entry, COMMANDS[events.ActivityScheduled].answers)}
+    """Return the ``seq`` of the answered activities of a history, or the numbers of the work items of a flow."""
+    answers = (*COMMANDS[events.ActivityScheduled].answers, *_WORK_ANSWERS)
+    return {entry.ref for entry in log if isinstance(entry, answers) and entry.ref is not None}
 
 
 def commands(log: Sequence[events.Event]) -> list[tuple[str, str, str | None]]:
@@ -96,13 +109,19 @@ def commands(log: Sequence[events.Event]) -> list[tuple[str, str, str | None]]:
     return [(str(entry.location), entry.type, entry.name) for entry in issued]
 
 
+def decisions(log: Sequence[events.Event]) -> list[bytes]:
+    """Return what became of the steps of a flow, and the values that they provided; the order is left out."""
+    told = (entry for entry in log if isinstance(entry, _DECISIONS))
+    return sorted(msgspec.json.encode(msgspec.structs.replace(entry, seq=0, at=0, cause=None)) for entry in told)
+
+
 def outcome(log: Sequence[events.Event]) -> tuple[str, object]:
     """Return the outcome of a history: the type of its last entry, and the result or the error's type and text."""
     for entry in reversed(log):
-        if isinstance(entry, events.WorkflowCompleted):
+        if isinstance(entry, events.WorkflowCompleted | fe.FlowCompleted):
             return entry.type, bytes(entry.result)
-        if isinstance(entry, events.WorkflowFailed | events.WorkflowRetried):
+        if isinstance(entry, events.WorkflowFailed | events.WorkflowRetried | fe.FlowFailed):
             return entry.type, (entry.failure.type, entry.failure.message)
-        if isinstance(entry, (*ENDS, events.WorkflowDiverged)):
+        if isinstance(entry, (*ENDS, events.WorkflowDiverged, fe.FlowCancelled)):
             return entry.type, getattr(entry, "diagnosis", None)
     return "unfinished", None

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import msgspec
+from msgspec import Raw
 
 from resurgam.core import event as events
+from resurgam.core import flow_event as fe
 from resurgam.core.outcome import (
     ActivityRequest,
     ChildRequest,
@@ -20,10 +22,27 @@ from resurgam.core.outcome import (
     Publication,
     Succession,
 )
+from resurgam.core.retry import RetryRule
 from resurgam.core.state import ENDS, Status
 from resurgam.store.rules import answer_child, child_started, is_addressed, kept_answer, ran_for, settlement
 
 _ENDS = tuple(ENDS)
+
+
+_RETRIED = (events.ActivityRetryScheduled, fe.WorkNotCompleted, fe.CompRetryScheduled)
+"""Entries about an activity that do not answer it: another attempt follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """An activity that waits for an answer. Its next *attempt* may begin at *due*."""
+
+    ref: int
+    name: str
+    input: Raw
+    rule: RetryRule | None
+    attempt: int
+    due: int
 
 
 @dataclass
@@ -43,7 +62,7 @@ class StoredExecution:
     read: they go before the next results of the worker. *begun*: a worker has advanced it.
     """
 
-    started: events.WorkflowStarted
+    started: events.Started
     clock: int
     full_log: list[events.Event] = field(default_factory=list)
     log: list[events.Event] = field(default_factory=list)
@@ -84,7 +103,12 @@ class StoredExecution:
     @property
     def is_complete(self) -> bool:
         """Whether nothing more will be recorded."""
-        return isinstance(self.full_log[-1], events.WorkflowDeactivated)
+        return isinstance(self.full_log[-1], events.WorkflowDeactivated | fe.FlowDeactivated)
+
+    @property
+    def is_flow(self) -> bool:
+        """Whether it follows a plan."""
+        return self.started.kind == fe.FLOW
 
     def append(self, written: Iterable[events.Event], forgotten: Iterable[Forgotten] = ()) -> None:
         """Append entries, and forget those that the checkpoints among them release."""
@@ -98,15 +122,44 @@ class StoredExecution:
                 self.forgotten = entry.forgotten
                 self.log = self.as_of(entry.seq)
 
-    def open_activities(self) -> list[events.ActivityScheduled]:
+    def open_work(self) -> list[Work]:
         """Return the activities that wait for an answer and are not withdrawn."""
-        answered = {entry.ref for entry in self.log if not isinstance(entry, events.ActivityRetryScheduled)}
-        scheduled = (entry for entry in self.log if isinstance(entry, events.ActivityScheduled))
-        return [command for command in scheduled if command.seq not in answered and command.seq not in self.withdrawn]
+        answered = {entry.ref for entry in self.log if not isinstance(entry, _RETRIED)} | self.withdrawn
+        return [self._work(one) for one in self._scheduled() if one.ref not in answered]
 
-    def retries(self, ref: int) -> list[events.ActivityRetryScheduled]:
-        """Return the failed attempts at an activity."""
-        return [entry for entry in self.log if isinstance(entry, events.ActivityRetryScheduled) and entry.ref == ref]
+    def _scheduled(self) -> list[ActivityRequest]:
+        """Return all activities, in the order in which they were put on their queues."""
+        if self.is_flow:
+            return list(self.requests.values())
+        commands = (entry for entry in self.log if isinstance(entry, events.ActivityScheduled))
+        return [self.requests.get(one.seq) or _request_of(one) for one in commands]
+
+    def _work(self, request: ActivityRequest) -> Work:
+        retries = self.retries(request.ref)
+        due = max(retries, default=0)
+        return Work(request.ref, request.name, request.input, request.retry, len(retries) + 1, due)
+
+    def retries(self, ref: int) -> list[int]:
+        """Return for each failed attempt at an activity when the next may begin."""
+        found = []
+        for entry in self.log:
+            match entry:
+                case events.ActivityRetryScheduled() if entry.ref == ref:
+                    found.append(entry.next_at)
+                case fe.RetryScheduled() if entry.item == ref:
+                    found.append(entry.next_retry_at)
+                case fe.CompRetryScheduled() if entry.ref == ref:
+                    found.append(entry.next_retry_at)
+                case _:
+                    pass
+        return found
+
+
+def _request_of(command: events.ActivityScheduled) -> ActivityRequest:
+    """Return the request of a command that an earlier simulation has made: its policy is that of the activity."""
+    return ActivityRequest(
+        ref=command.seq, name=command.name, queue=command.queue, input=command.input, entity_id="", retry=None
+    )
 
 
 @dataclass
@@ -136,7 +189,6 @@ class SimulatedStore:
 
     def begin(self, started: events.Started, *, paused: bool = False) -> StoredExecution:
         """Add an execution."""
-        assert isinstance(started, events.WorkflowStarted)
         execution = StoredExecution(started, self.clock, [started], [started], paused=paused)
         self.executions[started.execution_id] = execution
         return execution

@@ -1,4 +1,4 @@
-"""Simulate one workflow without a store, a worker and a clock; a chooser picks each step.
+"""Simulate one workflow, or one flow, without a store, a worker and a clock; a chooser picks each step.
 
 At every point one of several steps is possible: complete any open activity, deliver an inbox, settle a promise, send
 the next message from outside, reach the next deadline. The *chooser* picks one. Every history that an engine could
@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from resurgam.core import event as events
+from resurgam.core.brain import LiveInstance
 from resurgam.core.codec import codec_for
 from resurgam.core.errors import ResurgamError
 from resurgam.core.failure import capture
@@ -25,16 +26,14 @@ from resurgam.core.operation import Operation
 from resurgam.core.outcome import Entry, Outcome, Publication
 from resurgam.core.state import Status
 from resurgam.runtime.definitions.definition import DEFAULT_QUEUE, Workflow
-from resurgam.runtime.execution import late_results
-from resurgam.runtime.execution.execution import Execution
 from resurgam.runtime.loop.outside_task import run_outside_task
-from resurgam.runtime.matching.dedup import known_as
 from resurgam.runtime.registry import Registry, default_registry
 from resurgam.testing.attempt import run_attempt
 from resurgam.testing.clock import START
 from resurgam.testing.crash_points import cut_outcome, depends_on_memory, is_impossible_cut
-from resurgam.testing.rebuild import rebuild_store
-from resurgam.testing.simulated_store import SimulatedStore, StoredExecution
+from resurgam.testing.loading import Loader
+from resurgam.testing.rebuild import rebuild_store, unsent
+from resurgam.testing.simulated_store import SimulatedStore, StoredExecution, Work
 
 T = TypeVar("T")
 Key = tuple[str, int, str, str]
@@ -53,7 +52,6 @@ STEPS = 100_000
 """How many steps a simulation may take."""
 
 _ANY = codec_for(Any)
-_MESSAGES = events.SignalReceived | events.UpdateAccepted | events.UpdateRejected
 
 
 class Chooser(Protocol):
@@ -156,7 +154,7 @@ class Simulation:
 
     def __init__(  # noqa: PLR0913 -- each is an option of its own with a default, and only given by name
         self,
-        workflow: Workflow[..., Any],
+        workflow: Workflow[..., Any] | events.Started,
         *args: object,
         log: Sequence[events.Event] = (),
         at: Point | None = None,
@@ -175,13 +173,15 @@ class Simulation:
         self._mocks, self._promises = dict(mocks or {}), {} if promises is None else promises
         self._messages = list(messages)
         self._registry = registry
-        self._live: dict[str, Execution] = {}
+        self._loader = Loader(workflow if isinstance(workflow, Workflow) else None, registry)
+        self._live: dict[str, LiveInstance] = {}
         self._keep = keep
         if at is not None:
             self.store = at.store.copy()
         else:
-            self.store = rebuild_store(log or [start_event(workflow, args)])
-            self._messages = _unsent(self._messages, log)
+            first = start_event(workflow, args) if isinstance(workflow, Workflow) else workflow
+            self.store = rebuild_store(log or [first])
+            self._messages = unsent(self._messages, log)
         self._live_root  # noqa: B018 -- created now, so that tests can observe it from the start
         if isinstance(chooser, Follower):
             chooser.simulation = self
@@ -244,7 +244,7 @@ class Simulation:
                     return self.log
         finally:
             self.close()
-        raise Stuck(f"workflow {self.workflow.name!r} has not ended after {STEPS} steps")
+        raise Stuck(f"{self._title} has not ended after {STEPS} steps")
 
     async def begin(self) -> None:
         """Resume every execution; one whose last commit was cut writes the rest of it."""
@@ -273,9 +273,7 @@ class Simulation:
             return False
         possible = [*self._own_steps(), *self._outside_steps(), *self._timed_steps()]
         if not possible and not self.status.terminal:
-            raise Stuck(
-                f"workflow {self.workflow.name!r} waits for something that cannot happen; its history:\n{self.show()}"
-            )
+            raise Stuck(f"{self._title} waits for something that cannot happen; its history:\n{self.show()}")
         if not possible:
             return False
         chosen = self._chooser.choice(possible)
@@ -298,8 +296,13 @@ class Simulation:
             if not execution.status.terminal
             and execution.status is not Status.DIVERGED
             and not execution.paused
-            and self._knows(execution)
+            and self._loader.knows(execution.started)
         ]
+
+    def _working(self) -> list[StoredExecution]:
+        """Return the executions whose activities a worker could claim: work may outlive a flow."""
+        ended = (one for one in self.store.executions.values() if one.is_flow and one.status.terminal)
+        return [*self._runnable(), *(one for one in ended if not one.is_complete)]
 
     def _own_steps(self) -> Iterator[Possibility]:
         """Yield inbox deliveries and activities."""
@@ -307,9 +310,11 @@ class Simulation:
             of = execution.started.execution_id
             if not execution.begun or execution.inbox.keys() - execution.held:
                 yield Possibility("inbox", 0, partial(self._advance, execution), of)
-            for command in execution.open_activities():
-                if all(retry.next_at <= self.store.clock for retry in execution.retries(command.seq)):
-                    yield Possibility("activity", command.seq, partial(self._perform, execution, command), of)
+        for execution in self._working():
+            for work in execution.open_work():
+                if work.due <= self.store.clock:
+                    of = execution.started.execution_id
+                    yield Possibility("activity", work.ref, partial(self._perform, execution, work), of)
 
     def _outside_steps(self) -> Iterator[Possibility]:
         """Yield settlements, begins and messages from outside."""
@@ -331,26 +336,27 @@ class Simulation:
             of = execution.started.execution_id
             if execution.wake_at is not None:
                 moments.append((execution.wake_at, Possibility("deadline", 0, partial(self._wake, execution), of)))
-            for command in execution.open_activities():
-                retries = execution.retries(command.seq)
-                if retries and retries[-1].next_at > self.store.clock:
-                    happen = partial(self._perform, execution, command)
-                    moments.append((retries[-1].next_at, Possibility("activity", command.seq, happen, of)))
+        for execution in self._working():
+            for work in execution.open_work():
+                if work.due > self.store.clock:
+                    of, happen = execution.started.execution_id, partial(self._perform, execution, work)
+                    moments.append((work.due, Possibility("activity", work.ref, happen, of)))
         first = min((moment for moment, _ in moments), default=0)
         return [possibility for moment, possibility in moments if moment == first]
 
     # The steps themselves.
 
-    async def _perform(self, execution: StoredExecution, command: events.ActivityScheduled) -> None:
-        retries = execution.retries(command.seq)
-        self.store.clock = max([self.store.clock, *(retry.next_at for retry in retries)])
-        self.performed_by.append((execution.started.execution_id, command.seq))
-        activity = self._registry.activities.find(command.name)
+    async def _perform(self, execution: StoredExecution, work: Work) -> None:
+        self.store.clock = max(self.store.clock, work.due)
+        self.performed_by.append((execution.started.execution_id, work.ref))
+        activity = self._registry.activities.find(work.name)
         mock = self._mocks.get(activity.name, activity.function)
-        request = execution.requests.get(command.seq)
-        rule = (request.retry if request is not None else None) or activity.rule
-        answer = await run_attempt(activity, mock, command, rule, len(retries) + 1, self.store.clock)
-        await self._advance(execution, [answer])
+        answer = await run_attempt(activity, mock, work, self.store.clock)
+        if execution.status.terminal:
+            self.store.put(execution, answer)
+            await self._record_late_results()
+        else:
+            await self._advance(execution, [answer])
 
     async def _settle(self, execution: StoredExecution, promise_id: str, name: str) -> None:
         value, at = self._promises[name], self.store.clock
@@ -407,7 +413,7 @@ class Simulation:
         self._commit(execution, outcome, known, held_before)
         await self._record_late_results()
 
-    async def _outcome(self, execution: StoredExecution, live: Execution, entries: Sequence[Entry]) -> Outcome:
+    async def _outcome(self, execution: StoredExecution, live: LiveInstance, entries: Sequence[Entry]) -> Outcome:
         outcome: Outcome = await run_outside_task(lambda: live.advance(entries, execution.clock))
         return outcome
 
@@ -416,15 +422,19 @@ class Simulation:
         for execution in list(self.store.executions.values()):
             while execution.status.terminal and not execution.is_complete:
                 entries = [Entry(number, event) for number, event in execution.inbox.items()]
-                self._commit(execution, late_results.record(execution.log, entries, self.store.clock), entries)
+                late = self._loader.record_late(execution, entries, self.store.clock)
+                self._commit(execution, late, entries)
+                if execution.is_flow and not late.events:
+                    break
 
     def _commit(
         self, execution: StoredExecution, outcome: Outcome, entries: Sequence[Entry], held: Sequence[Entry] = ()
     ) -> None:
         of = execution.started.execution_id
         # Work that is only in the worker's memory is repeated after a crash, possibly in another order.
-        keep = self._keep and not depends_on_memory(outcome, held)
-        for number in range(1, len(outcome.events) if keep else 0):
+        keep = self._keep and (execution.is_flow or not depends_on_memory(outcome, held))
+        # What a result leads to in a flow is in one commit, and nothing else can be cut off from it.
+        for number in range(1, len(outcome.events) if keep and not execution.is_flow else 0):
             part = cut_outcome(outcome, number, execution, entries)
             if is_impossible_cut(execution, outcome, part, entries, held):
                 continue
@@ -439,21 +449,18 @@ class Simulation:
     # The code of executions.
 
     @property
-    def _live_root(self) -> Execution:
+    def _title(self) -> str:
+        return f"{self.root.started.kind} {self.root.started.name!r}"
+
+    @property
+    def _live_root(self) -> LiveInstance:
         return self._live_of(self.root)
 
-    def _live_of(self, execution: StoredExecution) -> Execution:
+    def _live_of(self, execution: StoredExecution) -> LiveInstance:
         of = execution.started.execution_id
         if of not in self._live:
-            self._live[of] = Execution(self._code(execution), execution.log)
+            self._live[of] = self._loader.load(execution)
         return self._live[of]
-
-    def _knows(self, execution: StoredExecution) -> bool:
-        return execution.started.name == self.workflow.name or execution.started.name in self._registry.workflows
-
-    def _code(self, execution: StoredExecution) -> Workflow[..., Any]:
-        own = execution.started.name == self.workflow.name
-        return self.workflow if own else self._registry.workflows.find(execution.started.name)
 
 
 def _root(store: SimulatedStore) -> StoredExecution:
@@ -461,20 +468,6 @@ def _root(store: SimulatedStore) -> StoredExecution:
     newest = store.newest(first.started.entity_id)
     assert newest is not None
     return newest
-
-
-def _unsent(messages: Sequence[events.Event], log: Sequence[events.Event]) -> list[events.Event]:
-    """Return the messages that a history has not received; forgotten ones count as received."""
-    received = {known_as(entry) for entry in log if isinstance(entry, _MESSAGES)}
-    received.update(known for entry in log if isinstance(entry, events.Checkpoint) for known in entry.signals)
-    others = sum(isinstance(entry, events.CancelRequested) and entry.timeout is None for entry in log)
-    unsent = []
-    for message in messages:
-        if isinstance(message, events.CancelRequested) and others:
-            others -= 1
-        elif not isinstance(message, _MESSAGES) or known_as(message) not in received:
-            unsent.append(message)
-    return unsent
 
 
 def start_event(workflow: Workflow[..., Any], args: Sequence[object]) -> events.WorkflowStarted:

@@ -5,9 +5,9 @@ from msgspec import Raw
 
 from resurgam import NonRetryable, Registry, RetryAfter
 from resurgam.core import event as events
-from resurgam.core.location import Location
 from resurgam.core.retry import RetryRule
 from resurgam.testing.attempt import run_attempt
+from resurgam.testing.simulated_store import Work
 
 registry = Registry()
 
@@ -17,10 +17,8 @@ async def price(order: int) -> int:
     return order
 
 
-def command(input: bytes = b"[1]") -> events.ActivityScheduled:
-    return events.ActivityScheduled(
-        seq=2, location=Location((1,)), command="Task(0)", name="price", queue="default", input=Raw(input)
-    )
+def work(input: bytes = b"[1]", rule: RetryRule | None = None) -> Work:
+    return Work(ref=2, name="price", input=Raw(input), rule=rule, attempt=1, due=0)
 
 
 @pytest.mark.parametrize(
@@ -34,14 +32,14 @@ def command(input: bytes = b"[1]") -> events.ActivityScheduled:
     ids=["NonRetryable", "a result that does not fit", "an argument that does not fit", "too many arguments"],
 )
 async def test_what_would_fail_again_is_final(mock, given):
-    answer = await run_attempt(price, mock, command(given), RetryRule(), 1, 0)
+    answer = await run_attempt(price, mock, work(given), 0)
 
     assert isinstance(answer, events.ActivityFailed)
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), RetryAfter(7)])
 async def test_what_may_succeed_later_is_tried_again(error):
-    answer = await run_attempt(price, error, command(), RetryRule(jitter=0), 1, 0)
+    answer = await run_attempt(price, error, work(rule=RetryRule(jitter=0)), 0)
 
     assert isinstance(answer, events.ActivityRetryScheduled)
     assert answer.next_at == (7000 if isinstance(error, RetryAfter) else 1000)

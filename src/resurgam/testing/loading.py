@@ -1,0 +1,45 @@
+"""Load the instances of a simulation: workflows by their code, flows by the plan in their log."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from resurgam.core.brain import Brain, LiveInstance
+from resurgam.core.event import Started
+from resurgam.core.flow_event import FLOW
+from resurgam.core.outcome import Entry, Outcome
+from resurgam.flows.brain import FlowBrain
+from resurgam.flows.expressions import Expressions
+from resurgam.runtime.definitions.definition import Workflow
+from resurgam.runtime.execution import late_results
+from resurgam.runtime.execution.execution import Execution
+from resurgam.runtime.registry import Registry
+from resurgam.testing.simulated_store import StoredExecution
+
+
+class Loader:
+    """Build what advances an instance of a simulation: *workflow* is the simulated one, the others are in *registry*."""
+
+    def __init__(self, workflow: Workflow[..., Any] | None, registry: Registry) -> None:
+        self._workflow = workflow
+        self._registry = registry
+        self._flows: Brain = FlowBrain(Expressions())
+
+    def knows(self, started: Started) -> bool:
+        """Whether an instance can be advanced here."""
+        own = self._workflow is not None and started.name == self._workflow.name
+        return started.kind == FLOW or own or started.name in self._registry.workflows
+
+    def load(self, execution: StoredExecution) -> LiveInstance:
+        """Return an instance as its log tells it."""
+        started = execution.started
+        if started.kind == FLOW:
+            return self._flows.load(started.name, execution.log, signal_schemas={}, paused=execution.paused)
+        own = self._workflow is not None and started.name == self._workflow.name
+        return Execution(self._workflow if own else self._registry.workflows.find(started.name), execution.log)  # type: ignore[arg-type]
+
+    def record_late(self, execution: StoredExecution, entries: Sequence[Entry], clock: int) -> Outcome:
+        """Return the commit that records what arrived after the end of an instance."""
+        record: Callable[..., Outcome] = (
+            self._flows.record_late if execution.started.kind == FLOW else late_results.record
+        )
+        return record(execution.log, entries, clock)
