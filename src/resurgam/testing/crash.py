@@ -99,8 +99,9 @@ def _compare(whole: Simulation, resumed: Simulation, point: Point) -> None:
 
 def answered(log: Sequence[events.Event]) -> set[int]:
     """Return the ``seq`` of the answered activities of a history, or the numbers of the work items of a flow."""
-    answers = (*COMMANDS[events.ActivityScheduled].answers, *_WORK_ANSWERS)
-    return {entry.ref for entry in log if isinstance(entry, answers) and entry.ref is not None}
+    answers = COMMANDS[events.ActivityScheduled].answers
+    found = (entry.ref for entry in log if isinstance(entry, (answers, _WORK_ANSWERS)))
+    return {ref for ref in found if ref is not None}
 
 
 def commands(log: Sequence[events.Event]) -> list[tuple[str, str, str | None]]:

@@ -45,7 +45,7 @@ def rebuild_store(log: Sequence[events.Event]) -> SimulatedStore:
 def _start_child(
     store: SimulatedStore, execution: StoredExecution, call: events.ChildCommand, *, recorded: bool
 ) -> None:
-    started = first_entry(execution.started, call, call.input)
+    started = first_entry(cast("events.WorkflowStarted", execution.started), call, call.input)
     store.begin(started)
     if not recorded:
         store.put(execution, events.ChildStarted(ref=call.seq, at=call.at, execution_id=started.execution_id))
