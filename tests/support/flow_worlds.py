@@ -10,7 +10,9 @@ from msgspec import Raw
 
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
+from resurgam.core.brain import Brain
 from resurgam.core.event import Event
+from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.state import Status
 from resurgam.flows import model as m
 from resurgam.flows.brain import FlowBrain
@@ -19,6 +21,7 @@ from resurgam.flows.expressions import Expressions
 from resurgam.flows.planner import plan
 from resurgam.flows.state import FlowInput, FlowState
 from resurgam.flows.steps import StepDecorator
+from resurgam.runtime.brain import CodeBrain
 from resurgam.runtime.registry import Registry
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
@@ -48,7 +51,8 @@ class FlowWorld:
         options = WorkerOptions(
             name=f"w{self._workers}", cache_size=self.engines.cache, lease=LEASE, grace=0.0, max_activities=10
         )
-        worker = Worker(self.store, {fe.FLOW: FlowBrain(self.judge)}, self.registry, self.clock, options)
+        brains: dict[str, Brain] = {WORKFLOW: CodeBrain(self.registry), fe.FLOW: FlowBrain(self.judge, self)}
+        worker = Worker(self.store, brains, self.registry, self.clock, options)
         worker.start()
         try:
             await self.settle(worker)
@@ -73,7 +77,7 @@ class FlowWorld:
         metadata: Mapping[str, object] = {},
     ) -> None:
         """Start a flow."""
-        catalog = Catalog([*self.step.defined.values(), *self.steps])
+        catalog = await self.read()
         values = {name: [value] for name, value in init.items()}
         made = plan(catalog, goals, values, "strict", self.judge.matches)
         given = {name: (Raw(msgspec.json.encode(value)),) for name, value in init.items()}
@@ -89,7 +93,19 @@ class FlowWorld:
             tree_id=f"{entity_id}-run",
             input=Raw(msgspec.json.encode(FlowInput(made, given, about))),
         )
+        await self.create(started)
+
+    async def create(self, started: events.Started) -> None:
+        """Start any instance by its first entry."""
         await self.store.create([r.Creation(started=started)])
+
+    def children_of(self, entity_id: str) -> r.Query:
+        """Return the query for the children of an instance."""
+        return r.Query(parent=entity_id, limit=100)
+
+    async def read(self) -> Catalog:
+        """Return the catalog, for flows that are planned when they begin."""
+        return Catalog([*self.step.defined.values(), *self.steps])
 
     async def send(self, event: events.Event, entity_id: str = "flow") -> None:
         """Deliver an event."""

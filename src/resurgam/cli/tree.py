@@ -10,7 +10,14 @@ from resurgam.cli import output
 from resurgam.cli.text import visible
 from resurgam.client.tree import Attempt, Child, Run, Step, Tree
 
-_TITLES = {"activity": "Activity", "side_effect": "SideEffect", "promise": "Promise", "timer": "Timer"}
+_TITLES = {
+    "activity": "Activity",
+    "side_effect": "SideEffect",
+    "promise": "Promise",
+    "timer": "Timer",
+    "work_item": "WorkItem",
+}
+_PREFIXES = {"workflow": "Workflow", "flow": "Flow"}
 
 Branch = tuple[str, "list[Branch]"]
 """A line, and the lines below it."""
@@ -53,18 +60,19 @@ def _lines(branch: Branch) -> Iterator[str]:
 
 
 def _run(workflow: Tree, run: Run) -> Branch:
-    entity = f"WorkflowEntityID: {workflow.entity_id}  ({workflow.name} on queue {workflow.queue})"
+    prefix = _PREFIXES.get(workflow.kind, "Workflow")
+    entity = f"{prefix}EntityID: {workflow.entity_id}  ({workflow.name} on queue {workflow.queue})"
     return (
         f"RunID: {run.run_id}  (generation {run.generation} in tree {workflow.tree_id})",
-        [(entity, [*_executions(run), *_inside(run)])],
+        [(entity, [*_executions(run, prefix), *_inside(run)])],
     )
 
 
-def _executions(run: Run) -> Iterator[Branch]:
+def _executions(run: Run, prefix: str) -> Iterator[Branch]:
     for execution in run.executions:
         after = f", after {execution.previous}" if execution.previous else ""
         state = f"attempt {execution.attempt}, {execution.status}{after}"
-        yield f"WorkflowExecutionID: {execution.execution_id}  ({state})", []
+        yield f"{prefix}ExecutionID: {execution.execution_id}  ({state})", []
 
 
 def _inside(run: Run) -> Iterator[Branch]:
@@ -76,6 +84,8 @@ def _inside(run: Run) -> Iterator[Branch]:
 def _step(step: Step) -> Branch:
     if step.kind == "saga":
         return _saga(step)
+    if step.kind == "flow_step":
+        return f"Step {step.name}: {step.status}", list(map(_step, step.steps))
     title = _TITLES[step.kind]
     name = f" {step.name}" if step.name else ""
     on = f" on queue {step.queue}" if step.queue else ""
@@ -111,11 +121,12 @@ def _attempts(label: str, attempts: Iterable[Attempt]) -> Iterator[Branch]:
 def _child(child: Child) -> Branch:
     workflow = child.workflow
     detached = f", detached, in tree {workflow.tree_id}" if child.detached else ""
+    prefix = _PREFIXES.get(workflow.kind, "Workflow")
     below: list[Branch] = [
-        (f"WorkflowEntityID: {workflow.entity_id}", []),
+        (f"{prefix}EntityID: {workflow.entity_id}", []),
         (f"TaskQueue: {workflow.queue}", []),
     ]
     for run in workflow.runs:
-        executions = [*_executions(run), *_inside(run)]
+        executions = [*_executions(run, prefix), *_inside(run)]
         below.append((f"RunID: {run.run_id}  (generation {run.generation})", executions))
-    return f"Sub-workflow {workflow.name} at {child.location}{detached}", below
+    return f"Sub-{workflow.kind} {workflow.name} at {child.location}{detached}", below

@@ -11,8 +11,12 @@ import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.commands import COMMANDS
+from resurgam.core.flow_event import FLOW
 from resurgam.core.identity import entity_of, execution_of
+from resurgam.core.lifecycle import WORKFLOW
 from resurgam.core.location import Location
+from resurgam.flows.requests import is_activity, place_of
+from resurgam.flows.state import FlowState
 from resurgam.store.protocol import Store
 from resurgam.store.records import Instance, OpenActivity, Query
 
@@ -42,6 +46,7 @@ class Step(msgspec.Struct, kw_only=True):
 
     A ``saga`` has *steps*, each a ``saga_step`` with its *transaction* and, if it was compensated, its *compensation*.
     A saga has no entry of its own in the history: it has the location and the id of its first step.
+    A ``flow_step``, of a flow, has its work items as *steps*, each a ``work_item`` unless it is a child; it has no location.
     """
 
     kind: str
@@ -65,8 +70,20 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     previous: str | None = None
 
 
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """The call, or the work item, that started a child."""
+
+    location: Location
+    entity_id: str
+    name: str
+    queue: str
+    kind: str = "workflow"
+    run_id: str | None = None
+    detached: bool = False
+
+
 class Child(msgspec.Struct, kw_only=True):
-    """A child workflow started at this location; a detached one is shown without its own steps."""
+    """A child workflow or flow started at this location; a detached one is shown without its own steps."""
 
     location: str
     detached: bool
@@ -84,13 +101,14 @@ class Run(msgspec.Struct, kw_only=True):
 
 
 class Tree(msgspec.Struct, kw_only=True):
-    """A workflow and everything below it."""
+    """A workflow or a flow, and everything below it."""
 
     entity_id: str
     name: str
     queue: str
     tree_id: str
     runs: list[Run]
+    kind: str = "workflow"
 
 
 async def read_tree(store: Store, instance: Instance) -> Tree:
@@ -130,12 +148,14 @@ class _TreeReader(msgspec.Struct, frozen=True):
             name=last.name,
             queue=last.queue,
             tree_id=last.tree_id,
+            kind=last.kind,
             runs=[await self._run(executions, inside=inside) for executions in runs.values()],
         )
 
     async def _run(self, executions: Sequence[Instance], *, inside: bool) -> Run:
         first = executions[0]
         run, steps = Run(run_id=first.run_id, generation=first.generation), _RunSteps(first.run_id)
+        calls: Iterable[Call] = ()
         for execution in executions:
             log = await self.store.inspector.history(execution, None if inside else 1, forgotten=True)
             started = log[0] if log else None
@@ -147,10 +167,13 @@ class _TreeReader(msgspec.Struct, frozen=True):
                     previous=started.previous if isinstance(started, events.Started) else None,
                 )
             )
-            if inside:
+            if inside and execution.kind == FLOW:
+                run.steps, calls = read_flow(execution, log, await self._open_activities(execution))
+            elif inside:
                 steps.read(execution, log, await self._open_activities(execution))
-        run.steps = steps.nested()
-        run.children = [await self._child(first.run_id, command) for command in steps.children.values()]
+        run.steps = run.steps or steps.nested()
+        calls = calls or map(_call_of, steps.children.values())
+        run.children = [await self._child(first.run_id, call) for call in calls]
         return run
 
     async def _open_activities(self, execution: Instance) -> dict[int, OpenActivity]:
@@ -158,20 +181,32 @@ class _TreeReader(msgspec.Struct, frozen=True):
         work = None if execution.deactivated else await self.store.inspector.open_work(execution)
         return {} if work is None else {activity.request.ref: activity for activity in work.activities}
 
-    async def _child(self, run_id: str, command: events.ChildCommand) -> Child:
-        chain = [member for member in self.members if _is_called_by(member, run_id, command)]
+    async def _child(self, run_id: str, call: Call) -> Child:
+        chain = [member for member in self.members if _is_called_by(member, run_id, call)]
         if not chain:
-            found = await self.store.inspector.get(command.entity_id, command.run_id)
+            found = await self.store.inspector.get(call.entity_id, call.run_id)
             chain = [] if found is None else [found]
-        nothing = Tree(entity_id=command.entity_id, name=command.name, queue=command.queue, tree_id="", runs=[])
-        workflow = await self.tree(chain, inside=not command.detach) if chain else nothing
-        return Child(location=str(command.location), detached=command.detach, workflow=workflow)
+        nothing = Tree(entity_id=call.entity_id, name=call.name, queue=call.queue, tree_id="", runs=[], kind=call.kind)
+        workflow = await self.tree(chain, inside=not call.detached) if chain else nothing
+        return Child(location=str(call.location), detached=call.detached, workflow=workflow)
 
 
-def _is_called_by(child: Instance, run_id: str, command: events.ChildCommand) -> bool:
-    call = child.parent
-    same_call = call is not None and call.run_id == run_id and call.location == command.location
-    return same_call and child.entity_id == command.entity_id
+def _call_of(command: events.ChildCommand) -> Call:
+    return Call(
+        location=command.location,
+        entity_id=command.entity_id,
+        name=command.name,
+        queue=command.queue,
+        kind=FLOW if isinstance(command, events.FlowScheduled) else WORKFLOW,
+        run_id=command.run_id,
+        detached=command.detach,
+    )
+
+
+def _is_called_by(child: Instance, run_id: str, call: Call) -> bool:
+    parent = child.parent
+    same_call = parent is not None and parent.run_id == run_id and parent.location == call.location
+    return same_call and child.entity_id == call.entity_id
 
 
 class _RunSteps(msgspec.Struct, frozen=True):
@@ -341,4 +376,55 @@ def _add_attempt(
             redeliveries=0 if activity is None else max(0, activity.deliveries - 1),
             worker=None if activity is None else activity.worker,
         )
+    )
+
+
+# Flows.
+
+
+def read_flow(
+    execution: Instance, log: Sequence[events.Event], activities: Mapping[int, OpenActivity]
+) -> tuple[list[Step], list[Call]]:
+    """Return the steps of a flow, with their work items, and its work items that are children."""
+    state = FlowState(log)
+    steps, calls = [], []
+    for step_id, found in state.steps.items():
+        step = Step(kind="flow_step", entity_id="", location="", name=step_id, status=str(found.status))
+        for number in found.items:
+            if is_activity(state, number):
+                step.steps.append(_work_item(state, number, execution, activities.get(number)))
+            else:
+                calls.append(_child_item(state, number))
+        steps.append(step)
+    return steps, calls
+
+
+def _work_item(state: FlowState, number: int, execution: Instance, activity: OpenActivity | None) -> Step:
+    item = state.items[number]
+    python = state.plan.steps[item.step].python
+    made = Step(
+        kind="work_item",
+        entity_id=entity_of(execution.run_id, place_of(number)),
+        location=str(place_of(number)),
+        name=item.step,
+        queue=(python.queue if python is not None else "") or execution.queue,
+        status=str(item.status),
+    )
+    last = max(item.attempts, item.retry_count, 0 if activity is None else activity.attempt)
+    for attempt in range(1, last):
+        _add_attempt(made, attempt, "failed", execution)
+    if last:
+        _add_attempt(made, last, str(item.status), execution, activity=activity)
+    return made
+
+
+def _child_item(state: FlowState, number: int) -> Call:
+    step, own = state.plan.steps[state.items[number].step], state.started
+    workflow = step.workflow
+    return Call(
+        location=place_of(number),
+        entity_id=entity_of(own.run_id, place_of(number)),
+        name=workflow.workflow if workflow is not None else step.id,
+        queue=(workflow.queue if workflow is not None else "") or own.queue,
+        kind=FLOW if workflow is None else WORKFLOW,
     )

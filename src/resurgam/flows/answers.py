@@ -78,7 +78,8 @@ def outputs_of(result: Raw, step: m.Step) -> Raw:
 
     Of a script it is ``result``, if the step has an output of that name inside.
     """
-    has_fields = step.python is None or step.python.fields
+    described = step.python or step.workflow
+    has_fields = described is None or described.fields
     if has_fields and memoryview(result)[0] == _OBJECT:
         return result
     name = "result" if step.script is not None and "result" in inner_outputs(step) else step.id

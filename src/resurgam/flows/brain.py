@@ -1,7 +1,7 @@
 """The plan brain: instances of kind ``flow``. Each is a fold over its log, and advances by `decide`."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -9,12 +9,14 @@ from msgspec import Raw
 from resurgam.core import event as events
 from resurgam.core import flow_event as fe
 from resurgam.core.errors import NotFound
-from resurgam.core.event import Event, Started
+from resurgam.core.event import NULL, Event, Started
 from resurgam.core.failure import root_type
 from resurgam.core.operation import Operation
-from resurgam.core.outcome import Entry, Outcome, Withdrawal
+from resurgam.core.outcome import Entry, Message, Outcome, Withdrawal
 from resurgam.core.state import Status
 from resurgam.flows.answers import translated
+from resurgam.flows.catalog import Catalog
+from resurgam.flows.children import ChildSteps, about_child, plan_from_catalog
 from resurgam.flows.decide import decide, wake_at
 from resurgam.flows.judge import Judge
 from resurgam.flows.requests import activity_request, is_activity, notify_parent
@@ -32,11 +34,13 @@ _STATUS: Final = {
 class LiveFlow:
     """One flow in memory."""
 
-    def __init__(self, log: Sequence[Event], judge: Judge) -> None:
+    def __init__(self, log: Sequence[Event], judge: Judge, catalog: Catalog | None = None) -> None:
         self.closed = False
         self.brought: Sequence[Entry] = ()
         self._state = FlowState(log)
         self._judge = judge
+        self._catalog = catalog
+        self._children = ChildSteps(self._state, judge)
         # What earlier commits have put on queues. A commit requests everything that the flow hands over by then, so what a
         # log hands over was requested, except before the first advance.
         self._requested = set(self._state.outstanding)
@@ -91,25 +95,47 @@ class LiveFlow:
         assert not self.closed
         self._new = []
         self.brought = [entry for entry in inbox if entry.id is None]
+        if self._catalog is not None:
+            self._plan(self._catalog, clock)
         for entry in inbox:
-            for event in translated(self._state, entry.event):
+            is_child = isinstance(entry.event, events.ChildStarted | events.ChildAnswer)
+            for event in (about_child if is_child else translated)(self._state, entry.event):
                 self._decide(event, clock)
         self._decide(None, clock)
-        for number in self._handed_over():
-            if not self._state.is_wanted(number):
-                # Handed over by an entry of this advance and dropped by a later one, so no worker can have begun it.
-                self._decide(fe.WorkCancelled(ref=number, step=self._state.items[number].step), clock)
-        return self._outcome(inbox, clock)
+        while failures := list(self._children.prepare(self._handed_over())):
+            for failed in failures:
+                self._decide(failed, clock)
+        stops = tuple(self._children.cancel(self._new, self._requested, clock))
+        for number in self._given_up():
+            self._decide(fe.WorkCancelled(ref=number, step=self._state.items[number].step), clock)
+        return self._outcome(inbox, clock, stops)
+
+    def _given_up(self) -> Sequence[int]:
+        """Return the work items whose results cannot come, or are no longer waited for.
+
+        What was handed over by an entry of this advance, and dropped by a later one, was never begun. A child has a log
+        of its own, which tells its end; an instance that has ended is not told of it.
+        """
+        state, dropped = self._state, [one for one in self._handed_over() if not self._state.is_wanted(one)]
+        if state.status is FlowStatus.ACTIVE:
+            return dropped
+        return dropped + [one for one in state.outstanding if one not in dropped and not is_activity(state, one)]
 
     def _decide(self, event: Event | None, clock: int) -> None:
         if not self._state.deactivated:
             self._new += decide(self._state, event, self._judge, clock)
 
+    def _plan(self, catalog: Catalog, clock: int) -> None:
+        """Plan a flow that was started without a plan, when it begins."""
+        self._catalog, state = None, self._state
+        if not state.planned and not state.activated and state.status is FlowStatus.ACTIVE:
+            self._decide(plan_from_catalog(state, catalog, self._judge), clock)
+
     def _handed_over(self) -> Sequence[int]:
         """Return what no commit has requested yet."""
         return [number for number in self._state.outstanding if number not in self._requested]
 
-    def _outcome(self, inbox: Sequence[Entry], clock: int) -> Outcome:
+    def _outcome(self, inbox: Sequence[Entry], clock: int, stops: Sequence[Message]) -> Outcome:
         state = self._state
         withdrawn = [one for one in state.outstanding if one in self._requested and not state.is_wanted(one)]
         handed_over = self._handed_over()
@@ -121,9 +147,12 @@ class LiveFlow:
             activities=tuple(activity_request(state, one) for one in handed_over if is_activity(state, one)),
             # Only what no worker has begun. Asked for again with every commit, since a failed attempt may be retried.
             withdrawals=tuple(
-                Withdrawal(one, answered=False, entry=events.ActivityCancelled(at=clock, ref=one)) for one in withdrawn
+                Withdrawal(one, answered=False, entry=events.ActivityCancelled(at=clock, ref=one))
+                for one in withdrawn
+                if is_activity(state, one)
             ),
-            messages=tuple(notify_parent(state, clock)) if ends else (),
+            children=tuple(self._children.take_requests()),
+            messages=(*stops, *(notify_parent(state, clock) if ends else ())),
             status=_STATUS[state.status],
             deactivated=state.deactivated,
             wake_at=wake_at(state, self._judge, clock),
@@ -131,10 +160,42 @@ class LiveFlow:
         )
 
 
-class FlowBrain(msgspec.Struct, frozen=True):
-    """Instances of kind ``flow``. The plan is in the log, so every worker knows every flow."""
+class ReadsCatalog(Protocol):
+    """Where the catalog of a store is read."""
+
+    async def read(self) -> Catalog:
+        """Return the catalog as it is now."""
+        ...
+
+
+class _Planned(msgspec.Struct):
+    """Of the input of a flow, only whether there is a plan."""
+
+    plan: Raw = NULL
+
+
+class FlowBrain(msgspec.Struct):
+    """Instances of kind ``flow``. The plan is in the log, so every worker knows every flow.
+
+    A flow that a workflow has started has none at first: it is planned from the *catalog*, read after the flow was claimed.
+    """
 
     judge: Judge
+    reader: ReadsCatalog | None = None
+    catalog: Catalog | None = None
+
+    def wants_preparation(self, log: Sequence[Event]) -> bool:
+        """Whether a flow has to be planned, so that the catalog must be read."""
+        first = log[0]
+        if not isinstance(first, fe.FlowStarted) or first.parent is None:
+            return False
+        activated = any(isinstance(entry, fe.FlowActivated) for entry in log)
+        return not activated and msgspec.json.decode(first.input, type=_Planned).plan == NULL
+
+    async def prepare(self) -> None:
+        """Read the catalog."""
+        if self.reader is not None:
+            self.catalog = await self.reader.read()
 
     def load(
         self,
@@ -146,7 +207,10 @@ class FlowBrain(msgspec.Struct, frozen=True):
         running: Collection[int] = (),
     ) -> LiveFlow:
         """Fold a log."""
-        return LiveFlow(log, self.judge)
+        wanting = self.catalog is None and self.wants_preparation(log)
+        if wanting:
+            raise NotFound(f"flow {name!r} has to be planned, and this worker has no catalog of steps")
+        return LiveFlow(log, self.judge, self.catalog)
 
     def record_late(self, log: Sequence[Event], inbox: Sequence[Entry], clock: int) -> Outcome:
         """Record what arrived after the end; it changes no outcome."""

@@ -72,7 +72,7 @@ class _Decision:
         if state.status is not FlowStatus.ACTIVE and not state.digest:
             self._update_digest()  # the store has ended it
         elif not state.activated and state.status is FlowStatus.ACTIVE:
-            self._append(fe.FlowActivated())
+            self._append(event if isinstance(event, fe.FlowActivated) else fe.FlowActivated())
         if type(event) in TRANSITIONS:
             assert event is not None
             self._take_work(event)
@@ -92,9 +92,11 @@ class _Decision:
             self._fail(event)
 
     def _take_request(self, event: Event) -> None:
-        """Record what a client wants of the flow."""
+        """Record what a client wants of the flow, or that it cannot be planned."""
         is_active = self._state.status is FlowStatus.ACTIVE
         match event:
+            case fe.FlowFailed() if is_active:
+                self._end(event)
             case lifecycle.CancelRequested():
                 self._record_first(event)
                 if is_active:

@@ -45,9 +45,8 @@ def activity_request(state: FlowState, number: int) -> ActivityRequest:
     item = state.item_of(number)
     assert item is not None
     step = state.plan.steps[item.step]
-    inputs = {**msgspec.json.decode(state.steps[item.step].inputs), **msgspec.json.decode(item.changes)}
-    # A compensation gets what the work item got.
-    arguments = inputs | _metadata(state, step, state.compensations.get(number, number))
+    inputs = _inputs(state, item)
+    arguments = arguments_of(state, number)
     about: dict[str, Any] = {
         "ref": number,
         "queue": state.started.queue,
@@ -67,6 +66,18 @@ def activity_request(state: FlowState, number: int) -> ActivityRequest:
         retry=retry_rule(step.work_config),
         **about,
     )
+
+
+def arguments_of(state: FlowState, number: int) -> dict[str, Any]:
+    """Return the arguments of a work item: its inputs and metadata. A compensation gets what the work item got."""
+    item = state.item_of(number)
+    assert item is not None
+    step = state.plan.steps[item.step]
+    return _inputs(state, item) | _metadata(state, step, state.compensations.get(number, number))
+
+
+def _inputs(state: FlowState, item: WorkItem) -> dict[str, Any]:
+    return {**msgspec.json.decode(state.steps[item.step].inputs), **msgspec.json.decode(item.changes)}
 
 
 def _compensation(step: m.Step, item: WorkItem, arguments: dict[str, Any], about: dict[str, Any]) -> ActivityRequest:
@@ -146,12 +157,20 @@ def notify_parent(state: FlowState, at: int) -> Iterator[Message]:
     answer: events.Event
     match ended:
         case fe.FlowCompleted():
-            answer = events.ChildCompleted(**about, result=ended.result)
+            answer = events.FlowAnswered(**about, result=_told(state, ended))
         case fe.FlowFailed():
-            answer = events.ChildFailed(**about, failure=ended.failure)
+            answer = events.FlowAnswered(**about, outcome="failed", failure=ended.failure)
         case lifecycle.WorkflowTerminated():
             error = errors.WorkflowTerminated(started.name, started.entity_id, ended.reason)
-            answer = events.ChildFailed(**about, failure=capture(error))
+            answer = events.FlowAnswered(**about, outcome="failed", failure=capture(error))
         case _:
-            answer = events.ChildCancelled(**about)
+            answer = events.FlowAnswered(**about, outcome="cancelled")
     yield Message(event=answer, entity_id=parent.entity_id, run_id=parent.run_id, kept=True)
+
+
+def _told(state: FlowState, ended: fe.FlowCompleted) -> Raw:
+    """Return the result that a parent gets: another flow takes its outputs from any attribute, by its first value."""
+    if not state.plan.within:
+        return ended.result
+    first = {name: msgspec.json.decode(values[0].value) for name, values in state.attributes.items()}
+    return Raw(_ENCODE(first | msgspec.json.decode(ended.result)))

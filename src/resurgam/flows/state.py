@@ -99,11 +99,15 @@ _FLOW_ENDS: Final[Mapping[type[Event], FlowStatus]] = {
 
 
 class FlowInput(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a flow is started with, as the input of its first entry."""
+    """What a flow is started with, as the input of its first entry.
 
-    plan: Plan
+    Without a *plan* it has only its *goals*, as in `FlowRequest`: then it is planned when it begins.
+    """
+
+    plan: Plan | None = None
     init: dict[str, tuple[Raw, ...]] = {}
     metadata: dict[str, Raw] = {}
+    goals: tuple[str, ...] = ()
 
 
 class Provided(msgspec.Struct, frozen=True, gc=False):
@@ -163,7 +167,8 @@ class FlowState:
             raise CorruptHistory(f"the first entry of a flow is flow_started, got {first.type}")
         given = msgspec.json.decode(first.input, type=FlowInput)
         self.started = first
-        self.plan = given.plan
+        self.plan = given.plan or Plan(goals=given.goals)
+        self.planned = given.plan is not None
         self.metadata = given.metadata
         self.status = FlowStatus.ACTIVE
         self.ended: Event | None = None
@@ -244,6 +249,9 @@ def _effect(*kinds: type[E_]) -> Callable[[Callable[[FlowState, Any], None]], Ca
 @_effect(fe.FlowActivated)
 def _activate(state: FlowState, entry: fe.FlowActivated) -> None:
     state.activated = entry.seq
+    if entry.plan != NULL:
+        state.plan, state.planned = msgspec.json.decode(entry.plan, type=Plan), True
+        state.steps = {step_id: StepState() for step_id in state.plan.steps}
 
 
 @_effect(lifecycle.CancelRequested)

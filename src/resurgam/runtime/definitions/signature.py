@@ -102,6 +102,12 @@ class Signature:
             raise DefinitionError(f"{self.label}: {error}; its signature is {self._show()}") from error
         return bound.args[self._skip :], bound.kwargs
 
+    def in_order(self, args: Sequence[object], named: Mapping[str, object]) -> Sequence[object]:
+        """Return arguments given by name as positional ones, with defaults for those left out."""
+        bound = self._shape.bind(*(None,) * self._skip, *args, **named)
+        bound.apply_defaults()
+        return bound.args[self._skip :]
+
     def check_positional(self, count: int) -> None:
         """Raise `DefinitionError` unless the function can be called with *count* positional arguments."""
         try:

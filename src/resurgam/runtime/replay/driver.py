@@ -278,7 +278,10 @@ def decode_arguments(
     """
     assert workflow.signature is not None
     try:
-        args, _ = workflow.signature.decode(started.input)
+        args, named = workflow.signature.decode(started.input)
+        if named:
+            # A step of a flow passes its inputs by name.
+            args = workflow.signature.in_order(args, named)
     except (errors.SerializationError, errors.DefinitionError) as error:
         return (), unfit_arguments(workflow, started, error)
     return args, None
