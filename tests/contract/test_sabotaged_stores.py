@@ -1068,6 +1068,82 @@ class RetriesByDefault(Activities):
         )
 
 
+def without_start(pending):
+    """Return an activity that has lost its prepared entry."""
+    return msgspec.structs.replace(pending, request=msgspec.structs.replace(pending.request, starts=None))
+
+
+@breaks(
+    "test_a_free_instance_is_not_woken_by_the_claim_of_its_activity",
+    "test_a_held_instance_is_not_woken_by_the_claim_of_its_activity",
+)
+class WakesForStarts(Table):
+    def put_quietly(self, row, event):
+        self.put(row, event)
+
+
+@breaks(
+    "test_the_claim_of_an_activity_puts_its_prepared_entry_into_the_inbox",
+    "test_a_start_is_returned_together_with_the_next_entry_that_wakes",
+)
+class ForgetsStarts(Table):
+    def put_quietly(self, row, event):
+        pass
+
+
+@breaks("test_a_start_is_returned_to_the_holder_with_the_next_entry_that_wakes")
+class PutsStartsWhereNobodyLooks(Table):
+    def put_quietly(self, row, event):
+        super().put_quietly(row, event)
+        number, (_, entry) = row.inbox.popitem()
+        row.inbox[number] = (row.wake, entry)
+
+
+@breaks("test_starts_between_other_entries_keep_their_places")
+class PutsStartsFirst(Table):
+    def put_quietly(self, row, event):
+        known, row.inbox = row.inbox, {}
+        super().put_quietly(row, event)
+        row.inbox |= known
+
+
+@breaks("test_every_delivery_of_an_activity_has_an_entry_with_its_number")
+class StartsOnce(Table):
+    def put_quietly(self, row, event):
+        if event.attempt == 1:
+            super().put_quietly(row, event)
+
+
+@breaks("test_an_activity_that_a_commit_claims_has_no_entry")
+class StartsWhatACommitClaims(Activities):
+    def dispatch(self, row, part):
+        tasks = super().dispatch(row, part)
+        for task in tasks:
+            self._table.put_quietly(row, msgspec.structs.replace(task.request.starts, attempt=1))
+        return tasks
+
+
+@breaks("test_a_covered_activity_keeps_its_prepared_entry_wherever_it_goes")
+class GivesBackWithoutStarts(Table):
+    def put_back(self, row, *, deliveries):
+        for activity in row.activities.values():
+            if activity.covered:
+                activity.request = msgspec.structs.replace(activity.request, starts=None)
+        super().put_back(row, deliveries=deliveries)
+
+
+@breaks("test_a_further_attempt_that_a_commit_schedules_begins_with_an_entry")
+class RetriesWithoutStarts(Activities):
+    def retry(self, row, retries):
+        super().retry(row, [without_start(one) for one in retries])
+
+
+@breaks("test_prepared_entries_and_starts_move_with_their_execution")
+class AdoptsWithoutStarts(MemoryTransfer):
+    def take_in(self, copy):
+        super().take_in(msgspec.structs.replace(copy, activities=tuple(map(without_start, copy.activities))))
+
+
 @breaks("test_a_creation_brings_its_first_commit", "test_a_creation_whose_first_commit_releases_leaves_a_sleeper")
 class IgnoresTheFirstCommit(MemoryStore):
     def _create(self, part):

@@ -82,6 +82,9 @@ class Counter:
         self._deactivate()
         return self._outcome(inbox)
 
+    def begin(self, refs: Collection[int]) -> Sequence[Event]:
+        raise AssertionError("no request of a counter has a prepared entry")
+
     def holds(self, entry: Entry) -> bool:
         return False
 

@@ -53,6 +53,14 @@ class LiveInstance(Protocol):
         """Deliver *inbox* and the timers due at *clock*; return the outcome to commit."""
         ...
 
+    def begin(self, refs: Collection[int]) -> Sequence[Event]:
+        """Record that attempts begin with the commit of the last outcome, which claims these activities of it.
+
+        Called only if one of them has a prepared entry (`ActivityRequest.starts`). The entries are appended to those of the
+        outcome. The store may leave an activity to others nevertheless, if older work waits in its queue.
+        """
+        ...
+
     def holds(self, entry: Entry) -> bool:
         """Whether an entry that was neither consumed nor recorded is kept in memory, and need not be given again."""
         ...

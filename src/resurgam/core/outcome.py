@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from resurgam.core.event import NULL, Event, Started
+from resurgam.core.flow_event import WorkStarted
 from resurgam.core.location import Location
 from resurgam.core.retry import RetryRule
 from resurgam.core.state import Status
@@ -30,9 +31,13 @@ class ActivityRequest(msgspec.Struct, gc=False, frozen=True, kw_only=True, omit_
     If *executor* or *retry* is None, the definition on the worker that runs the activity decides. *workflow_attempt* is
     the number of the attempt of the workflow. With *memo* the worker takes a result that is kept under this key, and
     keeps one that it has computed. One that *outlives* its instance is begun even after the instance has ended.
+
+    *starts* is the entry that each claim from the queue puts into the inbox of the instance, with the number of the delivery
+    as its attempt.
     """
 
     ref: int
+    starts: WorkStarted | None = None  # the second field: stores find it at the beginning of the text
     name: str
     queue: str
     input: msgspec.Raw

@@ -45,14 +45,23 @@ def _about_item(event: Event, number: int, item: WorkItem, step: m.Step) -> Iter
             yield fe.RetryScheduled(item=number, step=step.id, retry_count=retries, next_retry_at=event.next_at)
         case events.ActivityCancelled():
             yield fe.WorkCancelled(ref=number, step=step.id)
-        case fe.WorkStarted() if event.attempt > item.attempts:
-            if item.status is WorkStatus.ACTIVE:
-                yield fe.WorkNotCompleted(ref=number, step=step.id, failure=LOST)
-            yield event
         case fe.WorkStarted():
-            pass  # recorded already
+            yield from _about_start(event, item)
         case _:
             yield event
+
+
+def _about_start(event: fe.WorkStarted, item: WorkItem) -> Iterator[Event]:
+    """Yield what a claim means. Its attempt is the number of the delivery, which begins anew with each retry.
+
+    The delivery that was recorded last is that one: the commit that handed the item over has recorded it before, or a worker
+    has given it back without a failure.
+    """
+    if item.earlier + event.attempt == item.attempts:
+        return
+    if item.status is WorkStatus.ACTIVE:
+        yield fe.WorkNotCompleted(ref=event.item, step=event.step, failure=LOST)
+    yield fe.WorkStarted(item=event.item, step=event.step, attempt=item.attempts + 1)
 
 
 def _about_compensation(event: Event, number: int, item: WorkItem) -> Iterator[Event]:

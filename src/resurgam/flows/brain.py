@@ -71,6 +71,15 @@ class LiveFlow:
         """Nothing: an advance brings the flow to rest."""
         return False
 
+    def begin(self, refs: Collection[int]) -> Sequence[Event]:
+        """Record that the first attempts of work items begin."""
+        state, begun = self._state, len(self._new)
+        for number in refs:
+            item = state.items.get(number)  # none for a compensation
+            if item is not None:
+                self._decide(fe.WorkStarted(item=number, step=item.step), state.last_at)
+        return self._new[begun:]
+
     def holds(self, entry: Entry) -> bool:
         """Nothing: every entry is consumed."""
         return False

@@ -41,7 +41,10 @@ def decide(state: FlowState, event: Event | None, judge: Judge, now: int) -> Seq
     A second answer of a work item leads to nothing. A late one is recorded and changes no outcome.
     """
     decision = _Decision(state, judge, now)
-    decision.take(event)
+    if isinstance(event, fe.WorkStarted) and state.status is FlowStatus.ACTIVE:
+        decision.begin(event)
+    else:
+        decision.take(event)
     return decision.entries
 
 
@@ -66,6 +69,10 @@ class _Decision:
         self._now = now
         self._inputs = Inputs(state, judge)
         self._cause: int | None = None
+
+    def begin(self, event: fe.WorkStarted) -> None:
+        """Record that an attempt begins. Nothing follows from it."""
+        self._record(event)
 
     def take(self, event: Event | None) -> None:
         state = self._state

@@ -54,6 +54,7 @@ def activity_request(state: FlowState, number: int) -> ActivityRequest:
     }
     if number in state.compensations:
         return _compensation(step, item, arguments, about)
+    about["starts"] = fe.WorkStarted(item=number, step=item.step)
     if step.memoizable:
         about["memo"] = Memo(memo_key(step, inputs), step.memo_ttl)
     if step.script is not None:

@@ -122,6 +122,7 @@ class WorkItem(msgspec.Struct):
     """One work item. *changes* is what differs in its input from that of the step.
 
     *cause* is the ``seq`` of the entry that its next attempt follows from: the start of its step, a retry, a compensation.
+    *attempts* counts those that began, *earlier* those before the last retry.
     """
 
     step: str
@@ -131,6 +132,7 @@ class WorkItem(msgspec.Struct):
     outputs: Raw = NULL
     failure: Failure | None = None
     attempts: int = 0
+    earlier: int = 0
     retry_count: int = 0
     next_retry_at: int | None = None
     compensation: int | None = None
@@ -369,6 +371,7 @@ def _work(state: FlowState, entry: Event) -> None:
             item.failure, item.cause = entry.failure, entry.seq
         case fe.RetryScheduled():
             item.retry_count, item.next_retry_at, item.cause = entry.retry_count, entry.next_retry_at, entry.seq
+            item.earlier = item.attempts
         case fe.CompStarted():
             item.compensation, item.cause = entry.number, entry.seq
             state.compensations[entry.number] = entry.item

@@ -28,6 +28,7 @@ import msgspec
 from resurgam.core import event as events
 from resurgam.core.errors import CorruptHistory, SerializationError
 from resurgam.core.event import decode_event
+from resurgam.core.flow_event import WorkStarted
 from resurgam.core.location import Location
 from resurgam.core.outcome import Forgotten
 from resurgam.core.state import InstanceState, Status
@@ -49,7 +50,7 @@ _FIXED: Final = ("entity_id", "execution_id", "run_id", "tree_id", "generation",
 
 _TOLD: Final = (
     *(events.Answer, events.SignalReceived, events.UpdateAccepted, events.CancelRequested),
-    *(events.WorkflowBegun, events.WorkflowPaused, events.WorkflowResumed),
+    *(events.WorkflowBegun, events.WorkflowPaused, events.WorkflowResumed, WorkStarted),
 )
 """Events that an inbox can hold."""
 

@@ -310,7 +310,12 @@ class Store(Protocol):
         ...
 
     async def claim_activities(self, worker: str, queues: Sequence[str], limit: int) -> Sequence[r.ActivityTask]:
-        """Lease activities whose time has come."""
+        """Lease activities whose time has come.
+
+        The claim of one with a prepared entry (`ActivityRequest.starts`) puts that into the inbox, with the number of this
+        delivery as its attempt. It does not wake the instance, raises no counter, and ends no wait: it is returned
+        together with the next entry that does, behind all that came before it, and by claims after the first such entry.
+        """
         ...
 
     async def complete_activities(self, parts: Sequence[r.ActivityResult]) -> Sequence[r.Accepted | r.Refused]:

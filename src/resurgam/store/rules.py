@@ -174,6 +174,11 @@ def settlement(event: events.Event, promise_id: str) -> events.Event:
     return msgspec.structs.replace(event, promise_id=promise_id) if isinstance(event, events.PromiseAnswer) else event
 
 
+def start_of(request: ActivityRequest, deliveries: int) -> events.Event | None:
+    """Return the entry that the claim of an activity puts into the inbox, its delivery being the one with this number."""
+    return None if request.starts is None else msgspec.structs.replace(request.starts, attempt=deliveries)
+
+
 # Commits.
 
 

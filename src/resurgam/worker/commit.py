@@ -4,6 +4,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from resurgam.core import event as events
 from resurgam.core.clock import Clock
 from resurgam.core.errors import StoreError, WriteRejected
@@ -46,6 +48,12 @@ class Committer:
             release = release or not (held.attempts or held.inbox or held.operations or live.wants_more)
             if outcome.activities:
                 eager = self.slots.reserve_share(outcome.activities)
+                # Not a question to the instance: most have no such request, and this is asked at every step.
+                for request in outcome.activities:
+                    if request.starts is not None and request.ref in eager:
+                        begun = (*outcome.events, *live.begin(eager))
+                        outcome = msgspec.structs.replace(outcome, events=begun)
+                        break
         answered: Sequence[int] = ()
         retries: Sequence[Pending] = ()
         if held.covered or held.results:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from msgspec import Raw
 
 from resurgam.core import event as events
+from resurgam.core.flow_event import WorkStarted
 from resurgam.core.location import Location
 from resurgam.core.outcome import (
     ActivityRequest,
@@ -149,7 +150,10 @@ class Chance:
 
     def activity(self, ref: int) -> ActivityRequest:
         queue = self.choice(QUEUES)
-        return ActivityRequest(ref=ref, name="n", queue=queue, input=Raw(b"1"), entity_id="i", timeout=ref)
+        starts = WorkStarted(item=ref, step=f"s{self.next()}") if self.hits(0.4) else None
+        return ActivityRequest(
+            ref=ref, name="n", queue=queue, input=Raw(b"1"), entity_id="i", timeout=ref, starts=starts
+        )
 
     def outcome(self, instance: r.Instance, seq: int, before: Status) -> Outcome:
         """Return what an advance from *seq* may come to; one that has ended only completes its log."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from resurgam.core.flow_event import WorkStarted
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store.protocol import Store
@@ -58,6 +59,8 @@ class Comparison:
             "parked": instance.parked is not None,
             "paused": copy.paused is not None,
             "forgotten": bool(copy.forgotten),
+            "start": any(isinstance(event, WorkStarted) for event in copy.inbox),
+            "start behind an entry": any(isinstance(event, WorkStarted) for event in copy.inbox[1:]),
         }
         self._coverage.seen.update(name for name, is_so in held.items() if is_so)
 

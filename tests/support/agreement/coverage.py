@@ -34,6 +34,7 @@ EXPECTED = frozenset(
         *("workers.announce: workers", "workers.list: workers", "workers.list: nothing"),
         *("inspector.get: instance", "inspector.get: none", "inspector.promise: promise", "inspector.promise: none"),
         *("dead letter: instance", "dead letter: activity", "parked", "paused", "forgotten"),
+        *("start", "start behind an entry"),
         *(f"wait {name}: {there}" for name in ("Work", "Closed", "LogGrown", "Published") for there in (True, False)),
         *(
             f"wait {name}: {there}"

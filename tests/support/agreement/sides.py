@@ -1,7 +1,7 @@
 """The two stores of a story, and what they may differ in.
 
 Left out of every comparison: the ids of inbox entries, the values of wake counters, the order of claims (and of what a
-claim cancels), the wording of refusals, and the names of workers, which one store takes from the claim and the other from
+claim cancels or starts), the wording of refusals, and the names of workers, which one store takes from the claim and the other from
 itself. A claim may bring the log along. With partitions, the answers to the effects of one commit come in any order.
 """
 
@@ -15,6 +15,7 @@ import msgspec
 
 from resurgam.core import event as events
 from resurgam.core.event import encode_event
+from resurgam.core.flow_event import WorkStarted
 from resurgam.core.outcome import ActivityRequest, Entry
 from resurgam.core.state import Status
 from resurgam.store import records as r
@@ -77,7 +78,8 @@ class Normal:
     """Answers in the form in which they are compared. *ordered*: answers to effects come in the order of the outcome."""
 
     def __init__(self, *, ordered: bool) -> None:
-        self._unordered = (events.ActivityCancelled,) if ordered else (events.ActivityCancelled, *EFFECT_ANSWERS)
+        claimed = (events.ActivityCancelled, WorkStarted)
+        self._unordered = claimed if ordered else (*claimed, *EFFECT_ANSWERS)
 
     def answer(self, answer: Any) -> object:
         if isinstance(answer, r.Refused):

@@ -3,14 +3,17 @@
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from resurgam.core import event as events
+from resurgam.core.flow_event import WorkStarted
 from resurgam.core.location import Location
 from resurgam.core.outcome import ActivityRequest, ChildRequest, Entry, Message, Outcome
 from resurgam.core.state import Status
 from resurgam.store import records as r
 from resurgam.store import rules
+from resurgam.store.encoding import encode
 from resurgam.store.rules import Way
 
 FAILURE = events.Failure(type="E", message="no")
@@ -184,3 +187,21 @@ def test_a_dead_letter_says_how_often_it_was_handed_out():
     assert rules.activity_dead_letter(charge, 20) == (
         "activity 'charge' (entry 2) was handed out 20 times without an answer"
     )
+
+
+def activity(**fields: Any) -> ActivityRequest:
+    return ActivityRequest(ref=2, name="n", queue="q", input=Raw(b'[{"starts":{}}]'), entity_id="i", **fields)
+
+
+def test_a_claim_starts_the_prepared_entry_with_the_number_of_the_delivery() -> None:
+    prepared = WorkStarted(item=2, step="s")
+    assert rules.start_of(activity(starts=prepared), 3) == WorkStarted(item=2, step="s", attempt=3)
+    assert rules.start_of(activity(), 3) is None
+
+
+def test_a_request_has_its_prepared_entry_behind_the_ref_or_no_trace_of_it() -> None:
+    """Functions in servers look for it there."""
+    assert encode(activity(starts=WorkStarted(item=2, step="s"))).startswith(
+        '{"ref":2,"starts":{"type":"work_started","item":2,"step":"s"},"name":"n",'
+    )
+    assert encode(activity()) == '{"ref":2,"name":"n","queue":"q","input":[{"starts":{}}],"entity_id":"i"}'

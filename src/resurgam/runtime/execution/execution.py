@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from resurgam.core import event as events
@@ -90,6 +90,10 @@ class Execution:
     def is_open(self, ref: int) -> bool:
         """Whether a command still waits for its answer."""
         return ref in self._state.open
+
+    def begin(self, refs: Collection[int]) -> Sequence[events.Event]:
+        """Return nothing: the log of a workflow does not say when attempts begin."""
+        return ()
 
     def holds(self, entry: Entry) -> bool:
         """Whether an entry that is not consumed waits for the code, so that it need not be delivered again."""

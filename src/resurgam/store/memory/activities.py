@@ -10,7 +10,7 @@ from resurgam.store import records as r
 from resurgam.store.memory.leases import Leases
 from resurgam.store.memory.rows import ActivityRow, Row
 from resurgam.store.memory.table import Table
-from resurgam.store.rules import REDELIVERIES, activity_dead_letter, covered_by
+from resurgam.store.rules import REDELIVERIES, activity_dead_letter, covered_by, start_of
 
 
 class Activities:
@@ -58,9 +58,7 @@ class Activities:
             activity = ActivityRow(part.execution_id, request, visible_at=table.clock.now())
             table.schedule(row, activity)
             if request in claimed:
-                task = self.claim(activity, part.worker)
-                assert task is not None
-                tasks.append(task)
+                tasks.append(self._lease(row, activity, part.worker))
             else:
                 activity.epoch = 1  # the epoch of an eager claim; a later claim has another
         return tuple(tasks)
@@ -76,7 +74,7 @@ class Activities:
                 self._table.put(row, withdrawal.entry)
 
     def claim(self, activity: ActivityRow, worker: str) -> r.ActivityTask | None:
-        """Lease an activity; None if it must not run again."""
+        """Lease an activity, and put the entry that it starts into the inbox; None if it must not run again."""
         table = self._table
         row = table.rows[activity.execution_id]
         if row.instance.status.terminal and not activity.request.outlives:
@@ -84,11 +82,20 @@ class Activities:
             table.drop(row, activity.request.ref)
             table.put(row, events.ActivityCancelled(at=table.clock.now(), ref=activity.request.ref))
             return None
-        del table.queued[activity.execution_id, activity.request.ref]
         if activity.deliveries >= REDELIVERIES:
             activity.dead_letter = activity_dead_letter(activity.request, activity.deliveries)
             activity.leased_until = None
+            del table.queued[activity.execution_id, activity.request.ref]
             return None
+        task = self._lease(row, activity, worker)
+        started = start_of(activity.request, activity.deliveries)
+        if started is not None:
+            table.put_quietly(row, started)
+        return task
+
+    def _lease(self, row: Row, activity: ActivityRow, worker: str) -> r.ActivityTask:
+        table = self._table
+        del table.queued[activity.execution_id, activity.request.ref]
         activity.worker = worker
         activity.deliveries += 1
         activity.epoch += 1

@@ -36,8 +36,7 @@ class Leases:
         row.epoch += 1
         row.leased_until = table.clock.now() + table.lease
         table.remind(row.leased_until, execution_id)
-        inbox = tuple(entry for _, entry in row.inbox.values())
-        return r.Claim(instance=row.instance, epoch=row.epoch, wake=row.wake, inbox=inbox)
+        return r.Claim(instance=row.instance, epoch=row.epoch, wake=row.wake, inbox=row.entries_since(0))
 
     def claim_eagerly(self, row: Row, offer: r.EagerOffer | None) -> r.Claim | None:
         """Lease an instance to the worker that offers itself, unless older work waits in its queue."""

@@ -141,7 +141,9 @@ class Row(msgspec.Struct):
         )
 
     def entries_since(self, since: int) -> tuple[Entry, ...]:
-        """Return the inbox entries since the wake counter was *since*."""
+        """Return the inbox entries since the wake counter was *since*; none if it has not moved."""
+        if self.wake <= since:
+            return ()
         return tuple(entry for wake, entry in self.inbox.values() if wake > since)
 
     def update(self, outcome: Outcome, now: int) -> None:

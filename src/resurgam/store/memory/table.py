@@ -88,6 +88,11 @@ class Table:
         if row.leased_until is None or row.leased_until <= self.clock.now():
             self.make_ready(row)
 
+    def put_quietly(self, row: Row, event: events.Event) -> None:
+        """Append an event to an inbox that comes with the next one that raises the wake counter."""
+        self._next_id += 1
+        row.inbox[self._next_id] = (row.wake + 1, Entry(self._next_id, event))
+
     def free(self, row: Row, *, ready: bool) -> None:
         """End the lease of an instance, and offer it again if it is *ready*."""
         row.leased_until = None

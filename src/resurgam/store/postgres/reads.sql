@@ -56,7 +56,8 @@ WHERE e.execution_id = $1 AND ($2 OR e.forgotten IS NULL) ORDER BY e.seq DESC LI
  FROM {schema}.activities AS a WHERE a.execution_id = s.execution_id)
 
 -- {inbox}: The unread entries of the inbox of an execution.
-(SELECT array_agg(n.body ORDER BY n.wake) FROM {schema}.inbox AS n WHERE n.execution_id = s.execution_id)
+(SELECT array_agg(n.body ORDER BY CASE WHEN n.wake > 0 THEN n.wake ELSE -n.wake >> 32 END, -n.wake)
+ FROM {schema}.inbox AS n WHERE n.execution_id = s.execution_id)
 
 -- open_work: Return the activities, the inbox and the lease of an execution.
 SELECT s.worker, s.leased_until, s.deliveries, {activities}, s.covered, {scheduled}, {inbox} FROM {schema}.states AS s

@@ -25,7 +25,7 @@ STATE_FIELDS: Final = (
     # The fence and the log.
     *("epoch", "last_seq", "status", "closed_at", "deactivated", "failure", "parked"),
     # The inbox and the lease.
-    *("wake", "wake_at", "ready", "leased_until", "owner", "worker", "claim", "deliveries"),
+    *("wake", "quiet", "wake_at", "ready", "leased_until", "owner", "worker", "claim", "deliveries"),
     *("last_failure", "paused", "dead_letter", "tried", "promised", "place", "plain"),
 )
 """The fields of ``state-<execution id>``; absent is none, 0 or no.
@@ -34,7 +34,7 @@ STATE_FIELDS: Final = (
 names and values as MessagePack; *parked* is the diagnosis of a divergence; *ready* is 1 if the instance must be
 claimed; *claim* is the number of the call that took the lease; *paused* is ``alone`` or ``tree``; *tried* is 1 if
 ``tried-<execution id>`` exists; *promised* counts the promises opened so far; *place* is that in the order of the
-executions of its entity, if they have an index; *plain* is 1 while the instance is leased and running, and nothing
+executions of its entity, if they have an index; *quiet* counts the entries of the inbox that woke nobody; *plain* is 1 while the instance is leased and running, and nothing
 about it is unusual.
 """
 
@@ -57,8 +57,8 @@ KEYS: Final = (
         ("type", "body", "reference")),
     Key("forgotten-<execution id>", "hash", "entries that replay does not read: seq to MessagePack of the key of the"
         " location, type, body, reference"),
-    Key("pending-<execution id>", "stream", "the inbox: the entry wake-0 raised the wake counter to that number; overtakes is"
-        " 1 if a strict commit must have seen it", ("type", "body", "overtakes", "promise_id")),
+    Key("pending-<execution id>", "stream", "the inbox: the entry wake-0 raised the wake counter to that number, others came"
+        " behind it and woke nobody; overtakes is 1 if a strict commit must have seen it", ("type", "body", "overtakes", "promise_id")),
     Key("schemas-<execution id>", "string", "the schemas of its signals, as JSON"),
     Key("answer-<execution id>", "string", "the answer that a child has sent to its parent: MessagePack of type, body, ..."),
     Key("covered-<execution id>", "string", "the activities that the lease covers: MessagePack of lists of ref, queue,"

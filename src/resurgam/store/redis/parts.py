@@ -40,6 +40,9 @@ _FINAL: Final = (events.ActivityCompleted, events.ActivityFailed)
 _OVERTAKING: Final = (events.ChildAnswer, events.PromiseAnswer)
 _STATUSES: Final = {status.value.encode(): status for status in Status}
 
+_QUIET: Final = 1 << 31
+"""Entries that wake nobody are numbered in steps of this."""
+
 _json = msgspec.json.Encoder()
 _pack = msgspec.msgpack.Encoder().encode
 _requests = msgspec.json.Decoder(ActivityRequest)
@@ -78,10 +81,18 @@ def entries_of(stream: Sequence[Any]) -> tuple[Entry, ...]:
     entries = []
     for number, fields in stream:
         try:
-            entries.append(Entry(int(number[:-2]), decode_event(fields[3])))
+            entries.append(Entry(_id_of(number), decode_event(fields[3])))
         except ValueError as error:
-            raise Undecodable(f"inbox entry {number[:-2].decode()}", error) from error
+            raise Undecodable(f"inbox entry {number.decode().removesuffix('-0')}", error) from error
     return tuple(entries)
+
+
+def _id_of(number: bytes) -> int:
+    """Return the id of an entry as one number (``scripts/shared/inbox.lua``)."""
+    if number.endswith(b"-0"):
+        return int(number[:-2])
+    wake, _, quiet = number.partition(b"-")
+    return int(wake) + _QUIET * int(quiet)
 
 
 # Instances.

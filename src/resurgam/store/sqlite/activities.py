@@ -10,7 +10,7 @@ from resurgam.core import event as events
 from resurgam.core.outcome import ActivityRequest, Withdrawal
 from resurgam.core.state import Status
 from resurgam.store import records as r
-from resurgam.store.rules import OUTLIVES, REDELIVERIES, activity_dead_letter, is_withdrawn
+from resurgam.store.rules import OUTLIVES, REDELIVERIES, activity_dead_letter, is_withdrawn, start_of
 from resurgam.store.sqlite import inbox
 from resurgam.store.sqlite.claimable import claimable_activities
 from resurgam.store.sqlite.covered import lease_named
@@ -46,6 +46,9 @@ def _lease(t: Transaction, row: Row) -> r.ActivityTask | None:
         return None
     t.session.execute("lease_activity", execution_id=execution_id, ref=ref, owner=t.owner, until=t.lease_until)
     t.changes.due(t.lease_until)
+    started = start_of(request, row["deliveries"] + 1)
+    if started is not None:
+        inbox.put_quietly(t, execution_id, started)
     return r.ActivityTask(
         execution_id=execution_id,
         entity_id=row["entity_id"],

@@ -32,6 +32,12 @@ def put(t: Transaction, execution_id: str, event: events.Event) -> None:
     t.changes.work = True
 
 
+def put_quietly(t: Transaction, execution_id: str, event: events.Event) -> None:
+    """Put an event into an inbox that comes with the next one that raises the wake counter."""
+    body = encode_event(event).decode()
+    t.session.execute("put_quietly_into_inbox", execution_id=execution_id, body=body)
+
+
 def entries_since(t: Transaction, execution_id: str, wake: int) -> tuple[Entry, ...] | None:
     """Return what came into an inbox after the counter was *wake*; None if the instance is a dead letter now."""
     rows = t.session.fetch("inbox_since", execution_id=execution_id, wake=wake)

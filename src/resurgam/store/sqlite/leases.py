@@ -17,10 +17,11 @@ def extend(t: Transaction, lease: r.Lease) -> r.Extended | r.Refused:
     if not hit:
         return r.Refused(reason="the lease is lost")
     t.changes.due(t.lease_until)
-    entries = entries_since(t, lease.execution_id, lease.wake)
+    wake = hit[0]["wake"]
+    entries = entries_since(t, lease.execution_id, lease.wake) if wake != lease.wake else ()
     if entries is None:
         return r.Refused(reason="something in the inbox cannot be decoded")
-    return r.Extended(wake=hit[0]["wake"], inbox=entries)
+    return r.Extended(wake=wake, inbox=entries)
 
 
 def release(t: Transaction, part: r.Release) -> r.Released | r.Refused:

@@ -104,6 +104,10 @@ WHERE execution_id = :execution_id RETURNING wake;
 -- put_into_inbox: Append an entry to an inbox.
 INSERT INTO inbox (execution_id, wake, body) VALUES (:execution_id, :wake, :body);
 
+-- put_quietly_into_inbox: Append an entry to an inbox that comes with the next one that raises the wake counter.
+INSERT INTO inbox (execution_id, wake, body)
+SELECT execution_id, wake + 1, :body FROM instances WHERE execution_id = :execution_id;
+
 -- inbox_since: Return the entries that came into an inbox after the wake counter had this value.
 SELECT id, body FROM inbox WHERE execution_id = :execution_id AND wake > :wake ORDER BY id;
 

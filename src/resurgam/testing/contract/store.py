@@ -24,6 +24,7 @@ from resurgam.testing.contract.recovery import RecoveryCases
 from resurgam.testing.contract.removal import RemovalCases
 from resurgam.testing.contract.retention import RetentionCases
 from resurgam.testing.contract.signal_schemas import SignalSchemaCases
+from resurgam.testing.contract.starts import StartCases
 from resurgam.testing.contract.stored_values import ValueCases
 from resurgam.testing.contract.succession import SuccessionCases
 from resurgam.testing.contract.termination import TerminationCases
@@ -40,6 +41,7 @@ class StoreContract(
     ForgettingCases,
     EagerClaimCases,
     CoveredCases,
+    StartCases,
     WakeUpCases,
     ActivityCases,
     RecoveryCases,

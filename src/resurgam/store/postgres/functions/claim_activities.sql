@@ -2,9 +2,9 @@
 -- part: worker, queues, limit, token, entry for activities whose workflow is closed
 -- answer: 0, 1 if there may be more, or 2 if others hold what is left; then tasks [entity id, execution id, epoch, ref, attempt,
 --   deliveries, request, details]
--- tables: activities and announced; of closed workflows inbox and states; reads states
--- locks: the activities that it leases, in the order of the queue, then the states of closed workflows, all with SKIP LOCKED: it
---   waits for none
+-- tables: activities and announced; inbox of those with a prepared entry; of closed workflows inbox and states; reads states
+-- locks: the activities that it leases, in the order of the queue, then the states of closed workflows, and shared those of
+--   activities with a prepared entry, all with SKIP LOCKED: it waits for none
 
 -- Take activities off that must not run again: those of closed workflows are cancelled, those that were handed out too often
 -- become dead letters.
@@ -29,6 +29,23 @@ BEGIN
             owner = NULL, worker = NULL, claim = NULL, leased_until = NULL
         WHERE a.execution_id = activity.execution_id AND a.ref = activity.ref;
     END IF;
+END $$;
+
+-- Put the entry that the claim of an activity starts into the inbox of its instance, with the number of the delivery; return
+-- whether that was possible. The encoder writes it behind the ref, and the name behind it.
+CREATE FUNCTION {schema}.claim_activities_start_{code}(activity {schema}.activities)
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    prepared CONSTANT text := substr(split_part(activity.request, '},"name":"', 1), strpos(activity.request, '{"type":'));
+    wake bigint;
+BEGIN
+    -- If another call holds the instance, the activity stays for the next claim.
+    SELECT s.wake INTO wake FROM {schema}.states s WHERE s.execution_id = activity.execution_id FOR KEY SHARE SKIP LOCKED;
+    IF NOT FOUND THEN RETURN false; END IF;
+    PERFORM {schema}.inbox_put_quietly_{code}(
+        activity.execution_id, wake, substring(prepared FROM '"type":"([^"]*)"'),
+        prepared || ',"attempt":' || activity.deliveries + 1 || '}');
+    RETURN true;
 END $$;
 
 -- Lock activities, lease those that may run, and return the number of those that were found.
@@ -67,6 +84,10 @@ BEGIN
         found := found + 1;
         IF candidate.is_closed OR (candidate.activity).deliveries >= 20 THEN  -- rules.REDELIVERIES
             PERFORM {schema}.claim_activities_refuse_{code}(frame, candidate.activity, candidate.is_closed, cancelled);
+        ELSIF (CASE WHEN (candidate.activity).request ~ '^\{"ref":\d+,"starts":'
+            THEN NOT {schema}.claim_activities_start_{code}(candidate.activity) END)
+        THEN
+            found := found - 1;
         ELSE
             ids := ids || (candidate.activity).execution_id;
             refs := refs || (candidate.activity).ref;

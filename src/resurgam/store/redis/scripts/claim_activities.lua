@@ -1,8 +1,8 @@
 -- Lease activities whose time has come, in the order of becoming available.
 -- part: queues, limit, worker, entry for activities whose workflow is closed
 -- answer: how many are left, then tasks { entity id, execution id, epoch, ref, attempt, deliveries, request, details }
--- writes: activities-<queue> ZSET, activity-<id>-<ref> HASH, work-<id> SET, counters HASH; for closed workflows state-<id>
---   HASH, pending-<id> STREAM, ready-<queue> ZSET
+-- writes: activities-<queue> ZSET, activity-<id>-<ref> HASH, work-<id> SET, counters HASH; for those with a prepared entry
+--   state-<id> HASH, pending-<id> STREAM; for closed workflows these and ready-<queue> ZSET
 
 local AT_ONCE = 200 -- activities of closed workflows and dead letters that one call deals with at most
 

@@ -241,12 +241,15 @@ BEGIN
     IF NOT activity.aside THEN PERFORM {schema}.activities_note_{code}(frame, activity.queue, ready); END IF;
 END $$;
 
--- Return why an activity is no longer handed out (`rules.activity_dead_letter`). The encoder writes the name behind the ref;
--- one with escapes is shown as it is written.
+-- Return why an activity is no longer handed out (`rules.activity_dead_letter`). The encoder writes the name behind the ref, or
+-- behind a prepared entry; one with escapes is shown as it is written.
 CREATE FUNCTION {schema}.activities_dead_letter_{code}(activity {schema}.activities)
 RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    name text := coalesce(substring(activity.request FROM '^\{"ref":\d+,"name":"([^"]*)"'), '?');
+    name text := coalesce(CASE
+        WHEN activity.request ~ '^\{"ref":\d+,"starts":' THEN split_part(split_part(activity.request, '},"name":"', 2), '"', 1)
+        ELSE substring(activity.request FROM '^\{"ref":\d+,"name":"([^"]*)"')
+    END, '?');
     quote text := CASE WHEN strpos(name, '''') > 0 THEN '"' ELSE '''' END;
 BEGIN
     RETURN 'activity ' || quote || name || quote || ' (entry ' || activity.ref || ') was handed out ' || activity.deliveries

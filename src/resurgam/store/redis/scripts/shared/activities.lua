@@ -295,11 +295,21 @@ function activities.retry(call, row, activity, next_at, details, heartbeat_at)
 end
 
 local function dead_letter_of(activity)
-  -- The encoder writes the name behind the ref; one with escapes is shown as it is written.
-  local name = string.match(activity.request, '^{"ref":%d+,"name":"([^"]*)"') or '?'
+  -- The encoder writes the name behind the ref, or behind a prepared entry; one with escapes is shown as it is written.
+  local name = string.match(activity.request, '^{"ref":%d+,"name":"([^"]*)"')
+    or string.match(activity.request, '^{"ref":%d+,"starts":{.-},"name":"([^"]*)"') or '?'
   local quote = string.find(name, "'", 1, true) and '"' or "'"
   return 'activity ' .. quote .. name .. quote .. ' (entry ' .. activity.ref .. ') was handed out ' .. activity.deliveries
     .. ' times without an answer'
+end
+
+-- Put the entry that the claim of an activity starts into the inbox, with the number of the delivery.
+local function put_start(call, row, activity)
+  -- The encoder writes it behind the ref, and the name behind it.
+  local prepared = string.match(activity.request, '^{"ref":%d+,"starts":({.-)},"name":"')
+  if not prepared then return end
+  local type = string.match(prepared, '"type":"([^"]*)"')
+  inbox.put_quietly(call, row, type, prepared .. ',"attempt":' .. activity.deliveries .. '}')
 end
 
 -- Lease an activity by its id; nil if it must not run again. cancelled is the entry for one whose workflow is closed, unless it
@@ -331,6 +341,7 @@ function activities.claim(call, queue, id, worker, cancelled)
     worker = worker, claim = call.number,
   })
   list(call, row, activity, until_ * 1000)
+  put_start(call, row, activity)
   return {
     row.fields.entity_id, row.id, activity.epoch, activity.ref, activity.attempt, activity.deliveries - 1,
     activity.request, activity.details or false,

@@ -6,7 +6,8 @@ local instances = {}
 
 local NUMBERS = {
   attempt = true, closed_at = true, created_at = true, deactivated = true, deliveries = true, epoch = true,
-  last_seq = true, leased_until = true, place = true, plain = true, promised = true, ready = true, tried = true, wake = true, wake_at = true,
+  last_seq = true, leased_until = true, place = true, plain = true, promised = true, quiet = true, ready = true, tried = true,
+  wake = true, wake_at = true,
 }
 local ZERO = { deliveries = 0, epoch = 0, wake = 0 }
 local TERMINAL = { completed = true, failed = true, cancelled = true, terminated = true, continued = true }
