@@ -86,11 +86,9 @@ class Worker:
         self._reserved = 0
         self._offer = EagerOffer(worker=options.name, queues=options.queues)
         self._offers: set[asyncio.Future[Any]] = set()
-        self._stopping = False
+        self._stopping = self._resting = self._was_full = False
         self._grace = Grace(options.grace)
         self._drained: asyncio.Task[None] | None = None
-        self._resting = False
-        self._was_full = False
         self._main: asyncio.Task[None] | None = None
 
     @property
